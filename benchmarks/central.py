@@ -1,127 +1,188 @@
-"""All methods for one holder beside diffprivlib's and OpenDP's regressions: same rows, (epsilon, delta), neighbours.
-
-python -m benchmarks.central [--quick] [--data DIR] [--json FILE] [--pictures DIR] [--no-peers]
+"""All methods for one holder with a proved calibration, and what needs no privacy: same rows, (epsilon, delta), scales.
 
 Nothing is read from private rows but by the methods themselves: a tenth of the rows is public and gives all scales and
-bounds. All calibrations are proved ones. The peers run in an environment of their own, for which uv fetches pinned
-wheels; where that cannot be done, the output and the JSON say why they are absent. Output is Markdown.
+bounds. All private ones: replace_one neighbours, the same (epsilon, delta), the same public numbers. Methods proved for
+add/remove go by groups of two, as in the product. Without the tables a made-up one is taken.
 """
 
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
+from numpy.random import Generator
 
-from benchmarks.central_methods import asked, one_column, ratios
-from benchmarks.central_peers import Absent, Peers, built
-from benchmarks.reporting import heading, options, row, write_json
-from benchmarks.wang2018_data import Table, chosen, names
-from benchmarks.wang2018_panels import Panel, draw_panels
-from commingle.party_agent.private.regression.problem import Floats
+from benchmarks.harness import Asked, Experiment, Report, generator, heading, row, spread
+from benchmarks.methods.in_parts import IN_PARTS
+from benchmarks.methods.second_moment import dp_olse, radii_from_public
+from benchmarks.panels import Panel, draw_panels
+from benchmarks.wang2018_data import FOLDS, Table, chosen
+from benchmarks.wang2018_methods import product_fit
+from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
+from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.posterior import ridge_fit
+from commingle.party_agent.private.regression.problem import Floats, clip_sample
+from commingle.party_agent.private.regression.public_moment import PublicMoments, dp_pmtolse, transform
+from commingle.shared.dp.calibration import rho_of_epsilon
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 WITHOUT_PRIVACY = ("not private", "public rows only")
+PUBLIC_FOLD = 0
+TESTED = range(PUBLIC_FOLD + 1, FOLDS)
+PRODUCT: Mapping[str, tuple[str, NoiseCalibration]] = {
+    "SSP, analytic": ("ssp", NoiseCalibration.ANALYTIC),
+    "SSP, zCDP": ("ssp", NoiseCalibration.ZCDP),
+    "AdaSSP, analytic": ("adassp", NoiseCalibration.ANALYTIC),
+    "AdaSSP, zCDP": ("adassp", NoiseCalibration.ZCDP),
+    "BoostedAdaSSP, zCDP": ("boosted_adassp", NoiseCalibration.ZCDP),
+    "AdaOPS": ("adaops", NoiseCalibration.ANALYTIC),
+    "OPS": ("ops", NoiseCalibration.CLASSICAL),
+    "ObjPert": ("objpert", NoiseCalibration.PUBLISHED),
+    "NoisySGD": ("noisysgd", NoiseCalibration.ZCDP),
+    "Sub-Agg": ("subagg", NoiseCalibration.PUBLISHED),
+}
 _DRAWN = (
-    "SSP, zCDP",
-    "AdaSSP, zCDP",
-    "AdaOPS",
-    "OPS",
-    "ObjPert",
-    "NoisySGD",
-    "Sub-Agg",
-    "DP-OLSE, public radii",
-    "DP-PMTOLSE",
-    "diffprivlib, largest sizes",
-    "diffprivlib, row norm",
-    "OpenDP, pure",
+    *("SSP, zCDP", "AdaSSP, zCDP", "AdaOPS", "OPS", "ObjPert", "NoisySGD", "Sub-Agg"),
+    *("DP-OLSE, public radii", "DP-PMTOLSE"),
 )
-_LEFT_OUT = Absent("left out as asked (--no-peers)")
+_UNBOUNDED = 1e9
 
 
-def measure(table: Table, *, runs: int, epsilons: tuple[float, ...], peers: Peers | Absent) -> dict[str, Any]:
-    """Median, 10th and 90th percentile of the ratio, per epsilon and method."""
-    others = peers.fits(asked(table, epsilons=epsilons, runs=runs)) if isinstance(peers, Peers) else []
-    cells = []
-    for epsilon in epsilons:
-        found = ratios(table, epsilon, runs=runs, others=others)
-        cells.append({"epsilon": epsilon, "methods": {name: _spread(values) for name, values in found.items()}})
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Public rows and the private ones, columns standardised and labels brought into [-1, 1] by the public rows."""
+
+    public_x: Floats
+    public_y: Floats
+    x: Floats
+    y: Floats
+    test_x: Floats
+    test_y: Floats
+
+    @property
+    def moments(self) -> PublicMoments:
+        """Of the public rows; a thousandth on the diagonal, since columns may follow from each other."""
+        d = self.x.shape[1]
+        second = self.public_x.T @ self.public_x / len(self.public_x) + 1e-3 * np.eye(d)
+        return PublicMoments(second.astype(np.float64), float(np.mean(self.public_y**2)))
+
+
+def one_column(table: Table) -> Table:
+    """The column with the largest correlation with the label in the public fold, alone."""
+    public = table.fold == PUBLIC_FOLD
+    x, y = _standardised(table)
+    best = int(np.argmax(np.abs(x[public].T @ y[public])))
+    return Table(table.name, table.x[:, [best]], table.y, table.fold)
+
+
+def _standardised(table: Table) -> tuple[Floats, Floats]:
+    """Columns by mean and deviation, the label by mean and largest size, all of the public rows."""
+    public = table.fold == PUBLIC_FOLD
+    means, sds = table.x[public].mean(axis=0), table.x[public].std(axis=0)
+    y = table.y - table.y[public].mean()
+    return (table.x - means) / np.where(sds > 0, sds, 1.0), y / np.abs(y[public]).max()
+
+
+def split(table: Table, fold: int) -> Split:
+    """Fold 0 is public, `fold` is tested, the others are private."""
+    public, test = table.fold == PUBLIC_FOLD, table.fold == fold
+    x, y = _standardised(table)
+    rest = ~(public | test)
+    return Split(x[public], y[public], x[rest], y[rest], x[test], y[test])
+
+
+def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
+    """Slopes of all methods for the standardised columns; no intercept, since all is centred by public means."""
+    d, moments = data.x.shape[1], data.moments
+    scale = max(sqrt(d), 2.0)  # about the norm of a standardised row; a single column is cut at two deviations
+    sample = clip_sample(data.x / scale, data.y, row_bound=1.0, label_bound=1.0)
+    free = partial(clip_sample, row_bound=_UNBOUNDED, label_bound=_UNBOUNDED)
+    found = {
+        "not private": ridge_fit(free(data.x, data.y), 1e-6),
+        "public rows only": ridge_fit(free(data.public_x, data.public_y), 1.0),
+    }
+    for name, (method, calibration) in PRODUCT.items():
+        calibrated = replace(privacy, calibration=calibration)
+        found[name] = product_fit(method)(sample, calibrated, draw) / scale
+    rho, noise = rho_of_epsilon(privacy.epsilon, privacy.delta) / 2, FloatingPoint(draw)
+    classical = replace(privacy, calibration=NoiseCalibration.CLASSICAL)
+    found["AdaSSP in thirds, classical"] = IN_PARTS["adassp"].run(sample, classical, noise).coefficients / scale
+    radii = radii_from_public(moments, len(data.y))
+    bounded = clip_sample(data.x, data.y, row_bound=radii.row, label_bound=radii.label)
+    found["DP-OLSE, public radii"] = dp_olse(bounded, rho, noise).coefficients
+    whitened = transform(data.x, data.y, moments, make=clip_sample)
+    found["DP-PMTOLSE"] = dp_pmtolse(whitened, moments, privacy, noise).coefficients
+    return found
+
+
+def ratios(table: Table, epsilon: float, *, folds: Sequence[int] = TESTED, runs: int) -> dict[str, list[float]]:
+    """Test MSE over that of predicting the public mean, one per run and fold; below 1 something was learnt."""
+    found: dict[str, list[float]] = {}
+    for fold in folds:
+        data = split(table, fold)
+        nothing = float(np.mean(data.test_y**2))
+        for run in range(runs):
+            for name, theta in fitted(data, Privacy(epsilon, table.delta), generator(fold, run)).items():
+                error = float(np.mean((data.test_y - data.test_x @ theta) ** 2))
+                found.setdefault(name, []).append(error / nothing)
+    return found
+
+
+def of_table(table: Table, *, runs: int, epsilons: Sequence[float]) -> dict[str, Any]:
+    """Statistics of the ratio, per epsilon and method."""
+    cells = [
+        {"epsilon": e, "methods": {name: spread(values) for name, values in ratios(table, e, runs=runs).items()}}
+        for e in epsilons
+    ]
     return {"table": table.name, "n": len(table.y), "d": table.x.shape[1], "delta": table.delta, "cells": cells}
 
 
-def _spread(values: Floats) -> dict[str, float]:
-    low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
-    return {"median": float(middle), "p10": float(low), "p90": float(high)}
-
-
-def run(*, quick: bool, data: Path, peers: Peers | Absent) -> dict[str, Any]:
-    """Everything, as one JSON document."""
-    tables = chosen("central", data, quick=quick)
-    runs, epsilons = (1, EPSILONS[2:]) if quick else (3, EPSILONS)
-    found, alone = (
-        [measure(table, runs=runs, epsilons=epsilons, peers=peers) for table in kind]
-        for kind in (tables, map(one_column, tables))
+def measure(asked: Asked) -> Report:
+    """All columns, and one alone."""
+    runs, epsilons = asked.times(1, 3), EPSILONS[2:] if asked.quick else EPSILONS
+    tables = chosen("central", asked.data, quick=asked.quick)
+    whole, alone = (
+        [of_table(table, runs=runs, epsilons=epsilons) for table in kind] for kind in (tables, map(one_column, tables))
     )
-    ran = {"absent": peers.reason} if isinstance(peers, Absent) else {"versions": dict(peers.versions)}
-    head = {"benchmark": "central", "adjacency": "replace_one", "runs": runs, "peers": ran}
-    return {**head, "tables": found, "one_column": alone}
+    return {"adjacency": "replace_one", "runs": runs, "tables": whole, "one_column": alone}
 
 
-def markdown(tables: list[dict[str, Any]]) -> str:
-    """A table of docs/central.md; the lowest private ratio in bold."""
-    heads = list(tables[0]["cells"][0]["methods"])
-    lines = heading("table", "n", "d", "ε", *heads)
-    for table in tables:
-        for cell in table["cells"]:
-            medians = {name: cell["methods"][name]["median"] for name in heads}
-            best = min(medians[name] for name in heads if name not in WITHOUT_PRIVACY)
-            shown = [f"**{m:.3g}**" if m == best else f"{m:.3g}" for m in medians.values()]
-            lines.append(row(table["table"], f"{table['n']:,}", str(table["d"]), f"{cell['epsilon']:g}", *shown))
-    return "\n".join(lines)
+def lines(report: Report) -> list[str]:
+    """The tables of docs/central.md; the lowest private ratio in bold."""
+    shown = ["Calibrations here are all proved; scales and bounds come from a public tenth of the rows."]
+    titles = {"tables": "All columns", "one_column": "The column with the largest public correlation, alone"}
+    for kind, title in titles.items():
+        heads = list(report[kind][0]["cells"][0]["methods"])
+        shown += ["", f"## {title}", "", *heading("table", "n", "d", "ε", *heads)]
+        for table in report[kind]:
+            for cell in table["cells"]:
+                medians = {name: cell["methods"][name]["median"] for name in heads}
+                best = min(medians[name] for name in heads if name not in WITHOUT_PRIVACY)
+                cells = (f"**{m:.3g}**" if m == best else f"{m:.3g}" for m in medians.values())
+                shown.append(row(table["table"], f"{table['n']:,}", str(table["d"]), f"{cell['epsilon']:g}", *cells))
+    return shown
 
 
-def draw(tables: list[dict[str, Any]], path: Path, *, top: float, log_y: bool) -> None:
-    """A panel per table; ratios above `top` are cut off."""
-    panels = []
-    for table in tables:
-        cells = [(cell["epsilon"], cell["methods"]) for cell in table["cells"]]
-        lines = {m: [(e, found[m]["median"]) for e, found in cells] for m in cells[0][1]}
-        private = {name: lines[name] for name in _DRAWN if name in lines}
-        references = {"public mean": [(e, 1.0) for e, _ in cells], **{name: lines[name] for name in WITHOUT_PRIVACY}}
-        least = min(y for points in lines.values() for _, y in points)
-        title = f"{table['table']}, n = {table['n']:,}, d = {table['d']}"
-        label = "MSE / MSE of the public mean"
-        panels.append(Panel(title, "ε", label, private, references, log_y=log_y, y_limits=(0.9 * least, top)))
-    draw_panels(path, panels, columns=min(3, len(panels)))
+def draw(report: Report, folder: Path) -> None:
+    """A panel per table; ratios above the top are cut off."""
+    for kind, name, top in (("tables", "central", 100.0), ("one_column", "central_one_column", 1.5)):
+        panels = []
+        for table in report[kind]:
+            cells = [(cell["epsilon"], cell["methods"]) for cell in table["cells"]]
+            over = {m: [(e, found[m]["median"]) for e, found in cells] for m in cells[0][1]}
+            known = {"public mean": [(e, 1.0) for e, _ in cells], **{name: over[name] for name in WITHOUT_PRIVACY}}
+            limits = (0.9 * min(y for points in over.values() for _, y in points), top)
+            title = f"{table['table']}, n = {table['n']:,}, d = {table['d']}"
+            private = {name: over[name] for name in _DRAWN}
+            label = "MSE / MSE of the public mean"
+            panels.append(Panel(title, "ε", label, private, known, log_y=kind == "tables", y_limits=limits))
+        draw_panels(folder / f"{name}.png", panels, columns=min(3, len(panels)))
 
 
-@click.command()
-@options("One table and one run, for CI.")
-@click.option("--peers/--no-peers", default=True, help="Build an environment for diffprivlib and OpenDP and run them.")
-def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None, peers: bool) -> None:
-    """Run the comparison and print its tables."""
-    if not names(data):
-        print(f"The tables are not in {data}: a made-up one instead.")
-    with built() if peers else nullcontext(_LEFT_OUT) as found:
-        print(told(found))
-        report = run(quick=quick, data=data, peers=found)
-    print("Calibrations here are all proved; scales and bounds come from a public tenth of the rows.")
-    print(f"\n## All columns\n\n{markdown(report['tables'])}")
-    print(f"\n## The column with the largest public correlation, alone\n\n{markdown(report['one_column'])}")
-    write_json(report, json_file)
-    if pictures is not None:
-        draw(report["tables"], pictures / "central.png", top=100.0, log_y=True)
-        draw(report["one_column"], pictures / "central_one_column.png", top=1.5, log_y=False)
-
-
-def told(peers: Peers | Absent) -> str:
-    """One paragraph on the peers that run, or why none does."""
-    if isinstance(peers, Absent):
-        return f"NO OUTSIDE PEERS: diffprivlib and OpenDP are missing from what follows. Reason:\n{peers.reason}\n"
-    versions = ", ".join(f"{name} {number}" for name, number in peers.versions.items())
-    return f"Outside peers, in an environment of their own: {versions}.\nOpenDP's regression takes one column only.\n"
-
+EXPERIMENT = Experiment("central", __doc__, measure, lines, draw)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

@@ -1,7 +1,5 @@
 """How often the 95 % intervals of `measurement_error` hold the coefficients they are for, and how often fits warn.
 
-python -m benchmarks.coverage [--quick] [--data DIR] [--json FILE]
-
 Releases are drawn from the law of their second moments (release_law.py); one real table is also released for real, by
 the product's own code. Synthetic tables: ten correlated features and a label with R^2 about one half, three parties of
 4, 4 and 3 columns, normal rows; a new table for every release, so that one release serves the intervals for the table
@@ -11,30 +9,32 @@ Coverage is the share of slopes that are in their intervals: `mean` over slopes,
 setting warn in part, `silent` is the coverage of those that do not.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-import click
 import numpy as np
 
+from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
 from benchmarks.release_law import (
     Array,
     dgm_gram,
     drawn_moments,
     exact_moments,
     integer_rows,
+    moments_of,
+    of_parties,
+    party_sizes,
     private_moments,
+    proposed,
     rmgm_gram,
+    study_of,
     wishart,
 )
-from benchmarks.tables import DATA
-from benchmarks.wu2022_real import load, party_sizes, release_spec
+from benchmarks.tables import scaled
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
-from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 
 Mechanism = Literal["rmgm", "dgm"]
@@ -42,9 +42,10 @@ IntervalFor = Literal["table", "population"]
 SIZES = (4, 4, 3)
 FEATURES = 10
 SCHEMA = tuple(NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(FEATURES + 1))
-TARGET = SCHEMA[-1].name
+NAMES = (INTERCEPT, *(a.name for a in SCHEMA))
+TARGET = NAMES[-1]
+TABLES = ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp")
 _REAL: tuple[tuple[Mechanism, float], ...] = (("rmgm", 3.0), ("rmgm", 10.0), ("rmgm", 100.0), ("dgm", 100.0))
-_TABLES = ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp")
 _CHECKED = "bike_hour", ("rmgm", 100.0)  # the release that is also made for real
 
 
@@ -59,21 +60,10 @@ class Setting:
 
 # multipliers 1.39 and 3.73: the exact Gaussian at epsilon 3 and 1, delta 1e-5; dgm needs weaker privacy for any signal
 SETTINGS = (
-    Setting(50_000, 100, 1.39),
-    Setting(200_000, 100, 1.39),
-    Setting(200_000, 300, 1.39),
-    Setting(1_000_000, 300, 1.39),
-    Setting(1_000_000, 1_000, 1.39),
-    Setting(200_000, 300, 3.73),
-    Setting(1_000_000, 300, 3.73),
-    Setting(1_000_000, 1_000, 3.73),
-    Setting(1_000_000, 3_000, 3.73),
-    Setting(50_000, None, 0.05),
-    Setting(50_000, None, 0.1),
-    Setting(50_000, None, 0.2),
-    Setting(1_000_000, None, 0.1),
-    Setting(1_000_000, None, 0.3),
-    Setting(1_000_000, None, 1.0),
+    *(Setting(n, k, 1.39) for n, k in ((50_000, 100), (200_000, 100), (200_000, 300), (10**6, 300), (10**6, 1_000))),
+    *(Setting(n, k, 3.73) for n, k in ((200_000, 300), (10**6, 300), (10**6, 1_000), (10**6, 3_000))),
+    *(Setting(50_000, None, multiplier) for multiplier in (0.05, 0.1, 0.2)),
+    *(Setting(10**6, None, multiplier) for multiplier in (0.1, 0.3, 1.0)),
 )
 
 
@@ -127,10 +117,9 @@ def table_moments(n: int, draw: np.random.Generator) -> Array:
     return np.block([[np.array([[float(n)]]), edge[None]], [edge[:, None], scatter]])
 
 
-def slopes(S: Array, target: int = -1) -> Array:
-    """Least squares of column `target` of S on the others, without the intercept's coefficient."""
-    others = np.delete(np.arange(len(S)), target)
-    return np.linalg.solve(S[np.ix_(others, others)], S[others, target])[1:]
+def slopes(S: Array) -> Array:
+    """Least squares of the last column of S on the others, without the intercept's coefficient."""
+    return np.asarray(np.linalg.solve(S[:-1, :-1], S[:-1, -1])[1:], np.float64)
 
 
 def released(setting: Setting, S: Array, draw: np.random.Generator) -> PreparedMoments:
@@ -138,24 +127,13 @@ def released(setting: Setting, S: Array, draw: np.random.Generator) -> PreparedM
     noise = np.array([0.0, *(4 * size * setting.multiplier**2 for size in SIZES for _ in range(size))])
     rows = setting.k or setting.n
     gram = (rmgm_gram if setting.k else dgm_gram)(S, noise, rows, draw)
-    moments = SecondMoments(
-        release="0" * 64,
-        mechanism="rmgm" if setting.k else "dgm",
-        columns=("(intercept)", *(a.name for a in SCHEMA)),
-        gram=tuple(map(tuple, gram.tolist())),
-        noise_variance=tuple(noise.tolist()),
-        rows=rows,
-        n=setting.n,
-    )
-    return PreparedMoments.of(moments, SCHEMA)
+    mechanism = "rmgm" if setting.k else "dgm"
+    return PreparedMoments.of(moments_of(mechanism, NAMES, gram, rows=rows, n=setting.n, noise=noise), SCHEMA)
 
 
 def synthetic(setting: Setting, *, releases: int) -> dict[IntervalFor, list[Trial]]:
     """Fits of `releases` tables, each released once."""
-    draw, (_, _, truth) = (
-        np.random.default_rng([setting.n, setting.k or 0, round(100 * setting.multiplier)]),
-        population(),
-    )
+    draw, (_, _, truth) = generator(setting.n, setting.k or 0, round(100 * setting.multiplier)), population()
     found: dict[IntervalFor, list[Trial]] = {"table": [], "population": []}
     for _ in range(releases):
         S = table_moments(setting.n, draw)
@@ -174,29 +152,29 @@ def real(
 
     With a sampler releases are made for real, without one drawn from their law.
     """
-    spec = release_spec(len(values), party_sizes(values.shape[1], 3), epsilon, mechanism=mechanism)
+    p = values.shape[1]
+    attributes = [NumericAttribute(name=f"x{i}" if i < p - 1 else "y", lower=0, upper=1) for i in range(p)]
+    study = study_of(attributes, party_sizes(p, 3), len(values), epsilon, mechanism=mechanism)
+    spec = proposed(of_parties(study, first_stage_share=None))
     blocks = integer_rows(spec, 2 * values - 1)
-    S, draw = private_moments(blocks), np.random.default_rng([len(values), round(epsilon)])
-    made = [
-        # a seed of its own for every release, as a study would have
-        exact_moments(spec.model_copy(update={"seed": draw.bytes(32).hex()}), blocks, sampler)
-        if sampler
-        else drawn_moments(spec, S, draw)
-        for _ in range(releases)
-    ]
-    prepared = (PreparedMoments.of(moments, spec.attributes) for moments in made)
-    return [Trial(fit_prepared(p, FitRequest(target="y")), slopes(S)) for p in prepared], made[0].rows
+    S, draw, trials = private_moments(blocks), generator(len(values), round(epsilon)), []
+    for _ in range(releases):
+        seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()}) if sampler else spec  # as a study would have
+        made = exact_moments(seeded, blocks, sampler) if sampler else drawn_moments(spec, S, draw)
+        fit = fit_prepared(PreparedMoments.of(made, spec.attributes), FitRequest(target="y"))
+        trials.append(Trial(fit, slopes(S)))
+    return trials, made.rows
 
 
-def run(*, quick: bool, data: Path) -> dict[str, Any]:
-    """Everything, as one JSON document."""
-    releases = 20 if quick else 2_000
+def measure(asked: Asked) -> Report:
+    """Everything."""
+    releases = asked.times(20, 2_000)
     results: list[dict[str, Any]] = []
-    for setting in SETTINGS[::4] if quick else SETTINGS:
+    for setting in SETTINGS[::4] if asked.quick else SETTINGS:
         for interval_for, trials in synthetic(setting, releases=releases).items():
             results.append({"table": "synthetic", **asdict(setting), "for": interval_for, **summary(trials)})
-    for name in _TABLES if data.is_dir() else ():
-        values = load(data, name)
+    for name in TABLES if asked.data.is_dir() else ():
+        values = scaled(asked.data, name)
         for mechanism, epsilon in _REAL:
             for sampler in (None, rounded_gaussian) if (name, (mechanism, epsilon)) == _CHECKED else (None,):
                 count = min(releases, 400) if sampler else releases
@@ -205,34 +183,24 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
                 results.append(
                     {"table": name, **facts, "exact": sampler is not None, "for": "table", **summary(trials)}
                 )
-    return {"benchmark": "coverage", "results": results}
+    return {"results": results}
 
 
-def markdown(report: dict[str, Any]) -> str:
+def lines(report: Report) -> list[str]:
     """The table of docs/coverage.md."""
-    heads = ("table", "n", "k", "noise", "for", "l_x", "l", "coverage", "least", "warned", "silent coverage")
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    found = heading("table", "n", "k", "noise", "for", "l_x", "l", "coverage", "least", "warned", "silent coverage")
     for r in report["results"]:
         name = f"{r['table']}, released for real" if r.get("exact") else r["table"]
         noise = f"ε = {r['epsilon']:g}" if "epsilon" in r else f"{r['multiplier']:g}"
         silent = "-" if r["silent_mean"] is None else f"{r['silent_mean']:.3f}"
         cells = (name, f"{r['n']:,}", f"{r['k']:,}" if r["k"] else "dgm", noise, r["for"], f"{r['feature_root']:.3f}")
-        rest = (f"{r['root']:.3f}", f"{r['mean']:.3f}", f"{r['least']:.3f}", f"{r['warned']:.1%}", silent)
-        lines.append(f"| {' | '.join((*cells, *rest))} |")
-    return "\n".join(lines)
+        found.append(
+            row(*cells, f"{r['root']:.3f}", f"{r['mean']:.3f}", f"{r['least']:.3f}", f"{r['warned']:.1%}", silent)
+        )
+    return found
 
 
-@click.command()
-@click.option("--quick", is_flag=True, help="Few releases, for CI.")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA)
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(*, quick: bool, data: Path, json_file: Path | None) -> None:
-    """Run the study and print its table as Markdown."""
-    report = run(quick=quick, data=data)
-    print(markdown(report))
-    if json_file is not None:
-        json_file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-
+EXPERIMENT = Experiment("coverage", __doc__, measure, lines)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

@@ -1,7 +1,5 @@
 """What the exchange of a moments release costs: CPU seconds, traffic and memory, each step of each party a process.
 
-python -m benchmarks.exchange_cost [--large] [--case N COLUMNS PARTIES]... [--beside P] [--quick] [--json FILE]
-
 A step is what an agent does in it: `encrypt` keeps the rows on disk and encrypts them, `reply` reads the columns of the
 parties before and replies to them, `submit` opens the replies of those after and makes the block. Every case runs with
 bounds that are trusted and with bounds that are proved, where encrypting and replying make proofs, a reply comes
@@ -9,11 +7,9 @@ after the proofs of everybody's columns are verified, and submitting after those
 as at an agent, there is no network, and noise is left out, so that every block can be held against exact products. CPU
 seconds are of all parties, without starting Python and loading the kernels; memory is the whole of the largest process,
 of which its own table in 64-bit words is a part. Traffic is all columns and replies, up once, and down to whom each is
-for. Beside MPyC, on the same matrices in the same run, ours is one process (`benchmarks.mpyc_products`).
+for. At the end what a megabyte of each kind of work takes: `SECONDS` of the product's forecast of costs.
 """
 
-import importlib.util
-import json
 import os
 import resource
 import tempfile
@@ -29,8 +25,7 @@ import click
 import numpy as np
 from scipy.optimize import nnls
 
-from benchmarks.exchanged import Integers, approved, no_noise, traffic
-from benchmarks.mpyc_products import PARTIES, matrix, mpyc, ours
+from benchmarks.harness import Asked, Experiment, Report
 from commingle.party_agent.private.kept_rows import KeptRows
 from commingle.party_agent.release_files import ExchangeFiles
 from commingle.shared.documents.spec import Bounds
@@ -42,10 +37,15 @@ from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.residues import kernels
+from tests.tools.exchanged import Integers, approved, no_noise, traffic
 
 STEPS = ("encrypt", "reply", "submit")
 BOUNDS: tuple[Bounds, ...] = ("trusted", "proved")
-_MPYC_ROWS, _MPYC_COLUMNS = 400_000, 4
+
+
+def matrix(party: int, n: int, columns: int) -> Integers:
+    """A party's rows (n x columns): fixed point of 14 bits in [-1, 1]."""
+    return np.random.default_rng([7, party]).integers(-(2**14), 2**14, (n, columns), endpoint=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Case:
 
     n: int
     columns: int
-    parties: int = PARTIES
+    parties: int = 3
     bounds: Bounds = "trusted"
 
     def exchange(self) -> Exchange:
@@ -164,11 +164,9 @@ def run_step(case: Case, folder: str, place: int, step: str) -> tuple[Used, Inte
     return Used(cpu, wall, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), block
 
 
-def measure(case: Case, beside: int = 1) -> dict[str, Any]:
+def of_case(case: Case, beside: int = 1) -> dict[str, Any]:
     """All figures of one case, so many parties at a time; SystemExit where a block is not exact."""
-    used: dict[str, list[Used]] = {step: [] for step in STEPS}
-    blocks = []
-    spawn = get_context("spawn")
+    used, blocks, spawn = {step: list[Used]() for step in STEPS}, list[Integers](), get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(beside, mp_context=spawn, max_tasks_per_child=1) as processes,
@@ -218,49 +216,36 @@ def require_exact(case: Case, exchange: Exchange, blocks: list[Integers]) -> Non
             raise SystemExit("a block is not exact")
 
 
-@click.command()
-@click.option("--large", is_flag=True, help="A million subjects, too.")
-@click.option("--case", "only", type=(int, int, int), multiple=True, help="Only so many subjects, columns, parties.")
-@click.option("--beside", type=int, default=1, show_default=True, help="Parties that take a step at the same time.")
-@click.option("--quick", is_flag=True, help="Few subjects and no MPyC, for CI.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(
-    *, large: bool, only: tuple[tuple[int, int, int], ...], beside: int, quick: bool, json_file: Path | None
-) -> None:
-    """Print the figures and, if asked, write them as JSON."""
-    usual = (Case(500, 2),) if quick else (*USUAL, *((LARGE,) if large else ()))
-    sizes = [Case(*size) for size in only] or usual
-    cases = [replace(case, bounds=bounds) for case in sizes for bounds in BOUNDS]
-    print(f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+def measure(asked: Asked) -> Report:
+    """Every case with both kinds of bounds."""
+    usual = (Case(500, 2),) if asked.quick else (*USUAL, *((LARGE,) if asked.given["large"] else ()))
+    cases = [replace(case, bounds=b) for case in [Case(*c) for c in asked.given["only"]] or usual for b in BOUNDS]
+    load = f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
+    results = [of_case(case, asked.given["beside"]) for case in cases]
+    return {"load": load, "exchange": results, "seconds": fitted(results)}
+
+
+def lines(report: Report) -> list[str]:
+    """A line for each case."""
     titles = (*STEPS, "CPU s", "clock s", "MB sent", "MiB")
-    print(f"{'subjects, columns, bounds':<32}{''.join(f'{title:>10}' for title in titles)}")
-    results = []
-    for case in cases:
-        found = measure(case, beside)
-        results.append(found)
-        figures = (*found["cpu"].values(), found["total"], found["wall"], found["bytes"] / 1e6, found["megabytes"])
-        size = f"{case.n:,}, {case.parties} x {case.columns}, {case.bounds}"
-        print(f"{size:<32}{''.join(f'{figure:>10.2f}' for figure in figures)}", flush=True)
-    per_megabyte = fitted(results)
-    print("seconds a megabyte:", ", ".join(f"{found:.2g}" for found in per_megabyte))
-    mpyc_too = {} if quick or only else _beside_mpyc()
-    if json_file is not None:
-        json_file.write_text(json.dumps({"exchange": results, "seconds": per_megabyte, "beside": mpyc_too}, indent=2))
+    shown = [report["load"], f"{'subjects, columns, bounds':<32}{''.join(f'{title:>10}' for title in titles)}"]
+    for r in report["exchange"]:
+        figures = (*r["cpu"].values(), r["total"], r["wall"], r["bytes"] / 1e6, r["megabytes"])
+        size = f"{r['n']:,}, {r['parties']} x {r['columns']}, {r['bounds']}"
+        shown.append(f"{size:<32}{''.join(f'{figure:>10.2f}' for figure in figures)}")
+    return [*shown, "seconds a megabyte: " + ", ".join(f"{found:.2g}" for found in report["seconds"])]
 
 
-def _beside_mpyc() -> dict[str, Any]:
-    """Ours and MPyC on the same matrices; nothing where it is not installed."""
-    if importlib.util.find_spec("mpyc") is None:
-        print("MPyC is not installed, so nothing stands beside")
-        return {}
-    n, columns = _MPYC_ROWS, _MPYC_COLUMNS
-    both = {"ours": ours(n, columns), "mpyc": mpyc(n, columns)}
-    for name, used in both.items():
-        figures = f"{used['cpu']:.2f} CPU s, {used['wall']:.2f} s, {used['bytes'] / 1e6:.1f} MB"
-        print(f"{f'{n:,}, {PARTIES} x {columns}, {name}':<24}{figures}")
-    print(f"MPyC over ours: {both['mpyc']['cpu'] / both['ours']['cpu']:.1f} of CPU seconds")
-    return {"n": n, "columns": columns, **both}
-
+OPTIONS = (
+    click.Option(["--large"], is_flag=True, help="A million subjects, too."),
+    click.Option(
+        ["--case", "only"], type=(int, int, int), multiple=True, help="Only so many subjects, columns, parties."
+    ),
+    click.Option(
+        ["--beside"], type=int, default=1, show_default=True, help="Parties that take a step at the same time."
+    ),
+)
+EXPERIMENT = Experiment("exchange_cost", __doc__, measure, lines, options=OPTIONS)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

@@ -1,11 +1,9 @@
-"""What a newcomer waits for: installing, the demo, the start of each command, a release, a fit, a check.
+"""What a newcomer waits for: installing, the demo, a fit, a check. The start of each command: `benchmarks.latency`.
 
-python -m benchmarks.first_minute                          # everything, in a fresh clone of what is committed here
-python -m benchmarks.first_minute --case demo --case fit   # some, as the environment at hand has it
-
-Seconds by the clock, seconds of all processors, and units. A unit is what this Python takes for ten million additions
-in a loop at the top level of a script (half of that within a function), measured before and after each case. Processor
-seconds are those of everything that was started and has ended, orphans too. The demo is `make demo` without make.
+Everything in a fresh clone of what is committed here; some cases (--case demo --case fit) as the environment at hand
+has it. Seconds by the clock, seconds of all processors, and units. A unit is what this Python takes for ten million
+additions in a loop at the top level of a script (half of that within a function), measured before and after each case.
+Processor seconds are those of everything that was started and has ended, orphans too.
 """
 
 import ctypes
@@ -23,14 +21,12 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from benchmarks.latency import Consortium, Subject
-from benchmarks.reporting import heading, row, write_json
-from benchmarks.rounds import Asked, measure
+from benchmarks.consortium import Commingle
+from benchmarks.harness import Asked, Experiment, Report, heading, row
 
 _PR_SET_CHILD_SUBREAPER = 36
 _ORPHANS_SECONDS = 3.0
 _UNIT = compile("n = 0\nfor _ in range(10_000_000):\n    n += 1\n", "<unit>", "exec")
-_HELP = ((), ("simulate",), ("plan",), ("fit",), ("verify",), ("members",), ("coordinator",), ("party",), ("learner",))
 _RELEASE = "moments-epsilon-1"
 _FIT = ("--target", "length_of_stay")
 
@@ -43,11 +39,6 @@ class Figures:
     wall: float
     cpu: float | None
 
-    def row(self, unit: float) -> str:
-        """Of the table, where a unit took that many seconds."""
-        cpu = ("-", "-") if self.cpu is None else (f"{self.cpu:.2f}", f"{self.cpu / unit:.1f}")
-        return row(self.what, f"{self.wall:.2f}", *cpu, f"{unit:.3f}")
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -57,9 +48,9 @@ class Place:
     out: Path
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> Commingle:
         """Its command."""
-        return Subject("", self.checkout / ".venv" / "bin" / "commingle")
+        return Commingle("", self.checkout / ".venv" / "bin" / "commingle")
 
     @property
     def released(self) -> Path:
@@ -130,82 +121,47 @@ def _simulate(place: Place, pictures: list[float]) -> None:
         raise SystemExit(f"the demo ended with code {running.returncode}")
 
 
-def starts(place: Place) -> Iterator[Figures]:
-    """Of each command as far as its help, and of each server until it listens; then the same again."""
-    subject = place.subject
-    for group in _HELP:
-        for which in ("first", "second"):
-            said = " ".join(("commingle", *group, "--help"))
-            yield timed(f"{said}, {which} start", partial(subject.run, *group, "--help"))
-    with TemporaryDirectory() as root:
-        consortium = Consortium(subject, Path(root), rows=1000)
-        consortium.prepare()
-        party = ("party", "serve", "--home", Path(root) / "ward")
-        hub = ("coordinator", "serve", "--home", consortium.hub)
-        with subject.serving(*hub) as url:
-            learner = ("learner", "serve", "--coordinator", url)
-            for server in (hub, party, learner):
-                for which in ("first", "second"):
-                    said = f"commingle {server[0]} serve until it listens, {which} start"
-                    yield timed(said, partial(_serve_once, subject, server))
-
-
-def _serve_once(subject: Subject, server: tuple[str | Path, ...]) -> None:
-    with subject.serving(*server):
-        pass
-
-
-def release(place: Place) -> Iterator[Figures]:  # noqa: ARG001 - of this environment
-    """One of many in a consortium that runs: of `rmgm`, then of `moments` with proofs."""
-    for mechanism, releases in (("rmgm", 10), ("moments", 1)):
-        for members, rows in ((3, 48_000), (16, 5_000)):
-            found = measure(Asked(members, rows, mechanism), releases=releases, uncounted=1)
-            said = f"one {mechanism} release, {members} x {rows:,}"
-            yield Figures(said, 60 / found["releases_per_minute"], sum(found["cpu_seconds"].values()))
-
-
-def fit(place: Place) -> Iterator[Figures]:
-    """Of a release of the demo, which is verified first."""
+def once_each(name: str, *words: str, place: Place) -> Iterator[Figures]:
+    """One run of a command on a release of the demo; a fit verifies it first."""
     released = place.released
-    yield timed("one fit", lambda: place.subject.run("fit", released, *_FIT))
-
-
-def verify(place: Place) -> Iterator[Figures]:
-    """A release of the demo."""
-    released = place.released
-    yield timed("one verify", lambda: place.subject.run("verify", released))
+    yield timed(f"one {name}", lambda: place.subject.run(name, released, *words))
 
 
 CASES: dict[str, Callable[[Place], Iterator[Figures]]] = {
     "install": install,
-    "starts": starts,
     "demo": demo,
-    "release": release,
-    "fit": fit,
-    "verify": verify,
+    "fit": lambda place: once_each("fit", *_FIT, place=place),
+    "verify": lambda place: once_each("verify", place=place),
 }
 
 
-@click.command()
-@click.option("--case", "cases", type=click.Choice([*CASES]), multiple=True, help="Repeatable.  [all]")
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(*, cases: tuple[str, ...], json_file: Path | None) -> None:
-    """Print a table, a row as soon as it is measured."""
-    chosen = [name for name in CASES if name in cases or not cases]
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors, Python {sys.version.split()[0]}\n")
-    print(*heading("", "seconds", "CPU seconds", "units", "seconds a unit"), sep="\n")
+def measure(asked: Asked) -> Report:
+    """Every case, with the units before and after each figure."""
+    names = ("fit", "verify") if asked.quick else asked.given["cases"]
+    chosen = [name for name in CASES if name in names or not names]
     told, unit = [], unit_seconds()
     with TemporaryDirectory() as folder:
-        fresh = Path(folder) / "checkout"
-        place = Place(fresh if "install" in chosen else Path(__file__).parents[1], Path(folder))
+        fresh, own = Path(folder) / "checkout", Path(__file__).parents[1]
+        place = Place(fresh if "install" in chosen else own, Path(folder))
         for name in chosen:
             for found in CASES[name](place):
                 unit, before = unit_seconds(), unit
-                mean = (unit + before) / 2
-                print(found.row(mean), flush=True)
-                told.append({**asdict(found), "unit": mean})
-    write_json({"cases": told}, json_file)
+                told.append({**asdict(found), "unit": (unit + before) / 2})
+    load = f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors, Python {sys.version.split()[0]}"
+    return {"machine": load, "cases": told}
 
+
+def lines(report: Report) -> list[str]:
+    """A row for each figure."""
+    shown = [report["machine"], "", *heading("", "seconds", "CPU seconds", "units", "seconds a unit")]
+    for r in report["cases"]:
+        cpu = ("-", "-") if r["cpu"] is None else (f"{r['cpu']:.2f}", f"{r['cpu'] / r['unit']:.1f}")
+        shown.append(row(r["what"], f"{r['wall']:.2f}", *cpu, f"{r['unit']:.3f}"))
+    return shown
+
+
+OPTIONS = (click.Option(["--case", "cases"], type=click.Choice([*CASES]), multiple=True, help="Repeatable.  [all]"),)
+EXPERIMENT = Experiment("first_minute", __doc__, measure, lines, options=OPTIONS)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

@@ -1,22 +1,19 @@
 """Kalaja 2020, pre-processing for AdaSSP: its figures 4.1 to 4.8, on the tables at hand.
 
-python -m benchmarks.kalaja2020 [--quick] [--data DIR] [--json FILE] [--pictures DIR]
-
 Add/remove neighbours, delta = min(1e-6, 1/n^2). The thesis takes means, deviations, maxima and ceilings from private
 rows, and so does this: benchmark only. Figures have the thesis's numbers. Beyond them all combinations are run.
 Output is Markdown.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
+from benchmarks.harness import Asked, Experiment, Report, heading, row
 from benchmarks.kalaja2020_settings import (
     FIGURES,
-    GRID,
     REFERENCE,
     Prepared,
     Setting,
@@ -25,13 +22,11 @@ from benchmarks.kalaja2020_settings import (
     in_units,
     predicted,
 )
-from benchmarks.reporting import heading, options, row, write_json
-from benchmarks.wang2018_data import FOLDS, Table, chosen, names
-from benchmarks.wang2018_panels import Panel, draw_panels
-from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration
+from benchmarks.panels import Panel, draw_panels
+from benchmarks.wang2018_data import FOLDS, Table, chosen
 from commingle.party_agent.private.regression.problem import Floats
 
-DRAWN = ("airfoil", "bike")
+DRAWN = ("airfoil", "bike", "made-up")
 EPSILONS = (0.1, 0.3, 1.0, 2.0, 3.0)
 WARNING = (
     "Benchmark only: means, deviations, maxima and ceilings are read from private rows. 'published' noise gives each\n"
@@ -39,13 +34,6 @@ WARNING = (
     "theirs."
 )
 _COEFFICIENTS = "Section 3.3.3"
-_GRID_RUNS = 1
-_BEST: Mapping[str, tuple[str, frozenset[NoiseCalibration]]] = {
-    "AdaSSP, classical": ("adassp", frozenset({NoiseCalibration.CLASSICAL})),
-    "AdaSSP, any proved noise": ("adassp", GAUSSIAN),
-    "SSP, classical": ("ssp", frozenset({NoiseCalibration.CLASSICAL})),
-    "SSP, any proved noise": ("ssp", GAUSSIAN),
-}
 
 
 def label_errors(table: Table, setting: Setting, parts: Sequence[Prepared], *, runs: int) -> dict[float, float]:
@@ -71,127 +59,55 @@ def coefficient_errors(table: Table, setting: Setting, parts: Sequence[Prepared]
     return {epsilon: float(np.median(values)) for epsilon, values in found.items()}
 
 
-def all_errors(
-    table: Table, wanted: Mapping[Setting, int], coefficients: Sequence[Setting], *, folds: int
-) -> tuple[dict[Setting, dict[float, float]], dict[Setting, dict[float, float]]]:
-    """Label errors by setting, each in as many runs as wanted, and coefficient errors; rows are prepared once."""
-    labels: dict[Setting, dict[float, float]] = {}
-    slopes: dict[Setting, dict[float, float]] = {}
-    for rows in dict.fromkeys(setting.rows for setting in wanted):
+def of_table(table: Table, *, runs: int, folds: int) -> dict[str, Any]:
+    """All figures on one table; rows are prepared once for settings that share them."""
+    kinds = {title: coefficient_errors if title.startswith(_COEFFICIENTS) else label_errors for title in FIGURES}
+    figures: dict[str, dict[str, list[tuple[float, float]]]] = {title: {} for title in FIGURES}
+    wanted = [(title, name, setting) for title, found in FIGURES.items() for name, setting in found.items()]
+    for rows in dict.fromkeys(setting.rows for _, _, setting in wanted):
         parts = all_folds(table, rows, folds=folds)
-        for setting in (each for each in wanted if each.rows == rows):
-            labels[setting] = label_errors(table, setting, parts, runs=wanted[setting])
-            if setting in coefficients:
-                slopes[setting] = coefficient_errors(table, setting, parts, runs=wanted[setting])
-    return labels, slopes
+        for title, name, setting in (each for each in wanted if each[2].rows == rows):
+            figures[title][name] = list(kinds[title](table, setting, parts, runs=runs).items())
+    plain = label_errors(table, REFERENCE, all_folds(table, REFERENCE, folds=folds), runs=1)[EPSILONS[0]]
+    head = {"table": table.name, "n": len(table.y), "d": table.x.shape[1], "not_private": plain}
+    return {**head, "figures": figures}
 
 
-def measure(table: Table, *, runs: int, folds: int) -> dict[str, Any]:
-    """All figures and all combinations on one table."""
-    plotted = [setting for lines in FIGURES.values() for setting in lines.values()]
-    wanted = {**dict.fromkeys(GRID, min(runs, _GRID_RUNS)), **dict.fromkeys(plotted, runs), REFERENCE: 1}
-    [fitted] = [list(lines.values()) for title, lines in FIGURES.items() if title.startswith(_COEFFICIENTS)]
-    labels, slopes = all_errors(table, wanted, fitted, folds=folds)
-    figures = {
-        title: {
-            name: list((slopes if title.startswith(_COEFFICIENTS) else labels)[setting].items())
-            for name, setting in lines.items()
-        }
-        for title, lines in FIGURES.items()
-    }
-    grid = [{**_described(setting), "errors": list(labels[setting].items())} for setting in GRID]
-    head = {
-        "table": table.name,
-        "n": len(table.y),
-        "d": table.x.shape[1],
-        "not_private": labels[REFERENCE][EPSILONS[0]],
-    }
-    return {**head, "figures": figures, "combinations": grid}
+def measure(asked: Asked) -> Report:
+    """Everything."""
+    runs, folds = asked.times(1, 10), 3 if asked.quick else FOLDS
+    tables = chosen("kalaja2020", asked.data, quick=asked.quick)
+    return {"runs": runs, "tables": [of_table(table, runs=runs, folds=folds) for table in tables]}
 
 
-def _described(setting: Setting) -> dict[str, Any]:
-    kind = {"method": setting.method, "calibration": str(setting.calibration), "mapping": str(setting.into)}
-    return {**kind, "intercept": setting.intercept, "c": setting.c}
-
-
-def run(*, quick: bool, data: Path) -> dict[str, Any]:
-    """Everything, as one JSON document."""
-    tables = chosen("kalaja2020", data, quick=quick)
-    runs, folds = (1, 3) if quick else (10, FOLDS)
-    return {
-        "benchmark": "kalaja2020",
-        "runs": runs,
-        "tables": [measure(table, runs=runs, folds=folds) for table in tables],
-    }
-
-
-def markdown(report: dict[str, Any]) -> str:
-    """A table of docs/kalaja2020.md per figure, and one of the best combinations."""
-    lines: list[str] = []
-    for title in FIGURES:
-        names_of_lines = list(FIGURES[title])
-        lines += [f"### {title}", "", *heading("table", "ε", *names_of_lines)]
+def lines(report: Report) -> list[str]:
+    """A table of docs/kalaja2020.md per figure."""
+    shown = [WARNING, ""]
+    for title, settings in FIGURES.items():
+        shown += [f"### {title}", "", *heading("table", "ε", *settings)]
         for table in report["tables"]:
             found = {name: dict(points) for name, points in table["figures"][title].items()}
             for epsilon in EPSILONS:
-                values = (f"{found[name][epsilon]:.3g}" if epsilon in found[name] else "-" for name in names_of_lines)
-                lines.append(row(table["table"], f"{epsilon:g}", *values))
-        lines.append("")
+                values = (f"{found[name][epsilon]:.3g}" if epsilon in found[name] else "-" for name in settings)
+                shown.append(row(table["table"], f"{epsilon:g}", *values))
+        shown.append("")
     plain = ", ".join(f"{table['table']} {table['not_private']:.3g}" for table in report["tables"])
-    return "\n".join([*lines, f"Least squares without privacy: {plain}.", "", *_combinations(report)])
+    return [*shown, f"Least squares without privacy: {plain}."]
 
 
-def _combinations(report: dict[str, Any]) -> list[str]:
-    """The lowest error of all combinations per table, epsilon and method, and the combination that has it."""
-    lines = ["### All combinations", "", *heading("table", "ε", *_BEST)]
-    for table in report["tables"]:
-        for epsilon in EPSILONS:
-            cells = (best(table["combinations"], epsilon, *kind) for kind in _BEST.values())
-            lines.append(row(table["table"], f"{epsilon:g}", *cells))
-    return lines
+def draw(report: Report, folder: Path) -> None:
+    """A panel per figure of a table, for two of the tables or the made-up one."""
+    for table in (each for each in report["tables"] if each["table"] in DRAWN):
+        panels = []
+        for title, found in table["figures"].items():
+            coefficient = title.startswith(_COEFFICIENTS)
+            references = {} if coefficient else {"no privacy": [(e, table["not_private"]) for e in EPSILONS]}
+            label = "relative error of slopes" if coefficient else "MSE / variance of label"
+            panels.append(Panel(title, "ε", label, found, references))
+        draw_panels(folder / f"kalaja2020_{table['table']}.png", panels, legend_each=True)
 
 
-def best(combinations: list[dict[str, Any]], epsilon: float, method: str, noise: frozenset[NoiseCalibration]) -> str:
-    """Its error and what it is, or a dash where no calibration is proved for this epsilon."""
-    found = [
-        (dict(each["errors"])[epsilon], each)
-        for each in combinations
-        if each["method"] == method and each["calibration"] in noise and epsilon in dict(each["errors"])
-    ]
-    if not found:
-        return "-"
-    error, least = min(found, key=lambda pair: pair[0])
-    parts = [least["mapping"], *(["intercept"] if least["intercept"] else [])]
-    parts += [f"c = {least['c']:g}"] if least["c"] else []
-    parts += [least["calibration"]] if len(noise) > 1 else []
-    return f"{error:.3g} ({', '.join(parts)})"
-
-
-def draw(table: dict[str, Any], path: Path) -> None:
-    """A panel per figure of one table."""
-    panels = []
-    for title, lines in table["figures"].items():
-        coefficient = title.startswith(_COEFFICIENTS)
-        references = {} if coefficient else {"no privacy": [(e, table["not_private"]) for e in EPSILONS]}
-        label = "relative error of slopes" if coefficient else "MSE / variance of label"
-        panels.append(Panel(title, "ε", label, lines, references))
-    draw_panels(path, panels, columns=2, legend_each=True)
-
-
-@click.command()
-@options("One table and one run, for CI.")
-def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None) -> None:
-    """Run the experiments and print their tables."""
-    if not names(data):
-        print(f"The tables are not in {data}: a made-up one instead.")
-    report = run(quick=quick, data=data)
-    print(f"{WARNING}\n\n{markdown(report)}")
-    write_json(report, json_file)
-    if pictures is not None:
-        for table in report["tables"]:
-            if table["table"] in (*DRAWN, "made-up"):
-                draw(table, pictures / f"kalaja2020_{table['table']}.png")
-
+EXPERIMENT = Experiment("kalaja2020", __doc__, measure, lines, draw)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 
+from benchmarks.harness import generator
 from benchmarks.methods.in_parts import IN_PARTS, SSP_PARTS
 from benchmarks.methods.mapping import Mapping as Into
 from benchmarks.methods.mapping import (
@@ -103,13 +104,6 @@ FIGURES: Mapping[str, Mapping[str, Setting]] = {
     },
 }
 """The thesis's figures by its numbers; its section 3.3.3 has none, and the last is ours."""
-GRID = tuple(
-    Setting(into, intercept=intercept, c=c, calibration=calibration, method=method)
-    for into, intercept, c, method, calibration in product(
-        Into, (True, False), (None, *_CS), ("adassp", "ssp"), NoiseCalibration
-    )
-)
-"""All methods, calibrations, mappings, intercepts and clippings with each other."""
 REFERENCE = Setting(method="ridge")
 
 
@@ -191,4 +185,4 @@ def fits(
     allowed = [epsilon for epsilon in epsilons if setting.allows(epsilon)]
     for part, epsilon, run in product(parts, allowed, range(runs)):
         privacy = Privacy(epsilon, delta, Neighbours.ADD_REMOVE, setting.calibration)
-        yield epsilon, part, coefficients(part, setting, privacy, np.random.default_rng([part.fold, run]))
+        yield epsilon, part, coefficients(part, setting, privacy, generator(part.fold, run))

@@ -1,7 +1,5 @@
 """Releases over different, overlapping subjects: how often intervals hold, what R^2 is left, whether a guess succeeds.
 
-python -m benchmarks.keyed [--quick] [--data DIR] [--json FILE]
-
 Everybody is at each of three parties with a chance, the overlap, by itself. Releases are made by the product's own code
 from encoded rows and random pseudonyms, with noise of its scale; of moments without encryption, which changes nothing,
 and with as many buckets as a study of proved bounds has.
@@ -12,26 +10,23 @@ a fifth that nobody was given, beside the same release with listed subjects.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.coverage import SCHEMA, SIZES, TARGET, population
-from benchmarks.release_law import proposed
-from benchmarks.reporting import heading, row, write_json
-from benchmarks.tables import DATA
-from benchmarks.wu2022_real import load, party_sizes
+from benchmarks.coverage import SCHEMA, SIZES, TABLES, TARGET, population
+from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
+from benchmarks.release_law import Array, Integers, of_parties, party_sizes, proposed, study_of
+from benchmarks.tables import scaled
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Sums
-from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.study import Study
 from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.encoding import bounded_rows
@@ -41,8 +36,6 @@ from commingle.shared.mechanisms.moments.block import block_noise, first_place, 
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_blocks
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 OVERLAPS = (1.0, 0.9, 0.7, 0.5)
 _RELEASE = "0" * 64
 
@@ -122,25 +115,9 @@ def study(
     two_stages: bool = True,
 ) -> Study:
     """One study of parties with so many attributes each."""
-    parts = np.split(np.arange(len(attributes)), np.cumsum(sizes)[:-1])
-    facts = {"first_stage_share": "auto" if two_stages else None}
-    return Study.model_validate(
-        {
-            "study": "keyed",
-            "mechanism": mechanism,
-            "n": n,
-            "epsilon": epsilon,
-            "delta": 1e-5,
-            "subjects": "keyed" if keyed else "listed",
-            "buckets": buckets,
-            "parties": tuple(
-                StudyParty.model_validate(
-                    {"name": f"p{i}", "dataset": "d", "attributes": tuple(attributes[a] for a in part), **facts}
-                )
-                for i, part in enumerate(parts)
-            ),
-        }
-    )
+    subjects = "keyed" if keyed else "listed"
+    asked = study_of(attributes, sizes, n, epsilon, mechanism=mechanism, subjects=subjects, buckets=buckets)
+    return of_parties(asked, first_stage_share="auto" if two_stages else None)
 
 
 def people(n: int, draw: np.random.Generator) -> Array:
@@ -169,13 +146,11 @@ COVERED = tuple(
     for two_stages in (False, True)
     for overlap in OVERLAPS
 )
-TABLES = ("bike_hour", "gpu_sgemm", "diabetes130", "nhanes_bp")
-_DRAWS = 20
 
 
 def covered(setting: Setting, *, releases: int) -> dict[str, float | None]:
     """How often intervals for the population hold its slopes; and how often there are some."""
-    draw = np.random.default_rng(list(sha256(repr(setting).encode()).digest()))
+    draw = generator(*sha256(repr(setting).encode()).digest())
     _, _, truth = population()
     asked = study(
         SCHEMA,
@@ -211,7 +186,7 @@ def real(values: Array, setting: Setting, *, keyed: bool, seed: int) -> float:
 
     Where it is a fit across parties that have hardly anybody in common as far as is seen, that of the mean, 0.
     """
-    draw = np.random.default_rng(seed)
+    draw = generator(seed)
     shuffled = 2 * values[draw.permutation(len(values))] - 1
     training, test = np.split(shuffled, [4 * len(values) // 5])
     attributes = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(values.shape[1])]
@@ -233,53 +208,40 @@ def real(values: Array, setting: Setting, *, keyed: bool, seed: int) -> float:
     return float(1 - np.mean((test[:, -1] - guess) ** 2) / np.var(test[:, -1]))
 
 
-def run(*, quick: bool, data: Path) -> dict[str, Any]:
-    """Everything, as one JSON document."""
-    coverage = [
-        {**asdict(setting), **covered(setting, releases=4 if quick else 100)}
-        for setting in COVERED
-        for setting in [replace(setting, people=setting.people // 10) if quick else setting]
-    ]
+def measure(asked: Asked) -> Report:
+    """Coverage, and R^2 of the real tables."""
+    settings = [s for s in COVERED if s.overlap == OVERLAPS[1] and s.epsilon != 1] if asked.quick else COVERED
+    coverage = [{**asdict(s), **covered(s, releases=asked.times(2, 100))} for s in settings]
     goals: list[dict[str, Any]] = []
-    for name in () if quick or not data.is_dir() else TABLES:
-        values = load(data, name)
+    for name in () if asked.quick or not asked.data.is_dir() else TABLES:
+        values = scaled(asked.data, name)
         for mechanism in ("rmgm", "moments"):
-            listed = Setting(mechanism, len(values), 1.0, 1.0)
-            found = [real(values, listed, keyed=False, seed=seed) for seed in range(_DRAWS)]
-            goals.append({**asdict(listed), "table": name, "subjects": "listed", "r_squared": float(np.mean(found))})
-            for overlap in OVERLAPS:
+            kinds = [("listed", 1.0), *(("keyed", overlap) for overlap in OVERLAPS)]
+            for subjects, overlap in kinds:
                 setting = Setting(mechanism, len(values), 1.0, overlap)
-                found = [real(values, setting, keyed=True, seed=seed) for seed in range(_DRAWS)]
-                facts = {"table": name, "subjects": "keyed", "r_squared": float(np.mean(found))}
+                seeds = range(asked.times(1, 20))
+                found = [real(values, setting, keyed=subjects == "keyed", seed=seed) for seed in seeds]
+                facts = {"table": name, "subjects": subjects, "r_squared": float(np.mean(found))}
                 goals.append({**asdict(setting), **facts})
-    return {"benchmark": "keyed", "coverage": coverage, "tables": goals}
+    return {"coverage": coverage, "tables": goals}
 
 
-def markdown(report: dict[str, Any]) -> list[str]:
+def lines(report: Report) -> list[str]:
     """The tables of docs/design/keyed.md."""
     about = ("mechanism", "people", "epsilon", "overlap", "stages")
-    lines = heading(*about, "with intervals", "coverage", "least", "said to be selective")
+    shown = heading(*about, "with intervals", "coverage", "least", "said to be selective")
     for r in report["coverage"]:
         stages = "two" if r["two_stages"] else "one"
         facts = (r["mechanism"], f"{r['people']:,}", f"{r['epsilon']:g}", f"{r['overlap']:g}", stages)
         found = ("-" if r[name] is None else f"{r[name]:.3f}" for name in ("coverage", "least"))
-        lines.append(row(*facts, f"{r['answered']:.0%}", *found, f"{r['selected']:.1%}"))
-    lines += ["", *heading("table", "mechanism", "subjects", "overlap", "R^2")]
+        shown.append(row(*facts, f"{r['answered']:.0%}", *found, f"{r['selected']:.1%}"))
+    shown += ["", *heading("table", "mechanism", "subjects", "overlap", "R^2")]
     for r in report["tables"]:
-        lines.append(row(r["table"], r["mechanism"], r["subjects"], f"{r['overlap']:g}", f"{r['r_squared']:.3f}"))
-    return lines
+        shown.append(row(r["table"], r["mechanism"], r["subjects"], f"{r['overlap']:g}", f"{r['r_squared']:.3f}"))
+    return shown
 
 
-@click.command()
-@click.option("--quick", is_flag=True, help="Few small releases, for CI.")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA)
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(*, quick: bool, data: Path, json_file: Path | None) -> None:
-    """Print the tables as Markdown."""
-    report = run(quick=quick, data=data)
-    print("\n".join(markdown(report)))
-    write_json(report, json_file)
-
+EXPERIMENT = Experiment("keyed", __doc__, measure, lines)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

@@ -1,18 +1,16 @@
 """Two coordinator replicas on one database under load: requests per second, p99, errors, lost writes.
 
-python -m benchmarks.load [--database-url URL] [--seconds N] [--workers N] [--json FILE]
-
 Real processes and sockets. Every worker is a member that takes releases of its own from proposal to publication, each
-request sent to either replica at random; readers list releases meanwhile. Every fourth release is one of moments, with
-the next member (`benchmarks.load_exchange`). At the end every release that a worker saw accepted must be published at
-both replicas, and a sample is verified in full. SQLite unless a PostgreSQL URL is given; blobs are in a directory, or
-in the bucket that is given. How long the stages of a release take is read from the chain of its events, of the first
-and of the last third of all releases: a step that looked at all of them would take longer in the end.
+request sent to either replica at random; readers list releases meanwhile. The first release and every fourth after it
+is one of moments, with the next member, every step of its exchange over the network. At the end every release that a
+worker saw accepted must be published at both replicas, and a sample is verified in full. SQLite unless a PostgreSQL URL
+is given; blobs are in a directory, or in the bucket that is given.
 """
 
 import contextlib
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -22,9 +20,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +29,9 @@ import click
 import httpx
 import numpy as np
 
-from benchmarks.load_exchange import release_moments
+from benchmarks.harness import Asked, Experiment, Report
 from commingle import ReleaseClient
-from commingle.shared.documents.dsse import Envelope, open_envelope, seal
+from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.schema import NumericAttribute
@@ -47,16 +44,27 @@ from commingle.shared.documents.statements import (
     Enrolment,
     SignedDocument,
     approval_set_digest,
+    open_spec,
 )
+from commingle.shared.dp.noise import rounded_gaussian
+from commingle.shared.mechanisms.moments.exchange.documents import transcript as transcript_of
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
 from commingle.shared.release.plan import plan_block
+from commingle.shared.ring.randomness import SEED_BYTES
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import system_clock
+from tests.tools.exchanged import Exchanging, Integers
 
 _HEAD = "0" * 64
-_ROWS, _COLUMNS = 2_000, 10
+_ROWS, _COLUMNS, _MOMENTS_COLUMNS = 2_000, 10, 5
 _VERIFIED = 20
 _MOMENTS_EVERY = 4
+_OCTETS = "application/octet-stream"
+
+
+class _RefusedError(Exception):
+    """A request came to nothing; the tally has it."""
 
 
 @dataclass
@@ -82,60 +90,61 @@ class Worker:
         signed = SignedDocument(signing_key=self.public, envelope=seal(document, kind="enrolment", key=self.key))
         self.call("enrol", "POST", "/v1/parties", signed.model_dump_json().encode())
 
+    def close(self) -> None:
+        """Its connections."""
+        self._http.close()
+
     @property
     def public(self) -> str:
         return self.key.verifying_key.raw.hex()
 
     def release(self) -> None:
-        """One release, from proposal to upload."""
-        spec = self._spec()
-        envelope = seal(spec, kind="spec", key=self.key)
-        if not self.call("propose", "POST", "/v1/releases", envelope.to_json()):
-            return
-        self.tally.accepted.append(envelope.digest)
-        where = f"/v1/releases/{envelope.digest}"
-        about: dict[str, Any] = {"spec": envelope.digest, "party": self.name}
-        approval = self.seal(Approval(**about, created=system_clock(), ledger_head=_HEAD), "approval")
-        alignment = self.seal(AlignmentStatement(**about, subjects=spec.n, digest=_HEAD), "alignment")
-        request = ApprovalRequest(approval=approval, alignment=alignment).model_dump_json().encode()
-        self.call("approve", "PUT", f"{where}/approvals/{self.name}", request)
-        plan = plan_block(spec, spec.parties[0])
+        """One of this member alone, from proposal to upload."""
+        spec = self._propose("rmgm", self.share(_COLUMNS))
+        approval = open_envelope(self._approve(spec), Approval, kind="approval", keys=[self.key.verifying_key])
+        plan = plan_block(spec.document, spec.document.parties[0])
         block = np.random.default_rng().integers(-(2**20), 2**20, (plan.rows, _COLUMNS))
-        body = encode_block(block, plan.columns)
-        opened = open_envelope(approval, Approval, kind="approval", keys=[self.key.verifying_key])
-        statement = BlockStatement(
-            **about,
-            approvals=approval_set_digest({self.name: opened}),
-            rows=plan.rows,
-            columns=plan.columns,
-            sigma=plan.sigma,
-            body_sha256=sha256(body).hexdigest(),
-            content_sha256=content_digest(block),
-            ledger_head=_HEAD,
-        )
-        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": self.seal(statement, "block").to_json().decode()}
-        self.call("upload", "PUT", f"{where}/blocks/{self.name}", body, headers)
-        self.call("read", "GET", where, None)
+        self._upload(spec, block, approvals=approval_set_digest({self.name: approval}))
+        self.call("read", "GET", f"/v1/releases/{spec.digest}", None)
         self.call("list", "GET", "/v1/releases?limit=20", None)
+
+    def release_moments(self, other: "Worker") -> None:
+        """One of two members, every step of both; what is fetched must be what was sent."""
+        members = {member.name: member for member in (self, other)}
+        spec = self._propose("moments", *(member.share(_MOMENTS_COLUMNS) for member in members.values()))
+        exchange = Exchange.of(spec, {name: member._approve(spec) for name, member in members.items()})  # noqa: SLF001 - its own kind
+        keys = {name: member.key for name, member in members.items()}
+        world = Exchanging(exchange, keys, {name: os.urandom(SEED_BYTES) for name in members})
+        where, limit = f"/v1/releases/{spec.digest}", 1 << 14
+        for name, member in members.items():
+            rows = np.random.default_rng().integers(-limit, limit + 1, (_ROWS, _MOMENTS_COLUMNS))
+            world.encrypt(name, rows)
+            member.send("columns", f"{where}/columns/{name}", world.bodies[name], world.columns[name])
+        for name, member in members.items():
+            for owner in exchange.owners(name):
+                member.fetch("columns", f"{where}/columns/{owner}", world.bodies[owner])
+            world.reply(name, rounded_gaussian)
+            member.send("reply", f"{where}/replies/{name}", world.answers[name], world.replies[name])
+        seen = transcript_of(exchange, columns=world.columns, replies=world.replies)
+        for name, member in members.items():
+            for evaluator in exchange.evaluators(name):
+                member.fetch("reply", f"{where}/replies/{evaluator}", world.answers[evaluator])
+            block = world.submit(name, rounded_gaussian)
+            member._upload(spec, block, approvals=exchange.approved, transcript=seen)  # noqa: SLF001 - as above
+        self.tally.of_moments += 1
+
+    def send(self, kind: str, path: str, body: bytes, statement: Envelope) -> None:
+        """A message of an exchange."""
+        headers = {"Content-Type": _OCTETS, "Commingle-Statement": statement.to_json().decode()}
+        self.call(f"{kind} up", "PUT", path, body, headers)
+
+    def fetch(self, kind: str, path: str, sent: bytes) -> None:
+        """A message of an exchange, which is to be what its sender sent."""
+        if self.call(f"{kind} down", "GET", path, None).content != sent:
+            raise AssertionError("the coordinator gave other bytes than were sent")
 
     def seal(self, document: WireModel, kind: str) -> Envelope:
         return seal(document, kind=kind, key=self.key)
-
-    def _spec(self) -> ReleaseSpec:
-        now = system_clock()
-        return ReleaseSpec(
-            study="load",
-            created=now,
-            expires=now + timedelta(hours=1),
-            mechanism="rmgm",
-            k=_ROWS,
-            seed=self.draw.randbytes(32).hex(),
-            epsilon=1.0,
-            delta=1e-5,
-            n=_ROWS,
-            parties=(self.share(_COLUMNS),),
-            proposer=self.key.fingerprint,
-        )
 
     def share(self, columns: int) -> PartySpec:
         """This member as a party of a release."""
@@ -147,21 +156,71 @@ class Worker:
             attributes=tuple(NumericAttribute(name=f"{self.name}-x{i}", lower=0, upper=1) for i in range(columns)),
         )
 
+    def _propose(self, mechanism: str, *parties: PartySpec) -> Verified[ReleaseSpec]:
+        of_moments = {"bounds": "trusted", "fraction_bits": 14}
+        now = system_clock()
+        spec = ReleaseSpec(
+            study="load",
+            created=now,
+            expires=now + timedelta(hours=1),
+            mechanism=mechanism,
+            seed=self.draw.randbytes(32).hex(),
+            epsilon=1.0,
+            delta=1e-5,
+            n=_ROWS,
+            parties=parties,
+            proposer=self.key.fingerprint,
+            **({"k": _ROWS} if mechanism == "rmgm" else of_moments),
+        )
+        envelope = self.seal(spec, "spec")
+        self.call("propose", "POST", "/v1/releases", envelope.to_json())
+        self.tally.accepted.append(envelope.digest)
+        return open_spec(envelope, [self.key.verifying_key])
+
+    def _approve(self, spec: Verified[ReleaseSpec]) -> Envelope:
+        about: dict[str, Any] = {"spec": spec.digest, "party": self.name}
+        approval = self.seal(Approval(**about, created=system_clock(), ledger_head=_HEAD), "approval")
+        alignment = self.seal(AlignmentStatement(**about, subjects=spec.document.n, digest=_HEAD), "alignment")
+        request = ApprovalRequest(approval=approval, alignment=alignment).model_dump_json().encode()
+        self.call("approve", "PUT", f"/v1/releases/{spec.digest}/approvals/{self.name}", request)
+        return approval
+
+    def _upload(
+        self, spec: Verified[ReleaseSpec], block: Integers, approvals: str, transcript: str | None = None
+    ) -> None:
+        plan = plan_block(spec.document, spec.document.party(self.name))
+        body = encode_block(block, plan.columns)
+        statement = BlockStatement(
+            spec=spec.digest,
+            party=self.name,
+            rows=plan.rows,
+            columns=plan.columns,
+            sigma=plan.sigma,
+            body_sha256=sha256(body).hexdigest(),
+            content_sha256=content_digest(block),
+            ledger_head=_HEAD,
+            approvals=approvals,
+            transcript=transcript,
+        )
+        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": self.seal(statement, "block").to_json().decode()}
+        self.call("upload", "PUT", f"/v1/releases/{spec.digest}/blocks/{self.name}", body, headers)
+
     def call(
         self, kind: str, method: str, path: str, body: bytes | None, headers: dict[str, str] | None = None
-    ) -> httpx.Response | None:
-        """The answer, counted; None where it is none or no success."""
+    ) -> httpx.Response:
+        """The answer, counted. Raises _RefusedError where it is none or no success."""
         given = {"Content-Type": "application/json"} if headers is None and body is not None else headers
         start = time.perf_counter()
         try:
             answer = self._http.request(method, self.draw.choice(self._urls) + path, content=body, headers=given)
         except httpx.HTTPError as error:
             self.tally.errors.append(f"{kind}: {type(error).__name__}")
-            return None
+            raise _RefusedError from error
         self.tally.seconds[kind].append(time.perf_counter() - start)
         if not answer.is_success:
             self.tally.errors.append(f"{kind}: {answer.status_code} {answer.text[:200]}")
-        return answer if answer.is_success else None
+            raise _RefusedError
+        return answer
 
 
 @contextlib.contextmanager
@@ -172,42 +231,18 @@ def replicas(home: Path, database_url: str | None, bucket: str | None) -> Iterat
     options += ["--blob-bucket", bucket] if bucket else []
     subprocess.run([*command, "init", "--home", str(home), *options], check=True, stdout=subprocess.DEVNULL)
     serving = [*command, "serve", "--home", str(home), "--port", "0"]
-    with (home / "log").open("wb") as log:
+    with (home / "log").open("wb") as log, contextlib.ExitStack() as stack:
         processes = [subprocess.Popen(serving, stdout=subprocess.PIPE, stderr=log) for _ in range(2)]
-    try:
-        yield [json.loads(process.stdout.readline())["url"] for process in processes if process.stdout]
-    finally:
         for process in processes:
-            process.terminate()
-            process.wait(30)
+            stack.enter_context(process)
+            stack.callback(process.terminate)
+        yield [json.loads(process.stdout.readline())["url"] for process in processes if process.stdout]
 
 
 def invites(home: Path, names: list[str]) -> list[str]:
     """One invite for each name."""
     command = [sys.executable, "-m", "commingle", "coordinator", "invite", "--home", str(home), "--json", "--party"]
     return [json.loads(subprocess.run([*command, n], check=True, capture_output=True).stdout)["invite"] for n in names]
-
-
-def stages(url: str) -> dict[str, dict[str, float]]:
-    """Mean milliseconds of each stage, of the first third and of the last; events are told to the second."""
-    seen: dict[str, dict[str, datetime]] = defaultdict(dict)
-    after, last = 0, 1
-    with httpx.Client(base_url=url, timeout=60) as http:
-        while after < last:
-            page = http.get("/v1/events", params={"after": after}).raise_for_status().json()
-            after, last = (page["items"][-1]["seq"], page["last"]) if page["items"] else (last, last)
-            for event in page["items"]:
-                seen[event["release"]][event["kind"]] = datetime.fromisoformat(event["at"])
-    published = [times for times in seen.values() if "published" in times and "columns" not in times]
-    third = max(1, len(published) // 3)
-    return {
-        f"{first} to {then}": {
-            name: 1000 * float(np.mean([(times[then] - times[first]).total_seconds() for times in part]))
-            for name, part in (("first", published[:third]), ("last", published[-third:]))
-        }
-        for first, then in pairwise(("proposal", "approval", "block", "published"))
-        if published
-    }
 
 
 def run(home: Path, database_url: str | None, bucket: str | None, *, seconds: float, workers: int) -> dict[str, Any]:
@@ -220,13 +255,14 @@ def run(home: Path, database_url: str | None, bucket: str | None, *, seconds: fl
 
         def work(place: int) -> None:
             own, other = members[place], members[(place + 1) % len(members)]
-            for number in itertools.count(1):
+            for number in itertools.count():
                 if time.perf_counter() - start >= seconds:
                     return
-                if number % _MOMENTS_EVERY:
-                    own.release()
-                else:
-                    release_moments(own, other)
+                with contextlib.suppress(_RefusedError):
+                    if number % _MOMENTS_EVERY:
+                        own.release()
+                    else:
+                        own.release_moments(other)
 
         threads = [threading.Thread(target=work, args=(place,)) for place in range(len(members))]
         for thread in threads:
@@ -234,6 +270,8 @@ def run(home: Path, database_url: str | None, bucket: str | None, *, seconds: fl
         for thread in threads:
             thread.join()
         passed = time.perf_counter() - start
+        for member in members:
+            member.close()
         lost = _lost(urls, tally.accepted)
         verified = 0
         for url in urls:
@@ -241,7 +279,6 @@ def run(home: Path, database_url: str | None, bucket: str | None, *, seconds: fl
                 for release in [release for release in tally.accepted if release not in lost][-_VERIFIED:]:
                     client.fetch(release)
                     verified += 1
-        traced = stages(urls[0])
     kinds = {kind: _summary(found) for kind, found in tally.seconds.items()}
     requests = sum(len(found) for found in tally.seconds.values())
     return {
@@ -257,7 +294,6 @@ def run(home: Path, database_url: str | None, bucket: str | None, *, seconds: fl
         "lost": lost,
         "verified": verified,
         "kinds": kinds,
-        "stages_ms": traced,
     }
 
 
@@ -276,34 +312,37 @@ def _summary(seconds: list[float]) -> dict[str, float]:
     return {"count": len(seconds), "p50_ms": float(p50), "p99_ms": float(p99)}
 
 
-@click.command()
-@click.option("--database-url", help="postgresql://…; SQLite without it.")
-@click.option("--blob-bucket", help="s3://BUCKET/PREFIX; a directory without it.")
-@click.option("--seconds", default=30.0, show_default=True)
-@click.option("--workers", default=16, show_default=True)
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(
-    *, database_url: str | None, blob_bucket: str | None, seconds: float, workers: int, json_file: Path | None
-) -> None:
-    """Print the figures; exit 1 if anything was lost or refused."""
+def measure(asked: Asked) -> Report:
+    """One run."""
+    given, seconds = asked.given, 3.0 if asked.quick else asked.given["seconds"]
     with tempfile.TemporaryDirectory() as folder:
-        result = run(Path(folder) / "hub", database_url, blob_bucket, seconds=seconds, workers=workers)
-    print(
-        f"{result['database']}, blobs in a {result['blobs']}: {result['workers']} members, "
-        f"{result['requests_per_second']:.0f} requests/s over {result['seconds']:.0f} s, "
-        f"{result['releases_per_minute']:.0f} releases a minute ({result['of_moments']} of moments), "
-        f"{len(result['errors'])} errors, {len(result['lost'])} lost, {result['verified']} verified"
-    )
-    for kind, found in result["kinds"].items():
-        print(f"  {kind:<14}{found['count']:>8} p50 {found['p50_ms']:>8.1f} ms   p99 {found['p99_ms']:>8.1f} ms")
-    for stage, found in result["stages_ms"].items():
-        print(f"  {stage:<24} {found['first']:>8.0f} ms of the first third, {found['last']:>8.0f} ms of the last")
-    for error in result["errors"][:5]:
-        print(f"  {error}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(result, indent=2))
-    sys.exit(1 if result["errors"] or result["lost"] else 0)
+        where = (Path(folder) / "hub", given["database_url"], given["blob_bucket"])
+        return run(*where, seconds=seconds, workers=2 if asked.quick else given["workers"])
 
+
+def lines(report: Report) -> list[str]:
+    """The figures, and the first errors."""
+    said = (
+        f"{report['database']}, blobs in a {report['blobs']}: {report['workers']} members",
+        f"{report['requests_per_second']:.0f} requests/s over {report['seconds']:.0f} s",
+        f"{report['releases_per_minute']:.0f} releases a minute ({report['of_moments']} of moments)",
+        f"{len(report['errors'])} errors, {len(report['lost'])} lost, {report['verified']} verified",
+    )
+    shown = [", ".join(said)]
+    for kind, found in report["kinds"].items():
+        shown.append(f"  {kind:<14}{found['count']:>8} p50 {found['p50_ms']:>8.1f} ms   p99 {found['p99_ms']:>8.1f} ms")
+    return [*shown, *(f"  {error}" for error in report["errors"][:5])]
+
+
+OPTIONS = (
+    click.Option(["--database-url"], help="postgresql://…; SQLite without it."),
+    click.Option(["--blob-bucket"], help="s3://BUCKET/PREFIX; a directory without it."),
+    click.Option(["--seconds"], type=float, default=30.0, show_default=True),
+    click.Option(["--workers"], type=int, default=16, show_default=True),
+)
+EXPERIMENT = Experiment(
+    "load", __doc__, measure, lines, options=OPTIONS, failed=lambda report: bool(report["errors"] or report["lost"])
+)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

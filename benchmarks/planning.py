@@ -1,7 +1,5 @@
 """What the planner predicts beside what releases then give: errors of coefficients, R^2, and the constant's R^2.
 
-python -m benchmarks.planning [--quick] [--data DIR] [--json FILE] [--picture FILE]
-
 Synthetic tables and real ones with a regression target, three parties, studies that say nothing else: first stages
 where they suit, analytic calibration, k as the planner chooses it from the uniform assumption. Sums, maps and rows are
 the product's, moments of every release are drawn from their law (`release_law`) and fitted with the product's
@@ -9,39 +7,34 @@ estimators. A forecast is made twice: from the table's own second moments, as if
 assumption. Errors are distances of standardised slopes to the fit without privacy on the same rows.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import pairwise
 from math import sqrt
 from pathlib import Path
 from typing import Literal, get_args
 
-import click
 import numpy as np
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from benchmarks.release_law import proposed
-from benchmarks.stages import release
-from benchmarks.tables import DATA, entry
+from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
+from benchmarks.panels import Panel, draw_panels
+from benchmarks.release_law import Array, party_sizes, proposed, release, study_of
+from benchmarks.tables import entry
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
-from commingle.services.planning.public_table import encode
 from commingle.services.simulation.preparing import Wanted, prepare
-from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.study import Study, StudyParty
-from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.study import Study
+from commingle.shared.dp.fixed_point import SCALE, quantise
+from commingle.shared.encoding import encode_rows
 from commingle.shared.estimation.errors import SingularError
 from commingle.shared.forecast.forecast import forecast, with_best_k
-from commingle.shared.planning.design import PartyDesign, design_of
+from commingle.shared.planning.design import design_of
 from commingle.shared.planning.errors import PlanningError
 from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
 
-Array = NDArray[np.float64]
 Kind = Literal["rmgm", "dgm", "moments"]
 
-_TABLES = (
+TABLES = (
     *("bike_hour", "diabetes130", "gpu_sgemm", "kin40k", "protein", "winequality_white"),
     *("tamielectric", "airfoil", "concrete", "insurance_numeric"),
 )
@@ -53,32 +46,19 @@ _RELIABLE = 0.1  # share of fits with a warning up to which a row counts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A table as the parties hold it: encoded rows (n, p - 1)."""
+    """A table as the parties hold it, the columns of each in turn: encoded rows (n, p - 1)."""
 
     name: str
     target: str
-    shares: tuple[PartyDesign, ...]
+    attributes: tuple[Attribute, ...]
+    sizes: tuple[int, ...]
     rows: Array
-
-    def study(self, mechanism: Kind, epsilon: float) -> Study:
-        """What would be asked for."""
-        parties = (StudyParty(name=s.name, dataset="data", attributes=s.attributes) for s in self.shares)
-        return Study(
-            study="Benchmark",
-            mechanism=mechanism,
-            subjects="listed",
-            epsilon=epsilon,
-            delta=1e-5,
-            n=len(self.rows),
-            parties=tuple(parties),
-        )
 
     @property
     def moments(self) -> Array:
         """(p, p) A^T A / n."""
-        n = len(self.rows)
-        mean = self.rows.mean(axis=0)
-        return np.block([[np.ones((1, 1)), mean[None]], [mean[:, None], self.rows.T @ self.rows / n]])
+        A = np.column_stack([np.ones(len(self.rows)), self.rows])
+        return np.asarray(A.T @ A / len(A))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,18 +89,16 @@ class Row:
     warned: float
 
 
-def synthetic(n: int, columns: int, *, seed: int) -> Case:
+def synthetic(n: int, columns: int) -> Case:
     """Uniform features, a label that they explain with R^2 about 0.3."""
-    draw = np.random.default_rng(seed)
+    draw = generator(0)
     x = draw.uniform(-1, 1, (n, columns - 1))
     signal = x @ draw.choice([-1.0, 1.0], columns - 1)
     y = signal + draw.normal(0, np.std(signal) * sqrt(0.7 / 0.3), n)
     rows = np.column_stack([x, np.clip(y / (4 * np.std(y)), -1, 1)])
-    attributes = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(columns)]
-    ends = np.linspace(0, columns, _PARTIES + 1).round().astype(int).tolist()
-    parts = [tuple(attributes[a:b]) for a, b in pairwise(ends)]
-    shares = tuple(PartyDesign(name=f"party-{i}", attributes=part) for i, part in enumerate(parts))
-    return Case(f"uniform, {columns} columns", attributes[-1].name, shares, rows)
+    attributes = tuple(NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(columns))
+    sizes = tuple(party_sizes(columns, _PARTIES))
+    return Case(f"uniform, {columns} columns", attributes[-1].name, attributes, sizes, rows)
 
 
 def real(name: str, data: Path) -> Case:
@@ -128,12 +106,13 @@ def real(name: str, data: Path) -> Case:
     about = entry(data, name)
     table, target = data / about["file"], about["target_column"]
     held = prepare(Wanted(table=table, target=target, parties=_PARTIES, features=tuple(about["feature_columns"])))
-    shares = tuple(PartyDesign(name=party.name, attributes=party.attributes) for party in held.parties)
-    return Case(name, held.target, shares, np.hstack([encode(held.table, share) for share in shares]))
+    rows = encode_rows(held.attributes, held.table.columns) / SCALE
+    return Case(name, held.target, held.attributes, tuple(len(party.attributes) for party in held.parties), rows)
 
 
-def with_planned_k(case: Case, asked: Study) -> Study:
-    """The study with the k that the planner chooses from the uniform assumption."""
+def study(case: Case, mechanism: Kind, epsilon: float) -> Study:
+    """What would be asked for, with the k that the planner chooses from the uniform assumption."""
+    asked = study_of(case.attributes, case.sizes, len(case.rows), epsilon, mechanism=mechanism)
     design = design_of(asked)
     chosen = with_best_k(design, task_of(design, Assumptions(target=case.target)))
     return asked.model_copy(update={"k": chosen.k})
@@ -141,16 +120,16 @@ def with_planned_k(case: Case, asked: Study) -> Study:
 
 def releases(case: Case, asked: Study, repeats: int) -> Iterator[PreparedMoments]:
     """Releases drawn anew, as a learner reads them."""
-    spec, random, rows = proposed(asked), np.random.default_rng(1), quantise(case.rows)
+    spec, draw, rows = proposed(asked), generator(1), quantise(case.rows)
     for _ in range(repeats):
-        yield release(spec, rows, random)
+        yield release(spec, rows, draw)
 
 
-def measure(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> list[Row]:
+def compared(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> list[Row]:
     """One design, under both assumptions."""
     default = Assumptions(target=case.target)
     table = replace(default, second_moments=case.moments)
-    asked = with_planned_k(case, case.study(mechanism, epsilon))
+    asked = study(case, mechanism, epsilon)
     design = design_of(asked)
     truth = task_of(design, table)
     owners = [a.name for a in design.attributes for _ in a.columns]
@@ -208,83 +187,66 @@ def _length(task: RegressionTask) -> float:
     return sqrt(float(np.diag(task.xx) @ task.b**2) / task.yy)
 
 
-def show(rows: list[Row]) -> None:
-    """The table, then how many of the rows without a warning are within a factor 1.5, and how R^2 and verdicts did."""
-    print(
-        f"{'table':<20}{'mech':>8}{'eps':>6}{'n':>9}{'k':>6} {'assumed':<8}{'error':>7}{'real':>7}{'ratio':>7}"
-        f"{'R2':>8}{'real':>8}{'const':>8}{'real':>8}{'useful':>7}{'warned':>8}"
-    )
-    for r in rows:
-        ratio = "-" if r.ratio is None or r.predicted_error is None else f"{r.predicted_error:7.3f}"
-        print(
-            f"{r.case:<20}{r.mechanism:>8}{r.epsilon:>6g}{r.n:>9}{r.k or '-':>6} {r.assumed:<8}{ratio:>7}"
-            f"{r.realised_error:>7.3f}{r.ratio or 0:>7.2f}{r.predicted_r2:>8.3f}{r.realised_r2:>8.3f}"
-            f"{r.predicted_constant:>8.3f}{r.realised_constant:>8.3f}{'yes' if r.useful else 'no':>7}{r.warned:>8.0%}"
-        )
-    for assumed in ("table", "default"):
-        ratios = [r.ratio for r in rows if r.assumed == assumed and r.warned <= _RELIABLE and r.ratio is not None]
-        within = sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios)
-        if ratios:
-            print(f"{assumed}: {within} of {len(ratios)} within 1.5 ({min(ratios):.2f} to {max(ratios):.2f})")
-        every = [r for r in rows if r.assumed == assumed]
-        close = sum(abs(r.predicted_r2 - r.realised_r2) <= _CLOSE for r in every)
-        hoped = sum(r.useful and r.realised_r2 <= 0 for r in every)
-        missed = sum(not r.useful and r.realised_r2 > _CLOSE for r in every)
-        print(
-            f"  R2 within {_CLOSE} in {close} of {len(every)}; called useful but R2 <= 0: {hoped}; "
-            f"called not useful but R2 > {_CLOSE}: {missed}"
-        )
-
-
-def draw_picture(rows: list[Row], path: Path) -> None:
-    """Predicted against realised error, a point per row whose fits do not warn."""
-    sure = [r for r in rows if r.warned <= _RELIABLE and r.predicted_error is not None]
-    if not sure:
-        return
-    figure = Figure(figsize=(5.2, 5.0), dpi=150, layout="constrained")
-    ax = figure.subplots()
-    line = np.array([0.5 * min(r.realised_error for r in sure), 2 * max(r.realised_error for r in sure)])
-    ax.fill_between(line, line / 1.5, line * 1.5, color="#e8eef5", label="within a factor 1.5")
-    ax.plot(line, line, color="#888888", linewidth=1)
-    for assumed, colour, marker in (("table", "#1f6fb4", "o"), ("default", "#d9772b", "^")):
-        chosen = [r for r in sure if r.assumed == assumed]
-        realised, predicted = [r.realised_error for r in chosen], [r.predicted_error or 0 for r in chosen]
-        ax.scatter(realised, predicted, s=22, color=colour, marker=marker, label=f"assumed: {assumed}")
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xlabel("realised relative error of the slopes")
-    ax.set_ylabel("predicted")
-    ax.legend(frameon=False)
-    figure.savefig(path)
-
-
-@click.command()
-@click.option("--quick", is_flag=True, help="One small synthetic table, for CI.")
-@click.option("--data", type=click.Path(path_type=Path), default=DATA, help="Folder of the real tables.")
-@click.option("--repeats", type=int, default=40, show_default=True)
-@click.option("--json", "json_file", type=click.Path(path_type=Path))
-@click.option("--picture", type=click.Path(path_type=Path))
-def main(*, quick: bool, data: Path, repeats: int, json_file: Path | None, picture: Path | None) -> None:
-    """Print predicted beside realised figures."""
-    makers: list[Callable[[], Case]] = [partial(synthetic, 20_000, 6, seed=0)]
-    if not quick:
-        makers += [partial(synthetic, 200_000, 12, seed=0), partial(synthetic, 100_000, 30, seed=0)]
-        makers += [partial(real, name, data) for name in _TABLES]
-    rows: list[Row] = []
+def measure(asked: Asked) -> Report:
+    """Every table, mechanism and epsilon."""
+    makers: list[Callable[[], Case]] = [partial(synthetic, 20_000, 6)]
+    if not asked.quick:
+        makers += [partial(synthetic, 200_000, 12), partial(synthetic, 100_000, 30)]
+        makers += [partial(real, name, asked.data) for name in TABLES if asked.data.is_dir()]
+    rows, refused, repeats = list[Row](), list[str](), asked.times(10, 40)
     for make in makers:
         case = make()
         for mechanism in get_args(Kind):
-            for epsilon in (10.0,) if quick else _EPSILONS:
+            for epsilon in (10.0,) if asked.quick else _EPSILONS:
                 try:
-                    rows += measure(case, mechanism, epsilon, repeats=repeats)
+                    rows += compared(case, mechanism, epsilon, repeats=repeats)
                 except (PlanningError, SingularError) as error:
-                    print(f"{case.name}, {mechanism}, epsilon {epsilon:g}: {error}")
-    show(rows)
-    if json_file is not None:
-        json_file.write_text(json.dumps({"repeats": repeats, "results": [asdict(row) for row in rows]}, indent=1))
-    if picture is not None:
-        draw_picture(rows, picture)
+                    refused.append(f"{case.name}, {mechanism}, epsilon {epsilon:g}: {error}")
+    return {"repeats": repeats, "refused": refused, "results": [asdict(each) for each in rows]}
 
+
+def lines(report: Report) -> list[str]:
+    """The table, then how many of the rows without a warning are within a factor 1.5, and how R^2 and verdicts did."""
+    rows = report["results"]
+    heads = ("table", "mechanism", "ε", "n", "k", "assumed", "error", "real", "ratio", "R²", "real")
+    shown = [*report["refused"], *heading(*heads, "constant", "real", "useful", "warned")]
+    for r in rows:
+        design = (r["case"], r["mechanism"], f"{r['epsilon']:g}", f"{r['n']:,}", str(r["k"] or "-"), r["assumed"])
+        errors = ("-" if r[e] is None else f"{r[e]:.3f}" for e in ("predicted_error", "realised_error", "ratio"))
+        told = ("predicted_r2", "realised_r2", "predicted_constant", "realised_constant")
+        verdict = ("yes" if r["useful"] else "no", f"{r['warned']:.0%}")
+        shown.append(row(*design, *errors, *(f"{r[name]:.3f}" for name in told), *verdict))
+    for assumed in ("table", "default"):
+        every = [r for r in rows if r["assumed"] == assumed]
+        ratios = [r["ratio"] for r in every if r["warned"] <= _RELIABLE and r["ratio"] is not None]
+        within = sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios)
+        if ratios:
+            shown.append(f"{assumed}: {within} of {len(ratios)} within 1.5 ({min(ratios):.2f} to {max(ratios):.2f})")
+        close = sum(abs(r["predicted_r2"] - r["realised_r2"]) <= _CLOSE for r in every)
+        hoped = sum(r["useful"] and r["realised_r2"] <= 0 for r in every)
+        missed = sum(not r["useful"] and r["realised_r2"] > _CLOSE for r in every)
+        shown.append(
+            f"  R² within {_CLOSE} in {close} of {len(every)}; called useful but R² <= 0: {hoped}; "
+            f"called not useful but R² > {_CLOSE}: {missed}"
+        )
+    return shown
+
+
+def draw(report: Report, folder: Path) -> None:
+    """Predicted against realised error, a point per row whose fits do not warn."""
+    sure = [r for r in report["results"] if r["warned"] <= _RELIABLE and r["predicted_error"] is not None]
+    found = [r["realised_error"] for r in sure]
+    ends = (0.5 * min(found), 2 * max(found))
+    known = {f"{times:.2g} of what is realised": [(e, times * e) for e in ends] for times in (1, 1.5, 1 / 1.5)}
+    points = {
+        f"assumed: {assumed}": [(r["realised_error"], r["predicted_error"]) for r in sure if r["assumed"] == assumed]
+        for assumed in ("table", "default")
+    }
+    label = "realised relative error of the slopes"
+    draw_panels(folder / "planning.png", [Panel("", label, "predicted", points, known, joined=False)], columns=1)
+
+
+EXPERIMENT = Experiment("planning", __doc__, measure, lines, draw)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

@@ -1,9 +1,7 @@
 """Enhancing DP linear regression via public second-moment (2025): its figures 1 to 5 and condition numbers.
 
-python -m benchmarks.public_moment [--quick] [--data DIR] [--json FILE] [--pictures DIR]
-
 rho-zCDP for each of two measurements, replace-one neighbours. DP-OLSE as published takes its radii from private rows:
-it has no guarantee. Output is Markdown.
+it has no guarantee.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +9,22 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from numpy.random import Generator
 from scipy.optimize import brentq
 
-from benchmarks.methods.dp_olse import dp_olse, radii_from_public, radii_from_rows
-from benchmarks.methods.second_moment import TIGHT, TRIANGLE, dp_pmtolse, noisy_second_moment
+from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
+from benchmarks.methods.second_moment import (
+    TIGHT,
+    TRIANGLE,
+    dp_olse,
+    dp_pmtolse,
+    noisy_second_moment,
+    radii_from_public,
+    radii_from_rows,
+)
+from benchmarks.panels import Panel, draw_panels
 from benchmarks.public_moment_designs import WINE_PUBLIC, Rows, condition, synthetic, wine, wine_table
-from benchmarks.reporting import heading, options, row, write_json
-from benchmarks.wang2018_panels import Panel, draw_panels
 from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.measuring import FloatingPoint
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, clip_sample
@@ -49,12 +53,12 @@ Samples = dict[Any, list[float]]
 
 def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool) -> dict[tuple[str, float], Floats]:
     """Coefficients of every method and rho; DP-OLSE only if `baseline`."""
-    public, measure, found = PublicMoments.of(rows.public_x, rows.public_y), FloatingPoint(draw), {}
+    public, noise, found = PublicMoments.of(rows.public_x, rows.public_y), FloatingPoint(draw), {}
     [apart] = draw.spawn(1)  # the other methods' draws stay what they are without it
     whitened = transform(rows.x, rows.y, public, make=clip_sample)
     for rho in rhos:
         for name, distance in (("published", TRIANGLE), ("tight", TIGHT)):
-            fit = dp_pmtolse(whitened, public, rho, measure, distance=distance)
+            fit = dp_pmtolse(whitened, public, rho, noise, distance=distance)
             found[f"DP-PMTOLSE, {name}", rho] = fit.coefficients
         ours = offered(whitened, public, privacy_of(2 * rho), FloatingPoint(apart))
         found["DP-PMTOLSE, Commingle", rho] = ours.coefficients
@@ -65,7 +69,7 @@ def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool
         ):
             bounded = clip_sample(rows.x, rows.y, row_bound=radii.row, label_bound=radii.label)
             for rho in rhos:
-                fit = dp_olse(bounded, rho, measure, distance=TRIANGLE)
+                fit = dp_olse(bounded, rho, noise, distance=TRIANGLE)
                 found[f"DP-OLSE, {source} radii", rho] = fit.coefficients
     return found
 
@@ -82,7 +86,7 @@ def over_rows(make: Maker, *, rhos: Sequence[float], sizes: Sequence[int], trial
     errors: Samples = {}
     lengths: list[float] = []
     for trial in range(trials):
-        draw = np.random.default_rng([1, trial])
+        draw = generator(1, trial)
         rows = make(draw)
         for n in sizes:
             part = rows.part(private=n)
@@ -101,7 +105,7 @@ def over_public_rows(
     """Error of DP-PMTOLSE over the number of public rows (figures 2, 3 and 5)."""
     errors: Samples = {}
     for trial in range(trials):
-        draw = np.random.default_rng([2, trial])
+        draw = generator(2, trial)
         rows = make(draw)
         for n in sizes:
             for public in publics:
@@ -127,30 +131,11 @@ def synthetic_conditions(*, trials: int) -> list[dict[str, Any]]:
     """Medians of tr/(d lambda_min) and lambda_min, before and after the transform, over draws of 25,000 rows."""
     found: dict[int, list[tuple[float, ...]]] = {40: [], 135: []}
     for trial in range(trials):
-        rows = synthetic(np.random.default_rng([3, trial]), n=25_000, public=135)
+        rows = synthetic(generator(3, trial), n=25_000, public=135)
         for public, values in found.items():
             part = rows.part(public=public)
             values.append(_before_and_after(part.x, PublicMoments.of(part.public_x, part.public_y)))
     return [{"public": public, **_medians(values)} for public, values in found.items()]
-
-
-def wine_conditions(table: tuple[Floats, Floats], *, trials: int) -> list[dict[str, Any]]:
-    """The same for white wine under four normalisations; 249 rows public."""
-    x = table[0]
-    z = (x - x.mean(axis=0)) / x.std(axis=0)
-    minmax = (x - x.min(axis=0)) / (x.max(axis=0) - x.min(axis=0))
-    ways = {
-        "z-score": z,
-        "z-score, then row norm": z / np.linalg.norm(z, axis=1, keepdims=True),
-        "least to greatest in [0, 1]": minmax,
-        "row norm of raw rows": x / np.linalg.norm(x, axis=1, keepdims=True),
-    }
-    found = []
-    for name, rows in ways.items():
-        orders = [np.random.default_rng([4, trial]).permutation(len(x)) for trial in range(trials)]
-        values = [_before_and_after(rows[o[249:]], PublicMoments.of(rows[o[:249]], np.ones(249))) for o in orders]
-        found.append({"normalisation": name, **_medians(values)})
-    return found
 
 
 def _before_and_after(x: Floats, public: PublicMoments) -> tuple[float, ...]:
@@ -171,7 +156,7 @@ def stabilities(*, trials: int) -> list[dict[str, Any]]:
     for n in (1_000, 3_000, 10_000, 25_000, 100_000):
         found: dict[tuple[float, str], list[float]] = {}
         for trial in range(trials):
-            draw = np.random.default_rng([6, trial])
+            draw = generator(6, trial)
             rows = synthetic(draw, n=n, public=20)
             public = PublicMoments.of(rows.public_x, rows.public_y)
             radii = radii_from_public(public, n)
@@ -196,17 +181,15 @@ def stable_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     names = list(dict.fromkeys(c["method"] for c in cells))
     found = {(c["n"], c["rho"], c["method"]): f"{c['median']:.2g} ({c['met']:.0%})" for c in cells}
     heads = dict.fromkeys((c["n"], c["rho"]) for c in cells)
-    lines = heading("n", _RHO, *names)
-    return lines + [row(f"{n:,}", f"{rho:g}", *(found[n, rho, name] for name in names)) for n, rho in heads]
+    shown = (row(f"{n:,}", f"{rho:g}", *(found[n, rho, name] for name in names)) for n, rho in heads)
+    return [*heading("n", _RHO, *names), *shown]
 
 
-def run(*, quick: bool, data: Path) -> dict[str, Any]:
-    """Everything, as one JSON document."""
-    trials = 5 if quick else 300
-    table = wine_table(data)
-
+def measure(asked: Asked) -> Report:
+    """Everything."""
+    quick, trials, table = asked.quick, asked.times(5, 300), wine_table(asked.data)
     plain, growing = partial(synthetic, n=10_000, public=20), partial(synthetic, n=25_000, public=135)
-    publics = PUBLIC_ROWS[::3] if quick else PUBLIC_ROWS
+    publics, some = PUBLIC_ROWS[::3] if quick else PUBLIC_ROWS, min(trials, 50)
     figures = {
         "1": over_rows(plain, rhos=(2, 10), sizes=(*range(3_000, 10_001, 1_000), 3_500), trials=trials),
         "2": over_public_rows(growing, rhos=(10, 15, 20, 25), sizes=(10_000,), publics=publics, trials=trials),
@@ -215,11 +198,9 @@ def run(*, quick: bool, data: Path) -> dict[str, Any]:
     if table is not None:
         figures |= wine_figures(table, publics=WINE_PUBLIC_ROWS[::3] if quick else WINE_PUBLIC_ROWS, trials=trials)
     return {
-        "benchmark": "public_moment",
         "trials": trials,
-        "conditions": synthetic_conditions(trials=min(trials, 50)),
-        "wine_conditions": [] if table is None else wine_conditions(table, trials=min(trials, 50)),
-        "stability": stabilities(trials=min(trials, 50)),
+        "conditions": synthetic_conditions(trials=some),
+        "stability": stabilities(trials=some),
         "figures": figures,
     }
 
@@ -235,29 +216,22 @@ def wine_figures(table: tuple[Floats, Floats], *, publics: Sequence[int], trials
     }
 
 
-def markdown(report: dict[str, Any]) -> str:
+def lines(report: Report) -> list[str]:
     """The tables of docs/public_moment.md."""
-    lines = heading("rows", "tr/(d λ_min)", "transformed", "λ_min", "transformed")
-    named = [(f"synthetic, {c['public']} public", c) for c in report["conditions"]]
-    named += [(f"wine, {c['normalisation']}", c) for c in report["wine_conditions"]]
-    lines += [row(name, *(f"{c[h]:.3g}" for h in _CONDITIONS)) for name, c in named]
+    shown = [WARNING, "", *heading("rows", "tr/(d λ_min)", "transformed", "λ_min", "transformed")]
+    shown += [row(f"{c['public']} public", *(f"{c[h]:.3g}" for h in _CONDITIONS)) for c in report["conditions"]]
     for number in ("1", "4", "4, without row norm"):
         cells = report["figures"].get(number, [])
-        if not cells:
-            continue
-        for kind in ("median", "mean ± standard deviation"):
-            lines += ["", f"Figure {number}, {kind} of the error:", "", *heading(_RHO, "n", "OLS", *METHODS)]
-            found = {(c["rho"], c["n"], c["method"]): _said(c, kind) for c in cells}
-            for n, rho in sorted({(c["n"], c["rho"]) for c in cells}):
-                lines.append(row(f"{rho:g}", f"{n:,}", *(found[rho, n, m] for m in ("OLS", *METHODS))))
-    lines += ["", *stable_lines(report["stability"])]
+        said = {(c["rho"], c["n"], c["method"]): f"{c['median']:.3g} ({c['mean']:.3g} ± {c['sd']:.2g})" for c in cells}
+        if cells:
+            shown += ["", f"Figure {number}, median of the error (mean ± standard deviation):", ""]
+            shown += heading(_RHO, "n", "OLS", *METHODS)
+        for n, rho in sorted({(c["n"], c["rho"]) for c in cells}):
+            shown.append(row(f"{rho:g}", f"{n:,}", *(said[rho, n, m] for m in ("OLS", *METHODS))))
+    shown += ["", *stable_lines(report["stability"])]
     if "4" not in report["figures"]:
-        lines.append("\nWhite wine is not at hand: figures 4 and 5 left out.")
-    return "\n".join(lines)
-
-
-def _said(cell: Mapping[str, Any], kind: str) -> str:
-    return f"{cell['median']:.3g}" if kind == "median" else f"{cell['mean']:.3g} ± {cell['sd']:.2g}"
+        shown.append("\nWhite wine is not at hand: figures 4 and 5 left out.")
+    return shown
 
 
 def _lines(cells: Sequence[Mapping[str, Any]], over: str, series: str) -> dict[str, Any]:
@@ -270,18 +244,18 @@ def _lines(cells: Sequence[Mapping[str, Any]], over: str, series: str) -> dict[s
     return {name: sorted(points) for name, points in found.items()}
 
 
-def draw(report: dict[str, Any], folder: Path) -> None:
+def draw(report: Report, folder: Path) -> None:
     """Error over private rows, a panel per rho; error over public rows, a panel per figure."""
     figures, label = report["figures"], "median of ‖β-β̂‖/‖β‖"
     panels = []
     for number, source in (("1", "synthetic"), ("4", "white wine")):
         cells = figures.get(number, [])
         for rho in dict.fromkeys(c["rho"] for c in cells):
-            lines = _lines([c for c in cells if c["rho"] == rho], "n", "method")
+            over = _lines([c for c in cells if c["rho"] == rho], "n", "method")
             # on wine OLS on all rows is the truth, so its line falls to 0
-            plain = {"OLS": lines["OLS"]} if number == "1" else {}
+            plain = {"OLS": over["OLS"]} if number == "1" else {}
             title = f"Figure {number}: {source}, {_RHO} = {rho:g}"
-            ordered = {name: lines[name] for name in METHODS}
+            ordered = {name: over[name] for name in METHODS}
             panels.append(Panel(title, "private rows n", label, ordered, plain, log_x=False))
     draw_panels(folder / "public_moment_rows.png", panels, columns=min(3, len(panels)))
     panels = []
@@ -292,21 +266,12 @@ def draw(report: dict[str, Any], folder: Path) -> None:
     ):
         cells = [c for c in figures.get(number, []) if c["method"] == "DP-PMTOLSE, published"]
         if cells:
-            lines = _lines(cells, "public", "n" if number == "3" else "rho")
-            panels.append(Panel(f"Figure {number}: {title}", "public rows", label, lines, {}, log_x=False))
+            over = _lines(cells, "public", "n" if number == "3" else "rho")
+            panels.append(Panel(f"Figure {number}: {title}", "public rows", label, over, {}, log_x=False))
     draw_panels(folder / "public_moment_public.png", panels, columns=len(panels), legend_each=True)
 
 
-@click.command()
-@options("Few trials, for CI.")
-def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None) -> None:
-    """Run the experiments and print their tables."""
-    report = run(quick=quick, data=data)
-    print(f"{WARNING}\n\n{markdown(report)}")
-    write_json(report, json_file)
-    if pictures is not None:
-        draw(report, pictures)
-
+EXPERIMENT = Experiment("public_moment", __doc__, measure, lines, draw)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

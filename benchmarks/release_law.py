@@ -5,21 +5,32 @@ any but tiny n they are normal and G is Wishart of k degrees of freedom. That no
 `exact_moments` makes the release for real, to compare.
 dgm: G = (A + N)^T (A + N) with F^T F = S depends on N only through its part in the p-dimensional span of A and the
 rest: G = (F + Z)^T (F + Z) + W, Z of p rows of noise, W Wishart of n - p degrees. This is exact.
+moments: S_hat = S + noise of the variances that the mechanism states, one number for each entry on and above the
+diagonal (docs/design/exchange.md#allocation).
 Integer noise is drawn as continuous noise of the same variance: sigma is above 10^4 steps in all that is run here.
 """
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.services.fit import PreparedMoments
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.documents.row_maps import first_stage_of, row_map
+from commingle.shared.documents.schema import Attribute, encoded_columns
+from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
+from commingle.shared.documents.statements import Sums
+from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.matrix import assemble, second_moments
@@ -55,6 +66,27 @@ def dgm_gram(S: Array, noise: Array, n: int, draw: np.random.Generator) -> Array
     within = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T + draw.normal(size=S.shape) * deviation
     rest = wishart(np.eye(len(S)), n - len(S), draw) * np.outer(deviation, deviation)
     return np.asarray(within.T @ within + rest)
+
+
+def party_sizes(columns: int, parties: int) -> list[int]:
+    """Numbers of columns as equal as can be."""
+    return [len(part) for part in np.array_split(np.arange(columns), parties)]
+
+
+def study_of(attributes: Sequence[Attribute], sizes: Sequence[int], n: int, epsilon: float, **changes: Any) -> Study:  # noqa: ANN401 - fields of a study
+    """A study of listed subjects at parties of so many attributes each, delta 1e-5; else as it would be proposed."""
+    ends = np.cumsum([0, *sizes]).tolist()
+    parties = tuple(
+        StudyParty(name=f"p{number}", dataset="d", attributes=tuple(attributes[start:end]))
+        for number, (start, end) in enumerate(pairwise(ends))
+    )
+    facts = {"subjects": "listed", "epsilon": epsilon, "delta": 1e-5, "n": n, "parties": parties}
+    return Study.model_validate({"study": "benchmark", **facts, **changes})
+
+
+def of_parties(study: Study, **changes: Any) -> Study:  # noqa: ANN401 - fields of a study's party
+    """The study with these changes to each of its parties."""
+    return study.model_copy(update={"parties": tuple(p.model_copy(update=changes) for p in study.parties)})
 
 
 def proposed(study: Study, seed: bytes = bytes(32)) -> ReleaseSpec:
@@ -95,16 +127,27 @@ def drawn_gram(spec: ReleaseSpec, S: Array, noise: Array, draw: np.random.Genera
 
 def drawn_moments(spec: ReleaseSpec, S: Array, draw: np.random.Generator) -> SecondMoments:
     """The moments of one release of this spec, from their law."""
-    noise = noise_variances(spec)
+    mechanism, noise = mechanism_of(spec), noise_variances(spec)
     gram = drawn_gram(spec, S, noise, draw)
-    return SecondMoments(
-        release=_RELEASE,
-        mechanism=spec.mechanism,
-        columns=tuple(column.name for column in spec.columns),
-        gram=tuple(map(tuple, gram.tolist())),
-        noise_variance=tuple(noise.tolist()),
-        rows=mechanism_of(spec).rows(spec),
-        n=spec.n,
+    return moments_of(
+        spec.mechanism, [c.name for c in spec.columns], gram, rows=mechanism.rows(spec), n=spec.n, noise=noise
+    )
+
+
+def moments_of(
+    mechanism: str, names: Sequence[str], gram: Array, *, rows: int, n: int, noise: Array | None = None
+) -> SecondMoments:
+    """Second moments (p, p) as a release publishes them, `noise` (p,) being that of each column of its rows."""
+    return SecondMoments.model_validate(
+        {
+            "release": _RELEASE,
+            "mechanism": mechanism,
+            "columns": tuple(names),
+            "gram": tuple(map(tuple, gram.tolist())),
+            "noise_variance": (0.0,) * len(gram) if noise is None else tuple(noise.tolist()),
+            "rows": rows,
+            "n": n,
+        }
     )
 
 
@@ -117,3 +160,63 @@ def exact_moments(spec: ReleaseSpec, blocks: Sequence[Integers], sampler: Sample
         mixed = accumulator.total()
         uploads.append(mixed + sampler(plan.sigma, mixed.size).reshape(mixed.shape))
     return second_moments(spec, _RELEASE, assemble(spec, uploads))
+
+
+def _stated(spec: ReleaseSpec) -> SecondMoments:
+    """What a `moments` release of that spec says of itself, its figures being 0."""
+    nothing = np.zeros((mechanism_of(spec).rows(spec), len(spec.columns)), np.int64)
+    return second_moments(spec, _RELEASE, nothing)
+
+
+def _noisy(S: Array, variance: Array, draw: np.random.Generator) -> Array:
+    """S + noise, (p, p)."""
+    upper = np.triu(draw.standard_normal(S.shape) * np.sqrt(variance))
+    return np.asarray(S + upper + np.triu(upper, 1).T)
+
+
+def entry_variance(attributes: Sequence[Attribute], sizes: Sequence[int], *, epsilon: float) -> Array:
+    """What `moments` states: variances (p, p) of the noise in S_hat, the intercept first and its count exact.
+
+    Of one stage and calibration `zcdp`, which the pages have that compare with what was measured before.
+    """
+    asked = study_of(attributes, sizes, 1000, epsilon, mechanism="moments", calibration=Calibration.ZCDP)
+    return np.array(_stated(proposed(of_parties(asked, first_stage_share=None))).entry_variance)
+
+
+def moments_release(
+    S: Array, variance: Array, attributes: Sequence[Attribute], draw: np.random.Generator
+) -> PreparedMoments:
+    """One `moments` release of S (p, p) with that noise, as a learner reads it."""
+    n = round(S[0, 0])
+    names = (INTERCEPT, *(c.name for c in encoded_columns(tuple(attributes))))
+    moments = moments_of("moments", names, _noisy(S, variance, draw), rows=n, n=n)
+    stated = moments.model_copy(update={"entry_variance": tuple(map(tuple, variance.tolist()))})
+    return PreparedMoments.of(stated, tuple(attributes))
+
+
+def release(spec: ReleaseSpec, rows: Integers, draw: np.random.Generator) -> PreparedMoments:
+    """One release of these rows (n, p - 1) with its first stages, as a learner reads it: maps are undone."""
+    bits, A, sums = spec.fraction_bits, [np.ones((len(rows), 1))], dict[str, Sums | None]()
+    ends = np.cumsum([len(party.columns) for party in spec.parties])[:-1]
+    for party, own in zip(spec.parties, np.split(rows, ends, axis=1), strict=True):
+        sums[party.name] = _noisy_sums(spec, party.name, own, draw)
+        bounded = bounded_rows(party.row_norm, row_map(spec, party, sums[party.name]), fraction_bits=bits)
+        A.append(bounded(own) / 2**bits)
+    S = np.hstack(A).T @ np.hstack(A)
+    if not spec.interactive:
+        return PreparedMoments.of_release(drawn_moments(spec, S, draw), spec, sums)
+    nothing = _stated(spec)
+    gram = tuple(map(tuple, _noisy(S, np.array(nothing.entry_variance), draw).tolist()))
+    return PreparedMoments.of_release(nothing.model_copy(update={"gram": gram}), spec, sums)
+
+
+def _noisy_sums(spec: ReleaseSpec, name: str, own: Integers, draw: np.random.Generator) -> Sums | None:
+    """What the first stage of that party publishes."""
+    stage = first_stage_of(spec, spec.party(name))
+    if stage is None:
+        return None
+
+    def sampler(sigma: int, count: int) -> Integers:
+        return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
+
+    return tuple((column_sums(own, stage.attributes) + stage.noise(sampler)).tolist())

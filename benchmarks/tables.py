@@ -60,3 +60,11 @@ def standing(data: Path, known: Mapping[str, str]) -> str:
     if not same and known["values_sha256"] and any(each["name"] == known["name"] for each in entries(data)):
         same = values_digest(data, known["name"]) == known["values_sha256"]
     return "at hand" if same else "other values"
+
+
+def scaled(data: Path, name: str) -> NDArray[np.float64]:
+    """Features and target, (n, p), each scaled to [0, 1] by its least and greatest value; constant columns left out."""
+    values = np.column_stack(columns(data, name))
+    low, high = values.min(axis=0), values.max(axis=0)
+    varying = high > low
+    return np.asarray((values[:, varying] - low[varying]) / (high - low)[varying])

@@ -15,18 +15,6 @@ FOLDS = 10
 TABLES: Mapping[str, tuple[str, ...]] = {
     "kalaja2020": ("airfoil", "elevators", "bike", "protein"),
     "central": ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected"),
-    "later": (
-        "concrete",
-        "airfoil",
-        "wine",
-        "skillcraft",
-        "parkinsons",
-        "elevators",
-        "bike",
-        "kin40k",
-        "protein",
-        "keggdirected",
-    ),
 }
 """Those that other benchmarks take, by module."""
 

@@ -1,4 +1,4 @@
-"""The methods of Wang's Table 3, add/remove neighbours, published constants; as his code has them: wang2018_his_code.
+"""The methods of Wang's Table 3, add/remove neighbours, published constants.
 
 The pre-processing reads private rows (means, deviations, the largest label): benchmark only. The published constants of
 SSP, AdaSSP and AdaOPS under-noise per part, those of OPS at epsilon near 1: docs/proofs/regression.md, 3.4 and 4.6.
@@ -11,6 +11,7 @@ from typing import get_args
 import numpy as np
 from numpy.random import Generator
 
+from benchmarks.harness import generator
 from benchmarks.methods import mapping
 from benchmarks.methods.published import method_with
 from benchmarks.wang2018_data import FOLDS, Table
@@ -92,6 +93,6 @@ def mapped_errors(
         sample = clip_sample(mapped.x[~test], mapped.y[~test], row_bound=1.0, label_bound=1.0)
         for name, errors in found.items():
             for run in range(len(errors)):
-                theta = fits[name](sample, privacy, np.random.default_rng([run, fold]))
+                theta = fits[name](sample, privacy, generator(run, fold))
                 errors[run, place] = np.mean((mapped.y[test] - mapped.x[test] @ theta) ** 2)
     return found

@@ -1,62 +1,224 @@
 """Wu et al. 2022, Differentially Private Multi-Party Data Release for Linear Regression: their experiments and ours.
 
-python -m benchmarks.wu2022 [--quick] [--data DIR] [--json FILE] [--pictures DIR]
-
 Releases are drawn from the law of their second moments (release_law.py), which is compared here with releases that the
-product's own code makes. Fits of Commingle are the product's. The real tables are left out where they are not at hand.
-Output is Markdown. The full run takes some minutes on one core.
+product's own code makes. Fits of Commingle are the product's.
+
+Synthetic: w of ten weights U(-1, 1) divided by their absolute sum, so that |y| <= 1 whatever the row; x U(-1, 1);
+y = x^T w without error. Three parties of 4, 4 and 3 columns, the label last.
+
+Real tables, as their code treats them: four fifths to train, columns scaled to [0, 1], parties of equal numbers of
+columns with the label last, no intercept. Test MSE is in units of the scaled label, predictions clamped to [-1, 1].
+Commingle gets the bounds 0 and 1 as public bounds, encodes them to [-1, 1] itself, plans k, and fits `shrunken`, its
+default for predictions, with an intercept. They are left out where they are not at hand.
+
+Rates of theorems 1 and 2: w fixed and S = n E[a a^T], as at such n the rows' own chance is nothing beside the noise.
+DGM-OLS is to fall like n^(-1/2), RMGM-OLS with k = n^(2/3) like n^(-1/3), but for logarithms and factors of sigma, d.
 """
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log, sqrt
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from scipy.stats import spearmanr
 
-from benchmarks import wu2022_real
-from benchmarks.release_law import drawn_moments, exact_moments, private_moments
-from benchmarks.reporting import heading, options, row, write_json
-from benchmarks.wu2022_methods import DELTA
-from benchmarks.wu2022_pictures import draw_eigenvalues, draw_synthetic
-from benchmarks.wu2022_rates import LARGE, rates
-from benchmarks.wu2022_rates import markdown as rate_table
-from benchmarks.wu2022_synthetic import cells, eigenvalues, example, our_weights
+from benchmarks import wu2022_methods as methods
+from benchmarks.harness import Asked, Experiment, Report, generator, heading, row, spread
+from benchmarks.panels import Panel, draw_panels
+from benchmarks.release_law import (
+    Array,
+    dgm_gram,
+    drawn_moments,
+    exact_moments,
+    integer_rows,
+    of_parties,
+    party_sizes,
+    private_moments,
+    proposed,
+    rmgm_gram,
+    study_of,
+)
+from benchmarks.tables import scaled
+from benchmarks.wu2022_methods import DELTA, GRID, LABEL, dgm_ols, noise_variances, ols
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.noise import rounded_gaussian
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
-SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+N = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+FEATURES, SIZES = 10, (4, 4, 3)
+ATTRIBUTES = tuple(NumericAttribute(name=name, lower=-1, upper=1) for name in (*(f"x{i}" for i in range(10)), LABEL))
+ESTIMATORS = ("measurement_error", "adaptive_ridge", "shrunken")
+THRESHOLD = 0.2
+TABLES: Mapping[str, int] = {"insurance_numeric": 5, "bike_hour": 5, "gpu_sgemm": 5, "superconductor_500": 10}
+LARGE = tuple(10**power for power in range(5, 13))
+EXPONENTS = {"DGM-OLS": -1 / 2, "RMGM-OLS k=n^(2/3)": -1 / 3}
+_RATED = ("DGM-OLS", "RMGM-OLS k=n^(2/3)", "RMGM-OLS best k", "Commingle moments")
+_KS = tuple(round(10 ** (power / 2)) for power in range(4, 17))  # 100 to 10^8
+_SHOWN = ("bike_hour", "gpu_sgemm")  # figure 3b: the largest of the paper's tables that are whole
 _SYNTHETIC = (
-    "BGM-OLS",
-    "DGM-OLS",
-    "RMGM-OLS k=sqrt(n)/sigma",
-    "RMGM-OLS k=10 sqrt(n)/sigma",
-    "RMGM-OLS k=n^(2/3)",
-    "RMGM-OLS best k",
-    "Commingle measurement_error",
-    "Commingle shrunken",
-    "Commingle moments",
+    *("BGM-OLS", "DGM-OLS", *(f"RMGM-OLS k={rule}" for rule in methods.RULES), "RMGM-OLS best k"),
+    *("Commingle measurement_error", "Commingle shrunken", "Commingle moments"),
 )
 _REAL = (
-    "OLS",
-    "constant",
-    "BGM-OLS",
-    "DGM-OLS",
-    "RMGM-OLS k=n^(2/3)",
-    "RMGM-OLS best k",
-    "Commingle constant",
-    "Commingle shrunken",
-    "Commingle moments",
+    *("OLS", "constant", "BGM-OLS", "DGM-OLS", "RMGM-OLS k=n^(2/3)", "RMGM-OLS best k"),
+    *("Commingle constant", "Commingle shrunken", "Commingle moments"),
 )
-_SHOWN = ("bike_hour", "gpu_sgemm")  # figure 3b: the largest of the paper's tables that are whole
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """One draw of the synthetic experiment: (10,) w, and (n, 11) features and label, all within [-1, 1]."""
+
+    weights: Array
+    rows: Array
+
+
+def make_table(n: int, draw: np.random.Generator) -> Table:
+    """Weights and n rows."""
+    w = draw.uniform(-1, 1, FEATURES)
+    w /= np.abs(w).sum()
+    x = draw.uniform(-1, 1, (n, FEATURES))
+    return Table(w, np.column_stack([x, x @ w]))
+
+
+def synthetic_spec(n: int, epsilon: float) -> ReleaseSpec:
+    """Commingle's defaults; row norms are public: d columns of U(-1, 1) have norm about sqrt(d/3)."""
+    study = study_of(ATTRIBUTES, SIZES, n, epsilon)
+    parties = (p.model_copy(update={"row_norm": sqrt(len(p.attributes) / 3)}) for p in study.parties)
+    return proposed(study.model_copy(update={"parties": tuple(parties)}))
+
+
+def distances(fits: Mapping[str, Array], weights: Array) -> dict[str, float]:
+    """||w_hat - w|| of each fit, without the intercept where it has one."""
+    return {name: float(np.linalg.norm(found[-FEATURES:] - weights)) for name, found in fits.items()}
+
+
+def cells(n: int, epsilons: Sequence[float], *, trials: int) -> list[dict[str, Any]]:
+    """One record per epsilon: statistics of the errors over `trials` tables of n rows, each released once."""
+    specs = {epsilon: synthetic_spec(n, epsilon) for epsilon in epsilons}
+    errors: dict[float, list[dict[str, float]]] = {epsilon: [] for epsilon in epsilons}
+    norms = []
+    for trial in range(trials):
+        draw, apart = generator(n, trial), generator(n, trial, 1)
+        table = make_table(n, draw)
+        S, sums = table.rows.T @ table.rows, table.rows.sum(axis=0)
+        whole = np.block([[np.array([[n]]), sums[None, :]], [sums[:, None], S]])
+        clipped = private_moments(integer_rows(specs[epsilons[0]], table.rows))  # row_norm is the same for all epsilon
+        norms.append(float(np.linalg.norm(table.weights)))
+        for epsilon, spec in specs.items():
+            fits = {"OLS": ols(S, n)} | methods.published(S, n, SIZES, epsilon, draw, rules=tuple(methods.RULES))
+            fits |= methods.ours(spec, drawn_moments(spec, clipped, draw), ESTIMATORS)
+            fits["Commingle moments"] = methods.of_moments(whole, ATTRIBUTES, SIZES, epsilon, apart)
+            errors[epsilon].append(distances(fits, table.weights))
+    of_w = float(np.mean(norms))
+    return [{"n": n, "norm_of_w": of_w, **_record(specs[epsilon], errors[epsilon])} for epsilon in epsilons]
+
+
+def _record(spec: ReleaseSpec, errors: list[dict[str, float]]) -> dict[str, Any]:
+    found = {name: np.array([each[name] for each in errors]) for name in errors[0]}
+    shares = {name: float((values > THRESHOLD).mean()) for name, values in found.items()}
+    record: dict[str, Any] = {
+        name: {**spread(values), "above_threshold": shares[name]} for name, values in found.items()
+    }
+    best = min((f"RMGM-OLS k={k}" for k in GRID), key=lambda name: float(record[name]["mean"]))
+    record["RMGM-OLS best k"] = {**record[best], "k": int(best.rpartition("=")[2])}
+    return {"epsilon": spec.epsilon, "commingle_k": spec.k, "methods": record}
+
+
+def of_scatter(n: int, *, trials: int) -> dict[str, list[tuple[float, float]]]:
+    """Figure 3a: errors and eigenvalues over `trials` releases of one synthetic table."""
+    draw = generator(n, 77)
+    table = make_table(n, draw)
+    S = table.rows.T @ table.rows
+    return methods.eigenvalues(S, n, SIZES, table.weights, trials=trials, draw=draw)
+
+
+def of_real_scatter(values: Array, parties: int, *, trials: int) -> dict[str, list[tuple[float, float]]]:
+    """Figure 3b: the same of a real table (m, p); the truth is least squares on the same rows."""
+    n = len(values) * 4 // 5
+    draw = generator(n, 78)
+    train = values[draw.permutation(len(values))[:n]]
+    S, sizes = train.T @ train, party_sizes(values.shape[1], parties)
+    return methods.eigenvalues(S, n, sizes, ols(S, n), trials=trials, draw=draw)
+
+
+def clamped_error(test: Array, slopes: Array, intercept: float = 0.0) -> float:
+    """Mean squared error with predictions clamped to [-1, 1]."""
+    predicted = np.clip(intercept + test[:, :-1] @ slopes, -1, 1)
+    return float(np.mean((predicted - test[:, -1]) ** 2))
+
+
+def real(values: Array, name: str, *, seeds: int) -> dict[str, Any]:
+    """One table: mean test MSE of every method and epsilon over that many splits and releases."""
+    sizes, n, p = party_sizes(values.shape[1], TABLES[name]), len(values) * 4 // 5, values.shape[1]
+    attributes = [NumericAttribute(name=f"x{i}" if i < p - 1 else LABEL, lower=0, upper=1) for i in range(p)]
+    specs = {  # nothing but the bounds is public, and the paper has one stage
+        epsilon: proposed(of_parties(study_of(attributes, sizes, n, epsilon), first_stage_share=None))
+        for epsilon in EPSILONS[:3]
+    }
+    errors: dict[float, list[dict[str, float]]] = {epsilon: [] for epsilon in specs}
+    for seed in range(seeds):
+        draw, apart = generator(n, seed), generator(n, seed, 1)
+        train, test = np.split(values[draw.permutation(len(values))], [n])
+        S = train.T @ train
+        encoded = private_moments(integer_rows(specs[EPSILONS[0]], 2 * train - 1))
+        mean = float(train[:, -1].mean())
+        known = {"OLS": clamped_error(test, ols(S, n)), "constant": clamped_error(test, np.zeros(p - 1), mean)}
+        for epsilon, spec in specs.items():
+            ours = methods.ours(spec, drawn_moments(spec, encoded, draw), ("shrunken", "constant"))
+            theirs = methods.published(S, n, sizes, epsilon, draw, rules=("n^(2/3)",))
+            ours["Commingle moments"] = methods.of_moments(encoded, attributes, sizes, epsilon, apart)
+            found = {method: clamped_error(test, slopes) for method, slopes in theirs.items()}
+            found |= {method: clamped_error(test, b[1:], b[0]) for method, b in ours.items()}
+            errors[epsilon].append(known | found)
+    records = [_record(specs[epsilon], errors[epsilon]) for epsilon in specs]
+    return {"table": name, "n": n, "features": p - 1, "parties": len(sizes), "cells": records}
+
+
+def expected_moments(weights: Array) -> Array:
+    """E[a a^T] of features U(-1, 1) and their label, (11, 11)."""
+    cross = weights / 3
+    return np.block([[np.eye(FEATURES) / 3, cross[:, None]], [cross[None], np.array([[weights @ cross]])]])
+
+
+def errors_at(n: int, weights: Array, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
+    """||w_hat - w|| of one release by every method, as the theorems have it."""
+    S, noise = n * expected_moments(weights), noise_variances(SIZES, epsilon)
+    fits = {"DGM-OLS": dgm_ols(dgm_gram(S, noise, n, draw), noise, n)}
+    for k in {round(n ** (2 / 3)), *_KS}:
+        fits[f"k={k}"] = ols(rmgm_gram(S, noise, k, draw), n)
+    fits["RMGM-OLS k=n^(2/3)"] = fits[f"k={round(n ** (2 / 3))}"]
+    whole = np.zeros((FEATURES + 2, FEATURES + 2))
+    whole[0, 0], whole[1:, 1:] = n, S
+    fits["Commingle moments"] = methods.of_moments(whole, ATTRIBUTES, SIZES, epsilon, draw)
+    return distances(fits, weights)
+
+
+def rates(sizes: Sequence[int], epsilon: float, *, trials: int) -> list[dict[str, Any]]:
+    """Median errors over n; the best k is the one with the least median."""
+    found = []
+    for n in sizes:
+        errors = [
+            errors_at(n, make_table(1, generator(trial, 9)).weights, epsilon, generator(n % 2**32, trial, 8))
+            for trial in range(trials)
+        ]
+        medians = {name: float(np.median([each[name] for each in errors])) for name in errors[0]}
+        best = min((f"k={k}" for k in _KS), key=medians.__getitem__)
+        medians["RMGM-OLS best k"] = medians[best]
+        kept = {name: medians[name] for name in _RATED}
+        found.append({"n": n, "best_k": int(best.removeprefix("k=")), "median": kept, "epsilon": epsilon})
+    return found
 
 
 def law_check(n: int, epsilon: float, *, releases: int) -> dict[str, Any]:
-    """Mean ||w_hat - w|| over real releases of one table, and over as many drawn from their law."""
-    spec, table, blocks = example(n, epsilon)
-    S, draw = private_moments(blocks), np.random.default_rng([n, 5])
+    """Mean ||w_hat - w|| over releases of one table that are made, and over as many drawn from their law."""
+    spec, table = synthetic_spec(n, epsilon), make_table(n, generator(n, 99))
+    blocks = integer_rows(spec, table.rows)
+    S, draw = private_moments(blocks), generator(n, 5)
     report: dict[str, Any] = {"n": n, "epsilon": epsilon, "k": spec.k, "releases": releases}
     for kind in ("exact", "law"):
         errors = []
@@ -64,74 +226,81 @@ def law_check(n: int, epsilon: float, *, releases: int) -> dict[str, Any]:
             seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()})
             exact = kind == "exact"
             made = exact_moments(seeded, blocks, rounded_gaussian) if exact else drawn_moments(spec, S, draw)
-            fits = our_weights(spec, made).values()
-            errors.append([float(np.linalg.norm(found - table.weights)) for found in fits])
-        mean, deviation = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1)
-        report[kind] = {"mean": mean.tolist(), "standard_error": (deviation / sqrt(releases)).tolist()}
+            errors.append(distances(methods.ours(spec, made, ESTIMATORS), table.weights))
+        report[kind] = {name: spread([each[name] for each in errors]) for name in errors[0]}
     return report
 
 
-def run(*, quick: bool, data: Path) -> dict[str, Any]:
-    """Everything, as one JSON document."""
-    sizes, trials, seeds = ((1_000, 10_000), 5, 2) if quick else (SIZES, 100, 100)
-    synthetic = [cell for n in sizes for cell in cells(n, EPSILONS, trials=trials)]
-    scatter_n = 10_000 if quick else 1_000_000
+def measure(asked: Asked) -> Report:
+    """Everything."""
+    quick, trials = asked.quick, asked.times(5, 100)
+    sizes, n = (N[0], N[2]) if quick else N, 10_000 if quick else 1_000_000
+    there = asked.data.is_dir()
+    values = {name: scaled(asked.data, name) for name in (list(TABLES)[:1] if quick else TABLES) if there}
     return {
-        "benchmark": "wu2022",
         "delta": DELTA,
         "trials": trials,
-        "seeds": seeds,
-        "synthetic": synthetic,
-        "eigenvalues": {"n": scatter_n, "epsilon": 1.0, "points": eigenvalues(scatter_n, 1.0, trials=4 * trials)},
-        "rates": rates(LARGE[::4] if quick else LARGE, 1.0, trials=5 if quick else 50),
+        "synthetic": [cell for n in sizes for cell in cells(n, EPSILONS, trials=trials)],
+        "eigenvalues": {"n": n, "points": of_scatter(n, trials=4 * trials)},
+        "rates": rates(LARGE[::4] if quick else LARGE, 1.0, trials=asked.times(5, 50)),
         "eigenvalues_real": {
-            name: wu2022_real.eigenvalues(wu2022_real.load(data, name), name, 1.0, trials=4 * trials)
-            for name in _SHOWN
-            if data.is_dir() and not quick
+            name: of_real_scatter(values[name], TABLES[name], trials=4 * trials) for name in _SHOWN if name in values
         },
-        "law_check": law_check(2_000, 10.0, releases=4) if quick else law_check(20_000, 10.0, releases=500),
-        "real": [
-            wu2022_real.measure(wu2022_real.load(data, name), name, seeds=seeds)
-            for name in ("insurance_numeric",) * quick or tuple(wu2022_real.TABLES)
-            if data.is_dir()
-        ],
+        "law_check": law_check(2_000 if quick else 20_000, 10.0, releases=asked.times(4, 500)),
+        "real": [real(table, name, seeds=asked.times(2, 100)) for name, table in values.items()],
     }
 
 
-def markdown(report: dict[str, Any]) -> str:
+def lines(report: Report) -> list[str]:
     """The tables of docs/wu2022.md."""
-    lines = ["### Synthetic: mean error ‖ŵ-w‖", "", *heading("n", "ε", "‖w‖", *_SYNTHETIC, "best k", "planned k")]
+    found = ["### Synthetic: mean error ‖ŵ-w‖", "", *heading("n", "ε", "‖w‖", *_SYNTHETIC, "best k", "planned k")]
     for cell in report["synthetic"]:
-        found = cell["methods"]
-        means = [f"{found[name]['mean']:.3g}" for name in _SYNTHETIC]
-        ks = (str(found["RMGM-OLS best k"]["k"]), str(cell["commingle_k"]))
-        lines.append(row(f"{cell['n']:,}", f"{cell['epsilon']:g}", f"{cell['norm_of_w']:.3f}", *means, *ks))
-    lines += [
-        "",
-        "### Real tables: mean test MSE, in thousandths",
-        "",
-        *heading("table", "n", "ε", *_REAL, "best k", "planned k"),
-    ]
+        facts = (f"{cell['n']:,}", f"{cell['epsilon']:g}", f"{cell['norm_of_w']:.3f}")
+        found.append(row(*facts, *_means(cell, _SYNTHETIC, 1)))
+    found += ["", "### Real tables: mean test MSE, in thousandths", ""]
+    found += heading("table", "n", "ε", *_REAL, "best k", "planned k")
     for table in report["real"]:
         for cell in table["cells"]:
-            found = cell["methods"]
-            means = [f"{1000 * found[name]['mean']:.3g}" for name in _REAL]
-            ks = (str(found["RMGM-OLS best k"]["k"]), str(cell["commingle_k"]))
-            lines.append(row(table["table"], f"{table['n']:,}", f"{cell['epsilon']:g}", *means, *ks))
+            found.append(row(table["table"], f"{table['n']:,}", f"{cell['epsilon']:g}", *_means(cell, _REAL, 1000)))
     if not report["real"]:
-        lines.append("\nThe real tables are not at hand: left out.")
-    lines += ["", "### Rates: median error, and the exponent since the row before", "", *rate_table(report["rates"])]
+        found.append("\nThe real tables are not at hand: left out.")
+    found += ["", "### Rates: median error, and the exponent since the row before", "", *rate_table(report["rates"])]
     for name, points in report["eigenvalues_real"].items():
-        lines += ["", f"Figure 3b, {name}: {spread(points)}"]
+        found += ["", f"Figure 3b, {name}: {correlated(points)}"]
     check = report["law_check"]
-    lines += ["", f"Law of the release against {check['releases']} releases made, n = {check['n']}, k = {check['k']}:"]
+    found += ["", f"Law of the release against {check['releases']} releases made, n = {check['n']}, k = {check['k']}:"]
     for kind in ("exact", "law"):
-        pairs = zip(check[kind]["mean"], check[kind]["standard_error"], strict=True)
-        lines.append(f"* {kind}: " + ", ".join(f"{mean:.4f} ± {error:.4f}" for mean, error in pairs))
-    return "\n".join(lines)
+        pairs = (f"{e['mean']:.4f} ± {e['standard_error']:.4f}" for e in check[kind].values())
+        found.append(f"* {kind}: " + ", ".join(pairs))
+    return found
 
 
-def spread(points: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+def _means(cell: Mapping[str, Any], names: Sequence[str], unit: int) -> tuple[str, ...]:
+    found = cell["methods"]
+    means = (f"{unit * found[name]['mean']:.3g}" for name in names)
+    return (*means, str(found["RMGM-OLS best k"]["k"]), str(cell["commingle_k"]))
+
+
+def rate_table(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Errors, and in brackets the exponent since the n before."""
+    exponents = {
+        name: [
+            "",
+            *(
+                f" ({log(b['median'][name] / a['median'][name]) / log(b['n'] / a['n']):.2f})"
+                for a, b in pairwise(found)
+            ),
+        ]
+        for name in _RATED
+    }
+    shown = heading("n", *_RATED, "best k")
+    for place, cell in enumerate(found):
+        errors = (f"{cell['median'][name]:.3g}{exponents[name][place]}" for name in _RATED)
+        shown.append(row(f"{cell['n']:.0e}".replace("e+", "e"), *errors, f"{cell['best_k']:,}"))
+    return shown
+
+
+def correlated(points: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """Rank correlation of error and smallest eigenvalue, and what both methods' errors and eigenvalues are."""
     said = []
     for method, found in points.items():
@@ -141,20 +310,28 @@ def spread(points: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     return "; ".join(said)
 
 
-@click.command()
-@options("Small sizes, for CI.")
-def main(*, quick: bool, data: Path, json_file: Path | None, pictures: Path | None) -> None:
-    """Run the experiments and print their tables."""
-    report = run(quick=quick, data=data)
-    print(markdown(report))
-    write_json(report, json_file)
-    if pictures is not None:
-        draw_synthetic(pictures / "wu2022_synthetic.png", report["synthetic"])
-        shown = report["eigenvalues"]
-        title = f"{len(shown['points']['DGM-OLS'])} releases of one table, n = {shown['n']:,}, ε = {shown['epsilon']:g}"
-        real = report["eigenvalues_real"]
-        draw_eigenvalues(pictures / "wu2022_eigenvalues.png", {title: shown["points"], **real})
+def draw(report: Report, folder: Path) -> None:
+    """Mean error and P(error > t) over n, a column of panels per epsilon; errors against smallest eigenvalues."""
+    top, bottom, shown = [], [], [name for name in _SYNTHETIC if name != "Commingle moments"]
+    for epsilon in EPSILONS:
+        chosen = [cell for cell in report["synthetic"] if cell["epsilon"] == epsilon]
+        means, shares = (
+            {m: [(c["n"], c["methods"][m][figure]) for c in chosen] for m in shown}
+            for figure in ("mean", "above_threshold")
+        )
+        nothing = {"w = 0 for all": [(c["n"], c["norm_of_w"]) for c in chosen]}
+        top.append(Panel(f"ε = {epsilon:g}", "", "mean of ‖ŵ-w‖", means, nothing, y_limits=(0.018, 40)))
+        bottom.append(Panel("", "subjects n", f"share with ‖ŵ-w‖ > {THRESHOLD:g}", shares, {}, log_y=False))
+    draw_panels(folder / "wu2022_synthetic.png", [*top, *bottom], columns=len(top))
+    scatter = {f"one table, n = {report['eigenvalues']['n']:,}": report["eigenvalues"]["points"]}
+    panels = [
+        Panel(title, "smallest |eigenvalue| of the Hessian", "‖ŵ-w‖", points, {}, joined=False)
+        for title, points in (scatter | report["eigenvalues_real"]).items()
+    ]
+    draw_panels(folder / "wu2022_eigenvalues.png", panels, columns=len(panels))
 
+
+EXPERIMENT = Experiment("wu2022", __doc__, measure, lines, draw)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.command()

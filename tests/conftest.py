@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
-_SLOW_FOLDERS = ("benchmarks", "e2e")
+_SLOW_FOLDERS = ("benchmarks", "e2e", "tools")
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 _START_SECONDS = 60
 _OPTIONS = ("listen_addresses=", "fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")

@@ -1,7 +1,7 @@
 """What a regression will be worth, and which method to take: from n, bounds, epsilon and public rows alone.
 
-By the formulas of `forecasts`, which say nothing of floating-point methods: `auto` never takes these. Measured beside
-it: benchmarks/regression_choice.py.
+By the formulas of `forecasts`, which say nothing of floating-point methods: `auto` never takes these. Measured:
+docs/regression.md#which-method.
 """
 
 from collections.abc import Collection

@@ -139,7 +139,7 @@ class Mechanism(ABC):
         publishes: what, in words.
         trust: whom a party relies on besides itself, sentences of the manifest; `trust_of` where it depends on more.
         share: of rho, that first stages get where a study leaves it open and n sqrt(rho) is `least_signal` a column;
-            chosen by measuring (`benchmarks.stages`).
+            chosen by measuring (docs/prediction.md#one-stage-against-two).
         radius: where mapped rows are cut.
         keyed: whether it is for keyed subjects: rows are named by pseudonyms, and their first entry is their presence.
         earlier_trust: what manifests of earlier versions said in its place; they still verify.

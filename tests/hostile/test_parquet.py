@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.fuzz_targets import Release
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.release.matrix import decode_matrix
+from tests.tools.fuzz_targets import Release
 
 
 def test_row_group_that_claims_billions_of_rows_is_refused_before_it_is_read() -> None:

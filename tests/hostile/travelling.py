@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.exchanged import Exchanging, Integers, approved
 from commingle.shared.documents.spec import Bounds
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.proving import code
@@ -41,6 +40,7 @@ from commingle.shared.ring.randomness import Entropy
 from commingle.shared.ring.replies import make_reply
 from commingle.shared.ring.residues import Residues
 from tests.hostile.distinguishing import epsilon_bound
+from tests.tools.exchanged import Exchanging, Integers, approved
 
 _SUBJECTS, _COLUMNS, _PARTIES = 40, 2, 3
 _BLOCK = (0, _SUBJECTS)

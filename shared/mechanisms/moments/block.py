@@ -92,7 +92,8 @@ class NoisyMoments(Mechanism):
         """Of n sqrt(rho) / (6 columns^1.5) the whole part, up to 4; None below 1.
 
         Noise in sums costs a fit as much as it costs its intercept, noise in products a term for each slope: less once
-        it is so large that slopes are not believed in. Chosen by measuring (`benchmarks.stages`).
+        it is so large that slopes are not believed in. Chosen by measuring
+        (docs/prediction.md#one-stage-against-two).
         """
         return min(int(n * sqrt(rho) / (_SIGNAL_OF_EQUAL_WEIGHTS * columns**1.5)), _MOST_CROSS_WEIGHT) or None
 

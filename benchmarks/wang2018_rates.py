@@ -1,0 +1,144 @@
+"""How errors fall with n, epsilon and d: Wang 2018's figure 3, exponents of tables 1 and 2 measured.
+
+Figure 3: how near SSP, AdaSSP and AdaOPS come to least squares as n grows, and what is the default here.
+x ~ N(0, I_10), theta_0 ~ U[0, 1]^10, y = x theta_0 + N(0, 1); ||X|| and ||Y|| are the largest row norm and label of
+the draw, which reads private rows. Up to 2^16 rows are drawn one by one; above, X^T X from its Wishart law, X^T y given
+X^T X from its normal law, and the two maxima from their own laws, as if independent of the sums.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from scipy.stats import chi, norm, wishart
+
+from benchmarks.harness import generator, heading, row
+from benchmarks.wang2018_methods import FROM_SUMS, PRIVATE, Fit, published
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.floating import objpert
+from commingle.party_agent.private.regression.problem import Floats, Sample
+
+D = 10
+SIZES = tuple(40 * 2**power for power in range(20))
+_ROW_BY_ROW = 2**16
+
+
+def simulated(n: int, draw: Generator, *, d: int = D) -> tuple[Sample, Floats]:
+    """A sample of d rows with the X^T X and X^T y of n drawn rows, and theta_0.
+
+    The methods compared read a sample's two sums and bounds only; K^T and K^-1 X^T y have the same sums, K K^T = X^T X.
+    """
+    theta = draw.uniform(0, 1, d)
+    if n <= _ROW_BY_ROW:
+        x = draw.normal(size=(n, d))
+        y = x @ theta + draw.normal(size=n)
+        gram, cross = x.T @ x, x.T @ y
+        longest, largest = float(np.linalg.norm(x, axis=1).max()), float(np.abs(y).max())
+    else:
+        gram = np.asarray(wishart(n, np.eye(d)).rvs(random_state=draw))
+        cross = gram @ theta + np.linalg.cholesky(gram) @ draw.normal(size=d)
+        # P(max <= t) = F(t)^n, so F(max) = u^(1/n), with 1 - u^(1/n) = -expm1(ln u / n)
+        above = -np.expm1(np.log(draw.uniform(size=2)) / n)
+        longest = float(chi(d).isf(above[0]))
+        largest = sqrt(1 + float(theta @ theta)) * float(norm.isf(above[1] / 2))
+    root = np.linalg.cholesky(gram)
+    return Sample(root.T.astype(np.float64), np.linalg.solve(root, cross).astype(np.float64), longest, largest), theta
+
+
+def efficiency(sizes: Sequence[int], epsilons: Sequence[float], *, trials: int) -> list[dict[str, Any]]:
+    """Mean squared errors ||theta - theta_0||^2 of least squares and of the methods; delta = 1/n^2."""
+    fits = {"SSP": PRIVATE["SSP"], "AdaSSP": PRIVATE["AdaSSP"], "AdaOPS": PRIVATE["AdaOPS"], **FROM_SUMS}
+    cells = []
+    for n in sizes:
+        squares: dict[str, list[float]] = {}
+        for trial in range(trials):
+            draw = generator(n, trial)
+            sample, truth = simulated(n, draw)
+            found = {"OLS": np.linalg.solve(sample.x.T @ sample.x, sample.x.T @ sample.y)}
+            for epsilon in epsilons:
+                for name, fit in fits.items():
+                    found[f"{name}, ε = {epsilon:g}"] = fit(sample, published(epsilon, 1 / n**2), draw)
+            for name, theta in found.items():
+                squares.setdefault(name, []).append(float(np.sum((theta - truth) ** 2)))
+        cells.append({"n": n, "mean_squared_error": {name: float(np.mean(v)) for name, v in squares.items()}})
+    return cells
+
+
+_LARGE, _EPSILONS, _DELTA = tuple(2**power for power in (18, 20, 22, 24)), (0.3, 1.0, 3.0), 1e-12
+_COLUMNS = (5, 10, 20, 40)
+EXPONENTS: Mapping[str, tuple[float, float, float]] = {
+    "OPS": (0, -1, 1),
+    **dict.fromkeys(("ObjPert", "SSP", "AdaOPS", "AdaSSP"), (-1, -2, 2)),
+}
+"""Of F(theta) - F(theta*) in n and in epsilon where n is large: table 1, at a fixed condition of X^T X; in d
+beside ||X||^2 ||Theta||^2, which grow with d themselves, and 1 / alpha where the bound has it: all but OPS."""
+
+
+def objpert_in_the_cube(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
+    """ObjPert with the radius that holds every theta_0."""
+    return objpert(sample, privacy, draw, radius=sqrt(sample.d)).coefficients
+
+
+_FITS: Mapping[str, Fit] = {
+    **{name: PRIVATE[name] for name in ("OPS", "SSP", "AdaOPS", "AdaSSP")},
+    "ObjPert": objpert_in_the_cube,
+    **FROM_SUMS,
+}
+
+
+def bound_errors(*, trials: int) -> list[dict[str, Any]]:
+    """Mean F(theta) - F(theta*) = ||X (theta - theta*)||^2 / 2 of every method; delta is the same for all n.
+
+    Over n and epsilon at D columns, and over columns d at the largest n and epsilon 1.
+    """
+    found = [cell for n in _LARGE for cell in _excess(n, D, _EPSILONS, trials=trials)]
+    return found + [cell for d in _COLUMNS if d != D for cell in _excess(max(_LARGE), d, (1.0,), trials=trials)]
+
+
+def _excess(n: int, d: int, epsilons: Sequence[float], *, trials: int) -> list[dict[str, Any]]:
+    """With the means of ||X||^2 ||theta_0||^2 and of alpha = d lambda_min / (n ||X||^2)."""
+    samples, scale = [], []
+    for trial in range(trials):
+        sample, truth = simulated(n, generator(n, trial, 5), d=d)
+        samples.append(sample)
+        least = np.linalg.eigvalsh(sample.x.T @ sample.x)[0]
+        scale.append((sample.row_bound**2 * truth @ truth, d * least / (n * sample.row_bound**2)))
+    best = [np.linalg.solve(s.x.T @ s.x, s.x.T @ s.y) for s in samples]
+    size, alpha = np.mean(scale, axis=0).tolist()
+    cells = []
+    for epsilon in epsilons:
+        found = {}
+        for name, fit in _FITS.items():
+            draws = [generator(n, trial, 6) for trial in range(trials)]
+            gaps = [
+                s.x @ (fit(s, published(epsilon, _DELTA), draw) - b)
+                for s, b, draw in zip(samples, best, draws, strict=True)
+            ]
+            found[name] = float(np.mean([gap @ gap / 2 for gap in gaps]))
+        cells.append({"n": n, "d": d, "epsilon": epsilon, "size": size, "alpha": alpha, "excess": found})
+    return cells
+
+
+def rate_table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Exponents by least squares: of n and epsilon over the cells at D columns, of d over those of the largest n."""
+    lines = heading(
+        "method",
+        *(part for of in ("n", "ε", "d") for part in (f"exponent of {of}", "table 1")),
+        "F(θ) - F(θ*) at the largest n, ε = 1",
+    )
+    many = [c for c in cells if c["d"] == D]
+    wide = sorted((c for c in cells if c["n"] == max(_LARGE) and c["epsilon"] == 1.0), key=lambda c: c["d"])
+    places = np.array([[1.0, np.log(c["n"]), np.log(c["epsilon"])] for c in many])
+    columns = np.array([[1.0, np.log(c["d"])] for c in wide])
+    for name in cells[0]["excess"]:
+        _, *found = np.linalg.lstsq(places, np.log([c["excess"][name] for c in many]))[0]
+        bounded = [c["size"] / (1 if name == "OPS" else c["alpha"]) for c in wide]
+        excess = np.array([c["excess"][name] for c in wide])
+        found.append(np.linalg.lstsq(columns, np.log(excess / bounded))[0][1])
+        said = [f"{value:g}" for value in EXPONENTS.get(name, ())] or [""] * len(found)
+        [last] = [c["excess"][name] for c in wide if c["d"] == D]
+        figures = (part for value, theirs in zip(found, said, strict=True) for part in (f"{value:.2f}", theirs))
+        lines.append(row(name, *figures, f"{last:.3g}"))
+    return lines
