@@ -16,8 +16,9 @@ import httpx
 
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import with_sketch
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import system_clock

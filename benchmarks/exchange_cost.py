@@ -28,8 +28,9 @@ from scipy.optimize import nnls
 from benchmarks.harness import Asked, Experiment, Report
 from commingle.party_agent.private.kept_rows import KeptRows
 from commingle.party_agent.release_files import ExchangeFiles
-from commingle.shared.documents.spec import Bounds
-from commingle.shared.mechanisms.moments.block import largest_opening, places
+from commingle.shared.documents.terms import Bounds
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import places
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes

@@ -31,10 +31,12 @@ from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.estimation.errors import NoOverlapError
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.block import block_noise, first_place, places
+from commingle.shared.mechanisms.moments.entries import block_noise, first_place, places
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_blocks
+from commingle.shared.release.prepared import prepared_release
+from commingle.shared.release.resolve import closed
 
 OVERLAPS = (1.0, 0.9, 0.7, 0.5)
 _RELEASE = "0" * 64
@@ -67,14 +69,14 @@ def released(spec: ReleaseSpec, parties: Sequence[Party], draw: Sampler) -> Prep
         rows = quantise(held.rows)
         if plan.first_stage is not None:
             sums[share.name] = tuple((plan.first_stage.sums(rows) + plan.first_stage.noise(draw)).tolist())
-        applied = row_map(spec, share, sums.get(share.name))
+        applied = row_map(closed(spec), share, sums.get(share.name))
         bounded = bounded_rows(share.row_norm, applied, fraction_bits=spec.fraction_bits)(rows)
         if spec.keyed:
             bounded = np.column_stack([np.full(len(rows), presence(spec.fraction_bits)), bounded])
         accumulator = mechanism.accumulator(spec, len(plan.columns))
         accumulator.add(held.names, bounded)
         made.append(accumulator.total())
-    if spec.interactive:
+    if mechanism_of(spec).interactive:
         blocks = exchanged(spec, made, [plan.sigma for plan in plans], draw)
     else:
         drawn = (
@@ -82,7 +84,7 @@ def released(spec: ReleaseSpec, parties: Sequence[Party], draw: Sampler) -> Prep
         )
         blocks = [rows + noise for rows, noise in zip(made, drawn, strict=True)]
     moments = second_moments(spec, _RELEASE, assemble(spec, blocks))
-    return PreparedMoments.of_release(moments, spec, sums)
+    return prepared_release(moments, spec, sums)
 
 
 def exchanged(spec: ReleaseSpec, made: Sequence[Integers], sigmas: Sequence[int], draw: Sampler) -> list[Integers]:

@@ -44,12 +44,12 @@ from commingle.shared.documents.statements import (
     Enrolment,
     SignedDocument,
     approval_set_digest,
-    open_spec,
 )
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.mechanisms.moments.exchange.documents import transcript as transcript_of
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.block import ARROW_STREAM, content_digest, encode_block
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.randomness import SEED_BYTES
 from commingle.shared.runtime.request_signing import RequestSigner

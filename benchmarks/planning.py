@@ -27,10 +27,11 @@ from commingle.shared.documents.study import Study
 from commingle.shared.dp.fixed_point import SCALE, quantise
 from commingle.shared.encoding import encode_rows
 from commingle.shared.estimation.errors import SingularError
+from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.forecast import forecast, with_best_k
-from commingle.shared.planning.design import design_of
-from commingle.shared.planning.errors import PlanningError
-from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
+from commingle.shared.forecast.task import Assumptions, task_of
+from commingle.shared.mechanisms.prediction import RegressionTask
+from commingle.shared.release.resolve import terms_of
 
 Kind = Literal["rmgm", "dgm", "moments"]
 
@@ -113,7 +114,7 @@ def real(name: str, data: Path) -> Case:
 def study(case: Case, mechanism: Kind, epsilon: float) -> Study:
     """What would be asked for, with the k that the planner chooses from the uniform assumption."""
     asked = study_of(case.attributes, case.sizes, len(case.rows), epsilon, mechanism=mechanism)
-    design = design_of(asked)
+    design = terms_of(asked)
     chosen = with_best_k(design, task_of(design, Assumptions(target=case.target)))
     return asked.model_copy(update={"k": chosen.k})
 
@@ -130,7 +131,7 @@ def compared(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> li
     default = Assumptions(target=case.target)
     table = replace(default, second_moments=case.moments)
     asked = study(case, mechanism, epsilon)
-    design = design_of(asked)
+    design = terms_of(asked)
     truth = task_of(design, table)
     owners = [a.name for a in design.attributes for _ in a.columns]
     mean_y = float(case.rows[:, truth.y].mean())

@@ -25,16 +25,19 @@ from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import with_sketch
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_blocks
+from commingle.shared.release.prepared import prepared_moments, prepared_release
+from commingle.shared.release.resolve import closed
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -191,7 +194,7 @@ def moments_release(
     names = (INTERCEPT, *(c.name for c in encoded_columns(tuple(attributes))))
     moments = moments_of("moments", names, _noisy(S, variance, draw), rows=n, n=n)
     stated = moments.model_copy(update={"entry_variance": tuple(map(tuple, variance.tolist()))})
-    return PreparedMoments.of(stated, tuple(attributes))
+    return prepared_moments(stated, tuple(attributes))
 
 
 def release(spec: ReleaseSpec, rows: Integers, draw: np.random.Generator) -> PreparedMoments:
@@ -200,19 +203,19 @@ def release(spec: ReleaseSpec, rows: Integers, draw: np.random.Generator) -> Pre
     ends = np.cumsum([len(party.columns) for party in spec.parties])[:-1]
     for party, own in zip(spec.parties, np.split(rows, ends, axis=1), strict=True):
         sums[party.name] = _noisy_sums(spec, party.name, own, draw)
-        bounded = bounded_rows(party.row_norm, row_map(spec, party, sums[party.name]), fraction_bits=bits)
+        bounded = bounded_rows(party.row_norm, row_map(closed(spec), party, sums[party.name]), fraction_bits=bits)
         A.append(bounded(own) / 2**bits)
     S = np.hstack(A).T @ np.hstack(A)
-    if not spec.interactive:
-        return PreparedMoments.of_release(drawn_moments(spec, S, draw), spec, sums)
+    if not mechanism_of(spec).interactive:
+        return prepared_release(drawn_moments(spec, S, draw), spec, sums)
     nothing = _stated(spec)
     gram = tuple(map(tuple, _noisy(S, np.array(nothing.entry_variance), draw).tolist()))
-    return PreparedMoments.of_release(nothing.model_copy(update={"gram": gram}), spec, sums)
+    return prepared_release(nothing.model_copy(update={"gram": gram}), spec, sums)
 
 
 def _noisy_sums(spec: ReleaseSpec, name: str, own: Integers, draw: np.random.Generator) -> Sums | None:
     """What the first stage of that party publishes."""
-    stage = first_stage_of(spec, spec.party(name))
+    stage = first_stage_of(closed(spec), spec.party(name))
     if stage is None:
         return None
 

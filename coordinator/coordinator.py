@@ -16,8 +16,9 @@ from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import SignedDocument, open_spec
+from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import CoordinatorAudit
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.member_log import KIND as MEMBER_LOG
 from commingle.shared.release.member_log import member_log
 from commingle.shared.release.rounds import Event, Refused, Round, advance

@@ -17,9 +17,9 @@ from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.linkage import open_identity
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import AlignmentStatement, BlockStatement, SignedDocument
 from commingle.shared.release.audit import EventEntry
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import Alignment, State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.files import load_signing_key
@@ -163,7 +163,7 @@ def _as_specified(found: ReleaseRow) -> bool:
     """Whether what is listed of a release is what its spec says; of a spec that was dropped nothing is left to ask."""
     if found.spec is None:
         return True
-    spec = decode(ReleaseSpec, found.spec.payload_bytes)
+    spec = read_spec(found.spec.payload_bytes)
     listed = (
         getattr(spec, each.name) == getattr(found.facts, each.name) for each in fields(Facts) if each.name != "id"
     )

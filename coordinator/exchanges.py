@@ -30,6 +30,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.rounds import State, Tick
 from commingle.shared.runtime import faults
 
@@ -128,7 +129,7 @@ def agreed_transcript(release: ReleaseRow) -> str | None:
         ExchangeError: columns or a reply are missing.
         ProtocolError: one is not what it must be.
     """
-    if not spec_of(release).document.interactive:
+    if not mechanism_of(spec_of(release).document).interactive:
         return None
     replies = _present(release, lambda share: share.reply)
     return transcript(exchange_of(release), columns=_columns(release), replies=replies)

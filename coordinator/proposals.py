@@ -21,14 +21,9 @@ from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
-from commingle.shared.documents.statements import (
-    ApprovalRequest,
-    open_alignment,
-    open_approval,
-    open_rejection,
-    open_spec,
-)
+from commingle.shared.documents.statements import ApprovalRequest, open_alignment, open_approval, open_rejection
 from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.rounds import UNSTATED, Alignment, Approve, Reject, State
 from commingle.shared.release.sizes import ReleaseSizes, release_sizes
 from commingle.shared.runtime import faults

@@ -18,7 +18,7 @@ from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument, open_block_statement
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import check_block
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import privacy_statement, published_columns, published_step

@@ -20,11 +20,10 @@ from commingle.coordinator.trust_cli import home_option
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_NOBODY
-from commingle.shared.documents.model import decode
-from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import Member, build_spec, read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.attachments import attach_option, with_attachments
 from commingle.shared.runtime.cli import emit, json_option, say
@@ -194,7 +193,7 @@ def _print_release(console: Console, release: ReleaseDetails) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    spec = None if release.spec is None else decode(ReleaseSpec, release.spec.payload_bytes)
+    spec = None if release.spec is None else read_spec(release.spec.payload_bytes)
     for sentence in () if spec is None else spec.stated_sentences:
         console.print(sentence, highlight=False, soft_wrap=True)
 

@@ -17,11 +17,11 @@ from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import DocumentError, ProtocolError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.ledger_head import LedgerHead, Spent, open_head
-from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import FREE, Cost, Loss, Rho
 from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTerms
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteError
@@ -155,7 +155,7 @@ def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, E
     # the branch has verified the proposer's signature before it signed: here the digest that it signed is enough
     payload = view.spec.payload_bytes
     signer = Fingerprint(view.spec.signatures[0].keyid)
-    spec = Verified(decode(ReleaseSpec, payload), payload, signer, view.spec)
+    spec = Verified(read_spec(payload), payload, signer, view.spec)
     if spec.digest != release:  # it could be a cheaper one
         raise DocumentError("the coordinator shows another spec under this id", remedy="Ask its operator why.")
     party = spec.document.party(agent.identity.name)

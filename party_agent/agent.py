@@ -27,7 +27,7 @@ from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.proposals import Decision, Proposal
 from commingle.party_agent.rulings import Ruling, require_another, require_person
 from commingle.shared.documents.dsse import Envelope, Verified, seal
-from commingle.shared.documents.errors import DeviationError, DocumentError, ProtocolError
+from commingle.shared.documents.errors import DocumentError, ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
@@ -36,12 +36,13 @@ from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
     ApprovalRequest,
+    DeviationError,
     FirstApproval,
     Rejection,
     RejectionReason,
-    open_spec,
 )
 from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults

@@ -35,10 +35,12 @@ from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals
-from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import transcript
 from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
@@ -73,7 +75,7 @@ class Contributor(Party):
         if charge.state is ChargeState.RESERVED:
             permit()
         if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
-            if spec.document.interactive:
+            if mechanism_of(spec.document).interactive:
                 self._exchange(view, spec, charge, permit)
             else:
                 self._privatise(view, spec, charge)
@@ -82,7 +84,7 @@ class Contributor(Party):
             return
         # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
         if self.identity.name not in view.blocks:
-            if spec.document.interactive and not self._exchanged(view, permit):
+            if mechanism_of(spec.document).interactive and not self._exchanged(view, permit):
                 return
             permit()
             self._upload(release, charge)

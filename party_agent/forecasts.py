@@ -18,10 +18,10 @@ import structlog
 
 from commingle.party_agent.store import AgentStore
 from commingle.party_agent.wire import ForecastState
-from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.errors import CommingleError
 from commingle.shared.forecast.forecast import forecast_of, outlook_of
+from commingle.shared.release.checks import read_spec
 from commingle.shared.runtime.worker import JobFaultError, ProcessWorker, Worker
 
 CPU_SECONDS = 60
@@ -99,7 +99,7 @@ class Forecasts:
         with self.store.reading() as db:
             query = f"SELECT proposals.release, spec FROM {_KEPT} WHERE {_WANTED} {order}"  # noqa: S608 - ours
             row = db.execute(query).fetchone()
-        return None if row is None else (row["release"], decode(ReleaseSpec, row["spec"]))
+        return None if row is None else (row["release"], read_spec(row["spec"]))
 
     def is_wanted(self, release: str) -> bool:
         """Whether somebody has still to decide, or has asked and the release is open."""

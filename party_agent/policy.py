@@ -12,11 +12,12 @@ from commingle.party_agent.datasets import Dataset
 from commingle.party_agent.rulings import Approvals
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
-from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec, require_plain_text
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import RejectionReason
+from commingle.shared.documents.terms import MechanismName
 from commingle.shared.dp.accounting import FREE, Cost, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.registry import MECHANISMS, mechanism_of
+from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_of
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.runtime.settings import Settings
 
@@ -213,7 +214,7 @@ def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situatio
 
 def asks_trust(spec: ReleaseSpec) -> bool:
     """Whether other members' bounds are trusted."""
-    return spec.interactive and spec.bounds != "proved"
+    return mechanism_of(spec).interactive and spec.bounds != "proved"
 
 
 def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it: Cost, by_all: Cost) -> bool:
@@ -234,7 +235,7 @@ def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it
 
 
 def _against_exchange(spec: ReleaseSpec) -> tuple[Finding, ...]:
-    if spec.interactive and spec.version < 2:  # noqa: PLR2004 - as `ReleaseSpec` says
+    if mechanism_of(spec).interactive and spec.version < 2:  # noqa: PLR2004 - as `ReleaseSpec` says
         said = "it asks for the exchange of an earlier version: upgrade the coordinator, and propose it again"
         return (Finding("exchange", said, "policy"),)
     return ()

@@ -14,8 +14,9 @@ from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.policy import Finding
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Verified
-from commingle.shared.documents.model import WireModel, decode
+from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.release.checks import read_spec
 from commingle.shared.text import printable
 
 # what was decided the ledger's signatures tell
@@ -182,7 +183,7 @@ class Proposals:
 
 @lru_cache(maxsize=16)  # of a release, at each of its steps
 def _spec(payload: bytes) -> ReleaseSpec:
-    return decode(ReleaseSpec, payload)
+    return read_spec(payload)
 
 
 def _decision(row: Row) -> Decision:

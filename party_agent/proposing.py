@@ -15,9 +15,9 @@ from commingle.party_agent.agents import Agents
 from commingle.party_agent.errors import ConflictError
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import Digest, WireModel, decode, encode
-from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
+from commingle.shared.release.checks import Member, build_spec, read_spec
 from commingle.shared.release.plan import privacy_statement
 from commingle.shared.runtime.files import write_durably
 
@@ -66,7 +66,7 @@ class Proposing:
                 self._forget(kept.parent)
                 write_durably(kept, encode(signed))
         release = agent.client.propose(signed.envelope)
-        spec = decode(ReleaseSpec, signed.envelope.payload_bytes)
+        spec = read_spec(signed.envelope.payload_bytes)
         forecast = forecast_of(spec)
         return {
             "id": release.id,

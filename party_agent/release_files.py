@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from commingle.party_agent.errors import LostError
-from commingle.shared.documents.errors import DeviationError
+from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.exchange.messages import Stored
 from commingle.shared.runtime.errors import KeyFileError
 from commingle.shared.runtime.files import create_secret, load_secret, write_durably

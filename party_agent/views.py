@@ -27,10 +27,10 @@ from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.forecast import exchange_of
 from commingle.shared.forecast.words import exchange_words
-from commingle.shared.planning.design import design_of
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
+from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.errors import RemoteError
 
 _EITHER = "add_remove of keyed data sets, replace_one of listed ones"
@@ -63,8 +63,8 @@ def _proposal_view(
     share = spec.party(party.identity.name)
     plan = plan_block(spec, share)
     privacy = privacy_statement(spec)
-    cost = exchange_of(design_of(spec))
-    words = () if outlook.state == "computed" else exchange_words(cost, spec.delta_implementation)
+    cost = exchange_of(terms_of(spec))
+    words = () if outlook.state == "computed" else exchange_words(cost, plan.delta_implementation)
     return {
         "id": proposal.release,
         "study": spec.study,

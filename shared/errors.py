@@ -7,7 +7,7 @@ CommingleError                  a fault with a stable code, a message for people
 ├── shared.ring.errors          RingError and what derives from it
 ├── shared.proving.errors       ProvingError and what derives from it
 ├── shared.documents.errors     ProtocolError and what derives from it
-├── shared.planning.errors      PlanningError
+├── shared.forecast.errors      PlanningError
 ├── shared.estimation.errors    EstimationError and what derives from it
 ├── shared.runtime.errors       RuntimeFaultError and what derives from it
 ├── party_agent.errors

@@ -15,9 +15,8 @@ from commingle.coordinator.http.views import (
     release_summary,
 )
 from commingle.coordinator.http.views import release_event as as_event
-from commingle.shared.documents.model import decode
-from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.errors import CommingleError
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.pages.local import LocalConsole
 from commingle.shared.runtime.pages.session import Session
@@ -77,7 +76,7 @@ class _Pages:
         with self._coordinator.store.read() as tx:
             it = release_details(require_release(tx, release))
             events = tx.events.after(0, limit=_MOST_EVENTS, release=release)
-        spec = None if it.spec is None else decode(ReleaseSpec, it.spec.payload_bytes)
+        spec = None if it.spec is None else read_spec(it.spec.payload_bytes)
         return {
             "it": it,
             "stated": () if spec is None else spec.stated_sentences,

@@ -13,7 +13,7 @@ from commingle.shared.documents.ledger_head import NO_HEAD
 from commingle.shared.documents.model import Digest, Name, decode
 from commingle.shared.documents.spec import MAX_PARTIES
 from commingle.shared.documents.statements import RotationRequest
-from commingle.shared.registry import mechanism_named
+from commingle.shared.mechanisms.registry import mechanism_named
 from commingle.shared.release.rounds import State
 from commingle.shared.wire import (
     ExchangeProgress,

@@ -12,8 +12,8 @@ import numpy as np
 
 from commingle.services.simulation.consortium import write_party_table
 from commingle.services.simulation.dataset import TARGET, cohort
-from commingle.shared.documents.spec import MechanismName
 from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.terms import MechanismName
 
 _DATASET = "stays"
 _PEOPLE = 60_000

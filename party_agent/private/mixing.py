@@ -23,8 +23,9 @@ from commingle.shared.documents.statements import Sums
 from commingle.shared.dp.first_stage import FirstStage
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.interface import Names
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.resolve import closed
 
 Mixed = tuple[Names, NDArray[np.integer]]
 """Names (m) and bounded rows (m x d); of a sketch no names, and what it makes of all rows of a partition (k x d)."""
@@ -75,7 +76,7 @@ class Mixing:
     def __call__(self, partition: NamedRows, progress: Progress) -> Iterator[Mixed]:
         """The rows of a partition, mapped and clipped; mixed where the mechanism sketches, so that little travels."""
         party, mechanism = self.spec.party(self.party), mechanism_of(self.spec)
-        mapped = row_map(self.spec, party, self.sums)
+        mapped = row_map(closed(self.spec), party, self.sums)
         clipped = bounded_rows(party.row_norm, mapped, fraction_bits=self.spec.fraction_bits)
 
         def bounded(rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Sums
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import BlockPlan
 
 
@@ -97,7 +97,7 @@ def privatise(
         ValueError: the charge does not cover the plan, or is for another snapshot; or parties exchange rows first
             (faults of the caller).
     """
-    if request.spec.interactive:
+    if mechanism_of(request.spec).interactive:
         raise ValueError("the block of an interactive release comes from its exchange")
     mixing, parts, sums = _mix_rows(snapshot, request, charge=charge, draw=draw, progress=progress)
     mixed, mechanism = mixing.total(parts), mechanism_of(request.spec)
@@ -127,7 +127,7 @@ def exchanged_rows(
         ValueError: the charge does not cover the plan, or is for another snapshot; or parties exchange nothing (faults
             of the caller).
     """
-    if not request.spec.interactive:
+    if not mechanism_of(request.spec).interactive:
         raise ValueError("only an interactive release has an exchange")
     mixing, parts, sums = _mix_rows(snapshot, request, charge=charge, draw=draw, progress=progress)
     return ExchangedRows(mixing.in_order(parts), sums)

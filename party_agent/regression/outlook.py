@@ -18,7 +18,7 @@ from commingle.party_agent.regression.forecasts import PREDICTED, RegressionDesi
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.planning.task import attribute_law
+from commingle.shared.forecast.task import attribute_law
 
 _TAILS = 4.0
 """By how much dp_pmtolse is taken to be worse than forecast where it is compared: rows of tables have longer tails."""

@@ -10,7 +10,7 @@ from commingle.services.analysis.moments import Covariance, columns_of, estimate
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import IntervalFor, require_interval
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 
 _SINGULAR = 1e-10  # of a correlation matrix
 _UNSURE = 0.3

@@ -18,13 +18,13 @@ from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, new_axes, pl
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import MissingExtraError
-from commingle.shared.estimation.covariance import residual
 from commingle.shared.estimation.diagnostics import expected_r_squared
 from commingle.shared.estimation.estimator import Signal
+from commingle.shared.estimation.method import residual
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import FitRequest, names_of
 from commingle.shared.estimation.system import System, build_system
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes
@@ -296,7 +296,8 @@ def _expected_r_squared(problem: _Problem, penalty: float, l1_ratio: float, slop
     H = _inverse(problem, (1 - l1_ratio) * penalty, slopes != 0)
     # G - m V sums m rows, each of which has n / rows times the covariance of a subject
     H /= np.outer(deviations, deviations) * c.rows * problem.system.n / problem.system.rows
-    value, _ = expected_r_squared(problem.system, problem.signal, c.with_intercept(H), b, "noisy_regressors")
+    method, operator = mechanism_of(problem.system).fit, c.with_intercept(H)
+    value, _ = expected_r_squared(method, problem.system, problem.signal, operator, b, errors="noisy_regressors")
     return value
 
 

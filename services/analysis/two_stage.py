@@ -12,13 +12,12 @@ from commingle.services.analysis.nested import Comparison, compare
 from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.result import Fit
 from commingle.services.results import Result, ResultTable
-from commingle.shared.estimation.covariance import residual
-from commingle.shared.estimation.diagnostics import Diagnostics
 from commingle.shared.estimation.estimator import inverse
+from commingle.shared.estimation.method import Diagnostics, residual
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import FitRequest, IntervalFor, names_of
 from commingle.shared.estimation.system import System, build_system
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 
 _STRONG = 10  # of the first stage's F (Staiger and Stock 1997)
 _UNKNOWN = Diagnostics(

@@ -19,6 +19,7 @@ from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.estimation.request import IntervalFor, names_of
 from commingle.shared.release.matrix import decode_matrix
+from commingle.shared.release.prepared import prepared_release
 from commingle.shared.release.verification import PublishedRelease
 
 _P = ParamSpec("_P")
@@ -74,7 +75,7 @@ class Release:
         """
         trusted = fingerprint(trusted_coordinator)
         published = files.verify(trusted_coordinator=trusted, members=member_pins(members))
-        prepared = PreparedMoments.of_release(published.moments, published.spec, published.sums)
+        prepared = prepared_release(published.moments, published.spec, published.sums)
         return cls(published, prepared, trusted is not None, files)
 
     @classmethod

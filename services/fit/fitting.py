@@ -6,7 +6,7 @@ from commingle.services.fit.result import Fit
 from commingle.services.fit.subjects import about_subjects
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, words_for_missing
-from commingle.shared.estimation.covariance import covariance, residual
+from commingle.shared.estimation.covariance import covariance
 from commingle.shared.estimation.diagnostics import cut_rows, diagnose
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
@@ -18,11 +18,12 @@ from commingle.shared.estimation.errors import (
     UnknownEstimatorError,
 )
 from commingle.shared.estimation.estimator import Estimator
+from commingle.shared.estimation.method import residual
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.request import FitRequest, require_interval
 from commingle.shared.estimation.system import build_system
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.registry import MECHANISMS, mechanism_named
+from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_named, mechanism_of
+from commingle.shared.release.prepared import prepared_moments
 
 ESTIMATORS = tuple(dict.fromkeys(e for name in MECHANISMS for e in mechanism_named(name).fit.estimators))
 """Names of the estimators of all mechanisms."""
@@ -34,7 +35,7 @@ def fit(moments: SecondMoments, attributes: tuple[Attribute, ...], request: FitR
     Raises:
         EstimationError: see errors.py.
     """
-    return fit_prepared(PreparedMoments.of(moments, attributes), request)
+    return fit_prepared(prepared_moments(moments, attributes), request)
 
 
 def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
@@ -55,8 +56,8 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     determined = estimator.errors == "none" or bool(np.linalg.eigvalsh(H)[0] > 0)
     damped = estimator.damping is not None and estimator.damping(system, signal) > 0
     errors = estimator.errors if determined and not damped else "none"
-    cov, covered = covariance(system, H, residual(system, b), errors, request.interval_for)
-    diagnostics = diagnose(system, signal, H, b, estimator.errors)
+    cov, covered = covariance(method, system, H, residual(system, b), errors=errors, interval_for=request.interval_for)
+    diagnostics = diagnose(method, system, signal, H, b, errors=estimator.errors)
     used = (*chosen, prepared.columns[target][0])
     notes, doubts = about_subjects(prepared, np.array(used, np.intp) - 1)
     return Fit(

@@ -13,10 +13,10 @@ from commingle.services.fit.terms import Values, public_ranges, term_matrix
 from commingle.services.plotting import COLOURS, GRID, INK, new_axes, plain_label
 from commingle.services.results import Result, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.estimation.diagnostics import Diagnostics
+from commingle.shared.estimation.method import Diagnostics
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import Coverage
-from commingle.shared.registry import mechanism_named
+from commingle.shared.mechanisms.registry import mechanism_named
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it

@@ -32,7 +32,7 @@ from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError, MissingExtraError
 from commingle.shared.estimation.errors import EstimationError
-from commingle.shared.planning.errors import PlanningError
+from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.runtime.errors import (
     BusyError,
     RemoteError,

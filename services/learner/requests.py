@@ -16,8 +16,8 @@ from commingle.shared.documents.model import explain
 from commingle.shared.documents.spec import MAX_COLUMNS
 from commingle.shared.documents.study import Study
 from commingle.shared.estimation.request import IntervalFor
-from commingle.shared.planning.errors import PlanningError
-from commingle.shared.planning.task import R_SQUARED, Assumptions
+from commingle.shared.forecast.errors import PlanningError
+from commingle.shared.forecast.task import R_SQUARED, Assumptions
 
 MAX_ROWS = 10_000
 _EXACT = 1 << 53

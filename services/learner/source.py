@@ -12,8 +12,8 @@ from commingle.services.learner.memory import LoadedRelease, ReleaseMemory
 from commingle.services.learner.views import ReleaseItem, ReleaseList
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.statements import open_spec
 from commingle.shared.errors import CommingleError
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.verification import open_manifest
 from commingle.shared.runtime.errors import BusyError, RemoteProblemError, UnreachableError
 

@@ -13,18 +13,17 @@ from rich.text import Text
 
 from commingle.services.errors import OutputError
 from commingle.services.results import three_digits
-from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
-from commingle.shared.documents.study import DEFAULT_MECHANISM, Study, keyed_by_default
-from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.terms import Terms
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.forecast.curves import plan as make_plan
+from commingle.shared.forecast.curves import with_mechanism
 from commingle.shared.forecast.result import Forecast, Plan, Point
-from commingle.shared.planning.design import PartyDesign, ReleaseDesign, design_of
-from commingle.shared.planning.task import R_SQUARED, Assumptions, assumptions_of
-from commingle.shared.registry import MECHANISMS, mechanism_of, sketched_names
+from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_of
+from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
+from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
@@ -103,15 +102,15 @@ def _write(out: Path, made: Plan) -> None:
         raise OutputError(f"cannot write to {out} ({error.strerror})", remedy="Choose another --out.") from None
 
 
-def _design(study: Study | None, options: dict[str, Any]) -> ReleaseDesign:
+def _design(study: Study | None, options: dict[str, Any]) -> Terms:
     if study is None:
         design = _uniform(options)
     elif options["parties"] is not None or options["columns"] is not None:
         raise click.UsageError("--parties and --columns ask without a study; STUDY says them itself.")
     else:
-        design = design_of(study)
+        design = terms_of(study)
     if options["mechanism"] not in {None, design.mechanism}:
-        design = design.with_mechanism(options["mechanism"])
+        design = with_mechanism(design, options["mechanism"])
     if options["subjects"] is not None:
         design = _with_subjects(design, keyed=options["subjects"] == "keyed")
     changes = {name: options[name] for name in _OVERRIDES if options[name] is not None}
@@ -123,13 +122,13 @@ def _design(study: Study | None, options: dict[str, Any]) -> ReleaseDesign:
     return replace(design, k=None)
 
 
-def _with_subjects(design: ReleaseDesign, *, keyed: bool) -> ReleaseDesign:
+def _with_subjects(design: Terms, *, keyed: bool) -> Terms:
     if keyed and not keyed_by_default(design.mechanism, design.projection):
         raise click.UsageError(f"{design.mechanism} as it is asked for has no keyed subjects: leave --subjects out.")
     return design.with_subjects(keyed=keyed)
 
 
-def _uniform(options: dict[str, Any]) -> ReleaseDesign:
+def _uniform(options: dict[str, Any]) -> Terms:
     """Numeric columns spread evenly over the parties."""
     if options["n"] is None:
         raise click.UsageError("Give a STUDY, or say with --n how many people there are.")
@@ -138,23 +137,14 @@ def _uniform(options: dict[str, Any]) -> ReleaseDesign:
         raise click.UsageError("Every party needs at least one column.")
     names = [f"x{i + 1}" for i in range(columns)]
     attributes = [NumericAttribute(name=name, lower=-1, upper=1) for name in names]
-    return ReleaseDesign(
-        mechanism=DEFAULT_MECHANISM,
-        k=None,
-        n=options["n"],
-        epsilon=1.0,
-        delta=1e-5,
-        adjacency=Adjacency.ADD_REMOVE,
-        calibration=Calibration.ANALYTIC,
-        keyed=True,
-        shares=tuple(
-            PartyDesign(name=f"party-{i + 1}", attributes=tuple(attributes[i::parties]), first_stage_share=AUTO)
-            for i in range(parties)
-        ),
+    shares = [attributes[i::parties] for i in range(parties)]
+    asked = tuple(
+        StudyParty(name=f"party-{i}", dataset="any", attributes=tuple(share)) for i, share in enumerate(shares, 1)
     )
+    return terms_of(Study(study="Uniform columns", epsilon=1.0, delta=1e-5, n=options["n"], parties=asked))
 
 
-def _assumptions(design: ReleaseDesign, options: dict[str, Any], csv_format: CsvFormat | None) -> Assumptions:
+def _assumptions(design: Terms, options: dict[str, Any], csv_format: CsvFormat | None) -> Assumptions:
     table, r_squared = options["table"], options["r_squared"]
     if table is None:
         return Assumptions(r_squared=r_squared or R_SQUARED, target=options["target"])

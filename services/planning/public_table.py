@@ -5,15 +5,15 @@ from numpy.typing import NDArray
 
 from commingle.services.tables.reading import Table, no_such_column
 from commingle.services.tables.schema import conform
+from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import bounded_rows, encode_conforming
-from commingle.shared.planning.design import PartyDesign, ReleaseDesign
-from commingle.shared.planning.task import Assumptions, uniform_law
+from commingle.shared.forecast.task import Assumptions, uniform_law
 
 Array = NDArray[np.float64]
 
 
-def assumed_of_table(table: Table, design: ReleaseDesign, *, where: str, target: str | None = None) -> Assumptions:
+def assumed_of_table(table: Table, design: Terms, *, where: str, target: str | None = None) -> Assumptions:
     """Number and second moments of the table's rows as the parties would encode and clip them.
 
     Args:
@@ -29,11 +29,11 @@ def assumed_of_table(table: Table, design: ReleaseDesign, *, where: str, target:
         if attribute.name not in table.columns:
             raise no_such_column(attribute.name, table.columns, where=where)
     held = Table(table.subjects, {a.name: conform(a, table.columns[a.name]) for a in design.attributes})
-    rows = np.hstack([encode(held, share) for share in design.shares])
-    return Assumptions(target=target, second_moments=second_moments(rows, design.shares), public_rows=held.n)
+    rows = np.hstack([encode(held, share) for share in design.parties])
+    return Assumptions(target=target, second_moments=second_moments(rows, design.parties), public_rows=held.n)
 
 
-def second_moments(rows: Array, shares: tuple[PartyDesign, ...]) -> Array:
+def second_moments(rows: Array, shares: tuple[PartyTerms, ...]) -> Array:
     """(p, p) A^T A / n of encoded rows (n, p - 1), the intercept first.
 
     A column that does not vary there, such as that of a level which no row holds, varies by itself as if one row more
@@ -53,11 +53,11 @@ def second_moments(rows: Array, shares: tuple[PartyDesign, ...]) -> Array:
     return moments
 
 
-def encode(table: Table, share: PartyDesign) -> Array:
+def encode(table: Table, share: PartyTerms) -> Array:
     """(n, d) rows of one party as they are forecast: what is missing lies at the midpoint.
 
     That is as its agent mixes them, but that maps which follow from sums are not applied (`assumed_maps`).
     """
     encoded = np.hstack([encode_conforming(a, table.columns[a.name], gaps=True).columns for a in share.attributes])
     whitening = None if share.whitening is None else share.whitening.integer_map()
-    return np.divide(bounded_rows(share.row_norm, whitening)(encoded), SCALE)
+    return np.divide(bounded_rows(share.clipped_at, whitening)(encoded), SCALE)

@@ -9,9 +9,9 @@ from commingle.services.simulation.releases import Planned
 from commingle.services.simulation.wide import wide_attributes
 from commingle.services.tables.reading import Table
 from commingle.shared.forecast.curves import plan
+from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.result import Point
-from commingle.shared.planning.design import design_of
-from commingle.shared.planning.errors import PlanningError
+from commingle.shared.release.resolve import terms_of
 
 
 def suggestions(dataset: StudyTable, table: Table, planned: Sequence[Planned]) -> list[str]:
@@ -26,7 +26,7 @@ def suggestions(dataset: StudyTable, table: Table, planned: Sequence[Planned]) -
         )
     asked = planned[0]
     try:
-        design = design_of(asked.study)
+        design = terms_of(asked.study)
         assumed = assumed_of_table(table, design, where="the table", target=dataset.target)
         made = plan(design, replace(assumed, public_rows=None))  # these are the rows, not some like them
     except PlanningError:

@@ -7,7 +7,7 @@ import click
 
 from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.documents.subject_ids import RULE_NAMES
-from commingle.shared.registry import MECHANISMS
+from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.csv_format import csv_options
 

@@ -8,11 +8,10 @@ import click
 
 from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.preparing import Wanted, prepare
-from commingle.services.simulation.releases import Terms
-from commingle.shared.documents.row_maps import AUTO
-from commingle.shared.documents.spec import MechanismName, Projection
-from commingle.shared.documents.study import DEFAULT_MECHANISM, keyed_by_default
-from commingle.shared.registry import sketched_names
+from commingle.services.simulation.releases import Releases
+from commingle.shared.documents.study import DEFAULT_MECHANISM
+from commingle.shared.documents.terms import AUTO, MechanismName, Projection
+from commingle.shared.mechanisms.registry import keyed_by_default, sketched_names
 
 _DEMO_MECHANISMS: tuple[MechanismName, ...] = ("moments", DEFAULT_MECHANISM)
 _EPSILONS = (1.0,)
@@ -67,7 +66,7 @@ def _parties(text: str | None) -> int | Path:
     return number
 
 
-def terms_from(options: dict[str, Any]) -> Terms:
+def terms_from(options: dict[str, Any]) -> Releases:
     """Mechanisms, budgets and row norm of the releases. Raises UsageError."""
     demo, subjects = options["table"] is None and options["target"] is None, options["subjects"]
     if options["common_subjects"]:
@@ -83,7 +82,7 @@ def terms_from(options: dict[str, Any]) -> Terms:
     with_k = sketched_names()
     if options["k"] is not None and not set(with_k) & set(mechanisms):
         raise click.UsageError(f"--k is the sketch of {', '.join(with_k)}; the others have none.")
-    terms = Terms(
+    terms = Releases(
         mechanisms=mechanisms,
         epsilons=options["epsilons"] or _EPSILONS,
         delta=options["delta"],

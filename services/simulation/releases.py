@@ -12,23 +12,15 @@ from commingle.services.simulation.dataset import StudyTable, training_size
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import explain
-from commingle.shared.documents.row_maps import AUTO
-from commingle.shared.documents.spec import MechanismName, Projection, ReleaseSpec
-from commingle.shared.documents.study import (
-    AskedShare,
-    Member,
-    Study,
-    StudyParty,
-    Subjects,
-    build_spec,
-    keyed_by_default,
-)
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study, StudyParty, Subjects
+from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, Projection
 from commingle.shared.dp.accounting import NOTHING, Loss, Rho, delta_left
 from commingle.shared.dp.calibration import check_delta, check_epsilon
 from commingle.shared.dp.gaussian import gaussian_epsilon
 from commingle.shared.forecast.forecast import with_sketch
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.registry import mechanism_named
+from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_named, mechanism_of
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import plan_blocks
 
 DATASET = "simulation"
@@ -39,7 +31,7 @@ _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Releases:
     """What distinguishes one release from another: options of the command line.
 
     Attributes:
@@ -57,16 +49,12 @@ class Terms:
     projection: Projection | None = None
     overlap: float = 1.0
 
-    def keyed(self, mechanism: MechanismName) -> bool:
-        """Whether subjects are in a release of that mechanism."""
-        if self.subjects is None:
-            return keyed_by_default(mechanism, self.projection)
-        return self.subjects == "keyed"
-
     @property
     def listed(self) -> tuple[MechanismName, ...]:
         """The mechanisms whose releases have listed subjects, so that all parties must hold the same ones."""
-        return tuple(mechanism for mechanism in self.mechanisms if not self.keyed(mechanism))
+        if self.subjects is not None:
+            return self.mechanisms if self.subjects == "listed" else ()
+        return tuple(name for name in self.mechanisms if not keyed_by_default(name, self.projection))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +84,7 @@ class Allowance:
     listed: bool
 
 
-def plan_releases(dataset: StudyTable, terms: Terms) -> tuple[Planned, ...]:
+def plan_releases(dataset: StudyTable, terms: Releases) -> tuple[Planned, ...]:
     """One release of the training rows per mechanism and epsilon.
 
     Raises:
@@ -138,7 +126,7 @@ def _rho_of(loss: Loss) -> Rho:
     return loss.rho
 
 
-def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsilon: float, n: int) -> Study:
+def _study(dataset: StudyTable, terms: Releases, *, mechanism: MechanismName, epsilon: float, n: int) -> Study:
     shares = [
         {
             "name": p.name,
@@ -149,7 +137,7 @@ def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsil
         }
         for p in dataset.parties
     ]
-    sketched, keyed = mechanism_named(mechanism).sketched, terms.keyed(mechanism)
+    sketched = mechanism_named(mechanism).sketched
     try:
         return Study(
             target=dataset.target,
@@ -161,7 +149,7 @@ def _study(dataset: StudyTable, terms: Terms, *, mechanism: MechanismName, epsil
             delta=check_delta(terms.delta),
             id_rules=dataset.id_rules,
             n=n,
-            subjects="keyed" if keyed else "listed",
+            subjects=terms.subjects,
             lifetime_hours=LIFETIME_HOURS,
             parties=tuple(map(StudyParty.model_validate, shares)),
         )

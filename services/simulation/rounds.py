@@ -14,6 +14,7 @@ from commingle.services.client.remote import ReleaseClient
 from commingle.services.simulation.consortium import Consortium, Context
 from commingle.services.simulation.errors import RoundError
 from commingle.services.simulation.releases import Planned
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.remote import call, connect, json_of
 
@@ -68,7 +69,7 @@ class _Open:
     def steps(self) -> int:
         """How many events it takes: the proposal, approvals, blocks, the publication."""
         parties = len(self.planned.study.parties)
-        exchanged = 2 * parties if self.planned.spec.interactive else 0  # columns and replies
+        exchanged = 2 * parties if mechanism_of(self.planned.spec).interactive else 0  # columns and replies
         return 2 * parties + 2 + exchanged
 
     def awaited(self, kind: str) -> set[str]:

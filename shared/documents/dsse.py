@@ -16,7 +16,7 @@ from pydantic import Field
 
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
-from commingle.shared.documents.model import Digest, Model, WireModel, decode, decode_canonical, encode
+from commingle.shared.documents.model import Checks, Digest, Model, WireModel, decode, decode_canonical, encode
 
 _PAYLOAD_TYPE = "application/vnd.commingle.{}+json"
 _SMALL = 1 << 15  # so that no more than 24 MB of text are remembered, whoever sends
@@ -116,9 +116,9 @@ _parse_small = lru_cache(maxsize=512)(_parse)
 
 
 def open_envelope(
-    envelope: Envelope, model: type[Model], *, kind: str, keys: Iterable[VerifyingKey]
+    envelope: Envelope, model: type[Model], *, kind: str, keys: Iterable[VerifyingKey], checks: Checks | None = None
 ) -> Verified[Model]:
-    """Verify an envelope under one of `keys`, then parse its payload.
+    """Verify an envelope under one of `keys`, then parse its payload, with `checks` as in `decode`.
 
     Raises:
         SignatureError: signed by none of the keys, or the signature does not verify.
@@ -142,14 +142,14 @@ def open_envelope(
             f"longer than the {model.largest_bytes} bytes a {kind} can have",
             remedy="Send it without padding.",
         )
-    return (_open_small if len(envelope.payload) <= _SMALL else _open)(envelope, model, key)
+    return (_open_small if len(envelope.payload) <= _SMALL else _open)(envelope, model, key, checks)
 
 
-def _open(envelope: Envelope, model: type[Model], key: VerifyingKey) -> Verified[Model]:
+def _open(envelope: Envelope, model: type[Model], key: VerifyingKey, checks: Checks | None) -> Verified[Model]:
     payload = envelope.payload_bytes
     signature = envelope.signatures[0]
     key.verify(_unbase64(signature.sig), _pre_authentication_encoding(envelope.payloadType, payload))
-    return Verified(decode_canonical(model, payload), payload, key.fingerprint, envelope)
+    return Verified(decode_canonical(model, payload, checks), payload, key.fingerprint, envelope)
 
 
 _open_small = lru_cache(maxsize=256)(_open)

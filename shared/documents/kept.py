@@ -1,20 +1,13 @@
 """How many subjects of keyed moments count: those alone in their bucket (docs/proofs/keyed-subjects.md, 5.2)."""
 
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.documents.spec import AnyRelease
+
 Number = TypeVar("Number", float, NDArray[np.float64])
-
-
-class Bucketed(Protocol):
-    """A release, asked for or proposed."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def buckets(self) -> int | None: ...
 
 
 def expected_kept(n: Number, buckets: int, others: Number | None = None) -> Number:
@@ -23,12 +16,12 @@ def expected_kept(n: Number, buckets: int, others: Number | None = None) -> Numb
     return found
 
 
-def kept_of(asked: Bucketed) -> int | None:
+def kept_of(asked: AnyRelease) -> int | None:
     """How many of a party's n subjects count; None where all do."""
     return None if asked.buckets is None else round(float(expected_kept(float(asked.n), asked.buckets)))
 
 
-def kept_words(asked: Bucketed) -> tuple[str, ...]:
+def kept_words(asked: AnyRelease) -> tuple[str, ...]:
     """The same as a sentence, or none."""
     kept, of = kept_of(asked), f"Of {asked.n:,} people of a party"
     return () if kept is None else (f"{of} about {kept:,} count: those who meet nobody in {asked.buckets:,} buckets.",)

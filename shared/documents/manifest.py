@@ -6,7 +6,8 @@ from pydantic import AwareDatetime, Field
 
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
-from commingle.shared.documents.spec import MechanismName, Subjects
+from commingle.shared.documents.spec import Subjects
+from commingle.shared.documents.terms import MechanismName
 
 PROTECTS = (
     "Values are protected; who the subjects are and how many is not. Neighbouring data sets share the list of "

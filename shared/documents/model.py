@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -104,6 +105,8 @@ def text_digest(text: str) -> str:
 
 
 Model = TypeVar("Model", bound=WireModel)
+Checks = Callable[[Any], list[str]]
+"""What else a document is refused for, a sentence each: what the model cannot know (`release.checks`)."""
 
 
 def encode(document: WireModel) -> bytes:
@@ -123,19 +126,19 @@ def _place(location: tuple[int | str, ...]) -> str:
     return printable(".".join(map(str, location)))[:_LONGEST_PLACE] or "document"
 
 
-def decode(kind: type[Model], payload: bytes) -> Model:
-    """Parse and validate one document; it names nothing twice.
+def decode(kind: type[Model], payload: bytes, checks: Checks | None = None) -> Model:
+    """Parse and validate one document; it names nothing twice. Its model says whether it has use for `checks`.
 
     Raises:
         DocumentError: the bytes are not a valid document of that kind.
     """
-    document = _parse(kind, payload)
+    document = _parse(kind, payload, checks)
     # figures stay text: only the names are looked at
     json.loads(payload, object_pairs_hook=_refuse_names_given_twice, parse_float=str, parse_int=str)
     return document
 
 
-def decode_canonical(kind: type[Model], payload: bytes) -> Model:
+def decode_canonical(kind: type[Model], payload: bytes, checks: Checks | None = None) -> Model:
     """Parse and validate one document that was signed: its bytes are the only ones it can have.
 
     What it leaves out (a field that its version did not have yet) may be left out; whatever it says is said as `encode`
@@ -144,7 +147,7 @@ def decode_canonical(kind: type[Model], payload: bytes) -> Model:
     Raises:
         DocumentError: the bytes are not a valid document of that kind, or not its canonical encoding.
     """
-    document = _parse(kind, payload)
+    document = _parse(kind, payload, checks)
     if canonical_json(document.model_dump(mode="json", exclude_unset=True)) != payload:
         raise DocumentError(
             f"this {kind.__name__} is not in its canonical encoding",
@@ -153,9 +156,9 @@ def decode_canonical(kind: type[Model], payload: bytes) -> Model:
     return document
 
 
-def _parse(kind: type[Model], payload: bytes) -> Model:
+def _parse(kind: type[Model], payload: bytes, checks: Checks | None) -> Model:
     try:
-        return kind.model_validate_json(payload)
+        return kind.model_validate_json(payload, context=checks)
     except ValidationError as error:
         raise DocumentError(
             f"not a valid {kind.__name__}: {explain(error)}",

@@ -6,16 +6,14 @@ other document refers to.
 
 from collections import Counter
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal, NewType, Self
+from typing import Annotated, ClassVar, Literal, NewType, Self, TypeAlias
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints, model_validator
-from pydantic_core import PydanticKnownError
+from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, ValidationInfo, model_validator
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, WireModel, whole_number
+from commingle.shared.documents.model import LEFT_OUT, Checks, Count, Digest, Hex32, Name, WireModel, whole_number
 from commingle.shared.documents.purpose import StatedPurpose, purpose_problems
-from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.schema import (
     Attribute,
     EncodedColumn,
@@ -25,12 +23,9 @@ from commingle.shared.documents.schema import (
     presence_column,
 )
 from commingle.shared.documents.subject_ids import EXACT, IdRules
-from commingle.shared.documents.terms import allowed_rho, delta_implementation
+from commingle.shared.documents.terms import Bounds, FirstStageShare, MechanismName, PartyTerms, Projection, Terms
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.errors import PrivacyError
-from commingle.shared.dp.fixed_point import check_exact_range
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, unit_of
-from commingle.shared.registry import MECHANISMS, mechanism_of
 from commingle.shared.text import hidden_text
 
 ReleaseId = NewType("ReleaseId", str)
@@ -40,19 +35,8 @@ MAX_COLUMNS = 256
 _SHOWN_FIELDS = 5
 
 
-def _known(name: str) -> str:
-    if name not in MECHANISMS:
-        *others, last = map(repr, MECHANISMS)
-        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
-    return name
-
-
-MechanismName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(MECHANISMS)})]
 Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
-FirstStageShare = Annotated[float, Field(gt=0, le=0.5)]
-Projection = Literal["sparse"]
 CrossWeight = Annotated[int, Field(ge=1, le=4)]
-Bounds = Literal["proved", "trusted"]
 Subjects = Literal["keyed"]
 Buckets = Annotated[int, Field(ge=2, lt=1 << 31)]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -110,6 +94,19 @@ class PartySpec(WireModel):
         return self.first_stage_share is not None
 
     @property
+    def terms(self) -> PartyTerms:
+        """The same as a part of terms, with nothing open."""
+        return PartyTerms(
+            name=self.name,
+            attributes=self.attributes,
+            row_norm=self.row_norm,
+            whitening=self.whitening,
+            first_stage_share=self.first_stage_share,
+            cross_weight=self.cross_weight,
+            keyed=self.keyed,
+        )
+
+    @property
     def geometries(self) -> tuple[Geometry, ...] | None:
         """What bounds a row besides `row_norm`; nothing once it is mapped."""
         mapped = self.whitening is not None or self.mapped_by_sums
@@ -118,6 +115,9 @@ class PartySpec(WireModel):
 
 class ReleaseSpec(StatedPurpose):
     """A proposed release. Units: epsilon and delta, all of it, are per party, in the unit that its subjects have.
+
+    It is parsed without its mechanism: what that one refuses is found by the checks it is validated with
+    (`release.checks`).
 
     Attributes:
         version: 2 where parties exchange as they do today, and 1 where they do not, or did before: members of an
@@ -154,8 +154,8 @@ class ReleaseSpec(StatedPurpose):
     buckets: Annotated[Buckets | None, LEFT_OUT] = None
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        if problems := _problems(self):
+    def _makes_sense(self, info: ValidationInfo) -> Self:
+        if problems := _problems(self, info.context):
             raise ValueError("; ".join(problems))
         return self
 
@@ -192,14 +192,27 @@ class ReleaseSpec(StatedPurpose):
         return self.bounds == "proved"
 
     @property
-    def contributors(self) -> tuple[PartySpec, ...]:
-        """The parties."""
-        return self.parties
+    def terms(self) -> Terms:
+        """Its terms, with nothing open but what its mechanism adds.
 
-    @property
-    def delta_implementation(self) -> float:
-        """The part of delta that is no noise's; none is known of the exchange of an earlier version."""
-        return 0.0 if self.version == 1 else delta_implementation(self)
+        No part of delta is known to be taken by the exchange of an earlier version.
+        """
+        return Terms(
+            mechanism=self.mechanism,
+            k=self.k,
+            n=self.n,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            calibration=self.calibration,
+            parties=tuple(party.terms for party in self.parties),
+            projection=self.projection,
+            keyed=self.keyed,
+            bounds=self.bounds or "trusted",
+            buckets=self.buckets,
+            fraction_bits=self.fraction_bits,
+            delta_implementation=0.0 if self.version == 1 else None,
+        )
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -222,14 +235,14 @@ class ReleaseSpec(StatedPurpose):
                 return party
         raise SpecError(f"{name} is not a party of this release", remedy="Check the release id.")
 
-    @property
-    def interactive(self) -> bool:
-        """Whether parties exchange encrypted columns before they upload (`shared.mechanisms.moments.exchange`)."""
-        return mechanism_of(self).interactive
-
     def expired(self, now: datetime) -> bool:
         """Whether nobody may spend budget on it any more."""
         return now >= self.expires
+
+
+AnyRelease: TypeAlias = ReleaseSpec | Terms
+AnyParty: TypeAlias = PartySpec | PartyTerms
+"""What noise follows from: a signed spec, or terms that somebody plans with."""
 
 
 def require_plain_text(spec: ReleaseSpec) -> None:
@@ -247,7 +260,7 @@ def require_plain_text(spec: ReleaseSpec) -> None:
         )
 
 
-def _problems(spec: ReleaseSpec) -> list[str]:
+def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
     found = []
     width = len(spec.columns)
     if spec.expires <= spec.created:
@@ -256,7 +269,6 @@ def _problems(spec: ReleaseSpec) -> list[str]:
         return ["subjects are keyed at all parties or at none"]
     if spec.keyed is not (spec.alignment == "keyed"):
         found.append("alignment is keyed where subjects are, and exact otherwise")
-    found += mechanism_of(spec).problems(spec)
     found += [problem for party in spec.parties for problem in _map_problems(party)]
     found += purpose_problems(spec, spec.attributes)
     found += _duplicates("party", [p.name for p in spec.parties])
@@ -264,14 +276,7 @@ def _problems(spec: ReleaseSpec) -> list[str]:
     found += _duplicates("attribute", [INTERCEPT, *(a.name for a in spec.attributes)])
     if width > MAX_COLUMNS:
         found.append(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release")
-    try:
-        allowed_rho(spec)
-        for party in spec.parties:
-            check_exact_range(spec.table_rows, party.row_norm)
-            first_stage_of(spec, party)
-    except PrivacyError as error:
-        found.append(error.diagnostics())
-    return found
+    return found if checks is None else found + checks(spec)
 
 
 def _map_problems(party: PartySpec) -> list[str]:

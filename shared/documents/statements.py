@@ -3,14 +3,14 @@
 The alignment statement is apart from the approval because approvals are published and alignment digests are not.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import AwareDatetime, Field
 
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
-from commingle.shared.documents.errors import DocumentError, SignatureError
+from commingle.shared.documents.errors import DocumentError, ExchangeError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Model, Name, Version, WireModel
 from commingle.shared.documents.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
@@ -24,6 +24,24 @@ RejectionReason = Literal[
 
 FIRST_APPROVAL = "first-approval"
 """The kind of document that the first of a party's two approvals is. It never leaves the party."""
+
+
+class DeviationError(ExchangeError):
+    """What a member signed in an exchange and no honest member would have; the release ends.
+
+    Attributes:
+        party: which.
+        evidence: two statements that it signed, of which it may sign one.
+    """
+
+    code = "deviation"
+
+    def __init__(self, party: str, fault: str, evidence: tuple[Envelope, Envelope] | None = None) -> None:
+        super().__init__(
+            f"what {party} sent does not follow the exchange: {fault}",
+            remedy="Ask that member. Propose a new release once it is explained.",
+        )
+        self.party, self.evidence = party, evidence
 
 
 class Enrolment(WireModel):
@@ -172,18 +190,6 @@ class _PartyStatement(Protocol):
     def spec(self) -> str: ...
     @property
     def party(self) -> str: ...
-
-
-def open_spec(envelope: Envelope, keys: Iterable[VerifyingKey]) -> Verified[ReleaseSpec]:
-    """A verified spec, signed by the proposer it names.
-
-    Raises:
-        SignatureError, DocumentError: it is not.
-    """
-    spec = open_envelope(envelope, ReleaseSpec, kind="spec", keys=keys)
-    if spec.document.proposer != spec.signer:
-        raise SignatureError("the spec names another proposer than its signer", remedy="Propose it again.")
-    return spec
 
 
 def open_approval(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[Approval]:

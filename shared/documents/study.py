@@ -1,46 +1,19 @@
-"""A study as a person writes it down, and the release spec that follows from it."""
+"""A study as a person writes it down; `release.checks.build_spec` makes a release spec of it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, explain
+from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel
 from commingle.shared.documents.purpose import StatedPurpose
-from commingle.shared.documents.row_maps import AUTO, MAPPED_ROW_NORM, chosen_cross_weight, chosen_share
 from commingle.shared.documents.schema import Attribute, Whitening
-from commingle.shared.documents.spec import (
-    MAX_COLUMNS,
-    MAX_PARTIES,
-    Bounds,
-    Buckets,
-    FirstStageShare,
-    MechanismName,
-    PartySpec,
-    Projection,
-    ReleaseSpec,
-    Title,
-)
+from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Buckets, Title
 from commingle.shared.documents.subject_ids import IdRules
-from commingle.shared.documents.terms import delta_implementation
+from commingle.shared.documents.terms import AUTO, AskedShare, Bounds, MechanismName, Projection
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.errors import PrivacyError
-from commingle.shared.dp.sensitivity import Adjacency, unit_of
-from commingle.shared.registry import KEYED, mechanism_of
 
-AskedShare = FirstStageShare | Literal["auto"] | None
 Subjects = Literal["keyed", "listed"]
 DEFAULT_MECHANISM = "rmgm"
-_REMEDY = "Correct the study file and propose it again."
-
-
-def keyed_by_default(mechanism: object, projection: object) -> bool:
-    """Whether subjects are keyed where nobody says: where the mechanism offers it and mixes rows as it does there."""
-    return mechanism in KEYED and projection is None
 
 
 class StudyParty(WireModel):
@@ -101,104 +74,3 @@ class Study(StatedPurpose):
     bounds: Annotated[Bounds | None, LEFT_OUT] = None
     buckets: Annotated[Buckets | None, LEFT_OUT] = None
     parties: Annotated[tuple[StudyParty, ...], Field(min_length=1, max_length=MAX_PARTIES)]
-
-    @property
-    def keyed(self) -> bool:
-        """Whether subjects are."""
-        if self.subjects is not None:
-            return self.subjects == "keyed"
-        return keyed_by_default(self.mechanism, self.projection)
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """In which epsilon and delta are meant."""
-        return unit_of(keyed=self.keyed)
-
-    @property
-    def proved(self) -> bool:
-        """Whether bounds are, where parties exchange."""
-        return self.bounds != "trusted"
-
-    @property
-    def delta_implementation(self) -> float:
-        """The part of delta that is no noise's."""
-        return delta_implementation(self)
-
-    @property
-    def contributors(self) -> tuple[StudyParty, ...]:
-        """The parties, whose first stages may be left open."""
-        return self.parties
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """An enrolled party's public keys, hex."""
-
-    signing_key: str
-    sealing_key: str
-
-
-def build_spec(
-    study: Study, *, members: Mapping[str, Member], proposer: Fingerprint, seed: bytes, now: datetime
-) -> ReleaseSpec:
-    """The release spec of a study.
-
-    Args:
-        study: what is asked, with its k, where its mechanism has one.
-        members: keys of the enrolled parties, by name.
-        proposer: fingerprint of the key that will sign the spec.
-        seed: 32 bytes from the operating system.
-        now: when it is proposed.
-
-    Raises:
-        SpecError: an unknown party, or a study that makes no sense; names every field at fault.
-    """
-    unknown = [party.name for party in study.parties if party.name not in members]
-    if unknown:
-        raise SpecError(f"not enrolled: {', '.join(unknown)}", remedy="Invite and enrol every party first.")
-    empty = [party.name for party in study.parties if not party.attributes]
-    if empty:
-        raise SpecError(f"no attributes are asked of {', '.join(empty)}", remedy="Give each at least one attribute.")
-    try:
-        return ReleaseSpec(
-            version=2 if mechanism_of(study).interactive else 1,
-            study=study.study,
-            created=now,
-            expires=now + timedelta(hours=study.lifetime_hours),
-            mechanism=study.mechanism,
-            k=study.k,
-            projection=study.projection,
-            fraction_bits=mechanism_of(study).fraction_bits,
-            seed=seed.hex(),
-            alignment="keyed" if study.keyed else "exact",
-            id_rules=study.id_rules,
-            calibration=study.calibration,
-            epsilon=study.epsilon,
-            delta=study.delta,
-            n=study.n,
-            parties=tuple(_party(party, study, members[party.name]) for party in study.parties),
-            proposer=proposer,
-            bounds=study.bounds or ("proved" if mechanism_of(study).interactive else None),
-            **study.stated,
-            buckets=study.buckets or mechanism_of(study).buckets(study),
-        )
-    except ValidationError as error:
-        raise SpecError(f"the study cannot become a release: {explain(error)}", remedy=_REMEDY) from None
-    except PrivacyError as error:
-        raise SpecError(str(error), remedy=error.remedy) from None
-
-
-def _party(party: StudyParty, study: Study, member: Member) -> PartySpec:
-    share = chosen_share(study, party)
-    return PartySpec(
-        name=party.name,
-        signing_key=member.signing_key,
-        sealing_key=member.sealing_key,
-        dataset=party.dataset,
-        attributes=party.attributes,
-        row_norm=MAPPED_ROW_NORM if share is not None and party.row_norm is None else party.row_norm,
-        whitening=party.whitening,
-        first_stage_share=share,
-        cross_weight=None if share is None or study.keyed else chosen_cross_weight(study),
-        subjects="keyed" if study.keyed else None,
-    )

@@ -89,7 +89,7 @@ class FirstStage:
     @property
     def size(self) -> int:
         """How many sums there are."""
-        return self.keyed + self.columns + len(_numeric(self.attributes))
+        return sums_of(self.attributes, keyed=self.keyed)
 
     def count(self, first: int) -> int:
         """How many subjects the map and fits go by: as the first of the noisy sums says where they are keyed."""
@@ -104,6 +104,11 @@ class FirstStage:
         """Those of encoded rows (m x d), without noise. Exact, and additive."""
         count = [len(q) * SCALE] if self.keyed else []
         return np.concatenate([np.array(count, np.int64), column_sums(q, self.attributes)])
+
+
+def sums_of(attributes: Sequence[MeasuredAttribute], *, keyed: bool) -> int:
+    """How many sums there are: of subjects where they are keyed, of columns, and of squares of numeric ones."""
+    return keyed + sum(attribute.columns for attribute in attributes) + len(_numeric(attributes))
 
 
 def plan_first_stage(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho, adjacency: Adjacency) -> FirstStage:

@@ -4,47 +4,18 @@ A fit is b = H G_xy. With c = (-b, 1) the moment G_x. c of its own noise has som
 Cov(b) = H Omega H. A mechanism brings its own Omega (`method.FitMethod`).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from commingle.shared.estimation.cutting import allowance
 from commingle.shared.estimation.estimator import Errors
+from commingle.shared.estimation.method import FitMethod, Residual
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import Coverage, IntervalFor
 from commingle.shared.estimation.system import System, centre
-from commingle.shared.registry import mechanism_of
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Residual:
-    """The quadratic forms of c = (-b, 1).
-
-    Attributes:
-        total: c^T G c.
-        noise: c^T V c.
-        signal: c^T S_hat c = c^T (G - k V) c, possibly negative.
-        spread: (p_x,) V_xx b - v_xy, which is -V_x. c.
-        direction: (p_x + 1,) c.
-    """
-
-    total: float
-    noise: float
-    signal: float
-    spread: Array
-    direction: Array
-
-
-def residual(system: System, b: Array) -> Residual:
-    """The quadratic forms of one fit."""
-    total = system.yy - 2 * float(b @ system.xy) + float(b @ system.xx @ b)
-    spread = system.V_xx @ b - system.v_xy
-    noise = system.v_yy + float(b @ (spread - system.v_xy))
-    return Residual(max(total, 0.0), noise, total - system.rows * noise, spread, np.append(-b, 1.0))
 
 
 def covariance(
-    system: System, H: Array, r: Residual, errors: Errors, interval_for: IntervalFor
+    method: FitMethod, system: System, H: Array, r: Residual, *, errors: Errors, interval_for: IntervalFor
 ) -> tuple[Array, Coverage]:
     """Cov(b) in the system's units, (p_x, p_x), NaN where there is none, and what it is around.
 
@@ -54,7 +25,6 @@ def covariance(
     """
     if errors == "none":
         return np.full_like(H, np.nan), "none"
-    method = mechanism_of(system).fit
     omega = method.meat(system, r, errors, interval_for)
     cov = H @ omega @ H
     if errors == "plain":

@@ -2,54 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from commingle.shared.estimation.covariance import residual
 from commingle.shared.estimation.estimator import Errors, Signal
+from commingle.shared.estimation.method import Diagnostics, FitMethod, residual
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import System
-from commingle.shared.registry import mechanism_of
 
 SIGNIFICANCE = 0.05
 _TOLD = 0.01  # of what was cut, from where on it is told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnostics:
-    """None where a number cannot be computed.
-
-    Attributes:
-        signal_to_noise: lambda_min(S_hat_xx), intercept partialled out, over what the mechanism holds it
-            against: lambda_max(V_xx) of noisy rows, the bound t on the noise of noisy moments.
-        root: the l of docs/design/estimation.md#measurement_error over features and target; None (infinite) without
-            noise.
-        feature_root: the same over the features alone: near 1 some direction is buried in noise.
-        condition_number: of S_hat_xx; None if it is not positive definite.
-        f_statistic, f_p_value: test of the release's own least squares against the constant.
-        r_squared: what these coefficients are expected to explain of the private table's label; may be negative.
-        r_squared_error: its standard error.
-    """
-
-    signal_to_noise: float | None
-    root: float | None
-    feature_root: float | None
-    condition_number: float | None
-    f_statistic: float | None
-    f_p_value: float | None
-    r_squared: float | None
-    r_squared_error: float | None
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Ready for JSON."""
-        return asdict(self)
-
-
-def diagnose(system: System, signal: Signal, H: Array, b: Array, errors: Errors) -> Diagnostics:
+def diagnose(method: FitMethod, system: System, signal: Signal, H: Array, b: Array, *, errors: Errors) -> Diagnostics:
     """The diagnostics of b = H G_xy."""
-    noise = mechanism_of(system).fit.noise_level(system, signal)
-    r_squared, error = expected_r_squared(system, signal, H, b, errors)
+    noise = method.noise_level(system, signal)
+    r_squared, error = expected_r_squared(method, system, signal, H, b, errors=errors)
     has_features = len(signal.centred.g) > 0
     return Diagnostics(
         signal_to_noise=_finite(signal.smallest / noise) if noise > 0 else None,
@@ -63,14 +31,16 @@ def diagnose(system: System, signal: Signal, H: Array, b: Array, errors: Errors)
     )
 
 
-def expected_r_squared(system: System, signal: Signal, H: Array, b: Array, errors: Errors) -> tuple[float, float]:
+def expected_r_squared(
+    method: FitMethod, system: System, signal: Signal, H: Array, b: Array, *, errors: Errors
+) -> tuple[float, float]:
     """1 - N/D of these coefficients on the private table, and its standard error; NaN if D is not positive.
 
     D is the label's moment about its mean. N = c^T S_hat c + 2 tr(H Omega): b was chosen on the
     same noise, so c^T S_hat c is too small by that much on average (the covariance penalty of Efron 2004). The error
     is the delta method's, by the mechanism's own Var(N - ratio D).
     """
-    c, method = signal.centred, mechanism_of(system).fit
+    c = signal.centred
     label = method.label_moment(system, c)
     if label <= 0:
         return math.nan, math.nan

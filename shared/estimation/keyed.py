@@ -1,17 +1,16 @@
 """From the published moments of keyed subjects to counts and pairs (docs/proofs/keyed-subjects.md, 3 and 5)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.kept import expected_kept
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import Sums
 from commingle.shared.dp.fixed_point import SCALE, presence
 from commingle.shared.dp.whitening import IntegerMap
+from commingle.shared.estimation.cutting import Stage
 from commingle.shared.estimation.pairwise import Array, Counts, Pairs
 from commingle.shared.estimation.published_noise import MixedRows, NoisyEntries, PublishedNoise
 
@@ -19,12 +18,10 @@ _STEPS = 60  # of halving
 _STEEP = 0.05  # the least slope that a count is traced back along: at its top it says nothing
 
 
-def pairs_of(
-    moments: SecondMoments, spec: ReleaseSpec, maps: Sequence[IntegerMap | None], sums: Mapping[str, Sums | None]
-) -> Pairs:
-    """What a release says of every pair of its parties, every map of rows undone; `maps` in the order of parties."""
+def pairs_of(moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Pairs:
+    """What a release says of every pair of its parties, every map of rows undone; `stages` in the order of parties."""
     gram = np.array(moments.gram)
-    undo, party = undoing(spec, maps)
+    undo, party = undoing(spec, [stage.applied for stage in stages])
     parties = len(spec.parties)
     present = undo[:parties]
     if moments.entry_variance is None:
@@ -34,22 +31,21 @@ def pairs_of(
         counts = Counts(summed, summed, np.sqrt(noise.variances(present)), np.zeros((parties, parties)))
     else:
         published, noise = gram, NoisyEntries(np.array(moments.entry_variance))
-        errors, known = np.sqrt(noise.variances(present)), counted(spec, sums)
+        errors, known = np.sqrt(noise.variances(present)), counted(stages)
         counts = bucket_counts(present @ published @ present.T, errors, buckets=moments.rows, known=known)
     names = tuple(p.name for p in spec.parties)
     return Pairs.of(published, undo, names=names, party=party, counts=counts, noise=noise, asked=spec.n)
 
 
-def counted(spec: ReleaseSpec, sums: Mapping[str, Sums | None]) -> Array:
+def counted(stages: Sequence[Stage]) -> Array:
     """(J, 2) how many subjects each party's first stage counted, and the error of that; NaN where it has none.
 
     They are counted before anybody meets anybody, so a wrong n of the study does not matter.
     """
-    found = np.full((len(spec.parties), 2), np.nan)
-    for place, party in enumerate(spec.parties):
-        stage, said = first_stage_of(spec, party), sums.get(party.name)
-        if stage is not None and said is not None:
-            found[place] = stage.count(said[0]), stage.sigma / SCALE
+    found = np.full((len(stages), 2), np.nan)
+    for place, stage in enumerate(stages):
+        if stage.planned is not None and stage.sums is not None:
+            found[place] = stage.planned.count(stage.sums[0]), stage.planned.sigma / SCALE
     return found
 
 

@@ -13,9 +13,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.estimation.likelihood import Likelihood
+from commingle.shared.estimation.likelihood import EntryLikelihood, Likelihood, WishartLikelihood
 from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.registry import mechanism_of
 
 _VARIANCE, _SPREAD = 0.1, 2.0  # exp(mu) and s: of a column encoded into [-1, 1]
 _MEAN_VARIANCE = 0.5  # t^2: the least with which no mean in [-1, 1] is expected to fare worse than as released
@@ -35,10 +34,22 @@ def regularised(prepared: PreparedMoments) -> PreparedMoments:
     """A release's moments at the posterior mode, as of n rows without noise; without noise those of the release."""
     if not prepared.V.any() and (prepared.entry_variance is None or not prepared.entry_variance.any()):
         return prepared
-    M = posterior_mode(mechanism_of(prepared).fit.likelihood(prepared))
+    M = posterior_mode(likelihood_of(prepared))
     nothing = np.zeros_like(M)
     entries = None if prepared.entry_variance is None else nothing
     return replace(prepared, gram=prepared.n * M, V=nothing, root=nothing, rows=prepared.n, entry_variance=entries)
+
+
+def likelihood_of(prepared: PreparedMoments) -> Likelihood:
+    """That of the private table's moments, given a release with noise.
+
+    Published rows count as draws of a normal law, those of dgm too. Moments have independent normal noise of every
+    entry in the published columns, B @ encoded ones.
+    """
+    if prepared.entry_variance is None:
+        return WishartLikelihood.of(prepared.gram, prepared.V, rows=prepared.rows, n=prepared.n)
+    B = np.linalg.inv(prepared.mixing).astype(np.float64)
+    return EntryLikelihood.of(B @ prepared.gram @ B.T, prepared.entry_variance, n=prepared.n, basis=B)
 
 
 @lru_cache(maxsize=16)  # a release is fitted many times

@@ -1,27 +1,23 @@
 """Moments and schema of one release as arrays: built once, read by every fit of that release."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.row_maps import may_cut, row_map
+from commingle.shared.documents.row_maps import may_cut
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
-from commingle.shared.documents.statements import Sums
 from commingle.shared.dp.whitening import IntegerMap
-from commingle.shared.estimation.cutting import lost_to_cutting
+from commingle.shared.estimation.cutting import Stage, lost_to_cutting
 from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError
 from commingle.shared.estimation.keyed import pairs_of
 from commingle.shared.estimation.pairwise import Pairs
-from commingle.shared.registry import mechanism_of
 
 Array = NDArray[np.float64]
-NO_SUMS: Mapping[str, Sums | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,44 +77,37 @@ class PreparedMoments:
         return tuple(f"{said}: it was planned for that many. Ask for a release with the right n." for said in found)
 
     @classmethod
-    def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, sums: Mapping[str, Sums | None] = NO_SUMS) -> Self:
-        """Moments of a release in encoded units, every map of rows undone.
+    def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
+        """Moments of a release in encoded units, every map of rows undone (`release.prepared` finds the maps).
 
         Args:
             moments: as published.
             spec: of the release.
-            sums: what each party with a first stage published of its columns, by party.
+            stages: of each party, in order.
 
         Raises:
             MomentsMismatchError: they are not of that release.
-            SpecError: the sums are not.
         """
         _require(moments.columns == tuple(c.name for c in spec.columns), "columns")
-        maps = [row_map(spec, party, sums.get(party.name)) for party in spec.parties]
-        made = cls._of_keyed(moments, spec, maps, sums) if spec.keyed else cls._of_listed(moments, spec, maps)
-        unsaid = [(p, m) for p, m in zip(spec.parties, maps, strict=True) if sums.get(p.name) is None]
-        cut = tuple(p.name for p, m in unsaid if may_cut(p, m))
-        if len(unsaid) == len(maps):
+        made = cls._of_keyed(moments, spec, stages) if spec.keyed else cls._of_listed(moments, spec, stages)
+        unsaid = [(p, stage.applied) for p, stage in zip(spec.parties, stages, strict=True) if stage.sums is None]
+        cut = tuple(p.name for p, applied in unsaid if may_cut(p, applied))
+        if len(unsaid) == len(stages):
             return replace(made, cut=cut)
-        return replace(made, cut=cut, lost=lost_to_cutting(spec, sums, maps, made.gram - made.rows * made.V))
+        return replace(made, cut=cut, lost=lost_to_cutting(spec, stages, made.gram - made.rows * made.V))
 
     @classmethod
-    def _of_listed(cls, moments: SecondMoments, spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Self:
+    def _of_listed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
         names = (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes)))
         prepared = cls.of(moments.model_copy(update={"columns": names}), spec.attributes)
+        maps = [stage.applied for stage in stages]
         return prepared if maps == [None] * len(maps) else prepared.map_columns(undoing(spec, maps))
 
     @classmethod
-    def _of_keyed(
-        cls,
-        moments: SecondMoments,
-        spec: ReleaseSpec,
-        maps: Sequence[IntegerMap | None],
-        sums: Mapping[str, Sums | None],
-    ) -> Self:
+    def _of_keyed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
         _require(moments.subjects == spec.subjects, "subjects")
         _require_shape(moments, len(spec.columns))
-        pairs = pairs_of(moments, spec, maps, sums)
+        pairs = pairs_of(moments, spec, stages)
         plain = moments.model_copy(
             update={
                 "columns": (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes))),
@@ -195,9 +184,8 @@ def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Array:
 
 
 def _entry_variance(moments: SecondMoments) -> Array | None:
-    """The (p, p) variances that a release comes with if, and only if, it is not of rows."""
+    """The (p, p) variances that a release comes with if it is not of rows."""
     given = moments.entry_variance
-    _require((given is not None) == (not mechanism_of(moments).of_rows), "noise")
     if given is None:
         return None
     _require([len(row) for row in given] == [len(moments.gram)] * len(moments.gram), "noise")

@@ -5,21 +5,23 @@ from dataclasses import replace
 import numpy as np
 
 from commingle.shared.documents.study import Study
+from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.forecast import (
     Question,
     forecast_for,
     is_useful,
+    predicted,
     question_of,
     range_of,
     relative_error,
     with_best_k,
 )
 from commingle.shared.forecast.result import Plan, Point
+from commingle.shared.forecast.task import Assumptions, assumptions_of
 from commingle.shared.forecast.words import advice
-from commingle.shared.planning.design import ReleaseDesign, design_of
-from commingle.shared.planning.task import Assumptions, assumptions_of
-from commingle.shared.registry import MECHANISMS, mechanism_of
+from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_of
+from commingle.shared.release.resolve import terms_of
 
 _POINTS, _POINTS_OF_WIDE, _WIDE = 17, 9, 128  # a point costs columns^3; every other one is the same
 _EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
@@ -28,55 +30,61 @@ _LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
 _CLASSICAL_MOST = 1.0
 
 
-def plan(study: Study | ReleaseDesign, assumed: Assumptions | None = None) -> Plan:
+def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
     """The forecast with its curves, and the other mechanisms beside it; about a study's own target, if it has one.
 
     Raises:
         PlanningError: there is nothing to forecast.
         PrivacyError: epsilon, delta or a row norm outside its domain.
     """
-    if isinstance(study, ReleaseDesign):
-        design, assumed = study, assumed or Assumptions()
+    if isinstance(study, Terms):
+        terms, assumed = study, assumed or Assumptions()
     else:
-        design, assumed = design_of(study), assumptions_of(study, assumed)
-    asked = question_of(design, assumed)
-    drawn = Question(asked.expected, ()) if len(design.columns) > _WIDE else asked  # two more would cost twice as much
-    others = [with_best_k(design.with_mechanism(name), asked.expected) for name in MECHANISMS]
+        terms, assumed = terms_of(study), assumptions_of(study, assumed)
+    asked = question_of(terms, assumed)
+    drawn = Question(asked.expected, ()) if len(terms.columns) > _WIDE else asked  # two more would cost twice as much
+    others = [with_best_k(with_mechanism(terms, name), asked.expected) for name in MECHANISMS]
     mechanisms = tuple(_point(other, drawn, at=other.epsilon) for other in others)
     return Plan(
-        forecast=forecast_for(asked, design, assumed),
-        over_k=_over_k(design, drawn),
-        over_epsilon=_over_epsilon(design, drawn),
-        over_n=_over_n(design, drawn),
+        forecast=forecast_for(asked, terms, assumed),
+        over_k=_over_k(terms, drawn),
+        over_epsilon=_over_epsilon(terms, drawn),
+        over_n=_over_n(terms, drawn),
         mechanisms=mechanisms,
         advice=advice(mechanisms),
     )
 
 
-def _over_k(design: ReleaseDesign, asked: Question) -> tuple[Point, ...]:
-    bounds = mechanism_of(design).planner.sketch_bounds(design)
+def with_mechanism(terms: Terms, name: str) -> Terms:
+    """The same of another mechanism, without a k; with listed subjects where that one has no others."""
+    other = terms if name == terms.mechanism else terms.reopened(mechanism=name, bounds=None)
+    return replace(other, k=None).with_subjects(keyed=terms.keyed and name in KEYED)
+
+
+def _over_k(terms: Terms, asked: Question) -> tuple[Point, ...]:
+    bounds = mechanism_of(terms).planner.sketch_bounds(terms)
     if bounds is None:
         return ()
     least, most = bounds
-    values = _whole(least, max(most, design.k or 0), points=_points(design))
-    return tuple(_point(replace(design, k=k), asked, at=k) for k in values)
+    values = _whole(least, max(most, terms.k or 0), points=_points(terms))
+    return tuple(_point(replace(terms, k=k), asked, at=k) for k in values)
 
 
-def _over_epsilon(design: ReleaseDesign, asked: Question) -> tuple[Point, ...]:
-    given = design.epsilon
-    most = _CLASSICAL_MOST if design.calibration is Calibration.CLASSICAL else _MOST_EPSILON
+def _over_epsilon(terms: Terms, asked: Question) -> tuple[Point, ...]:
+    given = terms.epsilon
+    most = _CLASSICAL_MOST if terms.calibration is Calibration.CLASSICAL else _MOST_EPSILON
     low, high = max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most))
-    values = _spaced(low, high, points=_points(design))
-    return tuple(_chosen(replace(design, epsilon=e, k=None, buckets=None), asked, at=e) for e in values)
+    values = _spaced(low, high, points=_points(terms))
+    return tuple(_chosen(terms.reopened(epsilon=e), asked, at=e) for e in values)
 
 
-def _over_n(design: ReleaseDesign, asked: Question) -> tuple[Point, ...]:
-    values = _whole(max(_LEAST_N, design.n / _SIZES), min(_MOST_N, design.n * _SIZES), points=_points(design))
-    return tuple(_chosen(replace(design, n=n, k=None, buckets=None), asked, at=n) for n in values)
+def _over_n(terms: Terms, asked: Question) -> tuple[Point, ...]:
+    values = _whole(max(_LEAST_N, terms.n / _SIZES), min(_MOST_N, terms.n * _SIZES), points=_points(terms))
+    return tuple(_chosen(terms.reopened(n=n), asked, at=n) for n in values)
 
 
-def _points(design: ReleaseDesign) -> int:
-    return _POINTS_OF_WIDE if len(design.columns) > _WIDE else _POINTS
+def _points(terms: Terms) -> int:
+    return _POINTS_OF_WIDE if len(terms.columns) > _WIDE else _POINTS
 
 
 def _whole(low: float, high: float, *, points: int) -> list[int]:
@@ -89,19 +97,19 @@ def _spaced(low: float, high: float, *, points: int) -> list[float]:
     return values
 
 
-def _chosen(design: ReleaseDesign, asked: Question, *, at: float) -> Point:
-    return _point(with_best_k(design, asked.expected), asked, at=at)
+def _chosen(terms: Terms, asked: Question, *, at: float) -> Point:
+    return _point(with_best_k(terms, asked.expected), asked, at=at)
 
 
-def _point(design: ReleaseDesign, asked: Question, *, at: float) -> Point:
+def _point(terms: Terms, asked: Question, *, at: float) -> Point:
     task = asked.expected
-    found = mechanism_of(design).planner.predict(design, task)
+    found = predicted(terms, task)
     return Point(
         at=at,
-        mechanism=design.mechanism,
-        k=design.k,
+        mechanism=terms.mechanism,
+        k=terms.k,
         r_squared=found.r_squared,
-        r_squared_range=range_of(design, asked, found.r_squared),
+        r_squared_range=range_of(terms, asked, found.r_squared),
         r_squared_constant=found.r_squared_constant,
         relative_error=relative_error(task, found),
         useful=is_useful(found),

@@ -1,4 +1,4 @@
-"""The forecast of one design, and the k that it should have."""
+"""The forecast of one release, and the k that it should have."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,15 +10,16 @@ import numpy as np
 from commingle.shared.documents.kept import kept_of
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
+from commingle.shared.documents.terms import Terms
+from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.result import Forecast, TermForecast
+from commingle.shared.forecast.sampling import ends, expected, populations
+from commingle.shared.forecast.task import Assumptions, assumptions_of, task_of
 from commingle.shared.forecast.words import exchange_words, sentences
-from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.costs import ExchangeCost
-from commingle.shared.planning.design import ReleaseDesign, design_of
-from commingle.shared.planning.errors import PlanningError
-from commingle.shared.planning.prediction import Prediction
-from commingle.shared.planning.sampling import ends, expected, populations
-from commingle.shared.planning.task import Assumptions, RegressionTask, assumptions_of, task_of
+from commingle.shared.mechanisms.prediction import Prediction, RegressionTask
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.resolve import closed, terms_of
 
 _computing = [Lock() for _ in range(16)]
 _LEAST_N, _MOST_N = 100, 10**12
@@ -52,25 +53,26 @@ def forecast_of(spec: ReleaseSpec) -> Forecast | None:
 def computed_forecast(spec: ReleaseSpec) -> Forecast | None:
     """The same, unless somebody else computes it just now."""
     try:
-        return forecast(design_of(spec), assumptions_of(spec))
+        return forecast(spec.terms, assumptions_of(spec))
     except PlanningError:
         return None
 
 
-def forecast(design: ReleaseDesign, assumed: Assumptions | None = None) -> Forecast:
-    """The forecast of a design; a k that is left open is chosen.
+def forecast(terms: Terms, assumed: Assumptions | None = None) -> Forecast:
+    """The forecast of terms; a k that is left open is chosen.
 
     Raises:
         PlanningError: there is nothing to forecast.
         PrivacyError: epsilon, delta or a row norm outside its domain.
     """
     assumed = assumed or Assumptions()
-    return forecast_for(question_of(design, assumed), design, assumed)
+    return forecast_for(question_of(terms, assumed), terms, assumed)
 
 
-def exchange_of(design: ReleaseDesign) -> ExchangeCost | None:
-    """What a release of that design costs its parties besides budget, where they exchange."""
-    return mechanism_of(design).exchange_cost(design.table_rows, design.table_columns, proved=design.proved)
+def exchange_of(terms: Terms) -> ExchangeCost | None:
+    """What a release of these terms costs its parties besides budget, where they exchange."""
+    made = closed(terms)
+    return mechanism_of(made).exchange_cost(made.table_rows, made.table_columns, proved=made.proved)
 
 
 def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
@@ -79,29 +81,29 @@ def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
     if found is not None:
         return found.sentences
     none = "No forecast: no attribute can be the label of a linear model."
-    return none, *exchange_words(exchange_of(design_of(spec)), spec.delta_implementation)
+    return none, *exchange_words(exchange_of(spec.terms), closed(spec).taken_by_exchange)
 
 
-def question_of(design: ReleaseDesign, assumed: Assumptions) -> Question:
+def question_of(terms: Terms, assumed: Assumptions) -> Question:
     """What is assumed; of public rows what they make likely of everybody else, and what else they leave possible.
 
     Raises:
         PlanningError: there is nothing to forecast.
     """
-    task, rows = task_of(design, assumed), assumed.public_rows
+    task, rows = task_of(terms, assumed), assumed.public_rows
     if assumed.second_moments is None or rows is None:
         return Question(task, ())
     likely = expected(task, rows)
-    chosen = design if design.k is not None else with_best_k(design, likely)
+    chosen = terms if terms.k is not None else with_best_k(terms, likely)
     possible = populations(task, rows)
     return Question(likely, tuple(possible[i] for i in ends([_explained(chosen, each) for each in possible])))
 
 
-def forecast_for(question: Question, design: ReleaseDesign, assumed: Assumptions) -> Forecast:
+def forecast_for(question: Question, terms: Terms, assumed: Assumptions) -> Forecast:
     """The forecast where the question is known already."""
     task = question.expected
-    best = with_best_k(design, task)
-    chosen = best if design.k is None else design
+    best = with_best_k(terms, task)
+    chosen = closed(best if terms.k is None else terms)
     found = mechanism_of(chosen).planner.predict(chosen, task)
     result = Forecast(
         mechanism=chosen.mechanism,
@@ -109,7 +111,7 @@ def forecast_for(question: Question, design: ReleaseDesign, assumed: Assumptions
         k=chosen.k,
         epsilon=chosen.epsilon,
         delta=chosen.delta,
-        parties=len(chosen.shares),
+        parties=len(chosen.parties),
         target=task.target,
         target_named=assumed.target is not None,
         public_table=assumed.second_moments is not None,
@@ -121,25 +123,25 @@ def forecast_for(question: Question, design: ReleaseDesign, assumed: Assumptions
         relative_error=relative_error(task, found),
         reliable=found.reliable,
         useful=is_useful(found),
-        n_needed=_n_needed(design, task),
+        n_needed=_n_needed(terms, task),
         best_k=best.k,
         terms=_terms(task, found),
-        delta_implementation=chosen.delta_implementation,
-        kept=kept_of(chosen.with_buckets),
+        delta_implementation=chosen.taken_by_exchange,
+        kept=kept_of(chosen),
         shared_error=mechanism_of(chosen).planner.shared_error(chosen),
         exchange=exchange_of(chosen),
     )
-    return replace(result, sentences=sentences(result, design))
+    return replace(result, sentences=sentences(result, closed(terms)))
 
 
-def range_of(design: ReleaseDesign, question: Question, likely: float) -> tuple[float, float] | None:
+def range_of(terms: Terms, question: Question, likely: float) -> tuple[float, float] | None:
     """Least and most of what is likely and what this release explains at the question's ends."""
-    found = [likely, *(_explained(design, task) for task in question.ends)]
+    found = [likely, *(_explained(terms, task) for task in question.ends)]
     return (min(found), max(found)) if question.ends else None
 
 
-def _explained(design: ReleaseDesign, task: RegressionTask) -> float:
-    return mechanism_of(design).planner.predict(design, task).r_squared
+def _explained(terms: Terms, task: RegressionTask) -> float:
+    return predicted(terms, task).r_squared
 
 
 def with_sketch(study: Study) -> Study:
@@ -148,20 +150,26 @@ def with_sketch(study: Study) -> Study:
     Raises:
         PrivacyError: epsilon, delta or a row norm outside its domain.
     """
-    if study.k is not None or not mechanism_of(study).sketched:
+    terms = terms_of(study)
+    if study.k is not None or not mechanism_of(terms).sketched:
         return study
-    design, planner = design_of(study), mechanism_of(study).planner
+    planner = mechanism_of(terms).planner
     try:
-        k = planner.best_k(design, task_of(design, assumptions_of(study)))
+        k = planner.best_k(closed(terms), task_of(terms, assumptions_of(study)))
     except PlanningError:  # nothing to fit: what the paper takes
-        _, k = planner.sketch_bounds(design) or (None, None)
+        _, k = planner.sketch_bounds(terms) or (None, None)
     return study.model_copy(update={"k": k})
 
 
-def with_best_k(design: ReleaseDesign, task: RegressionTask) -> ReleaseDesign:
-    """The design with its k, chosen anew where the mechanism has one."""
-    best = mechanism_of(design).planner.best_k(design, task)
-    return design if best is None else replace(design, k=best)
+def with_best_k(terms: Terms, task: RegressionTask) -> Terms:
+    """The terms with their k, chosen anew where the mechanism has one."""
+    best = mechanism_of(terms).planner.best_k(closed(terms), task)
+    return terms if best is None else replace(terms, k=best)
+
+
+def predicted(terms: Terms, task: RegressionTask) -> Prediction:
+    """Expected figures of a regression; a k is chosen where the mechanism has one."""
+    return mechanism_of(terms).planner.predict(closed(terms), task)
 
 
 def is_useful(found: Prediction) -> bool:
@@ -177,12 +185,11 @@ def relative_error(task: RegressionTask, found: Prediction) -> float | None:
     return sqrt(float(np.diag(task.xx) @ np.diag(found.covariance)) / length)
 
 
-def _n_needed(design: ReleaseDesign, task: RegressionTask) -> int | None:
+def _n_needed(terms: Terms, task: RegressionTask) -> int | None:
     """By bisection over log n, rounded up to two digits."""
 
     def serves(exponent: float) -> bool:
-        larger = replace(design, n=round(10**exponent), k=None, buckets=None)
-        return is_useful(mechanism_of(design).planner.predict(with_best_k(larger, task), task))
+        return is_useful(predicted(with_best_k(terms.reopened(n=round(10**exponent)), task), task))
 
     low, high = log10(_LEAST_N), log10(_MOST_N)
     if not serves(high):

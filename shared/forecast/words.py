@@ -4,57 +4,57 @@ from collections.abc import Sequence
 
 from commingle.shared.documents.kept import kept_words
 from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.terms import Terms, settled
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
 from commingle.shared.forecast.result import Forecast, Point
 from commingle.shared.mechanisms.costs import ExchangeCost
-from commingle.shared.planning.design import ReleaseDesign
-from commingle.shared.registry import mechanism_named, mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
 
 _FAR = 1.5  # from the best k
 _PEOPLE = 10  # to a row of a sparse sketch, with which its entries are nearly normal (docs/coverage.md)
 _MANY_SECONDS = 180.0
 
 
-def sentences(f: Forecast, design: ReleaseDesign) -> tuple[str, ...]:
-    """What a person should know, the verdict first."""
+def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
+    """What a person should know of closed terms, the verdict first."""
     said = [_verdict(f), _threshold(f)]
     if f.useful:
         said.append(_coefficients(f))
     if f.k is not None and f.best_k is not None and not 1 / _FAR < f.k / f.best_k < _FAR:
         said.append(f"k = {f.k:,} is asked for; k = {f.best_k:,} would suit better.")
-    if design.projection == "sparse" and f.k is not None:
+    if terms.projection == "sparse" and f.k is not None:
         said.append(_sparse(people=f.n / f.k))
-    if design.whitened:
+    if terms.whitened:
         said.append(
-            f"Columns of {', '.join(design.whitened)} are forecast as published: whitened mixtures of the attributes, "
+            f"Columns of {', '.join(terms.whitened)} are forecast as published: whitened mixtures of the attributes, "
             "each named after the attribute in its place."
         )
-    if design.keyed:
+    if terms.keyed:
         said.append(
             "Subjects are keyed: the forecast is for parties that all hold the same people. Where they share fewer, "
             "expect what a release of so many fewer is worth, or somewhat less."
         )
-    said += kept_words(design.with_buckets)
+    said += kept_words(terms)
     if f.shared_error is not None:
         said.append(_shared(f.n, f.shared_error))
-    shares = {party.first_stage_share for party in design.parties} - {None}
+    shares = {settled(party.first_stage_share) for party in terms.parties} - {None}
     if shares:
         part = " or ".join(f"{share:.0%}" for share in sorted(share for share in shares if share is not None))
         said.append(
             f"Two stages: {part} of a party's budget buys noisy sums of its own columns, and its rows are scaled and "
             "cut as these suggest. The forecast counts what scaling brings, and about what cutting takes."
         )
-    if design.cut:
+    if terms.cut:
         said.append(
-            f"Rows of {', '.join(design.cut)} are cut to a row norm. The forecast is about the cut rows and does not "
+            f"Rows of {', '.join(terms.cut)} are cut to a row norm. The forecast is about the cut rows and does not "
             "count what cutting loses. It helps only where public knowledge says that nearly all rows are well below "
             "the square root of the number of columns. Rows of binary attributes always have that length."
         )
     said += exchange_words(f.exchange, f.delta_implementation)
-    why_not = mechanism_of(design).exchange_problems(design.table_rows, design.table_columns, proved=design.proved)
+    why_not = mechanism_of(terms).exchange_problems(terms.table_rows, terms.table_columns, proved=terms.proved)
     for why in why_not:
         said.append(f"This would be refused when it is proposed: {why}.")
-    return (*said, _assumed(f, whitened=bool(design.whitened)))
+    return (*said, _assumed(f, whitened=bool(terms.whitened)))
 
 
 def exchange_words(cost: ExchangeCost | None, delta: float) -> tuple[str, ...]:

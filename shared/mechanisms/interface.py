@@ -3,60 +3,27 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import TRUST_NOBODY
-from commingle.shared.documents.schema import EncodedColumn
-from commingle.shared.documents.spec import Bounds, PartySpec, ReleaseSpec
-from commingle.shared.documents.terms import Terms
+from commingle.shared.documents.spec import AnyParty, AnyRelease, PartySpec, ReleaseSpec
+from commingle.shared.documents.terms import Bounds, Terms
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
-from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule, is_worth_it, radius_squared_for
+from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule, is_worth_it
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.dp.sensitivity import Adjacency, Geometry, squared_sensitivity
+from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
 from commingle.shared.mechanisms.costs import ExchangeCost
-from commingle.shared.registry import load, sketched_names
 
 if TYPE_CHECKING:  # a party's agent needs neither, and scipy loads slowly
     from commingle.shared.estimation.method import FitMethod
-    from commingle.shared.planning.prediction import Planner
+    from commingle.shared.mechanisms.prediction import Planner
 
 
-class PublicParty(Protocol):
-    """What noise depends on of a party: a `PartySpec`, or the part of a release that is only being planned."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def columns(self) -> tuple[EncodedColumn, ...]: ...
-    @property
-    def geometries(self) -> tuple[Geometry, ...] | None: ...
-    @property
-    def row_norm(self) -> float | None: ...
-    @property
-    def cross_weight(self) -> int | None: ...
-    @property
-    def keyed(self) -> bool: ...
-
-
-class PublicRelease(Protocol):
-    """What noise depends on of a release besides sigma: a `ReleaseSpec`, or one that is only being planned."""
-
-    @property
-    def parties(self) -> Sequence[PublicParty]: ...
-    @property
-    def adjacency(self) -> Adjacency: ...
-    @property
-    def fraction_bits(self) -> int: ...
-    @property
-    def keyed(self) -> bool: ...
-
-
-def row_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjacency) -> int:
+def row_sensitivity(spec: AnyRelease, party: AnyParty, adjacency: Adjacency) -> int:
     """Delta_q^2 of one integer row of that party (docs/proofs/sensitivity.md).
 
     Of keyed ones `row_bound` under add_remove. Under replace_one a subject stays and its values change, so presence
@@ -69,7 +36,7 @@ def row_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjacenc
     )
 
 
-def row_bound(spec: PublicRelease, party: PublicParty) -> int:
+def row_bound(spec: AnyRelease, party: AnyParty) -> int:
     """c, the largest squared norm of one integer row of that party; a keyed one has its presence besides."""
     longest = squared_sensitivity(
         party.geometries, row_norm=party.row_norm, adjacency=Adjacency.ZERO_OUT, fraction_bits=spec.fraction_bits
@@ -143,7 +110,6 @@ class Mechanism(ABC):
         radius: where mapped rows are cut.
         keyed: whether it is for keyed subjects: rows are named by pseudonyms, and their first entry is their presence.
         earlier_trust: what manifests of earlier versions said in its place; they still verify.
-        fit_address, planner_address: where its `FitMethod` and `Planner` are, as "module:attribute".
     """
 
     fraction_bits: ClassVar[Literal[14, 15]] = 15
@@ -157,8 +123,6 @@ class Mechanism(ABC):
     radius: ClassVar[RadiusRule] = ROWS_ARE_NOISY
     keyed: ClassVar[bool] = False
     earlier_trust: ClassVar[tuple[str, ...]] = ()
-    fit_address: ClassVar[str]
-    planner_address: ClassVar[str]
 
     def trust_of(self, bounds: Bounds | None) -> str:
         """Whom a party relies on in releases whose bounds are proved, or not."""
@@ -176,10 +140,6 @@ class Mechanism(ABC):
             found.append(f"version is 1 for {spec.mechanism}, whose parties exchange nothing")
         if spec.bounds is not None and not self.interactive:
             found.append(f"bounds are proved or trusted where parties exchange; leave it out for {spec.mechanism}")
-        if spec.k is not None and not self.sketched:
-            found.append(f"k belongs to {', '.join(sketched_names())} only; leave it out for {spec.mechanism}")
-        if spec.projection is not None and not self.sketched:
-            found.append(f"projection belongs to {', '.join(sketched_names())} only; leave it out for {spec.mechanism}")
         if spec.fraction_bits != self.fraction_bits:
             found.append(f"fraction_bits is {self.fraction_bits} for {spec.mechanism}")
         if not self.interactive and any(party.cross_weight is not None for party in spec.parties):
@@ -188,9 +148,9 @@ class Mechanism(ABC):
             found.append("cross_weight is for listed subjects; leave it out")
         return found
 
-    def buckets(self, asked: Terms) -> int | None:
-        """How many a study asks for that leaves it open; None where rows have no buckets."""
-        del asked
+    def buckets(self, terms: Terms) -> int | None:
+        """How many a release gets whose terms leave it open; None where rows have no buckets."""
+        del terms
         return None
 
     @abstractmethod
@@ -234,16 +194,6 @@ class Mechanism(ABC):
         """
         del rho, n, columns
         return None
-
-    def radius_squared(self, *, rho: Rho, n: int, columns: Fraction) -> Fraction:
-        """r^2 of the maps that first stages suggest: a mapped row's mean square is 1 / r^2 (`dp.first_stage.scaling`).
-
-        Args:
-            rho: of both stages.
-            n: subjects.
-            columns: of a party, on average.
-        """
-        return radius_squared_for(self.radius, rho=rho, n=n, columns=columns)
 
     def delta_implementation(self, rows: int, columns: Sequence[int], *, proved: bool) -> float:
         """The part of delta that is no noise's: 0 where parties exchange nothing (docs/proofs/delta.md).
@@ -305,13 +255,11 @@ class Mechanism(ABC):
         """
 
     @property
+    @abstractmethod
     def fit(self) -> "FitMethod":
-        """How its releases are fitted."""
-        found: FitMethod = load(self.fit_address)
-        return found
+        """How its releases are fitted; loaded when it is first asked for."""
 
     @property
+    @abstractmethod
     def planner(self) -> "Planner":
-        """What its releases will be worth."""
-        found: Planner = load(self.planner_address)
-        return found
+        """What its releases will be worth; loaded when it is first asked for."""

@@ -30,11 +30,11 @@ from commingle.shared.documents.statements import (
     RotationRequest,
     SignedDocument,
     open_rotation,
-    open_spec,
 )
 from commingle.shared.dp.accounting import FREE, Cost
 from commingle.shared.mechanisms.moments.exchange.documents import recorded_transcript
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.charge import (
     GENESIS,
     SIGNED_BY_PARTIES,
@@ -48,6 +48,7 @@ from commingle.shared.release.charge import (
     link_text,
     replay,
 )
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.member_log import Memberships
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
@@ -305,7 +306,7 @@ def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedReleas
     for party in release.spec.parties if history.members else ():
         known = party.verifying_key.fingerprint in history.members.get(party.name, ())
         _require(known, f"{party.name} never had the key that the release names, by the coordinator's chain")
-    if release.spec.interactive:
+    if mechanism_of(release.spec).interactive:
         _confirm_exchange(history, release)
     for kind, name, _ in sorted(due - recorded, key=str):
         by = f" by {name}" if name else ""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import plan_blocks
 
 

@@ -25,7 +25,8 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import FirstStage, first_stage_loss
 from commingle.shared.dp.gaussian import stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.resolve import closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,9 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
         SpecError: epsilon so small that the noise leaves exact arithmetic.
         ParameterError: the same of a first stage.
     """
-    mechanism, stage = mechanism_of(spec), first_stage_of(spec, party)
-    _, target = stage_targets(spec, party)
+    mechanism, terms = mechanism_of(spec), closed(spec)
+    stage = first_stage_of(terms, party)
+    _, target = stage_targets(terms, party)
     sigma = least_sigma(squared_sensitivity=mechanism.squared_sensitivity(spec, party, spec.adjacency), rho=target)
     if sigma > SIGMA_LIMIT:
         raise SpecError(f"epsilon {spec.epsilon} needs too much noise", remedy="Raise epsilon.")
@@ -96,7 +98,7 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
         step=mechanism.step(spec),
         loss=loss(spec.adjacency),
         replacement=loss(Adjacency.REPLACE_ONE) if spec.keyed else None,
-        delta_implementation=spec.delta_implementation,
+        delta_implementation=terms.taken_by_exchange,
         first_stage=stage,
     )
 
@@ -109,7 +111,8 @@ def plan_blocks(spec: ReleaseSpec) -> tuple[BlockPlan, ...]:
 def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
     """The losses of a release: a function of its spec alone."""
     plans, mechanism = plan_blocks(spec), mechanism_of(spec)
-    left = delta_left(spec.delta, spec.delta_implementation)
+    taken = closed(spec).taken_by_exchange
+    left = delta_left(spec.delta, taken)
 
     def stated(rho: Rho) -> StatedLoss:
         return StatedLoss(rho=rho.rounded_up, epsilon=stated_epsilon(spec.calibration, float(rho), left))
@@ -135,7 +138,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         adjacency=spec.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
-        delta_implementation=spec.delta_implementation,
+        delta_implementation=taken,
         protects=PROTECTS_KEYED if spec.keyed else PROTECTS,
         trust=mechanism.trust_of(spec.bounds),
         per_party=tuple(

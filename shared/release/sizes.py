@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import largest_body
 from commingle.shared.release.plan import plan_blocks
 
@@ -27,7 +28,7 @@ def release_sizes(spec: ReleaseSpec) -> ReleaseSizes:
     """The sizes of a release. Raises SpecError, ParameterError as `plan_blocks`."""
     plans = plan_blocks(spec)
     blocks = [largest_body(plan.rows, len(plan.columns)) for plan in plans]
-    messages = _messages(spec) if spec.interactive else []
+    messages = _messages(spec) if mechanism_of(spec).interactive else []
     width = len(spec.columns)
     published = largest_body(plans[0].rows, width) + largest_body(width, width)  # the matrix, and second moments
     return ReleaseSizes(max(*blocks, *messages, 0), sum(messages), sum(blocks) + published)

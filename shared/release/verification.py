@@ -29,10 +29,10 @@ from commingle.shared.documents.statements import (
     approval_set_digest,
     open_approvals,
     open_block_statement,
-    open_spec,
 )
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import content_digest
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import decode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 
@@ -210,7 +210,7 @@ def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str
         _require(plan.describes(statement), f"{party.name} signed another shape or noise than the spec calls for")
         statements[party.name] = statement
     transcripts = {statement.transcript for statement in statements.values()}
-    exchanged = len(transcripts) == 1 and (None not in transcripts) is spec.document.interactive
+    exchanged = len(transcripts) == 1 and (None not in transcripts) is mechanism_of(spec.document).interactive
     _require(exchanged, "the parties' blocks do not come from one exchange")
     return statements
 

@@ -13,8 +13,8 @@ from commingle.coordinator.members import revoke, rotate
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_PROVED
 from commingle.shared.release.audit import (
     CoordinatorAudit,

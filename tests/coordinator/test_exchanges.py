@@ -15,16 +15,18 @@ import pytest
 from commingle.coordinator.errors import StateError
 from commingle.coordinator.exchanges import expect_message, store_message
 from commingle.coordinator.members import revoke
-from commingle.shared.documents.errors import DeviationError
 from commingle.shared.documents.row_maps import first_stage_of
+from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.allocation import scales
-from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED, largest_opening, open_matrix
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED, largest_opening
+from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement, quotations
 from commingle.shared.mechanisms.moments.exchange.messages import Reply
 from commingle.shared.mechanisms.moments.exchange.products import open_part
 from commingle.shared.release.block import content_digest, decode_block, encode_block
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.resolve import closed
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime import faults
 from tests.world.coordinator import Block, Honest, Hub, key_of, problem
@@ -539,7 +541,7 @@ def test_block_of_other_sums_than_the_columns_is_refused(hub: Hub, parties: Part
     spec = exchanging.proposed.spec
     right = {}
     for party in parties:
-        stage = first_stage_of(spec, party.share(exchanging.proposed))
+        stage = first_stage_of(closed(spec), party.share(exchanging.proposed))
         assert stage is not None
         right[party.name] = tuple(range(stage.size))
         made = exchanging.columns(party, sums=right[party.name])

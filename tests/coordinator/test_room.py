@@ -18,9 +18,9 @@ from commingle.coordinator.errors import TruncatedError
 from commingle.coordinator.http.arriving import Arriving
 from commingle.coordinator.http.bodies import Body
 from commingle.coordinator.quotas import STAYS, Quotas
-from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.model import encode
 from commingle.shared.release.block import largest_body
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.sizes import ReleaseSizes, release_sizes
 from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.errors import BusyError
@@ -101,7 +101,7 @@ def test_release_of_78_gib_is_refused_when_a_member_proposes_it_and_alone_it_exc
     both = hub.spec([clinic, hub.enrolled("lab")], study="large", mechanism="moments", bounds="trusted")
     said = json.loads(encode(both.model_copy(update={"proposer": clinic.key.fingerprint})))
     said["parties"][0]["attributes"], said["n"] = columns(250), 1 << 24
-    proposed = hub.signed(decode(ReleaseSpec, json.dumps(said).encode()), key=clinic.key)
+    proposed = hub.signed(read_spec(json.dumps(said).encode()), key=clinic.key)
     assert release_sizes(proposed.spec).largest > 50 << 30
     answer = hub.propose(proposed)
     assert problem(answer) == (422, "spec")

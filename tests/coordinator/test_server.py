@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from commingle.shared.documents.dsse import parse_envelope
-from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.model import encode
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.command import Command
@@ -132,7 +132,7 @@ def test_member_is_told_of_steps_by_a_stream_and_a_stranger_refused(
 
 def proposed_from(shown: dict[str, Any]) -> Proposed:
     envelope = parse_envelope(json.dumps(shown["spec"]).encode())
-    return Proposed(decode(ReleaseSpec, envelope.payload_bytes), envelope)
+    return Proposed(read_spec(envelope.payload_bytes), envelope)
 
 
 def follow(url: str, release: str, told: list[str]) -> None:

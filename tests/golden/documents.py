@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import row_map
-from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import approval_set_digest, open_approvals
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import columns_digest
 from commingle.shared.mechanisms.moments.exchange.messages import Reply
 from commingle.shared.release.block import content_digest, decode_block
 from commingle.shared.release.matrix import decode_matrix
+from commingle.shared.release.resolve import closed
 from commingle.shared.release.verification import verify_release
 from tests.golden import world
 
@@ -75,7 +76,7 @@ def planned(release: str, party: str) -> dict[str, Any]:
     found = {field: value for field, value in asdict(request.plan).items() if field != "first_stage"}
     if stage is None:
         return found
-    applied = row_map(request.spec, request.party, world.sums_of(release, party))
+    applied = row_map(closed(request.spec), request.party, world.sums_of(release, party))
     assert applied is not None
     noise = {"sigma": stage.sigma, "square_sigma": stage.square_sigma}
     return {**found, "first_stage": noise, "gains": np.diag(applied.matrix).tolist(), "centre": applied.centre.tolist()}

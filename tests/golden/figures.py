@@ -13,7 +13,7 @@ from commingle.party_agent.private.regression.regress import regress
 from commingle.party_agent.regression.plan import plan_regression
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
-from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RegressionRequest
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
@@ -22,12 +22,12 @@ from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, squared_r
 from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.forecast.forecast import forecast
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
 from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.mechanisms.rows.sparse import SparseEntries
-from commingle.shared.planning.design import design_of
-from commingle.shared.registry import mechanism_named
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block, privacy_statement
+from commingle.shared.release.resolve import closed, terms_of
 from tests.golden import world
 from tests.golden.documents import integers
 from tests.golden.world import MECHANISMS, NAMES, RELEASES
@@ -61,7 +61,7 @@ def bounded(release: str) -> dict[str, list[str]]:
     found = {}
     for party in spec.parties:
         cells = [encode_attribute(a, world.cells()[a.name]).columns for a in party.attributes]
-        mapped = row_map(spec, party, world.sums_of(release, party.name))
+        mapped = row_map(closed(spec), party, world.sums_of(release, party.name))
         found[party.name] = integers(
             bounded_rows(party.row_norm, mapped, fraction_bits=spec.fraction_bits)(np.hstack(cells))
         )
@@ -89,7 +89,7 @@ def plans() -> dict[str, Any]:
         asked = json.loads(encode(world.signed_spec(mechanism).document))
         asked["parties"][0]["row_norm"] = row_norm
         changes = {"calibration": calibration, "epsilon": epsilon}
-        changed = decode(ReleaseSpec, json.dumps(asked | changes).encode())
+        changed = read_spec(json.dumps(asked | changes).encode())
         found[f"{mechanism} {calibration} {epsilon} {row_norm}"] = {
             party.name: planned(changed, party) for party in changed.parties
         }
@@ -111,15 +111,15 @@ def two_stage_spec(mechanism: str, weight: int | None = None) -> ReleaseSpec:
     changes = {"mechanism": mechanism, "fraction_bits": bits, "k": k, "n": 10_000}
     if weight is not None:
         asked["parties"] = [p | {"cross_weight": weight} if "first_stage_share" in p else p for p in asked["parties"]]
-    return decode(ReleaseSpec, json.dumps(asked | changes | {"epsilon": 1.0}).encode())
+    return read_spec(json.dumps(asked | changes | {"epsilon": 1.0}).encode())
 
 
 def first_planned(spec: ReleaseSpec, party: PartySpec) -> dict[str, Any]:
     """A party's plan, the noise of its sums, and the map that follows from sums that are 0."""
-    stage = first_stage_of(spec, party)
+    stage = first_stage_of(closed(spec), party)
     if stage is None:
         return planned(spec, party)
-    applied = row_map(spec, party, (0,) * stage.size)
+    applied = row_map(closed(spec), party, (0,) * stage.size)
     assert applied is not None
     noise = {"first_sigma": stage.sigma, "first_square_sigma": stage.square_sigma}
     return {**planned(spec, party), **noise, "gains": np.diag(applied.matrix).tolist()}
@@ -130,7 +130,7 @@ def statements() -> dict[str, Any]:
     found = {}
     for mechanism in (*MECHANISMS, *world.KEYED):
         asked = json.loads(encode(world.signed_spec(mechanism).document))
-        changed = decode(ReleaseSpec, json.dumps(asked | {"calibration": "analytic", "epsilon": 1.0}).encode())
+        changed = read_spec(json.dumps(asked | {"calibration": "analytic", "epsilon": 1.0}).encode())
         found[mechanism] = encode(privacy_statement(changed)).decode()
     return found | {name: encode(privacy_statement(spec)).decode() for name, spec in two_stage_specs().items()}
 
@@ -221,5 +221,5 @@ def expected(mechanism: str) -> dict[str, Any]:
     """The forecast of a spec like the release's, of more subjects."""
     spec = world.signed_spec(mechanism).document
     larger = spec.model_copy(update={"n": 50_000, "epsilon": 2.0, "k": 400 if spec.k else None})
-    found = asdict(forecast(design_of(larger)))
+    found = asdict(forecast(terms_of(larger)))
     return {name: value for name, value in found.items() if name not in {"sentences", "exchange", "shared_error"}}

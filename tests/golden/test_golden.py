@@ -17,8 +17,8 @@ from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_NOBODY, Manifest
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.release.audit import (

@@ -23,9 +23,8 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.row_maps import AUTO
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
-from commingle.shared.documents.spec import Bounds, ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
@@ -34,11 +33,11 @@ from commingle.shared.documents.statements import (
     Sums,
     approval_set_digest,
     open_approvals,
-    open_spec,
 )
-from commingle.shared.documents.study import AskedShare, Member, Study, StudyParty, build_spec
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.terms import AUTO, AskedShare, Bounds
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
@@ -49,7 +48,9 @@ from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, open_part, reply_pieces
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import content_digest, encode_block
+from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 from tests.world.snapshots import snapshot_of
@@ -391,7 +392,7 @@ def private_block(name: str, party: str) -> PrivateBlock:
 
 def sums_of(name: str, party: str) -> Sums | None:
     """Those of its first stage, if it has one."""
-    return None if signed_spec(name).document.interactive else private_block(name, party).sums
+    return None if mechanism_of(signed_spec(name).document).interactive else private_block(name, party).sums
 
 
 @dataclass(frozen=True, slots=True)

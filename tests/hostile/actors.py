@@ -56,9 +56,9 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     approval_set_digest,
     open_approvals,
-    open_spec,
 )
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.request_signing import RequestSigner

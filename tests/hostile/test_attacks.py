@@ -9,10 +9,10 @@ import pytest
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.compose import ask
 from commingle.party_agent.errors import AgentRunningError, ConflictError, StaleLedgerError
-from commingle.shared.documents.errors import DeviationError, DocumentError, SignatureError
+from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.ledger_head import open_head
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.documents.statements import BlockStatement, DeviationError
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, quotations, require_evidence
 from commingle.shared.release.charge import ChargeState

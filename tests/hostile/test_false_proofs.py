@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.coordinator_client import MessageKind
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import DeviationError
-from commingle.shared.documents.statements import Approval, open_spec
+from commingle.shared.documents.statements import Approval, DeviationError
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement, quotations
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
@@ -35,6 +34,7 @@ from commingle.shared.proving.evaluator import Replies, reply_witness
 from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.owner import column_witness
 from commingle.shared.proving.prover import prove_relations
+from commingle.shared.release.checks import open_spec
 from commingle.shared.ring.encryption import secret_key
 from commingle.shared.ring.evaluation import InnerProducts
 from commingle.shared.ring.layout import format_residues, parse_residues

@@ -21,9 +21,9 @@ from commingle import Release, ReleaseClient, coordinator, party_agent, services
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.model import encode
 from commingle.shared.errors import CommingleError
+from commingle.shared.release.checks import read_spec
 from commingle.shared.runtime.cli import emit, run
 from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.remote import check
@@ -125,7 +125,7 @@ def test_no_message_and_no_field_of_an_answer_holds_hidden_text(text: str) -> No
     shown = ReleaseSummary.model_validate_json(json.dumps(summary))
     assert not hidden(shown.study + shown.mechanism + (shown.reason or ""))
     with pytest.raises(DocumentError) as refused:
-        decode(ReleaseSpec, json.dumps({f"x{text}": 1}).encode())
+        read_spec(json.dumps({f"x{text}": 1}).encode())
     assert not hidden(refused.value.diagnostics())
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.spec import Bounds
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.proving import code
 from commingle.shared.proving import columns as statements

@@ -22,7 +22,7 @@ from commingle.party_agent.coordinator_client import MessageKind
 from commingle.party_agent.private.kept_rows import KeptRows
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.spec import Bounds
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError

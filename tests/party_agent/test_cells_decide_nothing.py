@@ -25,8 +25,8 @@ from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.regression.service import Regressions
-from commingle.shared.documents.spec import MechanismName
 from commingle.shared.documents.statements import Rejection, RejectionReason
+from commingle.shared.documents.terms import MechanismName
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.regression.asking import EVERYTHING, clinic, only_charge, request, table

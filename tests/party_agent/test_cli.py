@@ -16,7 +16,8 @@ import pytest
 
 from commingle.party_agent.home import Home
 from commingle.shared.documents.purpose import Attachment
-from commingle.shared.documents.spec import Bounds, ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.runtime.settings import system_clock
 from tests.world.command import Command

@@ -13,7 +13,7 @@ from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.proposals import Decision
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.spec import Bounds
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block

@@ -17,16 +17,16 @@ from commingle.party_agent.views import export_audit
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import Whitening
-from commingle.shared.documents.spec import Bounds
 from commingle.shared.documents.statements import BlockStatement
-from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.allocation import scales
-from commingle.shared.mechanisms.moments.block import open_matrix
+from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.block import check_block
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.prepared import prepared_release
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.exchanging import (
@@ -139,7 +139,7 @@ def test_moments_of_whitened_rows_are_opened_exactly_and_undone(tmp_path: Path) 
     spec = consortium.coordinator.found(release).document
     moments = second_moments(spec, release, matrix_of(consortium, release))
     everything = np.hstack([ones, clinic, insurer])
-    undone = PreparedMoments.of_release(moments, spec)
+    undone = prepared_release(moments, spec)
     assert undone.gram == pytest.approx(everything.T @ everything, abs=2e-3 * len(ones))
 
 

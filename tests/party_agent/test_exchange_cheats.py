@@ -13,10 +13,10 @@ import pytest
 from commingle.party_agent.coordinator_client import MessageKind
 from commingle.party_agent.loop import Loop
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import DeviationError, DocumentError, ExchangeError, SignatureError
+from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.spec import Bounds
-from commingle.shared.documents.statements import Approval
+from commingle.shared.documents.statements import Approval, DeviationError
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
 from commingle.shared.mechanisms.moments.exchange.messages import Columns
 from commingle.shared.runtime.errors import NonsenseError

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
 from commingle.party_agent.private.kept_rows import KeptRows
-from commingle.shared.documents.spec import Bounds
+from commingle.shared.documents.terms import Bounds
 from tests.party_agent.exchanging import finish, kept_by, replied
 from tests.party_agent.test_exchange import rows_by_subject
 from tests.world.consortium import NAMES, Consortium, consortium_of, rows_of

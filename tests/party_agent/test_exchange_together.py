@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.shared.documents.errors import DeviationError
+from commingle.shared.documents.statements import DeviationError
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.party_agent.exchanging import (
     approved,

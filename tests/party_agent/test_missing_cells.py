@@ -15,7 +15,7 @@ from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.tokens import EVERY_SCOPE, create_token
 from commingle.services.client.release import Release
 from commingle.shared.documents.schema import Attribute, NumericAttribute
-from commingle.shared.documents.spec import MechanismName
+from commingle.shared.documents.terms import MechanismName
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.test_exchange import exact
 from tests.party_agent.test_two_stage_rounds import published, statement_of

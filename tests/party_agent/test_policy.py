@@ -23,10 +23,13 @@ from commingle.party_agent.policy import (
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
-from commingle.shared.documents.spec import Bounds, ReleaseSpec
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.accounting import FREE, ZERO, Cost, Loss, Rho
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import BlockPlan, plan_block
+from commingle.shared.release.resolve import closed
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
 from tests.world.tampering import NOW
@@ -401,7 +404,7 @@ def test_exchange_at_the_most_that_policy_and_caps_allow_is_not_refused_for_its_
     epsilon: float, delta: float
 ) -> None:
     spec = spec_with(**MOMENTS, bounds="proved", epsilon=epsilon, delta=delta)
-    assert 0 < spec.delta_implementation < 1e-12
+    assert 0 < closed(spec).taken_by_exchange < 1e-12
     caps = {"dataset_caps": {"*": epsilon}, "study_caps": {"*": epsilon}}
     rules = {"mechanisms": frozenset({"moments"}), "max_epsilon": epsilon, "max_delta": delta}
     most = {**rules, "max_cells": 10**8, **caps}

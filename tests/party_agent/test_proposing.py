@@ -13,8 +13,8 @@ from commingle.party_agent.agent import Agent
 from commingle.party_agent.tokens import AgentScope, create_token
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.statements import open_spec
 from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.world.command import run_command

@@ -8,7 +8,7 @@ import pytest
 
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.party_agent.proposals import Decision
-from commingle.shared.documents.spec import Bounds
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from tests.party_agent.exchanging import (
     approved,

@@ -26,6 +26,7 @@ from commingle.shared.dp.accounting import NOTHING, Cost, Rho
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.runtime.settings import system_clock
@@ -219,7 +220,7 @@ def test_delta_of_a_lost_exchange_is_adopted_once_and_under_its_release(pair: Co
     assert pair.state(release) == "published"
     with pair.agent("clinic") as agent:
         lost = agent.ledger.lost()
-        assert lost.loss.delta == agent.proposals.get(release).spec.delta_implementation > 0
+        assert lost.loss.delta == closed(agent.proposals.get(release).spec).taken_by_exchange > 0
     LocalUser(pair).restore(backup)
     branch = adopt_all(pair)
     assert branch.unexplained == Cost(NOTHING, NOTHING).approximate()

@@ -26,6 +26,7 @@ from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.resolve import closed
 from tests.party_agent.exchanging import approved, crash_at, messages
 from tests.party_agent.releasing import spent
 from tests.party_agent.test_exchange import exact, rows_by_subject
@@ -66,7 +67,7 @@ def test_release_without_noise_holds_rows_scaled_and_cut_by_its_sums_and_is_undo
         assert sums is not None
         exactly = np.concatenate([x.sum(axis=0) * 2**15, (x**2).sum(axis=0) * 2**30])
         assert sums == pytest.approx(exactly, rel=1e-3, abs=2**15)
-        applied = row_map(found.spec, found.spec.party(name), sums)
+        applied = row_map(closed(found.spec), found.spec.party(name), sums)
         assert applied is not None
         gain, centre = np.diag(applied.matrix) / 2**20, applied.centre / 2**15
         z = (x - centre) * gain

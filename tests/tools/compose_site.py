@@ -15,8 +15,7 @@ import httpx
 
 from commingle.party_agent.home import Home
 from commingle.shared.documents.dsse import parse_envelope
-from commingle.shared.documents.model import decode
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State
 from tests.faults.uploads import Ended, Upload
 
@@ -140,7 +139,7 @@ class Coordinator:
     def _ended(self, release: str, events: list[Any]) -> Ended:
         view = self.get(f"/v1/releases/{release}").json()
         state = State(view["state"])
-        spec = decode(ReleaseSpec, parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
+        spec = read_spec(parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
         history = tuple((e["seq"], e["kind"], e.get("party"), State(e["state"])) for e in events)
         if state is not State.PUBLISHED:
             return Ended(spec, state, history, None)

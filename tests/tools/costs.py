@@ -35,10 +35,10 @@ from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS, ReleaseSpec
-from commingle.shared.documents.statements import open_spec
-from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.documents.study import Study
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.plan import plan_blocks
 from commingle.shared.runtime.pool import WorkPool
 

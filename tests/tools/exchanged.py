@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.spec import Bounds, PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import Approval, open_spec
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import Approval
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
@@ -39,6 +41,7 @@ from commingle.shared.mechanisms.moments.exchange.products import (
 )
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.randomness import SEED_BYTES
 

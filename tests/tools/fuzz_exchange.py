@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope, seal
-from commingle.shared.documents.errors import DeviationError, ExchangeError
+from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.spec import Bounds
-from commingle.shared.documents.statements import open_spec
+from commingle.shared.documents.statements import DeviationError
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
@@ -38,6 +38,7 @@ from commingle.shared.mechanisms.moments.exchange.products import (
     verify_reply,
 )
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.checks import open_spec
 from commingle.shared.runtime.remote import model_of
 from commingle.shared.wire import ReleaseDetails
 from tests.tools.exchanged import approved, no_noise

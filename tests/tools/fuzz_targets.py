@@ -23,7 +23,7 @@ from commingle.shared.documents.schema import (
     Whitening,
     parse_attributes,
 )
-from commingle.shared.documents.spec import MechanismName, PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
@@ -34,12 +34,13 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     approval_set_digest,
     open_approvals,
-    open_spec,
 )
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.terms import MechanismName
 from commingle.shared.errors import CommingleError
-from commingle.shared.registry import mechanism_named
+from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
 from commingle.shared.release.block import content_digest, decode_block, encode_block
+from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.matrix import assemble, decode_matrix, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement, published_columns, published_step
 from commingle.shared.release.verification import verify_release
@@ -121,7 +122,7 @@ class Release:
         integers = np.arange(plan.rows * len(plan.columns)).reshape(plan.rows, -1)
         integers[1 : len(plan.columns) + 1] = np.eye(len(plan.columns))  # symmetric where it is the own block
         self.block = encode_block(integers, plan.columns)
-        exchanged = _ZEROS if self.spec.interactive else None
+        exchanged = _ZEROS if mechanism_of(self.spec).interactive else None
         self.approval = Approval(spec=opened.digest, party="clinic", created=_NOW, ledger_head=_ZEROS)
         approvals = {"clinic": seal(self.approval, kind="approval", key=_KEY)}
         self.statement = BlockStatement(

@@ -32,11 +32,13 @@ from commingle.shared.documents.schema import (
     NumericAttribute,
     Whitening,
 )
-from commingle.shared.documents.spec import Bounds, MechanismName, Projection, ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Rejection
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.terms import Bounds, MechanismName, Projection
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import Charge
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, enrolment

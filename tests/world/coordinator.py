@@ -37,11 +37,12 @@ from commingle.shared.documents.statements import (
     approval_set_digest,
     open_approval,
 )
-from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.documents.study import Study
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.request_signing import RequestSigner

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.statements import open_spec
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
@@ -35,6 +35,7 @@ from commingle.shared.mechanisms.moments.exchange.products import (
 )
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.plan import plan_block
 from tests.world.coordinator import Block, Honest, Hub, Proposed, key_of
 from tests.world.documents import block_statement

@@ -20,23 +20,19 @@ from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import (
-    Approval,
-    SignedDocument,
-    approval_set_digest,
-    open_approvals,
-    open_spec,
-)
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.statements import Approval, SignedDocument, approval_set_digest, open_approvals
+from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import Member, build_spec, open_spec, read_spec
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
 from commingle.shared.release.sizes import release_sizes
 from tests.world.coordinator import Hub
@@ -150,7 +146,7 @@ def block_of(
     plan = plan_block(spec.document, party)
     accumulator = mechanism_of(spec.document).accumulator(spec.document, len(party.columns))
     bounded = bounded_rows(
-        party.row_norm, row_map(spec.document, party, None), fraction_bits=spec.document.fraction_bits
+        party.row_norm, row_map(closed(spec.document), party, None), fraction_bits=spec.document.fraction_bits
     )
     if spec.document.keyed:  # everybody is at both
         names = pseudonyms(HEAD.encode(), [b"%d" % i for i in range(len(rows))], spec_digest=spec.digest)
@@ -275,7 +271,7 @@ def _serving(files: tuple[tuple[str, ReleaseFiles], ...], unpublished: tuple[str
 
 def _add(tx: Transaction, release: str, files: ReleaseFiles, state: State) -> None:
     published_as = SignedDocument.model_validate_json(files.manifest).open(Manifest, kind="manifest").document
-    spec = decode(ReleaseSpec, published_as.spec.payload_bytes)
+    spec = read_spec(published_as.spec.payload_bytes)
     said = {name.name: getattr(spec, name.name) for name in fields(Facts) if name.name != "id"}
     tx.releases.add(
         Facts(id=release, **said),

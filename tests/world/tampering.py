@@ -18,10 +18,9 @@ from commingle.coordinator.proposals import propose
 from commingle.coordinator.store.rows import ReleaseRow
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import open_spec
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults
 from tests.world.coordinator import Hub, SetClock
@@ -58,7 +57,7 @@ class Found:
 
     @property
     def document(self) -> ReleaseSpec:
-        return decode(ReleaseSpec, self.spec.payload_bytes)
+        return read_spec(self.spec.payload_bytes)
 
     @property
     def state(self) -> State:

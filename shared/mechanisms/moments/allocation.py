@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, isqrt
 
+from commingle.shared.documents.spec import AnyParty, AnyRelease
+from commingle.shared.documents.terms import settled
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import PublicParty, PublicRelease, row_bound, row_sensitivity
+from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
 
 _LINEAR = 2  # where cross blocks have 1
 _OWN = (1, *(odd << shift for shift in range(10) for odd in (2, 3)))
@@ -43,7 +45,7 @@ class Bounds:
     k: int
 
 
-def scales(spec: PublicRelease, party: PublicParty, sigma: int) -> NoiseScales:
+def scales(spec: AnyRelease, party: AnyParty, sigma: int) -> NoiseScales:
     """The noise of every entry where the largest is sigma; each the least s with weight s^2 >= sigma^2.
 
     Off-diagonal entries of the own block stand for two equal ones: they need half the variance.
@@ -57,12 +59,13 @@ def scales(spec: PublicRelease, party: PublicParty, sigma: int) -> NoiseScales:
     )
 
 
-def outer_weights(party: PublicParty) -> tuple[int, int]:
+def outer_weights(party: AnyParty) -> tuple[int, int]:
     """Of a party's linear terms and of its cross blocks."""
-    return (_LINEAR, 1) if party.cross_weight is None else (1, party.cross_weight)
+    weight = settled(party.cross_weight)
+    return (_LINEAR, 1) if weight is None else (1, weight)
 
 
-def block_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjacency) -> int:
+def block_sensitivity(spec: AnyRelease, party: AnyParty, adjacency: Adjacency) -> int:
     """Delta^2 such that the block is rho-zCDP with rho = Delta^2 / (2 sigma^2), rounded up.
 
     Adjacency and guarantee: as given, for party's rows against everybody else together, other parties' rows being
@@ -71,7 +74,7 @@ def block_sensitivity(spec: PublicRelease, party: PublicParty, adjacency: Adjace
     return _moved(bounds_of(spec, party), own_weight(spec, party), adjacency)
 
 
-def bounds_of(spec: PublicRelease, party: PublicParty) -> Bounds:
+def bounds_of(spec: AnyRelease, party: AnyParty) -> Bounds:
     """What is public about that party's rows."""
     c = {p.name: row_bound(spec, p) for p in spec.parties}
     own, (_, cross) = c[party.name], outer_weights(party)
@@ -82,7 +85,7 @@ def bounds_of(spec: PublicRelease, party: PublicParty) -> Bounds:
     )
 
 
-def own_weight(spec: PublicRelease, party: PublicParty) -> int:
+def own_weight(spec: AnyRelease, party: AnyParty) -> int:
     """The weight of the own block, no less than that of cross blocks, with the least expected squared error in all.
 
     k / 2c costs nothing for numeric attributes without a row norm: two rows farthest apart have the same x x^T.
@@ -102,7 +105,7 @@ def own_weight(spec: PublicRelease, party: PublicParty) -> int:
     return min(sorted({*grid, max(free, cross)}), key=error)
 
 
-def linear_weight(party: PublicParty) -> int:
+def linear_weight(party: AnyParty) -> int:
     """The weight of the linear terms, which keyed subjects have none of: presences are columns like others."""
     return 0 if party.keyed else outer_weights(party)[0]
 

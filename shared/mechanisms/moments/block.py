@@ -6,15 +6,17 @@ In releases of an earlier version both hold a masked share, and the sum is taken
 intercept, encoded 2^f, is a party of its own with nothing but n 4^f in row 0.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import inf, nextafter, sqrt
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.spec import Bounds, PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.accounting import Rho
 from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
@@ -23,11 +25,17 @@ from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.mechanisms.interface import (
     Mechanism,
     MomentsEstimate,
-    PublicParty,
-    PublicRelease,
     row_bound,
 )
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity, scales
+from commingle.shared.mechanisms.moments.entries import (
+    block_noise,
+    entry_variances,
+    first_place,
+    open_matrix,
+    step,
+    width,
+)
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes, exchange_cost
 from commingle.shared.mechanisms.moments.outsiders import outsider_loss
 from commingle.shared.proving.columns import BOUND_LIMIT
@@ -35,6 +43,10 @@ from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.layout import Layout
 from commingle.shared.ring.parameters import MESSAGE_LIMIT, ROWS_LIMIT, STANDARD
+
+if TYPE_CHECKING:  # scipy loads slowly, and an agent needs neither
+    from commingle.shared.estimation.method import FitMethod
+    from commingle.shared.mechanisms.prediction import Planner
 
 TRUST_PROVED = (
     "Nobody has to be trusted: until the noise is in place, encryption hides the rows, and each member proves that its "
@@ -80,9 +92,22 @@ class NoisyMoments(Mechanism):
     share = 0.15
     least_signal = 1.0
     radius = MOMENTS_ARE_NOISY
+    placed: ClassVar[str] = "subjects"  # what has a place in a table
     earlier_trust = (_TRUST_BEFORE, _TRUST_WITH_A_DEALER)
-    fit_address = "commingle.shared.mechanisms.moments.fit:NOISY_MOMENTS"
-    planner_address = "commingle.shared.mechanisms.moments.forecast:NOISY_MOMENTS"
+
+    @property
+    def fit(self) -> "FitMethod":
+        """`moments.fit.NOISY_MOMENTS`."""
+        from commingle.shared.mechanisms.moments.fit import NOISY_MOMENTS  # noqa: PLC0415 - scipy loads slowly
+
+        return NOISY_MOMENTS
+
+    @property
+    def planner(self) -> "Planner":
+        """`moments.forecast.NOISY_MOMENTS`."""
+        from commingle.shared.mechanisms.moments.forecast import NOISY_MOMENTS  # noqa: PLC0415 - as above
+
+        return NOISY_MOMENTS
 
     def trust_of(self, bounds: Bounds | None) -> str:
         """Nobody where they are proved."""
@@ -105,7 +130,7 @@ class NoisyMoments(Mechanism):
         found = super().problems(spec)
         proved = spec.bounds == "proved"
         columns = [len(party.columns) for party in spec.parties]
-        found += _too_large(spec.table_rows, columns, proved=proved, keyed=spec.keyed)
+        found += _too_large(spec.table_rows, columns, proved=proved, of=self.placed)
         if proved:
             found += [
                 f"the rows of {p.name} are bounded by nothing that can be proved"
@@ -126,11 +151,11 @@ class NoisyMoments(Mechanism):
 
     def exchange_problems(self, n: int, columns: Mapping[str, int], *, proved: bool) -> list[str]:
         """As specs are refused."""
-        return _too_large(n, list(columns.values()), proved=proved, keyed=self.keyed)
+        return _too_large(n, list(columns.values()), proved=proved, of=self.placed)
 
     def rows(self, spec: ReleaseSpec) -> int:
         """One per published column."""
-        return _width(spec)
+        return width(spec)
 
     def cells(self, spec: ReleaseSpec, party: PartySpec) -> int:
         """Of all columns that are exchanged, or of the block.
@@ -151,11 +176,11 @@ class NoisyMoments(Mechanism):
 
     def step(self, spec: ReleaseSpec) -> float:
         """4^-f."""
-        return _step(spec)
+        return step(spec)
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
         """In row 0 n 4^f, then nothing: the linear terms stand in the parties' columns."""
-        column = np.zeros(_width(spec), np.int64)
+        column = np.zeros(width(spec), np.int64)
         column[0] = spec.n * 4**spec.fraction_bits
         return column
 
@@ -180,7 +205,7 @@ class NoisyMoments(Mechanism):
                 remedy="Do not use this release. A block was made wrongly; what was charged stays charged.",
             )
         return MomentsEstimate(
-            gram=opened.astype(np.float64) * _step(spec),
+            gram=opened.astype(np.float64) * step(spec),
             noise_variance=(0.0,) * len(opened),
             rows=spec.table_rows,
             entry_variance=entry_variances(spec, sigmas),
@@ -219,9 +244,8 @@ def _bounded(spec: ReleaseSpec, party: PartySpec) -> bool:
     return 0 < row_bound(spec, party) < BOUND_LIMIT
 
 
-def _too_large(n: int, columns: Sequence[int], *, proved: bool, keyed: bool) -> list[str]:
+def _too_large(n: int, columns: Sequence[int], *, proved: bool, of: str) -> list[str]:
     """Why an exchange of so many rows, and columns at each party, is refused: a sentence, or none."""
-    of = "buckets" if keyed else "subjects"
     if n > ROWS_LIMIT:
         return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}; ask fewer, or propose rmgm"]
     openings, most = _openings(columns), STANDARD.most_openings(_noise(n, columns, proved=proved))
@@ -239,56 +263,6 @@ def _too_large(n: int, columns: Sequence[int], *, proved: bool, keyed: bool) -> 
     return []
 
 
-def _width(spec: PublicRelease) -> int:
-    """The published columns, p."""
-    return first_place(spec) + sum(len(party.columns) for party in spec.parties)
-
-
-def _step(spec: PublicRelease) -> float:
-    return 0.25**spec.fraction_bits
-
-
-def first_place(spec: PublicRelease) -> int:
-    """Where the parties' columns begin: after the intercept, which keyed subjects have none of."""
-    return 0 if spec.keyed else 1
-
-
-def places(spec: PublicRelease) -> dict[str, slice]:
-    """Where each party's columns stand among all p, and its rows too."""
-    found, start = {}, first_place(spec)
-    for party in spec.parties:
-        found[party.name] = slice(start, start + len(party.columns))
-        start += len(party.columns)
-    return found
-
-
-def block_noise(
-    spec: PublicRelease, party: PublicParty, *, sigma: int, draw: Sampler, others: Collection[str]
-) -> NDArray[np.int64]:
-    """Of a party's block (p x d), every entry at its scale: linear terms, own block (symmetric), rows of the others.
-
-    The rest is 0. `draw` is asked for each of them in turn.
-    """
-    scale, at, d = scales(spec, party, sigma), places(spec), len(party.columns)
-    block = np.zeros((_width(spec), d), np.int64)
-    for name in others:
-        block[at[name]] = cross_noise(spec, party, at[name].stop - at[name].start, sigma=sigma, draw=draw)
-    if not spec.keyed:
-        block[0] = draw(scale.linear, d)
-    symmetric = np.diag(draw(scale.diagonal, d))
-    upper = np.triu_indices(d, 1)
-    symmetric[upper] = draw(scale.off_diagonal, len(upper[0]))
-    symmetric.T[upper] = symmetric[upper]
-    block[at[party.name]] = symmetric
-    return block
-
-
-def cross_noise(spec: PublicRelease, party: PublicParty, rows: int, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
-    """Of a party for its cross block with another that has so many columns: (rows x d)."""
-    d = len(party.columns)
-    return draw(scales(spec, party, sigma).cross, rows * d).reshape(rows, d)
-
-
 def largest_opening(spec: ReleaseSpec, party: PartySpec, *, sigma: int) -> int:
     """What is not refused of that evaluator's reply (docs/proofs/moments.md, 1.3).
 
@@ -299,28 +273,3 @@ def largest_opening(spec: ReleaseSpec, party: PartySpec, *, sigma: int) -> int:
     if spec.bounds == "proved":
         return MESSAGE_LIMIT - 1
     return int(spec.table_rows * 4**spec.fraction_bits + TAIL * scales(spec, party, sigma).cross + 2)
-
-
-def open_matrix(spec: ReleaseSpec, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-    """S_hat in steps (p x p) from M, mod 2^64 and read as signed."""
-    words = matrix.astype(np.uint64)
-    opened = words + words.T
-    for own in (slice(0, first_place(spec)), *places(spec).values()):
-        opened[own, own] = words[own, own]
-    return opened.astype(np.int64)
-
-
-def entry_variances(spec: PublicRelease, sigmas: Sequence[int]) -> NDArray[np.float64]:
-    """Of the noise of each entry of S_hat (p x p), in encoded units: a cross entry carries both parties' noise."""
-    shares = np.zeros((_width(spec), _width(spec)))
-    own_blocks = np.zeros_like(shares)
-    for party, sigma in zip(spec.parties, sigmas, strict=True):
-        scale, own = scales(spec, party, sigma), places(spec)[party.name]
-        shares[:, own] = float(scale.cross) ** 2
-        if not spec.keyed:
-            shares[0, own] = float(scale.linear) ** 2
-        shares[own, own] = 0
-        own_blocks[own, own] = float(scale.off_diagonal) ** 2
-        np.fill_diagonal(own_blocks[own, own], float(scale.diagonal) ** 2)
-    variances: NDArray[np.float64] = (shares + shares.T + own_blocks) * _step(spec) ** 2
-    return variances

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commingle.shared.estimation.covariance import Residual
-from commingle.shared.estimation.diagnostics import Diagnostics, biased, useless
+from commingle.shared.estimation.diagnostics import biased, useless
 from commingle.shared.estimation.estimator import Errors, Signal
-from commingle.shared.estimation.likelihood import EntryLikelihood, Likelihood
-from commingle.shared.estimation.method import FitMethod
-from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.method import Diagnostics, FitMethod, Residual
+from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.estimation.system import Centred, System
 from commingle.shared.mechanisms.moments.estimators import ESTIMATORS
@@ -24,13 +22,6 @@ ENOUGH = 2.0  # times t; intervals were measured to cover 0.945 to 0.961 above 1
 @dataclass(frozen=True, slots=True)
 class MomentsFit(FitMethod):
     """Fits of S_hat, from which nothing is to be subtracted."""
-
-    def likelihood(self, prepared: PreparedMoments) -> Likelihood:
-        """Independent normal noise of every entry in the published columns, B @ encoded ones."""
-        if prepared.entry_variance is None:
-            raise ValueError("only moments come with the variances of their entries")
-        B = np.linalg.inv(prepared.mixing).astype(np.float64)
-        return EntryLikelihood.of(B @ prepared.gram @ B.T, prepared.entry_variance, n=prepared.n, basis=B)
 
     def meat(self, system: System, r: Residual, errors: Errors, interval_for: IntervalFor) -> Array:  # noqa: ARG002 - as asked of all
         """The covariance of E_x. c, which is the same for table and population."""

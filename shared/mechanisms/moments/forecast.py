@@ -6,45 +6,32 @@ its `shrunken` explains is averaged over a few draws of E: each is fitted as the
 posterior mode that ends early, after ten steps, and knows of no columns but those of the task.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, isqrt, sqrt
 
 import numpy as np
 
-from commingle.shared.documents.terms import allowed_rho
+from commingle.shared.documents.kept import kept_of
+from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
-from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.estimator import FAILURE
 from commingle.shared.estimation.keyed import bucket_counts
 from commingle.shared.estimation.likelihood import EntryLikelihood
 from commingle.shared.estimation.posterior import exponent, search
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity
-from commingle.shared.mechanisms.moments.block import NoisyMoments, entry_variances
+from commingle.shared.mechanisms.moments.entries import entry_variances
 from commingle.shared.mechanisms.moments.fit import ENOUGH
 from commingle.shared.mechanisms.moments.shrunken import Slopes, least_label
 from commingle.shared.mechanisms.moments.signal import draw_noise, spectral_norms, wald_quantile
-from commingle.shared.mechanisms.overlap import fits_across
-from commingle.shared.planning.design import Array, PlannedParty, ReleaseDesign, assumed_maps
-from commingle.shared.planning.prediction import Planner, Prediction
-from commingle.shared.planning.task import RegressionTask
+from commingle.shared.mechanisms.prediction import Array, Planner, Prediction, RegressionTask, assumed_maps, fits_across
 
 _MOST_DRAWS, _LEAST_DRAWS, _DRAWN_COLUMNS = 100, 6, 1600  # the noise of many columns varies little as a whole
 _MOST_FITS, _FITTED_COLUMNS = 16, 200  # fits are dearer
 _STEPS, _STEPS_OF_WIDE, _WIDE = 10, 3, 64
 _SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """What the noise depends on besides rho."""
-
-    parties: tuple[PlannedParty, ...]
-    adjacency: Adjacency
-    fraction_bits: int = NoisyMoments.fraction_bits
-    keyed: bool = False  # in shape: the intercept stands for presences
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,16 +52,16 @@ class _Draws:
 class MomentsPlanner(Planner):
     """Predicts `ols` and `shrunken` on noisy moments."""
 
-    def predict(self, design: ReleaseDesign, task: RegressionTask) -> Prediction:
-        """Expected figures of the learner's `ols` and `shrunken` on a release of this design.
+    def predict(self, terms: Terms, task: RegressionTask) -> Prediction:
+        """Expected figures of the learner's `ols` and `shrunken` on a release of these terms.
 
         Cov(b) = (n xx)^-1 Cov(v) (n xx)^-1 with v the noise of g - X b, around the fit on the private table.
         """
-        n, q = design.summed, len(task.b)
-        spread = 1 / sqrt(2 * allowed_rho(design))
+        n, q = _summed(terms), len(task.b)
+        spread = 1 / sqrt(2 * allowed_rho(terms))
         index = [0, *(1 + i for i in (*task.x, task.y))]
-        unit = _unit_variances(_Terms(design.parties, design.adjacency))[np.ix_(index, index)]
-        T = _undoing(design, task)
+        unit = unit_variances(terms)[np.ix_(index, index)]
+        T = _undoing(terms, task)
         noise = EntryNoise(unit * spread**2, T.T @ _centring(np.append(task.mean, task.mean_y)))
         c = np.append(-task.b, 1.0)
         slopes, omega = noise.covariance(c), noise.covariance(np.append(np.zeros(q), 1.0))
@@ -88,39 +75,53 @@ class MomentsPlanner(Planner):
             level_variance=level / n**2,
             r_squared=r_squared,
             r_squared_constant=-(1 + unit[0, -1] * (T[-1, -1] * spread) ** 2 / (n * task.yy)) / n,
-            told_apart=expected > wald_quantile(q) and fits_across(design.n, self.shared_error(design)),
+            told_apart=expected > wald_quantile(q) and fits_across(terms.n, self.shared_error(terms)),
             reliable=_smallest(n * task.xx, n, draws, spread, T) > ENOUGH * draws.bound * spread,
         )
 
-    def shared_error(self, design: ReleaseDesign) -> float | None:
+    def shared_error(self, terms: Terms) -> float | None:
         """That of a presence product, and of who gave way in buckets."""
-        if not design.keyed or len(design.shares) < 2:  # noqa: PLR2004 - a pair
+        if not terms.keyed or len(terms.parties) < 2:  # noqa: PLR2004 - a pair
             return None
         unit = (presence(FRACTION_BITS) / SCALE) ** 2
-        rho = allowed_rho(design)
-        widths = np.cumsum([1, *(len(share.columns) for share in design.shares[:-1])])
-        products = _unit_variances(_Terms(design.parties, design.adjacency))[np.ix_(widths, widths)]
+        rho = allowed_rho(terms)
+        widths = np.cumsum([1, *(len(party.columns) for party in terms.parties[:-1])])
+        products = unit_variances(terms)[np.ix_(widths, widths)]
         worst = float(products[~np.eye(len(widths), dtype=bool)].max()) / (2 * rho * unit**2)
-        counted = bucket_counts(np.full((2, 2), design.summed), np.full((2, 2), sqrt(worst)), buckets=design.table_rows)
+        counted = bucket_counts(np.full((2, 2), _summed(terms)), np.full((2, 2), sqrt(worst)), buckets=terms.table_rows)
         return float(counted.errors[0, 1])
 
 
 NOISY_MOMENTS = MomentsPlanner()
 
 
-@lru_cache(maxsize=8)  # epsilon and n leave it as it is: one for a whole plan
-def _unit_variances(terms: _Terms) -> Array:
-    """(p, p) variances of the entries at rho = 1/2, where sigma is the sensitivity."""
+def _summed(terms: Terms) -> int:
+    """Subjects that sums run over: in buckets those who meet nobody."""
+    kept = kept_of(terms)
+    return terms.n if kept is None else max(1, kept)
+
+
+def unit_variances(terms: Terms) -> Array:
+    """(p, p) variances of the entries at rho = 1/2, where sigma is the sensitivity; the intercept stands for presences.
+
+    Epsilon and n leave them as they are, and are all alike here: they are computed once for a whole plan.
+    """
+    shape = replace(terms, k=None, n=0, epsilon=0.0, buckets=None, bounds=None, delta_implementation=None, keyed=False)
+    return _unit_variances(shape)
+
+
+@lru_cache(maxsize=8)
+def _unit_variances(terms: Terms) -> Array:
     moved = [
-        block_sensitivity(terms, party, terms.adjacency) / (1 - Fraction(party.first_stage_share or 0))
+        block_sensitivity(terms, party, terms.adjacency) / (1 - Fraction(settled(party.first_stage_share) or 0))
         for party in terms.parties
     ]
     return entry_variances(terms, [isqrt(max(ceil(m), 1) - 1) + 1 for m in moved])
 
 
-def _undoing(design: ReleaseDesign, task: RegressionTask) -> Array:
-    """T of a `_Release` of that design."""
-    gains, centres = assumed_maps(design, task.law)
+def _undoing(terms: Terms, task: RegressionTask) -> Array:
+    """T of a `_Release` of these terms."""
+    gains, centres = assumed_maps(terms, task.law)
     index = [*task.x, task.y]
     T = np.diag(np.append(1.0, 1 / gains[index]))
     T[1:, 0] = centres[index]

@@ -4,6 +4,8 @@ Adjacency add_remove: a subject more or less changes one bucket of a party's tab
 ||x||^2 <= c or back, whatever the others hold (docs/proofs/keyed-subjects.md, 4).
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,9 @@ from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.mechanisms.interface import Accumulator, Names
 from commingle.shared.mechanisms.moments.block import NoisyMoments
 from commingle.shared.mechanisms.moments.bucket_count import LEAST, MOST, chosen_buckets
+
+if TYPE_CHECKING:  # scipy loads slowly, and an agent does not need it
+    from commingle.shared.estimation.method import FitMethod
 
 
 class Buckets:
@@ -47,7 +52,14 @@ class KeyedMoments(NoisyMoments):
     """Published: second moments of presences and columns of all parties, over the subjects that both parties hold."""
 
     keyed = True
-    fit_address = "commingle.shared.mechanisms.moments.keyed_fit:KEYED"
+    placed = "buckets"
+
+    @property
+    def fit(self) -> "FitMethod":
+        """`moments.keyed_fit.KEYED`."""
+        from commingle.shared.mechanisms.moments.keyed_fit import KEYED  # noqa: PLC0415 - scipy loads slowly
+
+        return KEYED
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         """That there are more buckets than can be of use, or so few that nobody can count people by them, besides."""
@@ -59,11 +71,10 @@ class KeyedMoments(NoisyMoments):
             found.append(f"{spec.buckets} buckets are too {said}")
         return found
 
-    def buckets(self, asked: Terms) -> int | None:
+    def buckets(self, terms: Terms) -> int | None:
         """As many as are worth their seconds."""
-        rho = calibrated_rho(asked.calibration, epsilon=asked.epsilon, delta=asked.delta)
-        columns = tuple(1 + sum(len(a.columns) for a in party.attributes) for party in asked.contributors)
-        return chosen_buckets(asked.n, rho=rho, columns=columns, proved=asked.proved)
+        rho = calibrated_rho(terms.calibration, epsilon=terms.epsilon, delta=terms.delta)
+        return chosen_buckets(terms.n, rho=rho, columns=tuple(terms.table_columns.values()), proved=terms.proved)
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
         """None: presences stand in its place."""

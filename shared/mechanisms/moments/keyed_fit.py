@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from commingle.shared.estimation.covariance import Residual
 from commingle.shared.estimation.estimator import Errors
+from commingle.shared.estimation.method import Residual
 from commingle.shared.estimation.pair_noise import PairNoise
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import IntervalFor

@@ -7,9 +7,9 @@ Everything is public and in integers: rows in steps of 2^-f, P and k in units of
 
 from collections.abc import Sequence
 
+from commingle.shared.documents.spec import AnyParty, AnyRelease
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import PublicRelease
 from commingle.shared.mechanisms.moments.allocation import Bounds, bounds_of, linear_weight, own_weight, scales
 
 _UNITS = 1 << 128
@@ -17,7 +17,7 @@ _SWEEPS = 100
 _Matrix = Sequence[Sequence[int]]
 
 
-def outsider_loss(spec: PublicRelease, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
+def outsider_loss(spec: AnyRelease, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
     """The Gaussian loss of one person, whose rows change at some or all parties at once, rounded up.
 
     Adjacency and guarantee: as given, at every party; the noise of all parties is unknown. Precondition: every party
@@ -28,8 +28,9 @@ def outsider_loss(spec: PublicRelease, sigmas: Sequence[int], adjacency: Adjacen
         sigmas: the noise of each party's block, in the spec's order.
         adjacency: how the person's rows change.
     """
-    bounds = [bounds_of(spec, party) for party in spec.parties]
-    parties = list(zip(spec.parties, sigmas, strict=True))
+    members: Sequence[AnyParty] = spec.parties
+    bounds = [bounds_of(spec, party) for party in members]
+    parties = list(zip(members, sigmas, strict=True))
     crossed = [scales(spec, party, sigma).cross ** 2 for party, sigma in parties]
     pairs = [[_up(1, one + other) for other in crossed] for one in crossed]
     for j, (party, sigma) in enumerate(parties):
@@ -41,7 +42,7 @@ def outsider_loss(spec: PublicRelease, sigmas: Sequence[int], adjacency: Adjacen
     else:
         moved = _product(c, pairs, c) + 2 * _dot(linear, c) - _least(bounds, pairs, linear)
     # whole numbers are split between the two noises of an entry; products with rows of nothing do not change
-    columns = [len(party.columns) if bound.c else 0 for party, bound in zip(spec.parties, bounds, strict=True)]
+    columns = [len(party.columns) if bound.c else 0 for party, bound in zip(members, bounds, strict=True)]
     split = sum(_up(d * (sum(columns) - d), 4 * variance) for d, variance in zip(columns, crossed, strict=True))
     return Rho(-(-(moved + split) // (2 * _UNITS // RHO_UNITS)))
 

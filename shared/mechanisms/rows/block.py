@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, row_sensitivity
 from commingle.shared.mechanisms.rows.mixed_rows import MixedRows, ones_projection
 from commingle.shared.mechanisms.rows.sketch import SKETCHES
+
+if TYPE_CHECKING:  # scipy loads slowly, and an agent needs neither
+    from commingle.shared.estimation.method import FitMethod
+    from commingle.shared.mechanisms.prediction import Planner
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -46,8 +51,19 @@ def _gram(matrix: NDArray[np.int64], step: float) -> NDArray[np.float64]:
 class Dgm(RowMechanism):
     """Plain Gaussian noise on every row: Q + N, n x d (docs/design/encoding.md#plain-noise)."""
 
-    fit_address = "commingle.shared.mechanisms.rows.fit:PLAIN_ROWS"
-    planner_address = "commingle.shared.mechanisms.rows.forecast:PLAIN_ROWS"
+    @property
+    def fit(self) -> "FitMethod":
+        """`rows.fit.PLAIN_ROWS`."""
+        from commingle.shared.mechanisms.rows.fit import PLAIN_ROWS  # noqa: PLC0415 - scipy loads slowly
+
+        return PLAIN_ROWS
+
+    @property
+    def planner(self) -> "Planner":
+        """`rows.forecast.PLAIN_ROWS`."""
+        from commingle.shared.mechanisms.rows.forecast import PLAIN_ROWS  # noqa: PLC0415 - as above
+
+        return PLAIN_ROWS
 
     def rows(self, spec: ReleaseSpec) -> int:
         """One per subject."""
@@ -76,8 +92,20 @@ class Rmgm(RowMechanism):
     """
 
     sketched = True
-    fit_address = "commingle.shared.mechanisms.rows.fit:MIXED_ROWS"
-    planner_address = "commingle.shared.mechanisms.rows.forecast:MIXED_ROWS"
+
+    @property
+    def fit(self) -> "FitMethod":
+        """`rows.fit.MIXED_ROWS`."""
+        from commingle.shared.mechanisms.rows.fit import MIXED_ROWS  # noqa: PLC0415 - scipy loads slowly
+
+        return MIXED_ROWS
+
+    @property
+    def planner(self) -> "Planner":
+        """`rows.forecast.MIXED_ROWS`."""
+        from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS  # noqa: PLC0415 - as above
+
+        return MIXED_ROWS
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         """That k is missing or impossible, besides."""

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commingle.shared.estimation.covariance import Residual
-from commingle.shared.estimation.diagnostics import Diagnostics, biased, useless
+from commingle.shared.estimation.diagnostics import biased, useless
 from commingle.shared.estimation.estimator import Errors, Signal, largest_eigenvalue
-from commingle.shared.estimation.likelihood import Likelihood, WishartLikelihood
-from commingle.shared.estimation.method import FitMethod
-from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.method import Diagnostics, FitMethod, Residual
+from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.estimation.system import Centred, System
 from commingle.shared.mechanisms.rows.estimators import ESTIMATORS
@@ -25,10 +23,6 @@ class RowFit(FitMethod):
     """
 
     mixed: bool
-
-    def likelihood(self, prepared: PreparedMoments) -> Likelihood:
-        """Published rows as draws of a normal law, those of dgm too."""
-        return WishartLikelihood.of(prepared.gram, prepared.V, rows=prepared.rows, n=prepared.n)
 
     def meat(self, system: System, r: Residual, errors: Errors, interval_for: IntervalFor) -> Array:
         """Over the projection and the noise, or for the population of dgm also over its rows.

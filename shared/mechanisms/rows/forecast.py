@@ -15,13 +15,19 @@ from math import exp, inf, log1p, sqrt
 import numpy as np
 from scipy.special import fdtri
 
+from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
 from commingle.shared.estimation.diagnostics import SIGNIFICANCE
-from commingle.shared.mechanisms.overlap import fits_across
+from commingle.shared.mechanisms.prediction import (
+    Array,
+    Planner,
+    Prediction,
+    RegressionTask,
+    encoded_noise,
+    fits_across,
+    noise_variance,
+)
 from commingle.shared.mechanisms.rows.signal import bound_of, enough_signal
-from commingle.shared.planning.design import Array, ReleaseDesign, encoded_noise, noise_variance
-from commingle.shared.planning.prediction import Planner, Prediction
-from commingle.shared.planning.task import RegressionTask
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _LEAST_DEGREES = 4  # of the F statistic, which has no variance at them
@@ -70,13 +76,13 @@ class RowPlanner(Planner):
 
     mixed: bool
 
-    def predict(self, design: ReleaseDesign, task: RegressionTask) -> Prediction:
-        """Expected figures of the learner's `measurement_error` and `shrunken` on a release of this design.
+    def predict(self, terms: Terms, task: RegressionTask) -> Prediction:
+        """Expected figures of the learner's `measurement_error` and `shrunken` on a release of these terms.
 
         The covariance is that of docs/design/estimation.md#planning, with rows - q - 2 for rows; around the table plain
         rows have no part from the sampling of rows.
         """
-        T, p = _published(design, task)
+        T, p = _published(terms, task)
         constant = _constant(p)
         if p.degrees <= _LEAST_DEGREES:
             return Prediction(
@@ -102,37 +108,37 @@ class RowPlanner(Planner):
             level_variance=level / p.n,
             r_squared=_shrunken(p, root, expected, deviation, threshold),
             r_squared_constant=constant,
-            told_apart=expected > threshold and fits_across(design.n, self.shared_error(design)),
+            told_apart=expected > threshold and fits_across(terms.n, self.shared_error(terms)),
             reliable=root > enough_signal(p.rows - 1),
         )
 
-    def shared_error(self, design: ReleaseDesign) -> float | None:
+    def shared_error(self, terms: Terms) -> float | None:
         """Var S[1_i, 1_j] = (G_ii G_jj + G_ij^2) / k with G_ii = P^2 n + k v_i (docs/proofs/keyed-subjects.md, 3.2)."""
-        if not design.keyed or len(design.shares) < 2:  # noqa: PLR2004 - a pair
+        if not terms.keyed or len(terms.parties) < 2:  # noqa: PLR2004 - a pair
             return None
         unit = (presence(FRACTION_BITS) / SCALE) ** 2
-        widths = np.cumsum([0, *(len(share.columns) for share in design.shares[:-1])])
-        own = np.sort(unit * design.n + design.rows * noise_variance(design)[widths])[-2:]
-        return sqrt((own.prod() + (unit * design.n) ** 2) / design.rows) / unit
+        widths = np.cumsum([0, *(len(party.columns) for party in terms.parties[:-1])])
+        own = np.sort(unit * terms.n + terms.rows * noise_variance(terms)[widths])[-2:]
+        return sqrt((own.prod() + (unit * terms.n) ** 2) / terms.rows) / unit
 
-    def sketch_bounds(self, design: ReleaseDesign) -> tuple[int, int] | None:
+    def sketch_bounds(self, terms: Terms) -> tuple[int, int] | None:
         """Least and largest k to consider: three rows per published column, and n^(2/3) (Wu et al. 2022, theorem 2)."""
         if not self.mixed:
             return None
-        least = min(design.n, _ROWS_PER_COLUMN * (1 + len(design.columns)))
-        return least, min(design.n, _MOST_K, max(least, round(design.n ** (2 / 3))))
+        least = min(terms.n, _ROWS_PER_COLUMN * (1 + len(terms.columns)))
+        return least, min(terms.n, _MOST_K, max(least, round(terms.n ** (2 / 3))))
 
-    def best_k(self, design: ReleaseDesign, task: RegressionTask) -> int | None:
+    def best_k(self, terms: Terms, task: RegressionTask) -> int | None:
         """The k with the least summed variance of the standardised slopes (docs/design/estimation.md#planning).
 
         Cov(b) = (k / (k - q - 2)) (A / k + B + C k): few rows lose information (A), many rows drown in noise (C). With
         W = xx^-1, e = W V b and nu2 = v_y + b^T V b:
         A = residual W,  B = (nu2 W + residual W V W) / n,  C = (nu2 W V W + e e^T) / n^2.
         """
-        bounds = self.sketch_bounds(design)
+        bounds = self.sketch_bounds(terms)
         if bounds is None:
             return None
-        v = encoded_noise(design, task.law)
+        v = encoded_noise(terms, task.law)
         noise_x, weight = v[list(task.x)], np.diag(task.xx)
         W = task.inverse
         nu2 = float(v[task.y] + noise_x @ task.b**2)
@@ -140,8 +146,8 @@ class RowPlanner(Planner):
         attenuated = float(weight @ (W @ (noise_x * task.b)) ** 2)
         k = np.unique(np.geomspace(*bounds, _STEPS).astype(np.int64)).astype(np.float64)
         per_row = task.residual * plain / k
-        fixed = (nu2 * plain + task.residual * noisy) / design.n
-        variance = per_row + fixed + (nu2 * noisy + attenuated) / design.n**2 * k
+        fixed = (nu2 * plain + task.residual * noisy) / terms.n
+        variance = per_row + fixed + (nu2 * noisy + attenuated) / terms.n**2 * k
         lost = np.maximum(k - len(task.b) - 2, np.finfo(float).eps) / k
         return int(k[np.argmin(variance / lost)])
 
@@ -150,14 +156,14 @@ PLAIN_ROWS = RowPlanner(mixed=False)
 MIXED_ROWS = RowPlanner(mixed=True)
 
 
-def _published(design: ReleaseDesign, task: RegressionTask) -> tuple[Array, _Rows]:
-    v = encoded_noise(design, task.law)
+def _published(terms: Terms, task: RegressionTask) -> tuple[Array, _Rows]:
+    v = encoded_noise(terms, task.law)
     noise_x = v[list(task.x)]
     top = float(noise_x.max())
     relative = np.maximum(noise_x / top, _LEAST_RELATIVE).round(12) if top > 0 else np.ones(len(noise_x))
     T, lam, beta = _basis(task, tuple(relative.tolist()))
     noise_y = float(v[task.y])
-    return T, _Rows(task, lam, beta, top, noise_y, float(relative.sum()), design.n, design.rows)
+    return T, _Rows(task, lam, beta, top, noise_y, float(relative.sum()), terms.n, terms.rows)
 
 
 @lru_cache(maxsize=8)  # epsilon, n and k leave it as it is: one for a whole plan

@@ -3,11 +3,16 @@
 Adjacency add_remove: a subject more or less moves a block by at most sqrt(k c) (docs/proofs/keyed-subjects.md, 2).
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.mechanisms.rows.block import Rmgm
+
+if TYPE_CHECKING:  # scipy loads slowly, and an agent does not need it
+    from commingle.shared.estimation.method import FitMethod
 
 
 class KeyedRmgm(Rmgm):
@@ -16,7 +21,13 @@ class KeyedRmgm(Rmgm):
     keyed = True
     of_rows = False  # what is fitted are pairwise moments of the rows
     publishes = "noisy rows of keyed subjects"
-    fit_address = "commingle.shared.mechanisms.moments.keyed_fit:KEYED"
+
+    @property
+    def fit(self) -> "FitMethod":
+        """`moments.keyed_fit.KEYED`."""
+        from commingle.shared.mechanisms.moments.keyed_fit import KEYED  # noqa: PLC0415 - scipy loads slowly
+
+        return KEYED
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         """That mixing is sparse, besides: what it does to fits of keyed subjects is not measured."""

@@ -6,7 +6,7 @@ A spec names one by its `projection`. Privacy needs nothing of S but the norm of
 
 from abc import ABC, abstractmethod
 
-from commingle.shared.documents.spec import Projection as ProjectionName
+from commingle.shared.documents.terms import Projection as ProjectionName
 from commingle.shared.loops import available
 from commingle.shared.mechanisms.rows.compiled_projection import CompiledProjection
 from commingle.shared.mechanisms.rows.mixed_rows import MixedRows

@@ -31,6 +31,7 @@ from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.subject_ids import SubjectKey
+from commingle.shared.mechanisms.registry import mechanism_of
 from tests.party_agent.private.lake import lake, write_partitions
 from tests.party_agent.private.tables import (
     BINARY,
@@ -63,7 +64,7 @@ def before_noise(table: SourceTable, request: BlockRequest) -> tuple[NDArray[np.
 def before_noise_of(snapshot: Snapshot, request: BlockRequest) -> tuple[NDArray[np.int64], Any]:
     """The same of a table that was read."""
     noise, charge = Noise(), Charge("r", request.plan.loss.units, snapshot.digest)
-    if request.spec.interactive:
+    if mechanism_of(request.spec).interactive:
         rows = exchanged_rows(snapshot, request, charge=charge, draw=noise)
         return rows.integers, rows.sums
     made = privatise(snapshot, request, charge=charge, draw=noise)

@@ -14,7 +14,7 @@ from commingle.party_agent.private.placing import PlacedRows
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.mechanisms.interface import Placement
 from commingle.shared.mechanisms.moments.keyed import Buckets
-from commingle.shared.registry import mechanism_named
+from commingle.shared.mechanisms.registry import mechanism_named
 
 
 def by_rank(n: int, d: int) -> PlacedRows:

@@ -16,9 +16,10 @@ from commingle.party_agent.private.privatise import BlockRequest, privatise
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import Attribute, Whitening
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.fixed_point import squared_row_limit
 from commingle.shared.mechanisms.rows.signs import SignStream
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, snapshot_of
 from tests.world.consortium import Noise

@@ -14,6 +14,7 @@ from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.mechanisms.rows.signs import SignStream
+from commingle.shared.release.resolve import closed
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, snapshot_of
 from tests.party_agent.private.test_privatise import SEED, K, N, charge_for, columns_of, naive_rows, request_of
 from tests.world.consortium import Noise
@@ -28,7 +29,7 @@ def asked(mechanism: Literal["rmgm", "dgm", "moments"]) -> BlockRequest:
 
 def mapped_rows(request: BlockRequest, sums: Sequence[int]) -> Rows:
     """What becomes of the encoded rows, from the formula: A (q - c) / 2^20, coarser if asked, cut at norm 1."""
-    applied = row_map(request.spec, request.party, sums)
+    applied = row_map(closed(request.spec), request.party, sums)
     assert applied is not None
     q = naive_rows(columns_of(), ATTRIBUTES).astype(object)
     z = [[int(v) for v in np.diag(applied.matrix).astype(object) * (row - applied.centre)] for row in q]

@@ -17,8 +17,8 @@ from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.curves import plan
-from commingle.shared.planning.design import design_of
-from commingle.shared.planning.task import Assumptions
+from commingle.shared.forecast.task import Assumptions
+from commingle.shared.release.resolve import terms_of
 from tests.world.released import (
     COORDINATOR,
     SLOPES,
@@ -347,7 +347,7 @@ def test_plan_of_a_study_is_the_planners(http: httpx.Client) -> None:
     said = http.post("/v1/plans", json=body)
     assert said.status_code == 200, said.text
     assumed = Assumptions(target="insurer-0", features=("clinic-0", "clinic-1"), r_squared=0.5)
-    expected = plan(design_of(decode(Study, json.dumps(STUDY).encode())), assumed)
+    expected = plan(terms_of(decode(Study, json.dumps(STUDY).encode())), assumed)
     assert said.json() == json.loads(json.dumps(asdict(expected)))
     assert said.json()["forecast"]["useful"]
 

@@ -12,7 +12,7 @@ from commingle.services.tables.reading import read_table
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.moments.block import TRUST_PROVED
-from commingle.shared.planning.design import design_of
+from commingle.shared.release.resolve import terms_of
 from tests.world.command import Command
 
 STUDY = {
@@ -120,7 +120,7 @@ def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) ->
     document = json.loads(study.read_text())
     document["parties"][0]["attributes"] = document["parties"][0]["attributes"][:1]
     document["parties"][0] |= {"row_norm": 0.3, "whitening": {"centre": [0.1], "matrix": [[2]]}}
-    design = design_of(decode(Study, json.dumps(document).encode()))
+    design = terms_of(decode(Study, json.dumps(document).encode()))
     ages = [float(line.split(",")[0]) for line in table.read_text().splitlines()[1:]]
     whitened = [2 * (int((age / 50 - 1) * 2**15) - round(0.1 * 2**15)) for age in ages]
     limit = int(Fraction(0.3) ** 2 * 4**15)

@@ -6,11 +6,11 @@ import pytest
 
 from commingle.services.simulation.advice import suggestions
 from commingle.services.simulation.dataset import PartyShare, StudyTable
-from commingle.services.simulation.releases import Planned, Terms, plan_releases
+from commingle.services.simulation.releases import Planned, Releases, plan_releases
 from commingle.services.simulation.wide import wide_attributes
 from commingle.services.tables.reading import Table
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.spec import MechanismName
+from commingle.shared.documents.terms import MechanismName
 
 
 def _table(n: int, *, tail: float) -> StudyTable:
@@ -29,7 +29,7 @@ def _table(n: int, *, tail: float) -> StudyTable:
 
 
 def _planned(dataset: StudyTable, mechanism: MechanismName, epsilon: float) -> tuple[Planned, ...]:
-    terms = Terms(mechanisms=(mechanism,), epsilons=(epsilon,), delta=1e-5, k=None, row_norm=None, subjects="listed")
+    terms = Releases(mechanisms=(mechanism,), epsilons=(epsilon,), delta=1e-5, k=None, row_norm=None, subjects="listed")
     return plan_releases(dataset, terms)
 
 

@@ -34,9 +34,9 @@ from commingle.shared.documents.schema import (
     encoded_columns,
 )
 from commingle.shared.documents.subject_ids import IdRules, SubjectKey
+from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import MISSING, Cells, encode_rows
-from commingle.shared.planning.design import PartyDesign
 
 ROWS = 12
 TARGET = NumericAttribute(name="y", lower=-3, upper=7)
@@ -157,7 +157,7 @@ def test_agent_simulation_and_planner_encode_a_table_alike(columns: dict[str, An
         assert _rows(subjects, {a.name: encode_rows([a], held.columns) for a in ATTRIBUTES}) == expected
         public = read_table(path).table
         fitting = type(public)(public.subjects, {a.name: conform(a, public.columns[a.name]) for a in ATTRIBUTES})
-        planned = encode(fitting, PartyDesign(name="p", attributes=ATTRIBUTES)) * SCALE
+        planned = encode(fitting, PartyTerms(name="p", attributes=ATTRIBUTES)) * SCALE
         listed = [[q for a in ATTRIBUTES for q in expected[subject][a.name]] for subject in subjects]
         assert planned.tolist() == listed
 

@@ -33,10 +33,10 @@ from commingle.shared.documents.statements import (
     Enrolment,
     Rejection,
     Rotation,
-    open_spec,
 )
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.release.audit import CoordinatorAudit, PartyAudit
+from commingle.shared.release.checks import open_spec
 
 KEY = SigningKey(b"\x01" * 32)
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

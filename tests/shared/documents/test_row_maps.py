@@ -2,16 +2,19 @@
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.row_maps import AUTO, chosen_share, may_cut, row_map
+from commingle.shared.documents.row_maps import may_cut, row_map
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.terms import AUTO, PartyTerms
 from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute, column_sums, scaling
 from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.release.resolve import closed
 from tests.world.consortium import consortium_of
 
 NUMBER = NumericAttribute(name="x", lower=0, upper=1)
@@ -24,9 +27,13 @@ def party(**choices: object) -> StudyParty:
     return StudyParty.model_validate({"name": "p", "dataset": "d", "attributes": (NUMBER, LEVELS, BINARY), **choices})
 
 
+def terms(**choices: Any) -> PartyTerms:
+    return PartyTerms(**{"name": "p", "attributes": (NUMBER, LEVELS, BINARY), **choices})
+
+
 @pytest.mark.parametrize(("row_norm", "cut"), [(None, False), (1.7, True), (1.74, False)])
 def test_encoded_rows_can_be_cut_below_the_root_of_their_attributes(row_norm: float | None, cut: bool) -> None:
-    assert may_cut(party(row_norm=row_norm), None) is cut
+    assert may_cut(terms(row_norm=row_norm), None) is cut
 
 
 @pytest.mark.parametrize(("radius_squared", "cut"), [(Fraction(1, 4), True), (Fraction(6), False)])
@@ -38,13 +45,13 @@ def test_rows_that_a_first_stage_maps_can_be_cut_unless_its_radius_holds_all_of_
     q = np.column_stack([draw.integers(-SCALE, SCALE + 1, 500), levels, draw.choice([-SCALE, SCALE], 500)])
     stage = FirstStage(KINDS, len(q), 1, 1)
     applied = scaling(stage, column_sums(q, KINDS), radius_squared=radius_squared)
-    assert may_cut(party(row_norm=1.0), applied) is cut
+    assert may_cut(terms(row_norm=1.0), applied) is cut
 
 
 @pytest.mark.parametrize(("scale", "cut"), [(0.4, False), (0.8, True)])
 def test_whitened_rows_can_be_cut_where_the_matrix_reaches_beyond_the_norm(scale: float, cut: bool) -> None:
     whitening = Whitening(centre=(0.25, 0.0), matrix=((scale, 0.1), (0.0, scale)))
-    two = party(attributes=(NUMBER, BINARY), whitening=whitening, row_norm=1.0)
+    two = terms(attributes=(NUMBER, BINARY), whitening=whitening, row_norm=1.0)
     assert may_cut(two, whitening.integer_map()) is cut
 
 
@@ -61,22 +68,22 @@ def test_share_is_as_written_or_what_suits_the_mechanism_beside_no_row_norm(
     choices: dict[str, object], share: float | None
 ) -> None:
     study = Study(study="s", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=10_000, parties=(party(**choices),))
-    assert chosen_share(study, study.parties[0]) == share
+    assert closed(study).parties[0].first_stage_share == share
 
 
 def test_few_subjects_get_one_stage() -> None:
     study = Study(study="s", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=100, parties=(party(),))
     assert study.parties[0].first_stage_share == AUTO
-    assert chosen_share(study, study.parties[0]) is None
+    assert closed(study).parties[0].first_stage_share is None
 
 
 @pytest.mark.parametrize("sums", [None, (1, 2)])
 def test_sums_that_are_not_those_of_the_first_stage_give_no_map(tmp_path: Path, sums: tuple[int, ...] | None) -> None:
     spec = consortium_of(tmp_path, "clinic").spec(first_stage_share=0.2)
     with pytest.raises(SpecError, match="sums of clinic"):
-        row_map(spec, spec.parties[0], sums)
+        row_map(closed(spec), spec.parties[0], sums)
 
 
 def test_more_subjects_than_sums_can_count_get_one_stage() -> None:
     study = Study(study="s", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=1 << 32, parties=(party(),))
-    assert chosen_share(study, study.parties[0]) is None
+    assert closed(study).parties[0].first_stage_share is None

@@ -9,8 +9,11 @@ from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Member, Study, build_spec
+from commingle.shared.documents.study import Study
 from commingle.shared.errors import CommingleError
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import Member, build_spec
+from commingle.shared.release.resolve import terms_of
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 PARTY: dict[str, Any] = {
@@ -54,10 +57,10 @@ def test_study_becomes_a_spec_with_the_members_keys_and_the_default_lifetime() -
 )
 def test_subjects_are_keyed_where_they_can_be_and_nothing_says_otherwise(said: dict[str, Any], keyed: bool) -> None:
     written = study(**said)
-    assert written.keyed is keyed
+    assert terms_of(written).keyed is keyed
     assert build(written).keyed is keyed
-    assert build(written).adjacency == written.adjacency == ("add_remove" if keyed else "replace_one")
-    assert study(**json.loads(encode(written))).keyed is keyed
+    assert build(written).adjacency == terms_of(written).adjacency == ("add_remove" if keyed else "replace_one")
+    assert terms_of(study(**json.loads(encode(written)))).keyed is keyed
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,7 @@ def test_dgm_study_has_no_sketch() -> None:
 
 def test_moments_study_has_no_sketch_and_fourteen_fraction_bits() -> None:
     spec = build(study(mechanism="moments", k=None))
-    assert (spec.k, spec.fraction_bits, spec.interactive) == (None, 14, True)
+    assert (spec.k, spec.fraction_bits, mechanism_of(spec).interactive) == (None, 14, True)
 
 
 @pytest.mark.parametrize(

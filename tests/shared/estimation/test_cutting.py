@@ -10,11 +10,14 @@ from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.matrix import second_moments
+from commingle.shared.release.prepared import prepared_release
+from commingle.shared.release.resolve import closed
 from tests.world.tampering import NOW
 
 X, Y = (NumericAttribute(name=name, lower=-1, upper=1) for name in "xy")
@@ -43,18 +46,16 @@ def released(rows: Array) -> tuple[PreparedMoments, Array]:
     """The release without its noise, and the cut rows as they are undone."""
     spec, q = spec_of(), quantise(rows)
     [party] = spec.parties
-    stage = first_stage_of(spec, party)
+    stage = first_stage_of(closed(spec), party)
     assert stage is not None
     sums = tuple(stage.sums(q).tolist())
-    applied = row_map(spec, party, sums)
+    applied = row_map(closed(spec), party, sums)
     assert applied is not None
     cut = bounded_rows(party.row_norm, applied, fraction_bits=spec.fraction_bits)(q) / 2**spec.fraction_bits
     published = np.column_stack([np.ones(N), cut])
     stated = second_moments(spec, "0" * 64, np.zeros((3, 3), np.int64))
     gram = published.T @ published
-    prepared = PreparedMoments.of_release(
-        stated.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))}), spec, {"p": sums}
-    )
+    prepared = prepared_release(stated.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))}), spec, {"p": sums})
     back, centre = applied.undo()
     return prepared, cut @ back.T + centre
 

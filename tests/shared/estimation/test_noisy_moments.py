@@ -13,6 +13,7 @@ from commingle.shared.estimation import errors
 from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.system import build_system, centre
 from commingle.shared.mechanisms.moments.signal import _norm_quantile, noise_bound
+from commingle.shared.release.prepared import prepared_moments
 from tests.shared.estimation.tables import Array, Table, make_table, moments_of, noiseless
 
 TABLE = make_table(4000)
@@ -319,7 +320,7 @@ def test_shrunken_beats_the_mean_where_there_is_signal_that_ols_cannot_use() -> 
 def test_moments_that_contradict_themselves_are_refused(changes: dict[str, Any]) -> None:
     document = SecondMoments.model_validate(noisy(1.0).model_dump() | changes)
     with pytest.raises(errors.MomentsMismatchError):
-        PreparedMoments.of(document, TABLE.schema)
+        prepared_moments(document, TABLE.schema)
 
 
 def test_summary_and_json_of_a_moments_fit_name_it() -> None:

@@ -12,8 +12,7 @@ from commingle.services.fit import FitRequest, PreparedMoments, fit
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation import posterior
 from commingle.shared.estimation.likelihood import EntryLikelihood, Likelihood, WishartLikelihood
-from commingle.shared.estimation.posterior import Objective, posterior_mode, regularised, search
-from commingle.shared.registry import mechanism_of
+from commingle.shared.estimation.posterior import Objective, likelihood_of, posterior_mode, regularised, search
 from tests.shared.estimation.tables import Array, make_table, noiseless, rmgm
 from tests.shared.estimation.test_noisy_moments import noisy, release, symmetric, variances
 
@@ -249,7 +248,7 @@ def test_moments_of_whitened_columns_are_as_likely_as_those_that_were_published(
     T = np.eye(p) + 0.3 * np.random.default_rng(4).standard_normal((p, p))
     T[0] = np.eye(p)[0]
     mapped = plain.map_columns(T)
-    of = [mechanism_of(prepared).fit.likelihood(prepared) for prepared in (plain, mapped)]
+    of = [likelihood_of(prepared) for prepared in (plain, mapped)]
     for seed in range(5):
         M = regularised(plain).gram / plain.n + np.diag(np.random.default_rng(seed).uniform(0, 0.1, p))
         assert of[1].loss(T @ M @ T.T)[0] == pytest.approx(of[0].loss(M)[0], rel=1e-9)

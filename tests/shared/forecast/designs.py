@@ -3,24 +3,24 @@
 from typing import Any
 
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.planning.design import PartyDesign, ReleaseDesign
 
 
-def numeric(columns: int, parties: int = 2, **changes: Any) -> ReleaseDesign:
+def numeric(columns: int, parties: int = 2, **changes: Any) -> Terms:
     """Columns x0, x1, ... on [0, 10], in order, shared evenly."""
     attributes = [NumericAttribute(name=f"x{i}", lower=0, upper=10) for i in range(columns)]
     each = -(-columns // parties)
     shares = tuple(
-        PartyDesign(name=f"p{i}", attributes=tuple(attributes[i * each : (i + 1) * each])) for i in range(parties)
+        PartyTerms(name=f"p{i}", attributes=tuple(attributes[i * each : (i + 1) * each])) for i in range(parties)
     )
     return design(shares, **changes)
 
 
-def mixed(**changes: Any) -> ReleaseDesign:
+def mixed(**changes: Any) -> Terms:
     """One attribute of each kind and a label at another party."""
-    clinic = PartyDesign(
+    clinic = PartyTerms(
         name="clinic",
         attributes=(
             NumericAttribute(name="age", lower=20, upper=80),
@@ -29,11 +29,11 @@ def mixed(**changes: Any) -> ReleaseDesign:
         ),
         row_norm=changes.pop("row_norm", None),
     )
-    insurer = PartyDesign(name="insurer", attributes=(NumericAttribute(name="charges", lower=0, upper=400),))
+    insurer = PartyTerms(name="insurer", attributes=(NumericAttribute(name="charges", lower=0, upper=400),))
     return design((clinic, insurer), **changes)
 
 
-def design(shares: tuple[PartyDesign, ...], **changes: Any) -> ReleaseDesign:
+def design(shares: tuple[PartyTerms, ...], **changes: Any) -> Terms:
     plain: dict[str, Any] = {
         "mechanism": "rmgm",
         "k": None,
@@ -43,4 +43,4 @@ def design(shares: tuple[PartyDesign, ...], **changes: Any) -> ReleaseDesign:
         "adjacency": Adjacency.REPLACE_ONE,
         "calibration": Calibration.ANALYTIC,
     }
-    return ReleaseDesign(**{**plain, **changes}, shares=shares)
+    return Terms(**{**plain, **changes}, parties=shares)

@@ -12,10 +12,10 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast
+from commingle.shared.forecast.task import Assumptions
 from commingle.shared.forecast.words import advice
 from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_PROVED
-from commingle.shared.planning.task import Assumptions
-from commingle.shared.registry import MECHANISMS
+from commingle.shared.mechanisms.registry import MECHANISMS
 from tests.shared.forecast.designs import mixed, numeric
 
 
@@ -84,11 +84,11 @@ def test_standard_errors_in_original_units_follow_the_bounds() -> None:
 
     def errors(age: float, charges: float) -> dict[str, float]:
         base = mixed(n=10**6)
-        clinic, insurer = base.shares
+        clinic, insurer = base.parties
         wide = NumericAttribute(name="age", lower=-age, upper=age)
         paid = NumericAttribute(name="charges", lower=-charges, upper=charges)
         shares = (replace(clinic, attributes=(wide, *clinic.attributes[1:])), replace(insurer, attributes=(paid,)))
-        found = forecast(replace(base, shares=shares), Assumptions(target="charges"))
+        found = forecast(replace(base, parties=shares), Assumptions(target="charges"))
         return {t.term: t.original or 0 for t in found.terms}
 
     plain, wider, dearer = errors(1, 1), errors(10, 1), errors(1, 7)
@@ -121,7 +121,7 @@ def test_plan_shows_curves_around_the_release_and_every_mechanism() -> None:
 
 
 def test_forecast_of_moments_says_what_the_exchange_costs_and_what_of_it_proofs_are() -> None:
-    proved, trusted = (forecast(numeric(30, 3, mechanism="moments", proved=proved)) for proved in (True, False))
+    proved, trusted = (forecast(numeric(30, 3, mechanism="moments", bounds=bounds)) for bounds in ("proved", "trusted"))
     assert proved.exchange == MOMENTS.exchange_cost(100_000, {"p0": 10, "p1": 10, "p2": 10}, proved=True)
     (said,) = [sentence for sentence in proved.sentences if sentence.startswith("The exchange moves 190 MB over all")]
     assert "Proofs that members keep their bounds and follow it are 80 MB and 10 s of that." in said
@@ -184,7 +184,7 @@ def test_classical_curve_stops_where_the_theorem_does() -> None:
 def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold() -> None:
     base = mixed(n=10**6)
     extreme = NumericAttribute(name="charges", lower=-8e307, upper=8e307)
-    f = forecast(replace(base, shares=(base.shares[0], replace(base.shares[1], attributes=(extreme,)))))
+    f = forecast(replace(base, parties=(base.parties[0], replace(base.parties[1], attributes=(extreme,)))))
     assert f.terms[0].original is None  # the intercept's lies beyond them
     json.dumps(asdict(f), allow_nan=False)
 
@@ -200,6 +200,6 @@ def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold
 def test_any_design_gives_finite_figures(n: int, epsilon: float, norm: Any, mechanism: str, columns: int) -> None:
     design = mixed(n=n, epsilon=epsilon, mechanism=mechanism)
     if norm is not None:
-        design = replace(design, shares=(replace(design.shares[0], row_norm=norm), *design.shares[1:]))
+        design = replace(design, parties=(replace(design.parties[0], row_norm=norm), *design.parties[1:]))
     for made in (plan(design), plan(numeric(columns, n=n, epsilon=epsilon, mechanism=mechanism))):
         assert all(isfinite(number) for number in numbers(asdict(made)))

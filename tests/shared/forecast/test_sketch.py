@@ -11,8 +11,9 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.errors import CommingleError
 from commingle.shared.forecast.forecast import with_best_k, with_sketch
+from commingle.shared.forecast.task import Assumptions, task_of
 from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS
-from commingle.shared.planning.task import Assumptions, task_of
+from commingle.shared.release.resolve import closed
 from tests.shared.forecast.designs import mixed, numeric
 
 ATTRIBUTES = [{"kind": "numeric", "name": name, "lower": 0, "upper": 120} for name in ("age", "stay")]
@@ -34,14 +35,14 @@ def test_chosen_sketch_has_the_least_predicted_trace_of_all(design: Any) -> None
     task = task_of(design, Assumptions())
 
     def trace(k: int) -> float:
-        covariance = MIXED_ROWS.predict(replace(design, k=k), task).covariance
+        covariance = MIXED_ROWS.predict(closed(replace(design, k=k)), task).covariance
         assert covariance is not None
         return float(np.diag(task.xx) @ np.diag(covariance))
 
-    least, most = MIXED_ROWS.sketch_bounds(design) or (0, 0)
+    least, most = MIXED_ROWS.sketch_bounds(closed(design)) or (0, 0)
     every = [trace(k) for k in np.unique(np.geomspace(least, most, 300).astype(int)).tolist()]
     # best_k leaves out the fit's own finite-sample shrinkage, which moves the valley's floor hardly at all
-    assert trace(MIXED_ROWS.best_k(design, task) or 0) < 1.02 * min(every)
+    assert trace(MIXED_ROWS.best_k(closed(design), task) or 0) < 1.02 * min(every)
 
 
 def test_sketch_grows_with_epsilon_and_with_subjects_up_to_the_papers() -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from commingle.shared.documents.terms import MECHANISM_NAMES
 from commingle.shared.mechanisms.interface import Mechanism
-from commingle.shared.registry import MECHANISMS, mechanism_named, sketched_names
+from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_named, sketched_names
 
 ROOT = Path(__file__).parents[3]
-OWN = ("shared/registry.py", "shared/mechanisms/")
+OWN = ("shared/mechanisms/",)
 ALLOWED = {
+    "shared/documents/terms.py": Counter(rmgm=1, dgm=1, moments=1),  # what a document may name, and no more of them
     "shared/documents/study.py": Counter(rmgm=1),  # data: the mechanism of a study that names none
     "services/simulation/options.py": Counter(moments=1),  # what a demo shows first
     "services/simulation/cli.py": Counter(
@@ -72,6 +74,11 @@ def test_every_line_of_the_registry_leads_to_a_whole_mechanism(name: str) -> Non
     assert mechanism.fit.inference in mechanism.fit.estimators
     assert mechanism.planner
     assert mechanism.trust.endswith(".")
+
+
+def test_documents_may_name_what_is_registered_and_nothing_else() -> None:
+    assert tuple(MECHANISMS) == MECHANISM_NAMES
+    assert {*KEYED} < {*MECHANISMS}
 
 
 def test_registry_says_which_mechanisms_exchange_and_which_have_a_sketch() -> None:

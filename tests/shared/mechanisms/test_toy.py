@@ -10,15 +10,16 @@ from pydantic import ValidationError
 from commingle import Release
 from commingle.party_agent.policy import AutoApproval, Policy
 from commingle.services.client.files import ReleaseFiles
+from commingle.shared.documents import terms
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.study import Study
 from commingle.shared.estimation.errors import EstimatorKindError
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast_of, with_sketch
-from commingle.shared.planning.design import design_of
-from commingle.shared.registry import MECHANISMS
+from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.plan import plan_blocks
-from tests.shared.mechanisms.toy import TRUST
+from commingle.shared.release.resolve import terms_of
+from tests.shared.mechanisms.toy import TOY, TRUST
 from tests.world.consortium import SCHEMAS, Consortium, consortium_of, rows_of, write_csv
 from tests.world.noise import seeded_noise
 
@@ -29,7 +30,8 @@ N, EPSILON = 400, 100.0
 @pytest.fixture(scope="module", autouse=True)
 def _one_registry_line() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(MECHANISMS, "toy", "tests.shared.mechanisms.toy:TOY")
+        patch.setitem(MECHANISMS, "toy", TOY)
+        patch.setattr(terms, "MECHANISM_NAMES", (*terms.MECHANISM_NAMES, "toy"))
         yield
 
 
@@ -91,7 +93,7 @@ def test_published_rows_are_the_toys_own(release: Release) -> None:
 
 
 def test_registered_mechanism_is_planned_and_worded() -> None:
-    made = plan(design_of(with_sketch(study())))
+    made = plan(terms_of(with_sketch(study())))
     assert (made.forecast.mechanism, made.forecast.r_squared, made.forecast.best_k) == ("toy", 0.5, None)
     assert [p.mechanism for p in made.mechanisms] == [*MECHANISMS]
     assert made.advice.startswith("toy suits best: expected R\N{SUPERSCRIPT TWO} 0.50. ")

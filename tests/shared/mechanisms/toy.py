@@ -6,14 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.estimator import CONSTANT, Estimator
 from commingle.shared.estimation.method import FitMethod
 from commingle.shared.mechanisms.interface import Placement
+from commingle.shared.mechanisms.prediction import Planner, Prediction, RegressionTask
 from commingle.shared.mechanisms.rows.block import Dgm
-from commingle.shared.planning.design import ReleaseDesign
-from commingle.shared.planning.prediction import Planner, Prediction
-from commingle.shared.planning.task import RegressionTask
 
 TRUST = "Parties must trust that toys are harmless."
 
@@ -28,7 +27,7 @@ class Reversed(Placement):
 class ToyPlanner(Planner):
     """Knows nothing, and says so."""
 
-    def predict(self, design: ReleaseDesign, task: RegressionTask) -> Prediction:
+    def predict(self, design: Terms, task: RegressionTask) -> Prediction:
         return Prediction(
             covariance=None,
             level_variance=1.0,

@@ -16,7 +16,7 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import decode_matrix, encode_matrix, second_moments
 from commingle.shared.release.plan import published_step
 from commingle.shared.release.verification import verify_release

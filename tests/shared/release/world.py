@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope, Signature, _pre_authentication_encoding, payload_type, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import WireModel, canonical_json, decode, encode
+from commingle.shared.documents.model import WireModel, canonical_json, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     Approval,
@@ -22,11 +22,11 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     approval_set_digest,
     open_approvals,
-    open_spec,
 )
 from commingle.shared.dp.fixed_point import clip_rows, quantise, squared_row_limit
-from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import content_digest, encode_block
+from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 from commingle.shared.release.verification import PublishedRelease, verify_release
@@ -164,7 +164,7 @@ def approve(release: str, party: str, head: str = HEAD) -> Envelope:
 
 def produce(spec: Json, rows: Callable[[PartySpec], Block] = private_rows) -> Release:
     """An honest release: every party encodes, mixes, adds noise and signs."""
-    document = decode(ReleaseSpec, json.dumps(spec).encode())
+    document = read_spec(json.dumps(spec).encode())
     envelope = seal(document, kind="spec", key=KEYS["coordinator"])
     approvals = {party.name: approve(envelope.digest, party.name) for party in document.parties}
     verified = open_spec(envelope, [KEYS["coordinator"].verifying_key])

@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from commingle.shared.documents.dsse import Envelope, Signature, Verified, open_envelope, sealed
-from commingle.shared.documents.errors import DeviationError, DocumentError, ExchangeError, SignatureError
+from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError
 from commingle.shared.documents.model import LEFT_OUT, Digest, Name, Version, WireModel, encode
-from commingle.shared.documents.row_maps import first_stage_of
+from commingle.shared.documents.row_maps import sums_expected
 from commingle.shared.documents.spec import MAX_PARTIES, ReleaseSpec
-from commingle.shared.documents.statements import Rejection, Sums, require_about
+from commingle.shared.documents.statements import DeviationError, Rejection, Sums, require_about
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 
 _REMEDY = "Propose a new release."
@@ -74,8 +74,7 @@ def open_columns(exchange: Exchange, envelope: Envelope, party: str) -> Verified
         raise DocumentError(f"the columns of {party} are for another set of approvals", remedy=_REMEDY)
     if columns.payload != encode(columns.document):  # or a quotation of it would be of other bytes
         raise DocumentError(f"the columns of {party} are stated without a field", remedy=_REMEDY)
-    stage = first_stage_of(exchange.spec.document, share)
-    if len(columns.document.sums or ()) != (0 if stage is None else stage.size):
+    if len(columns.document.sums or ()) != sums_expected(share):
         raise DocumentError(f"the columns of {party} have not the sums of its first stage", remedy=_REMEDY)
     return columns
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.errors import DeviationError
+from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving import columns as statements

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms.moments.block import block_noise, first_place, places
+from commingle.shared.mechanisms.moments.entries import block_noise, first_place, places
 from commingle.shared.mechanisms.moments.exchange.products import Rows
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 

@@ -11,6 +11,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Approval, approval_set_digest, open_approvals
 from commingle.shared.mechanisms.interface import row_bound
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.ring.layout import Layout
 
 _CONTEXT = b"commingle/v2/exchange"
@@ -31,7 +32,7 @@ class Exchange:
             ExchangeError: the release is of a kind without an exchange.
             DocumentError, SignatureError: an approval is missing or forged.
         """
-        if not spec.document.interactive:
+        if not mechanism_of(spec.document).interactive:
             raise ExchangeError("this release needs no exchange", remedy="Upload the block.")
         return cls(spec, open_approvals(approvals, spec))
 

@@ -15,13 +15,13 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.gaussian import _DRAWN
 from commingle.shared.forecast.forecast import exchange_of
 from commingle.shared.forecast.words import exchange_words
-from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.block import TAIL, exchange_delta
-from commingle.shared.planning.design import design_of
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.release.audit import PartyAudit, PartyHistory, confirm_by_party
 from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
+from commingle.shared.release.resolve import closed, terms_of
 from commingle.shared.release.verification import verify_release
 from commingle.shared.ring.layout import Layout
 from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD
@@ -95,7 +95,7 @@ def test_release_states_the_delta_of_its_implementation_and_keeps_epsilon_at_all
 def test_epsilon_of_a_release_is_read_at_what_its_exchange_leaves_of_a_small_delta() -> None:
     """At a delta of which the exchange takes nearly all, noise is that of what is left, and more than of the whole."""
     small = exchanging(delta=1e-12)
-    left = delta_left(1e-12, small.delta_implementation)
+    left = delta_left(1e-12, closed(small).taken_by_exchange)
     assert 0 < left < 1e-13
     plan = plan_blocks(small)[0]
     assert plan.loss.epsilon(left) <= 1.0 < plan.loss.epsilon(left / 1.001)
@@ -103,7 +103,7 @@ def test_epsilon_of_a_release_is_read_at_what_its_exchange_leaves_of_a_small_del
 
 
 def test_delta_that_the_exchange_takes_in_full_is_refused() -> None:
-    taken = exchanging().delta_implementation
+    taken = closed(exchanging()).taken_by_exchange
     for delta in (taken, taken / 2):
         with pytest.raises(DocumentError, match=r"is not above the .* that an exchange of this size takes"):
             exchanging(delta=delta)
@@ -118,17 +118,17 @@ def test_exchange_at_the_whole_epsilon_and_delta_of_a_cap_is_within_it(epsilon: 
 
 def test_mechanisms_without_an_exchange_take_nothing_of_delta_and_say_nothing() -> None:
     spec = world.signed_spec("rmgm").document
-    assert spec.delta_implementation == 0
+    assert closed(spec).taken_by_exchange == 0
     assert "delta_implementation" not in privacy_statement(spec).model_dump()
     assert exchange_words(None, 0.0) == ()
 
 
 def test_plan_says_which_part_of_delta_the_exchange_takes() -> None:
     spec = exchanging()
-    design = design_of(spec)
-    assert design.delta_implementation == spec.delta_implementation
-    said = exchange_words(exchange_of(design), design.delta_implementation)
-    assert f"Of delta the exchange takes {spec.delta_implementation:.2g}" in " ".join(said)
+    design = terms_of(spec)
+    assert closed(design).delta_implementation == closed(spec).taken_by_exchange
+    said = exchange_words(exchange_of(design), closed(spec).taken_by_exchange)
+    assert f"Of delta the exchange takes {closed(spec).taken_by_exchange:.2g}" in " ".join(said)
 
 
 def test_ledger_debited_without_the_delta_of_the_implementation_confirms_no_release() -> None:

@@ -15,17 +15,18 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity, bounds_of, own_weight, scales
-from commingle.shared.mechanisms.moments.block import entry_variances, places
+from commingle.shared.mechanisms.moments.entries import entry_variances, places
 from commingle.shared.mechanisms.moments.keyed import Buckets
 from commingle.shared.mechanisms.moments.outsiders import outsider_loss
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import plan_block, plan_blocks
 from tests.shared.mechanisms.rows.test_keyed_rows import X, spec_of
 from tests.world.tampering import NOW

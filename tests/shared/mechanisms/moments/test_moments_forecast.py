@@ -10,26 +10,27 @@ from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Whitening, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
+from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.forecast.forecast import forecast_of, relative_error
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.forecast import NOISY_MOMENTS, _Terms, _unit_variances
+from commingle.shared.forecast.task import Assumptions, task_of
+from commingle.shared.mechanisms.moments.forecast import NOISY_MOMENTS, unit_variances
 from commingle.shared.mechanisms.moments.signal import wald_quantile
-from commingle.shared.planning.design import Array, ReleaseDesign, design_of
-from commingle.shared.planning.prediction import Prediction
-from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
+from commingle.shared.mechanisms.prediction import Array, Prediction, RegressionTask
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import plan_blocks
+from commingle.shared.release.resolve import closed, terms_of
 from tests.shared.forecast.designs import numeric
 from tests.shared.mechanisms.moments.exchange.world import spec_of
 
 REPEATS = 150
 
 
-def noise_of(design: ReleaseDesign) -> Array:
+def noise_of(design: Terms) -> Array:
     """(p, p) variances of the entries."""
     rho = calibrated_rho(Calibration.ANALYTIC, epsilon=design.epsilon, delta=design.delta)
-    return _unit_variances(_Terms(design.parties, design.adjacency)) / (2 * rho)
+    return unit_variances(closed(design)) / (2 * rho)
 
 
 def moments_of_columns(columns: int, *, mean: float, seed: int) -> Array:
@@ -53,7 +54,7 @@ class Realised:
     warned: float
 
 
-def simulate(design: ReleaseDesign, task: RegressionTask, given: Array) -> Realised:
+def simulate(design: Terms, task: RegressionTask, given: Array) -> Realised:
     """The learner's fits of releases drawn from the law of the mechanism, in encoded units."""
     draw, variance, n = np.random.default_rng(1), noise_of(design), design.n
     names = [column.name for column in encoded_columns(design.attributes)]
@@ -97,7 +98,7 @@ def asked(columns: int, *, mean: float = 0.0, **changes: object) -> tuple[Predic
     design = numeric(columns, 3, mechanism="moments", **changes)
     given = moments_of_columns(columns, mean=mean, seed=columns)
     task = task_of(design, Assumptions(target=f"x{columns - 1}", second_moments=given))
-    return NOISY_MOMENTS.predict(design, task), task, simulate(design, task, given)
+    return NOISY_MOMENTS.predict(closed(design), task), task, simulate(design, task, given)
 
 
 def test_forecast_uses_the_noise_that_the_mechanism_states() -> None:
@@ -106,7 +107,7 @@ def test_forecast_uses_the_noise_that_the_mechanism_states() -> None:
     sigmas = [plan.sigma for plan in plan_blocks(spec)]
     stated = mechanism_of(spec).moments(spec, sigmas, np.zeros((len(spec.columns),) * 2, np.int64)).entry_variance
     assert stated is not None
-    np.testing.assert_allclose(noise_of(design_of(spec)), stated, rtol=1e-6)
+    np.testing.assert_allclose(noise_of(terms_of(spec)), stated, rtol=1e-6)
 
 
 def test_proposal_of_a_moments_release_has_a_forecast() -> None:
@@ -149,11 +150,11 @@ def test_whitened_rows_are_forecast_with_the_noise_of_their_row_norm() -> None:
     """Nine columns of variance 1/3, three at each of three parties, the label as published."""
     design = numeric(9, 3, mechanism="moments", n=20_000)
     each = Whitening(centre=(0.0,) * 3, matrix=((2.0, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.5, 3.0)))
-    design = replace(design, shares=tuple(replace(s, whitening=each, row_norm=1.0) for s in design.shares))
+    design = replace(design, parties=tuple(replace(s, whitening=each, row_norm=1.0) for s in design.parties))
     given = moments_of_columns(9, mean=0.02, seed=3)
     given[1:, 1:] *= 1 / 3 / 0.15
     task = task_of(design, Assumptions(target="x8", second_moments=given))
-    found, real = NOISY_MOMENTS.predict(design, task), simulate(design, task, given)
+    found, real = NOISY_MOMENTS.predict(closed(design), task), simulate(design, task, given)
     assert found.told_apart
     assert found.r_squared == pytest.approx(real.r_squared, abs=0.02)
     assert relative_error(task, found) == pytest.approx(real.error, rel=0.2)
@@ -161,7 +162,7 @@ def test_whitened_rows_are_forecast_with_the_noise_of_their_row_norm() -> None:
 
 def test_row_norm_lowers_the_noise() -> None:
     plain = numeric(4, mechanism="moments")
-    bounded = replace(plain, shares=tuple(replace(s, row_norm=0.5) for s in plain.shares))
+    bounded = replace(plain, parties=tuple(replace(s, row_norm=0.5) for s in plain.parties))
     assert (noise_of(bounded)[1:, 1:] < 0.2 * noise_of(plain)[1:, 1:]).all()
 
 

@@ -14,15 +14,17 @@ from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Member, Study, StudyParty, build_spec
+from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
+from commingle.shared.mechanisms.prediction import noise_variance
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.mechanisms.rows.signs import SignStream
-from commingle.shared.planning.design import design_of, noise_variance
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.resolve import closed, terms_of
 from tests.world.tampering import NOW
 
 X = NumericAttribute(name="x", lower=-1, upper=1)
@@ -57,7 +59,7 @@ def test_block_moves_by_the_root_of_k_times_the_row_and_its_presence() -> None:
 def test_forecast_counts_the_noise_that_is_drawn(row_norm: float | None) -> None:
     spec = spec_of(X, B, C, row_norm=row_norm)
     plan = plan_block(spec, spec.parties[0])
-    assert noise_variance(design_of(spec)) == pytest.approx([(plan.sigma * plan.step) ** 2] * 4, rel=1e-3)
+    assert noise_variance(closed(terms_of(spec))) == pytest.approx([(plan.sigma * plan.step) ** 2] * 4, rel=1e-3)
 
 
 @pytest.mark.parametrize("row_norm", [None, 0.001, 0.5, 1.0])

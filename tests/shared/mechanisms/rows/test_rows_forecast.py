@@ -10,10 +10,12 @@ from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
+from commingle.shared.documents.terms import Terms
 from commingle.shared.forecast.forecast import relative_error, with_best_k
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.planning.design import ReleaseDesign, noise_variance
-from commingle.shared.planning.task import Assumptions, RegressionTask, task_of
+from commingle.shared.forecast.task import Assumptions, task_of
+from commingle.shared.mechanisms.prediction import RegressionTask, noise_variance
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.resolve import closed
 from tests.shared.forecast.designs import numeric
 
 REPEATS = 150
@@ -26,10 +28,10 @@ class Realised:
     constant: float
 
 
-def simulate(design: ReleaseDesign, task: RegressionTask, *, seed: int) -> Realised:
+def simulate(design: Terms, task: RegressionTask, *, seed: int) -> Realised:
     """The learner's fits of rows drawn from the law that the forecast assumes."""
     draw = np.random.default_rng(seed)
-    v, q = noise_variance(design), len(task.b)
+    v, q = noise_variance(closed(design)), len(task.b)
     n, rows = design.n, design.rows
     x = draw.normal(size=(REPEATS, rows, q)) @ np.linalg.cholesky(task.xx).T
     y = x @ task.b + draw.normal(0, sqrt(task.residual), (REPEATS, rows))
@@ -81,7 +83,7 @@ def test_rmgm_forecast_meets_what_releases_give_where_there_is_signal(columns: i
     open_design = numeric(columns, n=n, epsilon=epsilon)
     task = task_of(open_design, Assumptions(target=f"x{columns - 1}"))
     design = with_best_k(open_design, task)
-    found, real = mechanism_of(design).planner.predict(design, task), simulate(design, task, seed=columns)
+    found, real = mechanism_of(design).planner.predict(closed(design), task), simulate(design, task, seed=columns)
     assert found.reliable
     assert found.told_apart
     assert relative_error(task, found) == pytest.approx(real.error, rel=0.25)
@@ -95,7 +97,7 @@ def test_forecast_of_a_hopeless_release_is_that_of_its_mean(epsilon: float) -> N
     open_design = numeric(11, n=10_000, epsilon=epsilon)
     task = task_of(open_design, Assumptions(target="x10"))
     design = with_best_k(open_design, task)
-    found, real = mechanism_of(design).planner.predict(design, task), simulate(design, task, seed=1)
+    found, real = mechanism_of(design).planner.predict(closed(design), task), simulate(design, task, seed=1)
     assert not found.told_apart
     assert not found.reliable
     assert found.r_squared == pytest.approx(real.r_squared, rel=0.4)
@@ -105,7 +107,7 @@ def test_forecast_of_a_hopeless_release_is_that_of_its_mean(epsilon: float) -> N
 def test_dgm_forecast_is_around_the_fit_on_the_table() -> None:
     design = numeric(4, n=3_000, epsilon=30.0, mechanism="dgm")
     task = task_of(design, Assumptions(target="x3"))
-    found, real = mechanism_of(design).planner.predict(design, task), simulate(design, task, seed=3)
+    found, real = mechanism_of(design).planner.predict(closed(design), task), simulate(design, task, seed=3)
     assert found.reliable
     assert relative_error(task, found) == pytest.approx(real.error, rel=0.15)
     assert found.r_squared == pytest.approx(real.r_squared, abs=0.02)
@@ -113,7 +115,7 @@ def test_dgm_forecast_is_around_the_fit_on_the_table() -> None:
 
 def test_release_with_fewer_rows_than_terms_has_no_errors_and_no_use() -> None:
     design = numeric(11, n=12, mechanism="dgm")
-    found = mechanism_of(design).planner.predict(design, task_of(design, Assumptions()))
+    found = mechanism_of(design).planner.predict(closed(design), task_of(design, Assumptions()))
     assert found.covariance is None
     assert found.r_squared == found.r_squared_constant
     assert not found.told_apart

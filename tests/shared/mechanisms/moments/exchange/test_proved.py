@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from commingle.shared.documents.errors import DeviationError
+from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
     encrypted_columns,

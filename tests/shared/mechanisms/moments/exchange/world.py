@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import (
     Attribute,
@@ -20,14 +20,14 @@ from commingle.shared.documents.schema import (
     Whitening,
 )
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import Approval, Sums, open_spec
+from commingle.shared.documents.statements import Approval, Sums
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
@@ -38,8 +38,11 @@ from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import Rows, encrypted_columns, open_part, reply_pieces
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.resolve import closed
 from commingle.shared.ring.randomness import Entropy
 from tests.world.documents import HEAD, block_statement, manifest, signed_document
 from tests.world.noise import seeded_noise
@@ -112,7 +115,7 @@ def spec_of(parties: tuple[PartySpec, ...] = THREE, *, n: int = 4100, **changes:
         parties=parties,
         proposer=KEYS["coordinator"].fingerprint,
     )
-    return decode(ReleaseSpec, encode(spec.model_copy(update=changes)))
+    return read_spec(encode(spec.model_copy(update=changes)))
 
 
 def numbers(name: str, count: int) -> tuple[NumericAttribute, ...]:
@@ -129,10 +132,10 @@ def private_rows(spec: ReleaseSpec, party: PartySpec, seed: int = 0) -> tuple[Bl
             parts.append(np.eye(len(attribute.levels))[levels][:, 1:])
         else:
             parts.append(random.uniform(-1, 1, (spec.n, 1)))
-    cells, stage, sums = quantise(np.hstack(parts)), first_stage_of(spec, party), None
+    cells, stage, sums = quantise(np.hstack(parts)), first_stage_of(closed(spec), party), None
     if stage is not None:
         sums = tuple((column_sums(cells, stage.attributes) + stage.noise(seeded_noise([seed, 5]))).tolist())
-    return bounded_rows(party.row_norm, row_map(spec, party, sums), fraction_bits=14)(cells), sums
+    return bounded_rows(party.row_norm, row_map(closed(spec), party, sums), fraction_bits=14)(cells), sums
 
 
 @dataclass

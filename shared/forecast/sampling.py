@@ -17,8 +17,7 @@ from math import sqrt
 
 import numpy as np
 
-from commingle.shared.planning.design import Array
-from commingle.shared.planning.task import RegressionTask
+from commingle.shared.mechanisms.prediction import Array, RegressionTask
 
 COVERED = 0.9  # by the 2nd least to the 2nd largest of 39, or by the least to the largest of 19
 _DRAWS, _DRAWS_OF_WIDE, _WIDE = 39, 19, 64

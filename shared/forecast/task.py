@@ -8,9 +8,11 @@ import numpy as np
 from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, EncodedColumn
 from commingle.shared.documents.spec import MAX_COLUMNS
-from commingle.shared.planning.design import Array, ColumnLaw, PartyDesign, ReleaseDesign, encoded_noise
-from commingle.shared.planning.errors import PlanningError
-from commingle.shared.registry import mechanism_of, sketched_names
+from commingle.shared.documents.terms import PartyTerms, Terms
+from commingle.shared.forecast.errors import PlanningError
+from commingle.shared.mechanisms.prediction import Array, ColumnLaw, RegressionTask, encoded_noise
+from commingle.shared.mechanisms.registry import mechanism_of, sketched_names
+from commingle.shared.release.resolve import closed
 
 R_SQUARED = 0.3
 _UNEXPLAINED = 1e-9  # least part of a standardised column that the others must leave
@@ -46,65 +48,27 @@ def assumptions_of(asked: StatedPurpose, assumed: Assumptions | None = None) -> 
     return replace(assumed, target=asked.target, features=assumed.features or asked.features)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RegressionTask:
-    """One regression of a label y on q columns x, centred, in encoded units.
-
-    Attributes:
-        x, y: indices into the published columns without the intercept.
-        labels: q names of terms.
-        mean: (q,) of the features; `mean_y` of the label.
-        xx: (q, q) covariance of the features; `inverse` of it.
-        b: (q,) slopes.
-        yy: variance of the label.
-        residual: the part of it that the features leave.
-        offset, scale: (q,) original = offset + scale * encoded; `unit` is the label's scale.
-        law: of all columns, not only of these.
-    """
-
-    target: str
-    x: tuple[int, ...]
-    y: int
-    labels: tuple[str, ...]
-    mean: Array
-    mean_y: float
-    xx: Array
-    inverse: Array
-    b: Array
-    yy: float
-    residual: float
-    offset: Array
-    scale: Array
-    unit: float
-    law: ColumnLaw
-
-    @property
-    def r_squared(self) -> float:
-        """What a fit without privacy explains."""
-        return 1 - self.residual / self.yy
-
-
-def task_of(design: ReleaseDesign, assumed: Assumptions) -> RegressionTask:
+def task_of(terms: Terms, assumed: Assumptions) -> RegressionTask:
     """The regression that is assumed.
 
     Without a table every standardised slope is alike, b_j = c / sqrt(xx_jj), with b^T xx b = R^2 yy.
 
     Raises:
-        PlanningError: nothing can be the label, k is impossible, or the assumptions do not fit the design.
+        PlanningError: nothing can be the label, k is impossible, or the assumptions do not fit the terms.
     """
     if not 0 < assumed.r_squared < 1:
         raise PlanningError(f"an R^2 of {assumed.r_squared} is not between 0 and 1", remedy="Assume 0.3, for example.")
-    mechanism = mechanism_of(design)
-    if design.k is not None and not (mechanism.sketched and 2 <= design.k <= design.n):  # noqa: PLR2004 - of a spec
+    mechanism = mechanism_of(terms)
+    if terms.k is not None and not (mechanism.sketched and 2 <= terms.k <= terms.n):  # noqa: PLR2004 - of a spec
         with_k = " and ".join(sketched_names())
-        raise PlanningError(f"k cannot be {design.k} here", remedy=f"Only {with_k} has a k, between 2 and n.")
-    columns = _columns(design)
+        raise PlanningError(f"k cannot be {terms.k} here", remedy=f"Only {with_k} has a k, between 2 and n.")
+    columns = _columns(terms)
     given = assumed.second_moments
-    mean, covariance = uniform_law(design.shares) if given is None else table_law(given, columns=len(columns))
+    mean, covariance = uniform_law(terms.parties) if given is None else table_law(given, columns=len(columns))
     if assumed.public_rows is not None:
         covariance = _apart(covariance, assumed.public_rows)
     law = ColumnLaw(mean, np.diag(covariance))
-    x, y, target = _chosen(design, assumed, law)
+    x, y, target = _chosen(terms, assumed, law)
     labels = tuple(columns[i].label for i in x)
     xx, yy = covariance[np.ix_(x, x)], float(covariance[y, y])
     _require_determined(xx, yy, (*labels, target))
@@ -132,28 +96,28 @@ def task_of(design: ReleaseDesign, assumed: Assumptions) -> RegressionTask:
     )
 
 
-def _columns(design: ReleaseDesign) -> tuple[EncodedColumn, ...]:
-    empty = [share.name for share in design.shares if not share.attributes]
+def _columns(terms: Terms) -> tuple[EncodedColumn, ...]:
+    empty = [party.name for party in terms.parties if not party.attributes]
     if empty:
         raise PlanningError(f"no attributes are asked of {empty[0]}", remedy="Give each party at least one attribute.")
-    width = 1 + len(design.columns)
+    width = 1 + len(terms.columns)
     if width > MAX_COLUMNS:
         raise PlanningError(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release", remedy="Ask for fewer.")
-    return design.columns
+    return terms.columns
 
 
-def _chosen(design: ReleaseDesign, assumed: Assumptions, law: ColumnLaw) -> tuple[tuple[int, ...], int, str]:
+def _chosen(terms: Terms, assumed: Assumptions, law: ColumnLaw) -> tuple[tuple[int, ...], int, str]:
     """Columns of the features, column and name of the label."""
-    names = [a.name for a in design.attributes]
+    names = [a.name for a in terms.attributes]
     features = set(names if assumed.features is None else assumed.features)
     unknown = sorted({*features, assumed.target or names[0]} - {*names})
     if unknown:
         raise PlanningError(f"there is no attribute {unknown[0]!r}", remedy=f"Available: {', '.join(names)}.")
-    starts = np.cumsum([0, *(len(a.columns) for a in design.attributes)])
-    ratio = encoded_noise(design, law) / np.maximum(law.variances, _STILL)
+    starts = np.cumsum([0, *(len(a.columns) for a in terms.attributes)])
+    ratio = encoded_noise(closed(terms), law) / np.maximum(law.variances, _STILL)
     labels = [
         (ratio[start], start, a.name)
-        for a, start in zip(design.attributes, starts.tolist(), strict=False)
+        for a, start in zip(terms.attributes, starts.tolist(), strict=False)
         if not isinstance(a, CategoricalAttribute)
         and assumed.target in {None, a.name}
         and (assumed.features is None or a.name not in features)
@@ -164,7 +128,7 @@ def _chosen(design: ReleaseDesign, assumed: Assumptions, law: ColumnLaw) -> tupl
             remedy="Ask for a numeric or binary label and at least one other attribute.",
         )
     _, y, target = sorted(labels)[len(labels) // 2]
-    owners = [a.name for a in design.attributes for _ in a.columns]
+    owners = [a.name for a in terms.attributes for _ in a.columns]
     return tuple(i for i, owner in enumerate(owners) if owner in features - {target}), y, target
 
 
@@ -194,7 +158,7 @@ def _require_determined(xx: Array, yy: float, labels: tuple[str, ...]) -> None:
 _ROUNDING = 1e-9
 
 
-def uniform_law(shares: tuple[PartyDesign, ...]) -> tuple[Array, Array]:
+def uniform_law(parties: tuple[PartyTerms, ...]) -> tuple[Array, Array]:
     """Mean (p - 1,) and covariance of encoded attributes that are independent and uniform on their bounds or levels.
 
     Numbers have variance 1/3, two levels 1, indicators of L levels (delta_ij - 1/L) / L; where missing cells are
@@ -202,17 +166,17 @@ def uniform_law(shares: tuple[PartyDesign, ...]) -> tuple[Array, Array]:
     Whitened columns have mean 0 and variance C^2 / d.
     """
     means, blocks = [], []
-    for share in shares:
-        if share.whitening is not None:
-            d = len(share.columns)
+    for party in parties:
+        if party.whitening is not None:
+            d = len(party.columns)
             means.append(np.zeros(d))
-            blocks.append(np.eye(d) * (share.row_norm or 0.0) ** 2 / d)
+            blocks.append(np.eye(d) * (party.row_norm or 0.0) ** 2 / d)
             continue
-        laws = [attribute_law(a) for a in share.attributes]
+        laws = [attribute_law(a) for a in party.attributes]
         mean = np.concatenate([mean for mean, _ in laws])
         block = _block_diagonal([covariance for _, covariance in laws])
         norm = float(np.sqrt(np.trace(block) + mean @ mean))
-        gain = 1.0 if share.row_norm is None else min(1.0, share.row_norm / norm)
+        gain = 1.0 if party.clipped_at is None else min(1.0, party.clipped_at / norm)
         means.append(gain * mean)
         blocks.append(gain**2 * block)
     return np.concatenate(means), _block_diagonal(blocks)

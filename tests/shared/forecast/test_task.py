@@ -5,29 +5,31 @@ import numpy as np
 import pytest
 
 from commingle.shared.documents.schema import CategoricalAttribute, Whitening
+from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import MOST_SUBJECTS
 from commingle.shared.dp.gaussian import gaussian_rho
 from commingle.shared.forecast.curves import plan
+from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.forecast import forecast
-from commingle.shared.planning.design import PartyDesign, ReleaseDesign, assumed_maps, noise_variance
-from commingle.shared.planning.errors import PlanningError
-from commingle.shared.planning.task import Assumptions, task_of, uniform_law
-from commingle.shared.registry import MECHANISMS
+from commingle.shared.forecast.task import Assumptions, task_of, uniform_law
+from commingle.shared.mechanisms.prediction import assumed_maps, noise_variance
+from commingle.shared.mechanisms.registry import MECHANISMS
+from commingle.shared.release.resolve import closed
 from tests.shared.forecast.designs import design, mixed, numeric
 
 
 def test_noise_is_that_of_the_mechanism_before_rounding() -> None:
     rho = gaussian_rho(1.0, 1e-5)
     # squared diameters: 4 + 4 + 2 at the clinic, 4 at the insurer; Delta^2 / (2 rho)
-    np.testing.assert_allclose(noise_variance(mixed()), np.array([10, 10, 10, 10, 4]) / (2 * rho), rtol=1e-9)
+    np.testing.assert_allclose(noise_variance(closed(mixed())), np.array([10, 10, 10, 10, 4]) / (2 * rho), rtol=1e-9)
 
 
 def test_where_there_are_more_people_than_sums_can_be_counted_for_there_is_no_map_to_undo() -> None:
-    open_design = design(tuple(replace(s, first_stage_share="auto") for s in numeric(4).shares), mechanism="moments")
+    open_design = design(tuple(replace(s, first_stage_share="auto") for s in numeric(4).parties), mechanism="moments")
     law = task_of(open_design, Assumptions()).law
     for n, mapped in ((MOST_SUBJECTS, True), (MOST_SUBJECTS + 1, False)):
-        gains, centres = assumed_maps(replace(open_design, n=n), law)
+        gains, centres = assumed_maps(closed(replace(open_design, n=n)), law)
         assert (gains != 1).all() == mapped
         assert not centres.any()
 
@@ -39,7 +41,7 @@ def test_uniform_population_has_the_moments_of_uniform_rows() -> None:
     site = draw.integers(0, 3, n)
     charges = draw.uniform(-1, 1, n)
     rows = np.column_stack([draw.uniform(-1, 1, n), draw.choice([-1, 1], n), site == 1, site == 2, charges])
-    mean, covariance = uniform_law(mixed().shares)
+    mean, covariance = uniform_law(mixed().parties)
     np.testing.assert_allclose(mean, rows.mean(axis=0), atol=4 / np.sqrt(n))
     np.testing.assert_allclose(covariance, np.cov(rows.T), atol=4 / np.sqrt(n))
 
@@ -47,8 +49,8 @@ def test_uniform_population_has_the_moments_of_uniform_rows() -> None:
 def test_marked_attributes_are_a_tenth_missing_where_no_table_says_more() -> None:
     draw = np.random.default_rng(0)
     n = 200_000
-    marked = tuple(a.model_copy(update={"missing": "indicator"}) for a in mixed().shares[0].attributes)
-    mean, covariance = uniform_law((PartyDesign(name="clinic", attributes=marked),))
+    marked = tuple(a.model_copy(update={"missing": "indicator"}) for a in mixed().parties[0].attributes)
+    mean, covariance = uniform_law((PartyTerms(name="clinic", attributes=marked),))
     columns = []
     for values in ([draw.uniform(-1, 1, n)], [draw.choice([-1, 1], n)], list(np.eye(3)[draw.integers(0, 3, n)].T[1:])):
         gone = draw.uniform(size=n) < 0.1
@@ -59,10 +61,10 @@ def test_marked_attributes_are_a_tenth_missing_where_no_table_says_more() -> Non
 
 
 def test_marks_cost_no_noise_and_are_forecast() -> None:
-    clinic, insurer = mixed().shares
+    clinic, insurer = mixed().parties
     marked = tuple(a.model_copy(update={"missing": "indicator"}) for a in clinic.attributes)
-    asked = replace(mixed(), shares=(replace(clinic, attributes=marked), insurer))
-    np.testing.assert_allclose(noise_variance(asked)[[0, -1]], noise_variance(mixed())[[0, -1]])
+    asked = replace(mixed(), parties=(replace(clinic, attributes=marked), insurer))
+    np.testing.assert_allclose(noise_variance(closed(asked))[[0, -1]], noise_variance(closed(mixed()))[[0, -1]])
     task = task_of(asked, Assumptions(target="charges"))
     assert task.labels == (
         "age", "age[missing]", "smoker[yes]", "smoker[missing]", "site[east]", "site[south]", "site[missing]"
@@ -71,7 +73,7 @@ def test_marks_cost_no_noise_and_are_forecast() -> None:
 
 
 def test_row_norm_shrinks_only_its_own_party() -> None:
-    free, clipped = uniform_law(mixed().shares)[1], uniform_law(mixed(row_norm=0.5).shares)[1]
+    free, clipped = uniform_law(mixed().parties)[1], uniform_law(mixed(row_norm=0.5).parties)[1]
     # mean squared norm of the clinic's rows: 1/3 + 1 + 2/3
     np.testing.assert_allclose(clipped[:4, :4], free[:4, :4] * 0.25 / 2, rtol=1e-12)
     assert clipped[4, 4] == free[4, 4]
@@ -100,7 +102,7 @@ def test_table_says_slopes_and_what_they_explain() -> None:
     assert task.r_squared == pytest.approx(1 - loss / 500 / np.var(y))
 
 
-ONLY_LEVELS = PartyDesign(name="a", attributes=(CategoricalAttribute(name="c", levels=("x", "y", "z")),))
+ONLY_LEVELS = PartyTerms(name="a", attributes=(CategoricalAttribute(name="c", levels=("x", "y", "z")),))
 
 
 @pytest.mark.parametrize(
@@ -132,29 +134,31 @@ def test_collinear_table_is_refused() -> None:
 
 
 def test_release_of_levels_only_too_wide_or_empty_has_no_label() -> None:
-    wide = PartyDesign(name="a", attributes=(CategoricalAttribute(name="c", levels=tuple(map(str, range(256)))),) * 2)
+    wide = PartyTerms(name="a", attributes=(CategoricalAttribute(name="c", levels=tuple(map(str, range(256)))),) * 2)
     for shares, said in (
         ((ONLY_LEVELS,), "label"),
         ((wide,), "at most"),
-        ((PartyDesign(name="a", attributes=()),), "asked"),
+        ((PartyTerms(name="a", attributes=()),), "asked"),
     ):
         with pytest.raises(PlanningError, match=said):
             task_of(design(shares), Assumptions())
 
 
-def whitened(**changes: Any) -> ReleaseDesign:
+def whitened(**changes: Any) -> Terms:
     """The mixed design with the clinic's four columns whitened, of row norm 1 unless changed."""
     base = mixed(**changes)
-    clinic, insurer = base.shares
+    clinic, insurer = base.parties
     identity = tuple(map(tuple, np.eye(4).tolist()))
     mixture = Whitening(centre=(0.0,) * 4, matrix=identity)
-    return replace(base, shares=(replace(clinic, row_norm=clinic.row_norm or 1.0, whitening=mixture), insurer))
+    return replace(base, parties=(replace(clinic, row_norm=clinic.row_norm or 1.0, whitening=mixture), insurer))
 
 
 def test_whitened_columns_have_the_noise_and_the_spread_of_their_row_norm() -> None:
     rho = gaussian_rho(1.0, 1e-5)
-    np.testing.assert_allclose(noise_variance(whitened(row_norm=0.5)), np.array([1, 1, 1, 1, 4]) / (2 * rho), rtol=1e-9)
-    mean, covariance = uniform_law(whitened(row_norm=0.5).shares)
+    np.testing.assert_allclose(
+        noise_variance(closed(whitened(row_norm=0.5))), np.array([1, 1, 1, 1, 4]) / (2 * rho), rtol=1e-9
+    )
+    mean, covariance = uniform_law(whitened(row_norm=0.5).parties)
     np.testing.assert_allclose(covariance, np.diag([0.0625] * 4 + [1 / 3]))
     assert not mean.any()
 
@@ -171,6 +175,6 @@ def test_every_mechanism_is_compared_on_whitened_rows() -> None:
 
 
 def test_whitened_rows_without_a_row_norm_are_refused() -> None:
-    clinic, insurer = whitened().shares
+    clinic, insurer = whitened().parties
     with pytest.raises(ParameterError, match="row_norm"):
-        task_of(replace(mixed(), shares=(replace(clinic, row_norm=None), insurer)), Assumptions())
+        task_of(replace(mixed(), parties=(replace(clinic, row_norm=None), insurer)), Assumptions())

@@ -5,11 +5,12 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.forecast.forecast import forecast, question_of, range_of
-from commingle.shared.mechanisms import mechanism_of
-from commingle.shared.planning.design import PartyDesign, ReleaseDesign
-from commingle.shared.planning.sampling import expected
-from commingle.shared.planning.task import Assumptions, task_of
+from commingle.shared.forecast.sampling import expected
+from commingle.shared.forecast.task import Assumptions, task_of
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.resolve import closed
 from tests.shared.forecast.designs import design, numeric
 
 Array = NDArray[np.float64]
@@ -72,10 +73,10 @@ def test_release_of_everybody_lies_in_the_range_as_often_as_stated(features: int
         everybody = table(draw, features=features, n=20_000, explained=0.5)
         sample = of(everybody[draw.choice(len(everybody), public, replace=False)])
         question = question_of(asked, sample)
-        k = planner.best_k(asked, question.expected)
+        k = planner.best_k(closed(asked), question.expected)
         chosen = replace(asked, k=k)
-        found = range_of(chosen, question, planner.predict(chosen, question.expected).r_squared)
-        realised = planner.predict(chosen, task_of(chosen, replace(of(everybody), public_rows=None))).r_squared
+        found = range_of(chosen, question, planner.predict(closed(chosen), question.expected).r_squared)
+        realised = planner.predict(closed(chosen), task_of(chosen, replace(of(everybody), public_rows=None))).r_squared
         assert found is not None
         within += found[0] <= realised <= found[1]
     assert within >= 50
@@ -92,9 +93,9 @@ def test_range_is_narrower_with_more_public_rows() -> None:
     assert widths[0] > 4 * widths[-1]
 
 
-def few_rows_design() -> ReleaseDesign:
+def few_rows_design() -> Terms:
     attributes = tuple(NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(31))
-    return design((PartyDesign(name="p", attributes=attributes),), n=10**6)
+    return design((PartyTerms(name="p", attributes=attributes),), n=10**6)
 
 
 def test_no_more_public_rows_than_columns_are_forecast_as_next_to_nothing_known() -> None:

@@ -1,0 +1,177 @@
+"""What a mechanism says about fits of a release that is only being planned."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.documents.row_maps import first_stage_of, row_map
+from commingle.shared.documents.terms import Terms, allowed_rho, settled
+from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
+from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
+from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from commingle.shared.estimation.pairwise import ENOUGH_SHARED
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnLaw:
+    """Means and variances, (p - 1,) each, of all columns but the intercept, in encoded units."""
+
+    means: Array
+    variances: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RegressionTask:
+    """One regression of a label y on q columns x, centred, in encoded units.
+
+    Attributes:
+        x, y: indices into the published columns without the intercept.
+        labels: q names of terms.
+        mean: (q,) of the features; `mean_y` of the label.
+        xx: (q, q) covariance of the features; `inverse` of it.
+        b: (q,) slopes.
+        yy: variance of the label.
+        residual: the part of it that the features leave.
+        offset, scale: (q,) original = offset + scale * encoded; `unit` is the label's scale.
+        law: of all columns, not only of these.
+    """
+
+    target: str
+    x: tuple[int, ...]
+    y: int
+    labels: tuple[str, ...]
+    mean: Array
+    mean_y: float
+    xx: Array
+    inverse: Array
+    b: Array
+    yy: float
+    residual: float
+    offset: Array
+    scale: Array
+    unit: float
+    law: ColumnLaw
+
+    @property
+    def r_squared(self) -> float:
+        """What a fit without privacy explains."""
+        return 1 - self.residual / self.yy
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Prediction:
+    """Expected figures of one regression, in encoded units.
+
+    Attributes:
+        covariance: (q, q) of the slopes of the default fit for inference, around the same fit on the private table;
+            None where no fit is possible.
+        level_variance: of the mean of the label less the fit, which the intercept adds to the slopes' errors.
+        r_squared: of the default fit for prediction, on rows of the same population.
+        r_squared_constant: of the label's mean as the release tells it.
+        told_apart: whether an F test is expected to tell the fit from that mean, at 5 %; not where a fit is refused.
+        reliable: whether the default fit for inference is expected to come without a warning about its signal.
+    """
+
+    covariance: Array | None
+    level_variance: float
+    r_squared: float
+    r_squared_constant: float
+    told_apart: bool
+    reliable: bool
+
+
+class Planner(ABC):
+    """A mechanism's part of the planner; terms are closed (`release.resolve`)."""
+
+    @abstractmethod
+    def predict(self, terms: Terms, task: RegressionTask) -> Prediction:
+        """The expected figures of one regression; a sketch must be chosen."""
+
+    def sketch_bounds(self, terms: Terms) -> tuple[int, int] | None:  # noqa: ARG002 - there is none
+        """Least and largest k to consider; None where there is no sketch."""
+        return None
+
+    def best_k(self, terms: Terms, task: RegressionTask) -> int | None:  # noqa: ARG002 - as above
+        """The k that suits this regression best; None where there is no sketch."""
+        return None
+
+    def shared_error(self, terms: Terms) -> float | None:  # noqa: ARG002 - as above
+        """The standard error of the number of keyed subjects that two parties share, the worst two, if they share all.
+
+        None where subjects are listed, or there is one party. A sketch must be chosen.
+        """
+        return None
+
+
+def fits_across(n: int, error: float | None) -> bool:
+    """Whether n subjects whom all hold are enough to fit across parties, with that standard error of their number.
+
+    None is that of a number that is exact.
+    """
+    return error is None or n >= ENOUGH_SHARED * error
+
+
+def noise_variance(terms: Terms) -> Array:
+    """(p - 1,) variance of the noise in one published entry of each column but the intercept, in encoded units.
+
+    v = Delta^2 / (2 rho) of noisy rows, mixed or not (docs/design/privacy.md#noise), before sigma is rounded up to an
+    integer. Noisy moments have another (`mechanisms.moments`).
+
+    Raises:
+        ParameterError: epsilon, delta or a row norm outside its domain.
+    """
+    rho = allowed_rho(terms)
+    found: list[float] = []
+    for party in terms.parties:
+        adjacency = Adjacency.ZERO_OUT if terms.keyed else terms.adjacency
+        moved = squared_sensitivity(party.geometries, row_norm=party.row_norm, adjacency=adjacency)
+        moved += terms.keyed * presence(FRACTION_BITS) ** 2  # docs/proofs/keyed-subjects.md, 2.2
+        found += [moved / (SCALE**2 * 2 * rho * (1 - (settled(party.first_stage_share) or 0)))] * len(party.columns)
+    return np.array(found)
+
+
+def encoded_noise(terms: Terms, law: ColumnLaw) -> Array:
+    """The same (p - 1,) variances once the maps that first stages suggest are undone."""
+    gains, _ = assumed_maps(terms, law)
+    return np.asarray(noise_variance(terms) / gains**2)
+
+
+def assumed_maps(terms: Terms, law: ColumnLaw) -> tuple[Array, Array]:
+    """Gains and centres, (p - 1,) each: published columns are gain (x - centre) where x have that law.
+
+    Rows that are cut at norm 1 are multiples of themselves; their columns count as multiplied by the root of
+    E min(|z|^2, 1) / E |z|^2, |z|^2 being like a gamma law with the degrees of freedom of its columns.
+    """
+    gains, centres = np.ones(len(law.means)), np.zeros(len(law.means))
+    start = 0
+    countable = replace(terms, n=min(terms.n, MOST_SUBJECTS))
+    for party in terms.parties:
+        own = slice(start, start + len(party.columns))
+        start = own.stop
+        stage = first_stage_of(countable, party)
+        if stage is None:
+            continue
+        means, variances = law.means[own], law.variances[own]
+        applied = row_map(countable, party, expected_sums(stage, means, variances + means**2).tolist())
+        if applied is None:
+            continue
+        undone, centres[own] = applied.undo()
+        gains[own] = 1 / np.diag(undone)
+        gains[own] *= _left_by_cutting(gains[own] ** 2 * (variances + (means - centres[own]) ** 2))
+    return gains, centres
+
+
+def _left_by_cutting(squares: Array) -> float:
+    """Of a column that stands in rows with these mean squares, (d,): sqrt(E min(X, t)), X gamma of mean 1, t = 1/sum.
+
+    E min(X, t) = P(k + 1, k t) + t (1 - P(k, k t)) with shape k = (sum)^2 / (2 sum of squares).
+    """
+    from scipy.special import gammainc  # noqa: PLC0415 - loads slowly, and agents and coordinators start without it
+
+    total = float(squares.sum())
+    k, t = total**2 / (2 * float(squares @ squares)), 1 / total
+    return float(np.sqrt(gammainc(k + 1, k * t) + t * (1 - gammainc(k, k * t))))

@@ -1,0 +1,43 @@
+"""The mechanisms there are: what a release can be, one line each.
+
+A mechanism is a folder under `shared/mechanisms`. Nothing above knows its name, and nothing below asks: documents name
+it (`documents.terms.MECHANISM_NAMES`), and estimation is given its `FitMethod`.
+"""
+
+from typing import TYPE_CHECKING
+
+from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.spec import AnyRelease
+from commingle.shared.mechanisms.interface import Mechanism
+from commingle.shared.mechanisms.moments.block import MOMENTS
+from commingle.shared.mechanisms.moments.keyed import KEYED_MOMENTS
+from commingle.shared.mechanisms.rows.block import DGM, RMGM
+from commingle.shared.mechanisms.rows.keyed import KEYED_RMGM
+
+if TYPE_CHECKING:  # a party's agent needs neither, and scipy loads slowly
+    from commingle.shared.estimation.prepared import PreparedMoments
+    from commingle.shared.estimation.system import System
+
+MECHANISMS: dict[str, Mechanism] = {"rmgm": RMGM, "dgm": DGM, "moments": MOMENTS}
+KEYED: dict[str, Mechanism] = {"rmgm": KEYED_RMGM, "moments": KEYED_MOMENTS}
+"""The same for keyed subjects (docs/proofs/keyed-subjects.md), which not every mechanism can have."""
+
+
+def mechanism_named(name: str, *, keyed: bool = False) -> Mechanism:
+    """The mechanism of that name; a KeyError where there is none. That of listed subjects where there is no other."""
+    return (KEYED if keyed else MECHANISMS).get(name) or MECHANISMS[name]
+
+
+def mechanism_of(asked: "AnyRelease | SecondMoments | PreparedMoments | System") -> Mechanism:
+    """The mechanism of a release, by whatever tells of one."""
+    return mechanism_named(asked.mechanism, keyed=asked.keyed)
+
+
+def keyed_by_default(mechanism: str, projection: str | None) -> bool:
+    """Whether subjects are keyed where nobody says: where the mechanism offers it and mixes rows as it does there."""
+    return mechanism in KEYED and projection is None
+
+
+def sketched_names() -> tuple[str, ...]:
+    """Mechanisms whose releases have a k."""
+    return tuple(name for name, mechanism in MECHANISMS.items() if mechanism.sketched)

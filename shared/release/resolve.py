@@ -1,0 +1,110 @@
+"""What a study leaves open, and what a mechanism adds to terms, closed in one place: `closed`.
+
+Specs are closed documents; of their terms only what their mechanism adds is found here.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+from commingle.shared.documents.row_maps import measured
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study
+from commingle.shared.documents.terms import AUTO, MAPPED_ROW_NORM, PartyTerms, Terms, allowed_rho
+from commingle.shared.dp.accounting import RHO_UNITS, Rho
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.first_stage import plan_first_stage
+from commingle.shared.dp.sensitivity import unit_of
+from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_of
+
+
+def terms_of(asked: Study | ReleaseSpec) -> Terms:
+    """The terms of a study, open where it leaves them so, or of a spec."""
+    if isinstance(asked, ReleaseSpec):
+        return asked.terms
+    said = asked.subjects
+    keyed = keyed_by_default(asked.mechanism, asked.projection) if said is None else said == "keyed"
+    return Terms(
+        mechanism=asked.mechanism,
+        k=asked.k,
+        n=asked.n,
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        adjacency=unit_of(keyed=keyed),
+        calibration=asked.calibration,
+        parties=tuple(
+            PartyTerms(
+                name=party.name,
+                attributes=party.attributes,
+                row_norm=party.row_norm,
+                whitening=party.whitening,
+                first_stage_share=party.first_stage_share,
+            )
+            for party in asked.parties
+        ),
+        projection=asked.projection,
+        keyed=keyed,
+        bounds=asked.bounds,
+        buckets=asked.buckets,
+    )
+
+
+@lru_cache(maxsize=256)  # asked for at every step of a release, and by every part of a forecast
+def closed(asked: Study | ReleaseSpec | Terms) -> Terms:
+    """The same with nothing open: first stages, weights, bounds and buckets as the mechanism chooses them.
+
+    A k is none of it: it is chosen for a regression (`forecast.with_sketch`).
+
+    Raises:
+        PrivacyError: epsilon, delta or a row norm outside its domain, where something is chosen by them.
+    """
+    terms = asked if isinstance(asked, Terms) else terms_of(asked)
+    mechanism = mechanism_of(terms)
+    bounds = terms.bounds or ("proved" if mechanism.interactive else None)
+    terms = replace(terms, bounds=bounds, fraction_bits=mechanism.fraction_bits, radius=mechanism.radius)
+    terms = replace(terms, buckets=terms.buckets or mechanism.buckets(terms))
+    if terms.delta_implementation is None:
+        columns = tuple(terms.table_columns.values())
+        taken = mechanism.delta_implementation(terms.table_rows, columns, proved=terms.proved)
+        terms = replace(terms, delta_implementation=taken)
+    return replace(terms, parties=tuple(_closed(terms, party) for party in terms.parties))
+
+
+def _closed(terms: Terms, party: PartyTerms) -> PartyTerms:
+    share = _chosen_share(terms, party)
+    weight = party.cross_weight
+    if weight == AUTO:
+        weight = None if share is None or terms.keyed else _chosen_weight(terms)
+    return replace(
+        party,
+        first_stage_share=share,
+        row_norm=MAPPED_ROW_NORM if share is not None and party.row_norm is None else party.row_norm,
+        cross_weight=weight,
+        keyed=terms.keyed,
+    )
+
+
+def _chosen_share(terms: Terms, party: PartyTerms) -> float | None:
+    """The share of a party: as it was asked for, or what suits the release where that was left open.
+
+    Nothing suits beside a row norm or a whitening, which say what a first stage would find out, nor where sums or their
+    noise would leave exact arithmetic.
+    """
+    if party.first_stage_share != AUTO:
+        return party.first_stage_share
+    if party.row_norm is not None or party.whitening is not None:
+        return None
+    rho = allowed_rho(terms)
+    share = mechanism_of(terms).first_stage_share(rho=rho, n=terms.n, columns=terms.columns_each)
+    if share is None:
+        return None
+    first = Rho(int(Fraction(share) * int(rho * RHO_UNITS)))
+    try:
+        plan_first_stage(measured(party.attributes), n=terms.n, rho=first, adjacency=terms.adjacency)
+    except ParameterError:
+        return None
+    return share
+
+
+def _chosen_weight(terms: Terms) -> int | None:
+    return mechanism_of(terms).cross_weight(rho=allowed_rho(terms), n=terms.n, columns=terms.columns_each)
