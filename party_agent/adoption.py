@@ -167,7 +167,7 @@ def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, E
         expires=spec.document.expires,
         coordinator=agent.coordinator.key.fingerprint,
     )
-    # which version of an agent has drawn for it, and counted, is not known here
+    # how often it has drawn for it is not known here
     charge = (plan_block(spec.document, party).cost.approximate(), terms) if charged else None
     return LostRelease(agent, release, view.state, spec, signed, charge)
 

@@ -69,7 +69,7 @@ def assemble(
     ledger = Ledger(store, cap=home.settings().cap, counts_replacement=lambda: home.policy().replacement)
     memberships = home.consortia()
     pinned = {name: memberships[name].coordinator() for name in clients}
-    proposals = Proposals(store)
+    proposals = Proposals(store, ledger)
     looking_back = {
         name: LookBack(
             identity=identity,
@@ -89,7 +89,7 @@ def assemble(
         "store": store,
         "ledger": ledger,
         "witnesses": witnesses,
-        "datasets": Datasets(store, home.snapshots, clock, home.settings().engine.open()),
+        "datasets": Datasets(store, ledger, home.snapshots, clock, home.settings().engine.open()),
         "proposals": proposals,
         "outbox": Outbox(home.outbox),
         "jobs": Jobs(),

@@ -13,7 +13,7 @@ import click
 from commingle.party_agent.compose import home_option
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
-from commingle.party_agent.ledger_verification import verify_ledger
+from commingle.party_agent.ledger_verification import in_words, verify_ledger
 from commingle.party_agent.store import open_to_read, require_version
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
 from commingle.shared.runtime.cli import emit, json_option
@@ -73,7 +73,7 @@ def _verify(ledger: Path, population: str, *, remedy: str) -> str:
     try:
         with closing(open_to_read(ledger)) as db:
             require_version(db)
-            return verify_ledger(db, population=population)
+            return in_words(verify_ledger(db, population=population))
     except sqlite3.Error as error:
         raise LedgerError(f"the ledger is damaged ({error})", remedy=remedy) from None
 

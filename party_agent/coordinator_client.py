@@ -152,8 +152,7 @@ class CoordinatorClient:
     ) -> Generator[ReleaseSteps, None, None]:
         """Releases that name this party and took a step after event `after`, as soon as there are any, without end.
 
-        After `seconds` without any there is an empty one. Where they are not `streamed`, as by a coordinator of an
-        earlier version, each is a request of its own.
+        After `seconds` without any there is an empty one. Where they are not `streamed`, each is a request of its own.
         """
         path, timeout = f"/v1/parties/{party}/releases", seconds + _LONG_POLL_MARGIN_SECONDS
         while True:
@@ -218,10 +217,7 @@ class CoordinatorClient:
     def messages(
         self, release: str, parties: Sequence[str], *, kind: MessageKind, size: int
     ) -> Generator[bytes, None, None]:
-        """What several parties sent, one after the other, in pieces; `size` bytes in all, and some more are read.
-
-        A coordinator of an earlier version answers 404.
-        """
+        """What several parties sent, one after the other, in pieces; `size` bytes in all, and some more are read."""
         path = f"/v1/releases/{release}/{_MESSAGES[kind]}"
         return download(
             self.http,

@@ -17,6 +17,7 @@ import structlog
 from pydantic import AwareDatetime, Field, TypeAdapter
 
 from commingle.party_agent.errors import ConflictError, NotFoundError
+from commingle.party_agent.ledger import Ledger
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.rows import RawReader
 from commingle.party_agent.private.snapshot import (
@@ -43,12 +44,7 @@ _UNUSED = """
 SELECT digest FROM snapshots
 WHERE digest NOT IN (SELECT json_extract(body, '$.snapshot') FROM datasets
                      WHERE json_extract(body, '$.snapshot') IS NOT NULL)
-  AND digest NOT IN (SELECT snapshot FROM charges WHERE state IN ('reserved', 'debited'))
-"""
-
-
-_CHARGED_OTHERWISE = """
-SELECT 1 FROM charges WHERE dataset = ? AND state <> 'released' AND (replacement_units IS NULL) <> ? LIMIT 1
+  AND digest NOT IN (SELECT snapshot FROM to_read)
 """
 
 
@@ -134,6 +130,7 @@ class Datasets:
     """
 
     store: AgentStore
+    ledger: Ledger
     folder: Path
     clock: Clock
     engine: Engine = IN_PROCESS
@@ -288,7 +285,7 @@ class Datasets:
 
     def _store(self, dataset: Dataset, snapshot: Snapshot | None = None) -> Dataset:
         with self.store.transaction() as db:
-            _require_charged_so(db, dataset)  # again: a release may have been approved while it was read
+            self._require_charged_so(dataset)  # again: a release may have been approved while it was read
             db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
             if snapshot is not None:
                 attributes = _ATTRIBUTES.dump_json(snapshot.attributes).decode()
@@ -339,8 +336,14 @@ class Datasets:
                     remedy="Register both alike (--listed, or not); or, where nobody is in both, from another source "
                     "and with other --people.",
                 )
-        with self.store.reading() as db:
-            _require_charged_so(db, request)
+        self._require_charged_so(request)
+
+    def _require_charged_so(self, request: DatasetRequest) -> None:
+        if (request.subjects == "listed") in self.ledger.charged_keyed(request.name):
+            raise ConflictError(
+                f"data set {request.name} was charged when its subjects were not {request.subjects}",
+                remedy="Keep that, or choose another name for other people.",
+            )
 
 
 def stored_dataset(body: str) -> Dataset:
@@ -350,14 +353,6 @@ def stored_dataset(body: str) -> Dataset:
 
 def _all(db: Connection) -> list[Dataset]:
     return [stored_dataset(row["body"]) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
-
-
-def _require_charged_so(db: Connection, request: DatasetRequest) -> None:
-    if db.execute(_CHARGED_OTHERWISE, (request.name, request.subjects == "listed")).fetchone() is not None:
-        raise ConflictError(
-            f"data set {request.name} was charged when its subjects were not {request.subjects}",
-            remedy="Keep that, or choose another name for other people.",
-        )
 
 
 def _share_people(one: DatasetRequest, other: DatasetRequest) -> bool:

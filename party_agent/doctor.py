@@ -12,7 +12,7 @@ from commingle.party_agent.counts import Viewer, sees_counts
 from commingle.party_agent.datasets import stored_dataset
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home import Home
-from commingle.party_agent.ledger_verification import verified_entries, verify_ledger
+from commingle.party_agent.ledger_verification import in_words, verify_ledger
 from commingle.party_agent.local_socket import process_at, reaching_agent
 from commingle.party_agent.open_addresses import open_addresses
 from commingle.party_agent.release_files import Outbox
@@ -20,7 +20,6 @@ from commingle.party_agent.store import open_to_read, require_version
 from commingle.shared import loops
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.errors import CommingleError
-from commingle.shared.release.charge import GENESIS
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.errors import SettingsError
@@ -100,9 +99,8 @@ def _integrity(home: Home) -> str:
 def _chain(home: Home) -> str:
     with _ledger(home) as db:
         require_version(db)
-        said = verify_ledger(db, population=home.settings().population)
-        entries = verified_entries(db)
-    return f"{said} agree, head {entries[-1]['digest'] if entries else GENESIS}"
+        told = verify_ledger(db, population=home.settings().population)
+    return f"{in_words(told)} agree, head {told.head}"
 
 
 def _datasets(home: Home, viewer: Viewer) -> str:

@@ -7,7 +7,6 @@ reply. Each call goes as far as what the coordinator shows allows, and can be re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from http import HTTPStatus
 
 import numpy as np
 import structlog
@@ -39,7 +38,6 @@ from commingle.shared.mechanisms.moments.exchange.products import verify_bounds,
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
@@ -226,23 +224,18 @@ class Exchanges:
     ) -> int:
         """Several messages in one answer; how many, in their order, came as they were signed.
 
-        The rest is to be asked for one by one, which tells whose fault it is: of an earlier version of the coordinator,
-        which has no such answer, or of who signed what has another length.
+        The rest is to be asked for one by one, which tells whose fault it is: of who signed what has another length.
         """
         if len(signed) <= 1:
             return 0
         kept, total = 0, sum(map(size, signed))
         with closing(self.client.messages(release, tuple(signed), kind=kind, size=total)) as pieces:
             stream = _Stream(pieces)
-            try:
-                for sender, digest in signed.items():
-                    if not self._keep(release, kind, sender, stream.take(size(sender)), digest):
-                        return kept
-                    kept += 1
-                next(pieces, None)  # its end, after which the connection serves again
-            except RemoteProblemError as error:
-                if error.status != HTTPStatus.NOT_FOUND:
-                    raise
+            for sender, digest in signed.items():
+                if not self._keep(release, kind, sender, stream.take(size(sender)), digest):
+                    return kept
+                kept += 1
+            next(pieces, None)  # its end, after which the connection serves again
         return kept
 
     def _keep(self, release: str, kind: MessageKind, sender: str, body: Iterable[bytes], signed: str) -> bool:

@@ -1,8 +1,7 @@
 """A party's home directory: settings, keys, policy and consortia, as files that people can read and back up.
 
 One home is one ledger: however many consortia it belongs to, what they may take of its people is one budget. Until the
-party is enrolled, pins and linkage key lie at the top; they go with its first consortium, as do those of a home that an
-earlier version made.
+party is enrolled, pins and linkage key lie at the top; they go with its first consortium.
 """
 
 import re
@@ -11,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -60,7 +58,6 @@ class PartySettings(Settings):
     Attributes:
         population: whose data the budget is for; every data set of this agent belongs to it.
         epsilon_cap, delta_cap: the most it may ever lose, in the unit of each data set.
-        coordinator: of a home that an earlier version made; it is moved to a folder of its consortium.
         engine: where the partitions of tables are read.
         pushing: how much may be pushed.
         former_keys: public keys this party signed with before it rotated; only what is over is still read under them.
@@ -70,7 +67,6 @@ class PartySettings(Settings):
     population: Name = "default"
     epsilon_cap: Annotated[float, Field(gt=0)] = 10.0
     delta_cap: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    coordinator: PinnedCoordinator | None = None
     engine: EngineSettings = EngineSettings()
     pushing: PushingLimits = PushingLimits()
     former_keys: tuple[Hex32, ...] = ()
@@ -181,14 +177,7 @@ class Home:
         write_durably(self.root / "policy.json", policy.model_dump_json(indent=2).encode())
 
     def consortia(self) -> Mapping[str, Membership]:
-        """Those this party belongs to, by name. Moves what an earlier version kept elsewhere.
-
-        Raises:
-            SettingsError: the settings cannot be read.
-        """
-        if (self.root / "settings.json").exists() and (former := self.settings().coordinator) is not None:
-            self.join(former, name=_name_of(urlsplit(former.url).hostname or ""))
-            self.save_settings(self.settings().model_copy(update={"coordinator": None}))
+        """Those this party belongs to, by name."""
         return {one.name: one for one in self._present()}
 
     def consortium(self, name: str | None = None) -> Membership:

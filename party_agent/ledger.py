@@ -1,8 +1,8 @@
 """The durable privacy ledger: debit before noise, and never under-count.
 
-Which moves a charge may make is told by `shared.release.charge`. Every change is an entry of a hash chain in the same
-transaction; the chain's head goes into every signature the agent makes. One ledger is one population's, and its cap
-holds over all that is in it, whichever consortium it was for and whatever the population is called.
+Every change is one entry of a hash chain; what the entries come to is folded by `shared.release.ledger_fold` and kept
+in memory. The chain's head goes into every signature the agent makes. One ledger is one population's, and its cap holds
+over all that is in it, whichever consortium it was for and whatever the population is called.
 """
 
 import json
@@ -16,10 +16,8 @@ from typing import Any
 
 import structlog
 
-from commingle.party_agent.charges import COSTS, record_of, sum_of
-from commingle.party_agent.charges import ChargeRecord as ChargeRecord  # noqa: PLC0414 - a ledger gives them out
 from commingle.party_agent.errors import LedgerError
-from commingle.party_agent.ledger_verification import verified_entries, verify_ledger
+from commingle.party_agent.ledger_verification import catch_up, verify_ledger
 from commingle.party_agent.rulings import Ruling
 from commingle.party_agent.store import RESTORE, AgentStore
 from commingle.shared.documents.dsse import Envelope, parse_envelope
@@ -27,11 +25,11 @@ from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import NOTHING, Cost, Loss, Rho, rho_left
 from commingle.shared.release.charge import (
     GENESIS,
-    REJOINED,
     Acknowledge,
     Adopt,
     Charge,
     ChargeKind,
+    ChargeState,
     ChargeTerms,
     RecordBlock,
     Redraw,
@@ -40,15 +38,28 @@ from commingle.shared.release.charge import (
     Withdraw,
     adopted_kind,
     advance,
-    entry_facts,
     link_digest,
     link_text,
-    populations_of,
     refuse_signature,
 )
+from commingle.shared.release.ledger_fold import REJOINED, LedgerFold, entry_facts, sum_of
 from commingle.shared.release.rounds import Refused
 
 _log = structlog.get_logger()
+_YET_TO_READ = frozenset({ChargeState.RESERVED, ChargeState.DEBITED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeRecord(Charge):
+    """One charge as the ledger has it: what its chain tells, and what its data may be read from.
+
+    Attributes:
+        release: the release's id, or the regression's.
+        snapshot: digest of the one that was approved; empty once nothing is read for it any more.
+    """
+
+    release: str
+    snapshot: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class Summit:
     """How far the chain has come.
 
     Attributes:
-        height: see `shared.release.charge.height_after`.
+        height: see `shared.release.ledger_fold.LedgerFold`.
         spent: what was debited or adopted so far and never comes back.
     """
 
@@ -117,6 +128,7 @@ class Ledger:
             counts_replacement: whether the cap holds for replacement of keyed subjects besides: the policy says so.
         """
         self._store = store
+        self._fold = LedgerFold()
         self._counts_replacement = counts_replacement
         self.cap = cap
 
@@ -143,12 +155,14 @@ class Ledger:
         `snapshot` names the one that was approved and that will be read.
         """
         terms = ChargeTerms(dataset=dataset, study=study, kind=kind, expires=expires, coordinator=coordinator)
-        reserved = advance(self._find(db, release), Reserve(self.cap.population, cost, terms))
+        told = self._told(db)
+        reserved = advance(told.charges.get(release), Reserve(self.cap.population, cost, terms))
         if isinstance(reserved, Refused):
             return reserved
-        if (refused := self._other_population(db) or self._shortfall(db, reserved.cost)) is not None:
+        if (refused := told.refuse_population(self.cap.population) or self._shortfall(db, reserved.cost)) is not None:
             return refused
-        self._add(db, release, reserved, terms, snapshot=snapshot)
+        db.execute("INSERT INTO to_read VALUES (?, ?)", (release, snapshot))
+        self._write(db, release, None, reserved)
         return self.charge_in(db, release)
 
     def debit(self, release: str, *, approvals: str, snapshot: str, now: datetime) -> Debit | Refused:
@@ -166,7 +180,7 @@ class Ledger:
         self, db: sqlite3.Connection, release: str, *, approvals: str, snapshot: str, now: datetime
     ) -> Debit | Refused:
         """The same inside a transaction; the debit counts once that is committed."""
-        spent = advance(self._find(db, release), Spend(approvals))
+        spent = advance(self._told(db).charges.get(release), Spend(approvals))
         if isinstance(spent, Refused):
             return spent
         charge = self.charge_in(db, release)
@@ -175,7 +189,7 @@ class Ledger:
         lost = self.lost_in(db).counted(replacement=self.counts_replacement)
         if any(loss.rho > self.cap.rho_beside(loss) for _, loss in lost):
             return Refused("the cap has been lowered below what is reserved")
-        self._write(db, charge, spent)
+        self._write(db, release, charge, spent)
         return Debit(release, charge.rho.units, spent.attempt, approvals, snapshot, charge.delta)
 
     def redraw(self, release: str, *, snapshot: str) -> Debit | Refused:
@@ -204,11 +218,11 @@ class Ledger:
     def release_expired(self, now: datetime) -> None:
         """Give back what is reserved for specs that have expired: nothing can be debited for them any more."""
         with self._store.reading() as db:
-            reserved = db.execute("SELECT release, expires FROM charges WHERE state = 'reserved'").fetchall()
-        for row in reserved:
-            if now >= datetime.fromisoformat(row["expires"]):
+            reserved = [(r, c) for r, c in self._told(db).charges.items() if c.state is ChargeState.RESERVED]
+        for release, charge in reserved:
+            if now >= charge.expires:
                 with self._store.transaction() as db:
-                    self.withdraw(db, row["release"])
+                    self.withdraw(db, release)
 
     def charge(self, release: str) -> ChargeRecord | None:
         """The charge of a release, if there is one."""
@@ -222,10 +236,22 @@ class Ledger:
             raise LedgerError("a charge has vanished", remedy=RESTORE)
         return charge
 
+    def charged(self, release: str) -> bool:
+        """Whether there ever was a charge of this name."""
+        with self._store.reading() as db:
+            return release in self._told(db).charges
+
+    def counts(self, release: str) -> bool:
+        """Whether there is one that is lost or set aside."""
+        with self._store.reading() as db:
+            charge = self._told(db).charges.get(release)
+            return charge is not None and charge.counts
+
     def charges(self) -> list[ChargeRecord]:
         """All of them, oldest first."""
         with self._store.reading() as db:
-            return [record_of(row) for row in db.execute("SELECT * FROM charges ORDER BY rowid")]
+            read = dict(map(tuple, db.execute("SELECT release, snapshot FROM to_read")))
+            return [_record(name, charge, read.get(name, "")) for name, charge in self._told(db).charges.items()]
 
     def spent(self) -> Rho:
         """Rho of `lost`, each charge in the unit of its data set."""
@@ -238,40 +264,42 @@ class Ledger:
 
     def lost_in(self, db: sqlite3.Connection) -> Cost:
         """The same, inside a transaction."""
-        return sum_of(db.execute(f"SELECT {COSTS} FROM charges WHERE state <> 'released'"))  # noqa: S608 - ours
+        return self._told(db).lost
 
     def lost_by(self, datasets: Collection[str], *, without: str | None) -> Cost:
         """What these data sets have lost or set aside, but for one release."""
-        places = ", ".join("?" * len(datasets))
-        return self._lost_where(f"dataset IN ({places}) AND release IS NOT ?", *datasets, without)
+        return self._lost_where(lambda release, charge: charge.dataset in datasets and release != without)
 
     def lost_to_study(self, study: str, *, without: str) -> Cost:
         """What releases of a study have cost or set aside, but for one."""
-        return self._lost_where("kind = 'release' AND study = ? AND release <> ?", study, without)
+        return self._lost_where(lambda name, of: of.kind == "release" and of.study == study and name != without)
 
     def lost_to_releases(self, *, proposer: str | None = None) -> Cost:
         """What releases have cost or set aside: those of one proposer, or all."""
-        proposed = (
-            "SELECT release FROM proposals WHERE spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.proposer') = ?"
-        )
-        those = () if proposer is None else (proposer,)
-        return self._lost_where(f"kind = 'release' AND {f'release IN ({proposed})' if those else 'TRUE'}", *those)
-
-    def _lost_where(self, condition: str, *values: str | None) -> Cost:
-        which = f"SELECT {COSTS} FROM charges WHERE state <> 'released' AND {condition}"  # noqa: S608 - ours
+        if proposer is None:
+            return self._lost_where(lambda _, charge: charge.kind == "release")
+        whose = "spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.proposer') = ?"  # the index's words
         with self._store.reading() as db:
-            return sum_of(db.execute(which, values))
+            proposed = db.execute(f"SELECT release FROM proposals WHERE {whose}", (proposer,))  # noqa: S608 - ours
+            those = {row["release"] for row in proposed}
+        return self._lost_where(lambda release, charge: charge.kind == "release" and release in those)
+
+    def _lost_where(self, counted: Callable[[str, Charge], bool]) -> Cost:
+        with self._store.reading() as db:
+            charges = self._told(db).charges
+            return sum_of(charge for name, charge in charges.items() if charge.counts and counted(name, charge))
+
+    def charged_keyed(self, dataset: str) -> frozenset[bool]:
+        """Whether the subjects of a data set were keyed when it was charged: both where that has changed."""
+        with self._store.reading() as db:
+            charges = self._told(db).charges.values()
+            return frozenset(each.cost.keyed for each in charges if each.counts and each.dataset == dataset)
 
     def interrupted_regressions(self) -> tuple[str, ...]:
         """Ids of regressions that are paid for and have no result."""
-        which = "SELECT release FROM charges WHERE kind = 'regression' AND state = 'debited'"
         with self._store.reading() as db:
-            return tuple(row["release"] for row in db.execute(which))
-
-    @property
-    def populations(self) -> tuple[str, ...]:
-        """Whose data the charges are about: one, but for ledgers of an earlier version."""
-        return populations_of(self.charges())
+            charges = self._told(db).charges.items()
+            return tuple(r for r, c in charges if c.kind == "regression" and c.state is ChargeState.DEBITED)
 
     def shortfall(self, cost: Cost) -> Refused | None:
         """Why a charge would not fit under the cap now, or None."""
@@ -279,49 +307,40 @@ class Ledger:
             return self._shortfall(db, cost)
 
     def head(self, db: sqlite3.Connection) -> str:
-        """Digest of the last entry of the chain."""
-        row = db.execute("SELECT digest FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
-        return row["digest"] if row else GENESIS
+        """The digest of the newest entry."""
+        return self._told(db).head
 
     @property
     def length(self) -> int:
         """How many entries the chain has."""
         with self._store.reading() as db:
-            return int(db.execute("SELECT COUNT(*) FROM entries").fetchone()[0])
+            return self._told(db).length
 
     def summit(self) -> Summit:
         """How far the chain has come."""
         with self._store.reading() as db:
-            entries = self.length
-            rejoined = _rejoined(db)
-            since = entries - rejoined[-1]["seq"] if rejoined else entries
-            height = json.loads(rejoined[-1]["body"])["height"] + since if rejoined else entries
-            spent = f"SELECT {COSTS} FROM charges WHERE state NOT IN ('reserved', 'released')"  # noqa: S608 - ours
-            return Summit(height, self.head(db), sum_of(db.execute(spent)))
+            told = self._told(db)
+            return Summit(told.height, told.head, told.spent)
 
     def knows(self, head: str) -> bool:
         """Whether the chain had this head, or has rejoined a branch with it."""
         with self._store.reading() as db:
-            if head == GENESIS or db.execute("SELECT 1 FROM entries WHERE digest = ?", (head,)).fetchone():
-                return True
-            return any(head in json.loads(row["body"])["heads"] for row in _rejoined(db))
+            told = self._told(db)
+            return head in told.places or head in told.rejoined
 
     def place(self, head: str) -> int:
         """How many entries led to this head; 0 where it is none of the chain's own."""
         with self._store.reading() as db:
-            row = db.execute("SELECT seq FROM entries WHERE digest = ?", (head,)).fetchone()
-        return row["seq"] if row else 0
+            return self._told(db).places.get(head, 0)
 
     def signed_place(self, kind: str, release: str | None = None) -> int:
         """Which entry of the chain records our newest signature of a kind, about that release; 0 for none."""
-        which = "SELECT seq, json_extract(body, '$.release') AS release FROM entries "
         with self._store.reading() as db:
-            rows = db.execute(
-                which + "WHERE json_extract(body, '$.kind') = 'signed' AND json_extract(body, '$.document') = ? "
-                "ORDER BY seq DESC",
-                (kind,),
-            )
-            return next((row["seq"] for row in rows if release in {None, row["release"]}), 0)
+            told = self._told(db)
+            if release is None:
+                return told.newest.get(kind, 0)
+            entry = told.signed.get((release, kind))
+            return 0 if entry is None else entry.place
 
     def adopt(
         self,
@@ -344,16 +363,13 @@ class Ledger:
             for release, kind, envelope in signed:
                 self._keep(db, "received", release, adopted_kind(kind), envelope)
             for release, cost, terms in charges:
-                current = self._find(db, release)
+                current = self._told(db).charges.get(release)
                 adopted = advance(current, Adopt(self.cap.population, cost, terms))
                 if isinstance(adopted, Refused):
                     raise LedgerError(adopted.reason, remedy="Report this.")
-                if current is None:
-                    self._add(db, release, adopted, terms, snapshot="")
-                else:
-                    self._write(db, current, adopted)
+                self._write(db, release, current, adopted)
             if rejoined:
-                beyond = max(height, self.summit().height) + 1
+                beyond = max(height, self._told(db).height) + 1
                 self._append(db, REJOINED, rejoined[-1], heads=rejoined, height=beyond)
 
     def sign_off(
@@ -371,7 +387,7 @@ class Ledger:
         Raises:
             LedgerError: the charge is not where this may be signed (a fault of the caller).
         """
-        if (refused := refuse_signature(self._find(db, release), kind)) is not None:
+        if (refused := refuse_signature(self._told(db).charges.get(release), kind)) is not None:
             raise LedgerError(refused.reason, remedy="Report this.")
         # heads are published: the salt keeps a name from being tested against one
         note = {} if ruling is None else {**asdict(ruling), "salt": secrets.token_hex(16)}
@@ -379,22 +395,20 @@ class Ledger:
 
     def notes(self) -> Mapping[str, list[dict[str, str]]]:
         """By whom and why documents were signed, by release, where a person decided it; the oldest first."""
-        told = ", ".join(f"json_extract(body, '$.{name}') AS {name}" for name in ("release", "document", "by", "why"))
         found = defaultdict[str, list[dict[str, str]]](list)
         with self._store.reading() as db:
-            which = "WHERE json_extract(body, '$.by') IS NOT NULL ORDER BY seq"
-            for row in db.execute(f"SELECT {told} FROM entries {which}"):  # noqa: S608 - names of ours
-                found[row["release"]].append({name: row[name] for name in ("document", "by", "why")})
+            for (release, document), entry in self._told(db).signed.items():
+                if entry.by is not None:
+                    found[release].append({"document": document, "by": entry.by, "why": entry.why})
         return found
 
     def first_approval(self, release: str) -> Ruling | None:
         """The first of two approvals of a release, where it waits for the second or has had it."""
-        signed = "json_extract(body, '$.kind') = 'signed' AND json_extract(body, '$.document') = ?"  # the index's words
-        which = f"SELECT body FROM entries WHERE {signed} AND json_extract(body, '$.release') = ?"  # noqa: S608 - ours
         with self._store.reading() as db:
-            row = db.execute(which, (FIRST_APPROVAL, release)).fetchone()
-        said = {} if row is None else json.loads(row["body"])
-        return Ruling(**{each.name: said[each.name] for each in fields(Ruling)}) if said else None
+            entry = self._told(db).signed.get((release, FIRST_APPROVAL))
+        if entry is None or entry.by is None:
+            return None
+        return Ruling(by=entry.by, why=entry.why, token=entry.token, person=entry.person)
 
     def signature(self, release: str, kind: str) -> Envelope | None:
         """A signature of ours, as it was made; or of a lost branch of this ledger."""
@@ -421,12 +435,14 @@ class Ledger:
             LedgerError: an entry was altered or is missing.
         """
         with self._store.reading() as db:
-            return verified_entries(db)
+            catch_up(db, LedgerFold())
+            rows = db.execute("SELECT seq, body, digest FROM entries ORDER BY seq").fetchall()
+        return [{**json.loads(row["body"]), "seq": row["seq"], "digest": row["digest"]} for row in rows]
 
     def verify(self) -> None:
         """Hold all that is in the file against the chain and the checks. Raises LedgerError (`ledger_verification`)."""
         with self._store.reading() as db:
-            verify_ledger(db, population=self.cap.population)
+            self._fold = verify_ledger(db, population=self.cap.population)
 
     def _shortfall(self, db: sqlite3.Connection, cost: Cost) -> Refused | None:
         lost, asked = (one.counted(replacement=self.counts_replacement) for one in (self.lost_in(db), cost))
@@ -450,60 +466,33 @@ class Ledger:
             f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, {unit})"
         )
 
+    def _told(self, db: sqlite3.Connection) -> LedgerFold:
+        """What all entries tell, those of this transaction and of another process included."""
+        last = db.execute("SELECT digest FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+        if (GENESIS if last is None else last["digest"]) != self._fold.head:
+            self._fold = catch_up(db, self._fold)
+        return self._fold
+
     def _find(self, db: sqlite3.Connection, release: str) -> ChargeRecord | None:
-        row = db.execute("SELECT * FROM charges WHERE release = ?", (release,)).fetchone()
-        return record_of(row) if row else None
-
-    def _other_population(self, db: sqlite3.Connection) -> Refused | None:
-        known = [row["population"] for row in db.execute("SELECT DISTINCT population FROM charges")]
-        if not known or self.cap.population in known:
+        charge = self._told(db).charges.get(release)
+        if charge is None:
             return None
-        return Refused(f"this ledger is that of population {known[0]}, not of {self.cap.population}")
-
-    def _add(self, db: sqlite3.Connection, release: str, charge: Charge, terms: ChargeTerms, *, snapshot: str) -> None:
-        other = charge.cost.replacement
-        columns = {
-            "coordinator": terms.coordinator,
-            "release": release,
-            "population": charge.population,
-            "rho_units": str(charge.rho.units),
-            "replacement_units": None if other is None else str(other.rho.units),
-            "replacement_delta": 0.0 if other is None else other.delta,
-            "state": charge.state.value,
-            "attempt": charge.attempt,
-            "dataset": terms.dataset,
-            "snapshot": snapshot,
-            "study": terms.study,
-            "expires": terms.expires.isoformat(),
-            "delta": charge.delta,
-            "kind": terms.kind,
-            "gaussian": charge.loss.gaussian,
-        }
-        places = ", ".join(f":{name}" for name in columns)
-        db.execute(f"INSERT INTO charges ({', '.join(columns)}) VALUES ({places})", columns)  # noqa: S608 - names of ours
-        self._append(db, charge.state.value, release, **entry_facts(None, charge))
+        row = db.execute("SELECT snapshot FROM to_read WHERE release = ?", (release,)).fetchone()
+        return _record(release, charge, row["snapshot"] if row else "")
 
     def _move(
         self, db: sqlite3.Connection, release: str, event: Redraw | RecordBlock | Acknowledge | Withdraw
     ) -> Charge | Refused:
-        moved = advance(self._find(db, release), event)
+        charge = self._told(db).charges.get(release)
+        moved = advance(charge, event)
         if not isinstance(moved, Refused):
-            self._write(db, self.charge_in(db, release), moved)
+            self._write(db, release, charge, moved)
         return moved
 
-    def _write(self, db: sqlite3.Connection, charge: ChargeRecord, moved: Charge) -> None:
-        db.execute(
-            "UPDATE charges SET state = ?, attempt = ?, approvals = ?, body_sha256 = ?, gaussian = ? WHERE release = ?",
-            (
-                moved.state.value,
-                moved.attempt,
-                moved.approvals,
-                moved.body_sha256,
-                moved.loss.gaussian,
-                charge.release,
-            ),
-        )
-        self._append(db, moved.state.value, charge.release, **entry_facts(charge, moved))
+    def _write(self, db: sqlite3.Connection, release: str, before: Charge | None, after: Charge) -> None:
+        self._append(db, after.state.value, release, **entry_facts(before, after))
+        if after.state not in _YET_TO_READ:
+            db.execute("DELETE FROM to_read WHERE release = ?", (release,))
 
     def _keep(
         self, db: sqlite3.Connection, verb: str, release: str, kind: str, envelope: Envelope, **note: str
@@ -514,9 +503,9 @@ class Ledger:
     def _append(self, db: sqlite3.Connection, kind: str, release: str, **facts: Any) -> None:  # noqa: ANN401 - JSON
         body = link_text(self.head(db), {"kind": kind, "release": release, **facts})
         db.execute("INSERT INTO entries (body, digest) VALUES (?, ?)", (body, link_digest(body)))
+        self._told(db)  # an entry that the fold would refuse is refused before it is committed
 
 
-def _rejoined(db: sqlite3.Connection) -> list[sqlite3.Row]:
-    return db.execute(
-        f"SELECT seq, body FROM entries WHERE json_extract(body, '$.kind') = '{REJOINED}' ORDER BY seq"  # noqa: S608 - ours
-    ).fetchall()
+def _record(release: str, charge: Charge, snapshot: str) -> ChargeRecord:
+    said = {each.name: getattr(charge, each.name) for each in fields(Charge)}
+    return ChargeRecord(**said, release=release, snapshot=snapshot)

@@ -5,12 +5,11 @@ Streams do not come through a proxy that keeps an answer until its end.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 
 import structlog
 
 from commingle.party_agent.coordinator_client import CoordinatorClient
-from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
+from commingle.shared.runtime.errors import UnreachableError
 from commingle.shared.wire import ReleaseSteps
 
 _log = structlog.get_logger()
@@ -33,11 +32,11 @@ class Listener:
             self._last = self.client.newest_event()
 
     def lose(self) -> None:
-        """The coordinator was away, and may be an older one when it is back: begin anew."""
+        """The coordinator was away, and its database may be another one when it is back: begin anew."""
         self._last = self._stream = None
 
-    def next(self, seconds: int, *, alone: bool) -> ReleaseSteps | None:
-        """The next steps, or none after some seconds; None where something happened and nobody says to which release.
+    def next(self, seconds: int, *, alone: bool) -> ReleaseSteps:
+        """The next steps, or none after some seconds.
 
         `alone`: exactly that many seconds, as a stream that is open tells of none in its own time.
         """
@@ -50,12 +49,6 @@ class Listener:
             if streamed and began is None:
                 self._be_silent()
             raise
-        except RemoteProblemError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            # a coordinator of an earlier version tells that there are events, and not whose
-            self._last = self.client.wait(self._last or 0, seconds=seconds)
-            return None
         self._last = steps.last
         if streamed:
             self._stream, self._silent = told, 0

@@ -137,11 +137,7 @@ class Loop:
         if seconds < 1:
             self.stop.wait(seconds)
             return
-        steps = self._listener.next(int(seconds), alone=bool(self._releases))
-        if steps is None:
-            self._whole_at = 0.0
-        else:
-            self._steps = steps
+        self._steps = self._listener.next(int(seconds), alone=bool(self._releases))
 
     def _return(self) -> bool:
         """It answers. Whether it did not before and something was postponed meanwhile, which is then tried at once."""

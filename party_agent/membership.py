@@ -57,7 +57,6 @@ def enrol(
                 f"{url} has another key than the invite names",
                 remedy="Check the address; if it is right, somebody may be in between. Ask the operator.",
             )
-        home.consortia()  # what an earlier version kept elsewhere is moved first
         name = home.name_for(coordinator.key, wanted=consortium, called=shown.name)
         statement = Enrolment(
             invite=invite.strip(),

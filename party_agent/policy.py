@@ -188,7 +188,6 @@ class Situation:
 def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     """Everything that speaks against approving, field by field. Empty: nothing does."""
     return (
-        *_against_exchange(spec),
         *_against_text(spec),
         *_against_policy(spec, party, plan, situation),
         *_against_time(spec, situation),
@@ -205,7 +204,6 @@ def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situatio
     held against the approval where it is read; an expired spec is ended by the ledger and by the coordinator.
     """
     return (
-        *_against_exchange(spec),
         *_against_policy(spec, party, plan, situation),
         *_against_usage(spec, party, plan, situation),
         *_against_pins(spec, party, situation.pins),
@@ -232,13 +230,6 @@ def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it
     by_people = asks_trust(spec) or policy.approvals > 1
     rules = () if by_people else (rule for rule in policy.auto_approve if spec.mechanism in rule.mechanisms)
     return any(rule.proposer in {_EVERY_OTHER, spec.proposer} and within(rule) for rule in rules)
-
-
-def _against_exchange(spec: ReleaseSpec) -> tuple[Finding, ...]:
-    if mechanism_of(spec).interactive and spec.version < 2:  # noqa: PLR2004 - as `ReleaseSpec` says
-        said = "it asks for the exchange of an earlier version: upgrade the coordinator, and propose it again"
-        return (Finding("exchange", said, "policy"),)
-    return ()
 
 
 def _against_text(spec: ReleaseSpec) -> tuple[Finding, ...]:

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator, StringConstraints
 
 from commingle.party_agent.errors import ConflictError, NotFoundError
+from commingle.party_agent.ledger import Ledger
 from commingle.party_agent.policy import Finding
 from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.dsse import Verified
@@ -28,10 +29,8 @@ SELECT release, spec, state, findings,
 FROM proposals p WHERE spec <> x''
 """
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
-_NEVER_CHARGED = "NOT EXISTS (SELECT 1 FROM charges c WHERE c.release = proposals.release)"  # nor adopted as one
 RETENTION = timedelta(days=30)
 """How long a spec is kept that was never charged here and is over. Its id is kept for ever, a charged one whole."""
-_OF = "coordinator IN ('', ?)"  # earlier versions knew one coordinator only
 
 
 def _shown_as_it_is(text: str) -> str:
@@ -68,7 +67,7 @@ class Proposal:
         spec: as verified when it was first seen.
         state: where the coordinator last said the release stands.
         findings: what speaks against it, in words.
-        coordinator: fingerprint of the one that showed it; empty where an earlier version noted it.
+        coordinator: fingerprint of the one that showed it.
     """
 
     release: str
@@ -76,7 +75,7 @@ class Proposal:
     state: str
     decision: Decision
     findings: tuple[str, ...]
-    coordinator: str = ""
+    coordinator: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +83,17 @@ class Proposals:
     """The record."""
 
     store: AgentStore
+    ledger: Ledger
 
-    def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: datetime, coordinator: str = "") -> Proposal:
+    def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: datetime, coordinator: str) -> Proposal:
         """Note a verified proposal and where it stands now; a new one takes the place of what is over since long."""
         with self.store.transaction() as db:
             row = (spec.digest, seen.isoformat(), spec.payload, state, coordinator)
             if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, '[]', ?)", row).rowcount:
-                db.execute(
-                    f"UPDATE proposals SET spec = x'', findings = '[]' WHERE spec <> x'' AND seen < ? "  # noqa: S608 - ours
-                    f"AND NOT {_UNFINISHED} AND {_NEVER_CHARGED}",
-                    ((seen - RETENTION).isoformat(),),
-                )
+                over = f"SELECT release FROM proposals WHERE spec <> x'' AND seen < ? AND NOT {_UNFINISHED}"  # noqa: S608 - ours
+                since_long = [row["release"] for row in db.execute(over, ((seen - RETENTION).isoformat(),))]
+                free = [(release,) for release in since_long if not self.ledger.charged(release)]  # nor adopted as one
+                db.executemany("UPDATE proposals SET spec = x'', findings = '[]' WHERE release = ?", free)
             else:
                 known = (state, spec.payload, coordinator, spec.digest)
                 db.execute("UPDATE proposals SET state = ?, spec = ?, coordinator = ? WHERE release = ?", known)
@@ -113,7 +112,7 @@ class Proposals:
         """Raise ConflictError where another coordinator has shown this release before: it is of that consortium."""
         with self.store.reading() as db:
             row = db.execute("SELECT coordinator FROM proposals WHERE release = ?", (release,)).fetchone()
-        if row is not None and row["coordinator"] not in {"", coordinator}:
+        if row is not None and row["coordinator"] != coordinator:
             raise ConflictError("the release is of another consortium", remedy="Ask its proposer for one of its own.")
 
     def find_against(self, release: str, findings: tuple[Finding, ...]) -> None:
@@ -143,24 +142,21 @@ class Proposals:
 
     def charged_with_seed(self, seed: str, *, without: str) -> str | None:
         """A release that was charged whose spec has this seed, other than one; None where there is none."""
-        which = (
-            "SELECT p.release FROM proposals p JOIN charges c ON c.release = p.release WHERE p.spec <> x'' "
-            "AND json_extract(CAST(p.spec AS TEXT), '$.seed') = ? AND p.release <> ? AND c.state <> 'released'"
-        )
+        which = "spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.seed') = ? AND release <> ?"  # the index's words
         with self.store.reading() as db:
-            row = db.execute(which, (seed, without)).fetchone()
-        return None if row is None else str(row["release"])
+            rows = db.execute(f"SELECT release FROM proposals WHERE {which}", (seed, without)).fetchall()  # noqa: S608 - ours
+            return next((row["release"] for row in rows if self.ledger.counts(row["release"])), None)
 
     def unfinished(self, coordinator: str) -> list[str]:
         """Releases of one consortium that were not over when last seen."""
-        which = f"SELECT release FROM proposals WHERE {_OF} AND {_UNFINISHED}"  # noqa: S608 - ours
+        which = f"SELECT release FROM proposals WHERE coordinator = ? AND {_UNFINISHED}"  # noqa: S608 - ours
         with self.store.reading() as db:
             rows = db.execute(which, (coordinator,)).fetchall()
         return [row["release"] for row in rows]
 
     def finished(self, coordinator: str) -> frozenset[str]:
         """Releases of one consortium that were seen to be over."""
-        which = f"SELECT release FROM proposals WHERE {_OF} AND NOT {_UNFINISHED}"  # noqa: S608 - ours
+        which = f"SELECT release FROM proposals WHERE coordinator = ? AND NOT {_UNFINISHED}"  # noqa: S608 - ours
         with self.store.reading() as db:
             rows = db.execute(which, (coordinator,)).fetchall()
         return frozenset(row["release"] for row in rows)

@@ -1,4 +1,4 @@
-"""The digest of every row of the ledger's file that no chain covers.
+"""The digest of every row of the ledger's file, the chain's included: that its last entries are there no link tells.
 
 SQLite keeps no checksum of what it stores: a byte that the disk changes within a value is simply another value. So the
 agent's connection has triggers, which the file itself has not: whatever anybody else changes or loses does not agree
@@ -10,7 +10,7 @@ import sqlite3
 from hashlib import sha256
 
 CHECKS_SCHEMA = "CREATE TABLE checks (digest TEXT PRIMARY KEY);"
-_CHECKED = ("charges", "signatures", "datasets", "snapshots", "proposals", "regressions", "heads")
+_CHECKED = ("entries", "signatures", "datasets", "snapshots", "to_read", "proposals", "regressions", "heads")
 
 
 def prepare_to_check(db: sqlite3.Connection) -> None:
@@ -45,7 +45,7 @@ def rows_agree(db: sqlite3.Connection) -> bool:
 
 
 def _digest_of(db: sqlite3.Connection, table: str, row: str = "") -> str:
-    """SQL for the digest of a row: in the order of names, as columns that an upgrade added come last."""
+    """SQL for the digest of a row, in the order of its columns' names."""
     columns = sorted(found[1] for found in db.execute(f"PRAGMA main.table_info({table})"))
     return f"row_digest('{table}', {', '.join(f'{row}.{name}' if row else name for name in columns)})"
 

@@ -19,35 +19,25 @@ from commingle.party_agent.row_checks import (
 )
 from commingle.shared.runtime import faults
 
-VERSION = 8
+VERSION = 1
 _TABLES = """
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
-CREATE TABLE charges (
-    coordinator TEXT NOT NULL, release TEXT NOT NULL, population TEXT NOT NULL, rho_units TEXT NOT NULL,
-    state TEXT NOT NULL, attempt INTEGER NOT NULL, dataset TEXT NOT NULL, snapshot TEXT NOT NULL,
-    study TEXT NOT NULL, expires TEXT NOT NULL, approvals TEXT, body_sha256 TEXT, delta REAL NOT NULL DEFAULT 0.0,
-    kind TEXT NOT NULL DEFAULT 'release', gaussian INTEGER NOT NULL DEFAULT 0, replacement_units TEXT,
-    replacement_delta REAL NOT NULL DEFAULT 0.0, PRIMARY KEY (coordinator, release));
 CREATE TABLE signatures (
     release TEXT NOT NULL, kind TEXT NOT NULL, envelope BLOB NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (release, kind));
 CREATE TABLE datasets (name TEXT PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE snapshots (digest TEXT PRIMARY KEY, key BLOB NOT NULL, n INTEGER NOT NULL, attributes TEXT NOT NULL)
     WITHOUT ROWID;
+CREATE TABLE to_read (release TEXT PRIMARY KEY, snapshot TEXT NOT NULL);
 CREATE TABLE proposals (
     release TEXT PRIMARY KEY, seen TEXT NOT NULL, spec BLOB NOT NULL, state TEXT NOT NULL, findings TEXT NOT NULL,
-    coordinator TEXT NOT NULL DEFAULT '');
-CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BLOB NOT NULL, method TEXT);
+    coordinator TEXT NOT NULL);
+CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BLOB NOT NULL, method TEXT NOT NULL);
 CREATE TABLE heads (
     coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
 """
 _INDEXES = """
-CREATE INDEX IF NOT EXISTS charges_release ON charges (release);
-CREATE INDEX IF NOT EXISTS charges_state ON charges (state);
-CREATE INDEX IF NOT EXISTS entries_signed ON entries (json_extract(body, '$.document'), seq)
-    WHERE json_extract(body, '$.kind') = 'signed';
-CREATE INDEX IF NOT EXISTS entries_rejoined ON entries (seq) WHERE json_extract(body, '$.kind') = 'rejoined';
 CREATE INDEX IF NOT EXISTS proposals_state ON proposals (state);
 CREATE INDEX IF NOT EXISTS proposals_seen ON proposals (seen) WHERE spec <> x'';
 CREATE INDEX IF NOT EXISTS proposals_seed ON proposals (json_extract(CAST(spec AS TEXT), '$.seed'))
@@ -153,10 +143,8 @@ def require_version(db: sqlite3.Connection) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version != VERSION:
         raise LedgerError(
-            f"the ledger has version {version}, this agent knows {VERSION}",
-            remedy="Upgrade the agent."
-            if version > VERSION
-            else "It is from before 1.0, which nothing reads any more.",
+            f"the ledger is of format {version}, and this agent reads format {VERSION}",
+            remedy="Run the version of Commingle that wrote it, or a newer one (commingle --version tells which runs).",
         )
 
 

@@ -162,11 +162,11 @@ def ledger_view(ledger: Ledger) -> dict[str, Any]:
     """Budget and charges."""
     notes, delta = ledger.notes(), ledger.cap.delta
     return {
-        "population": " and ".join(ledger.populations) or ledger.cap.population,
+        "population": ledger.cap.population,
         "unit": ledger_unit(ledger),
         **budget_view(ledger),
         "charges": [_charge_view(c, notes.get(c.release, []), delta=delta) for c in ledger.charges()],
-        "entries": len(ledger.entries()),
+        "entries": ledger.length,
     }
 
 

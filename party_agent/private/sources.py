@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,14 +26,14 @@ from commingle.party_agent.private.queries import require_each_row_by_itself
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.private.sql_store import SqlSource, read_query
 from commingle.party_agent.private.table import SourceTable
-from commingle.shared.documents.model import ExtendedModel, WireModel
+from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.runtime.csv_format import MOST_LINES, USUAL, CsvFormat, Decimal, Encoding, Separator
 from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_format, is_parquet, read_batches
 
 
-class FileSource(ExtendedModel):
+class FileSource(WireModel):
     """A CSV file with a header line, a Parquet file or an Excel workbook, told apart by the suffix.
 
     Attributes:
@@ -43,8 +43,6 @@ class FileSource(ExtendedModel):
         decimal: sign of a CSV's numbers.
         lines_per_record: most lines of a CSV's record; above 1 its cells may hold line ends (`CsvFormat`).
     """
-
-    added: ClassVar[frozenset[str]] = frozenset({"encoding", "separator", "decimal", "lines_per_record"})
 
     kind: Literal["file"] = "file"
     path: Annotated[str, Field(min_length=1)]

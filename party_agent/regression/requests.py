@@ -1,10 +1,9 @@
 """The regressions this party was asked for and paid for: as they were asked, and as the local API shows them."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from sqlite3 import Connection
-from typing import Any, get_args
+from typing import Any
 
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.ledger import ChargeRecord
@@ -48,11 +47,12 @@ class Requests:
             raise NotFoundError("no such regression", remedy="List them: commingle party regressions")
         return decode(RegressionRequest, row["request"])
 
-    def debited_for(self, identifier: str) -> Collection[RegressionMethod]:
-        """The method that was paid for; all of them for a request noted before methods were."""
+    def debited_for(self, identifier: str) -> RegressionMethod:
+        """The method that was paid for."""
         with self.store.reading() as db:
             row = db.execute("SELECT method FROM regressions WHERE id = ?", (identifier,)).fetchone()
-        return (row["method"],) if row and row["method"] else get_args(RegressionMethod)
+        method: RegressionMethod = row["method"]
+        return method
 
     def all(self) -> list[str]:
         """Their ids, newest first."""

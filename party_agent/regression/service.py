@@ -179,9 +179,9 @@ class Regressions:
             ) from None
 
     def _plan_again(self, charge: ChargeRecord, request: RegressionRequest, snapshot: Snapshot) -> RegressionPlan:
-        """The plan that was paid for. Give up what has none any more, or was paid less by an earlier version."""
+        """The plan that was paid for. Give up what has none any more, or was paid less."""
         try:
-            among = self.requests.debited_for(request.id)
+            among = (self.requests.debited_for(request.id),)
             plan = plan_regression(request, snapshot.attributes, snapshot.n, among=among)
         except SpecError:
             self._give_up(charge.release)

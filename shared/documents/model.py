@@ -13,10 +13,8 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
-    SerializerFunctionWrapHandler,
     StringConstraints,
     ValidationError,
-    model_serializer,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -46,7 +44,7 @@ Version = Annotated[Literal[1], BeforeValidator(whole_number)]
 
 
 LEFT_OUT = Field(exclude_if=lambda value: value is None)
-"""Of a field that came later: documents without it keep their bytes and their digest."""
+"""Of a field that most documents do not have: it is left out where it is None."""
 
 
 class Described(BaseModel):
@@ -78,25 +76,6 @@ class WireModel(Described):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
     largest_bytes: ClassVar[int] = 32 << 10
-
-
-class ExtendedModel(WireModel):
-    """A document to which fields were added after it had been signed and hashed without them.
-
-    Where they hold their defaults they are left out, so what was written before them keeps its bytes and its digest,
-    and whatever can be said without them has one encoding still.
-
-    Attributes:
-        added: names of those fields; each has a default.
-    """
-
-    added: ClassVar[frozenset[str]]
-
-    @model_serializer(mode="wrap")
-    def _leave_out_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        defaults = {n: f.get_default(call_default_factory=True) for n, f in type(self).model_fields.items()}
-        empty = {name for name in self.added if getattr(self, name) == defaults[name]}
-        return {name: value for name, value in whole(self).items() if name not in empty}
 
 
 def text_digest(text: str) -> str:
@@ -141,8 +120,8 @@ def decode(kind: type[Model], payload: bytes, checks: Checks | None = None) -> M
 def decode_canonical(kind: type[Model], payload: bytes, checks: Checks | None = None) -> Model:
     """Parse and validate one document that was signed: its bytes are the only ones it can have.
 
-    What it leaves out (a field that its version did not have yet) may be left out; whatever it says is said as `encode`
-    would say it: no white space, no name twice, no other way to write a number, a date or a letter.
+    A field that has a default may be left out; whatever it says is said as `encode` would say it: no white space, no
+    name twice, no other way to write a number, a date or a letter.
 
     Raises:
         DocumentError: the bytes are not a valid document of that kind, or not its canonical encoding.

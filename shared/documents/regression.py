@@ -17,7 +17,6 @@ from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import (
     Count,
     Digest,
-    ExtendedModel,
     Hex32,
     Name,
     Version,
@@ -75,7 +74,7 @@ class PublicSecondMoments(WireModel):
     label: Annotated[float, Field(gt=0, le=1)]
 
 
-class RegressionRequest(ExtendedModel):
+class RegressionRequest(WireModel):
     """What is asked of a party's agent, by its own people or systems.
 
     Attributes:
@@ -98,7 +97,6 @@ class RegressionRequest(ExtendedModel):
         nonce: tells two equal questions apart.
     """
 
-    added: ClassVar[frozenset[str]] = frozenset({"bounds", "mapping", "intercept", "n"})
     type: Literal["commingle/regression-request"] = "commingle/regression-request"
     version: Version = 1
     dataset: Name
@@ -179,7 +177,7 @@ class ReplacementLoss(WireModel):
         return Loss(Rho(int(self.rho_units)), self.loss_delta)
 
 
-class RegressionPrivacy(ExtendedModel):
+class RegressionPrivacy(WireModel):
     """What the regression cost and promises.
 
     Attributes:
@@ -192,7 +190,6 @@ class RegressionPrivacy(ExtendedModel):
         replacement: of keyed subjects, what the charge keeps besides.
     """
 
-    added: ClassVar[frozenset[str]] = frozenset({"replacement"})
     adjacency: AdjacencyName = "replace_one"
     protects: str = PROTECTS
     rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
-from math import ceil, isclose
+from math import isclose
 from types import MappingProxyType
 
 from commingle.shared.documents.errors import require
@@ -21,7 +20,7 @@ from commingle.shared.documents.regression import (
 )
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.dp.accounting import RHO_UNITS, Cost, Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
@@ -117,9 +116,11 @@ def _require_promise(result: RegressionResult) -> None:
     _require(privacy.delta == request.delta, "the guarantee is at another delta than was asked for")
     loss = privacy.loss
     if result.method in _BY_PROOF:
-        own = {Loss.approximate(request.epsilon).rho, _formerly_approximate(request.epsilon)}
         delta = request.delta if _BY_PROOF[result.method] else 0.0
-        follows = loss.rho in own and (loss.delta, privacy.epsilon) == (delta, request.epsilon)
+        follows = loss.rho == Loss.approximate(request.epsilon).rho and (loss.delta, privacy.epsilon) == (
+            delta,
+            request.epsilon,
+        )
     else:
         stated = stated_epsilon(result.calibration, float(loss.rho), request.delta)
         follows = not loss.delta and isclose(privacy.epsilon, stated, rel_tol=_TOLERANCE)
@@ -163,12 +164,5 @@ def _require_stages(result: RegressionResult) -> None:
 
 
 def is_charged(result: RegressionResult, cost: Cost) -> bool:
-    """Whether a ledger's charge is what a result states, a charge that counts as Gaussian by what that takes."""
-    privacy = result.privacy
-    formerly = result.method in _BY_PROOF and privacy.loss.rho != Loss.approximate(result.request.epsilon).rho
-    return cost.approximate() == privacy.cost.approximate() and not (formerly and cost.loss.gaussian)
-
-
-def _formerly_approximate(epsilon: float) -> Rho:
-    """What an (epsilon, delta)-DP method was charged as long as losses were only known to be rho-zCDP."""
-    return Rho(ceil(Fraction(epsilon) ** 2 * RHO_UNITS / 2))
+    """Whether a ledger's charge is what a result states; of an adopted charge it is not known to be Gaussian."""
+    return cost.approximate() == result.privacy.cost.approximate()

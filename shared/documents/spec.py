@@ -8,11 +8,11 @@ from collections import Counter
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal, NewType, Self, TypeAlias
 
-from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, ValidationInfo, model_validator
+from pydantic import AwareDatetime, Field, StringConstraints, ValidationInfo, model_validator
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import LEFT_OUT, Checks, Count, Digest, Hex32, Name, WireModel, whole_number
+from commingle.shared.documents.model import LEFT_OUT, Checks, Count, Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.purpose import StatedPurpose, purpose_problems
 from commingle.shared.documents.schema import (
     Attribute,
@@ -120,8 +120,6 @@ class ReleaseSpec(StatedPurpose):
     (`release.checks`).
 
     Attributes:
-        version: 2 where parties exchange as they do today, and 1 where they do not, or did before: members of an
-            earlier version refuse what they cannot take part in before it costs them anything.
         projection: where the mechanism has a k, what rows are mixed with: one signed entry for each subject, or, left
             out, k signs.
         id_rules: by which every party writes each column that identifies a subject; None for one, exactly.
@@ -133,7 +131,7 @@ class ReleaseSpec(StatedPurpose):
 
     largest_bytes: ClassVar[int] = 2 << 20  # the whitening of 255 columns is most of it
     type: Literal["commingle/release-spec"] = "commingle/release-spec"
-    version: Annotated[Literal[1, 2], BeforeValidator(whole_number)] = 1
+    version: Version = 1
     study: Title
     created: AwareDatetime
     expires: AwareDatetime
@@ -193,10 +191,7 @@ class ReleaseSpec(StatedPurpose):
 
     @property
     def terms(self) -> Terms:
-        """Its terms, with nothing open but what its mechanism adds.
-
-        No part of delta is known to be taken by the exchange of an earlier version.
-        """
+        """Its terms, with nothing open but what its mechanism adds."""
         return Terms(
             mechanism=self.mechanism,
             k=self.k,
@@ -211,7 +206,6 @@ class ReleaseSpec(StatedPurpose):
             bounds=self.bounds or "trusted",
             buckets=self.buckets,
             fraction_bits=self.fraction_bits,
-            delta_implementation=0.0 if self.version == 1 else None,
         )
 
     @property

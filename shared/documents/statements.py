@@ -56,11 +56,7 @@ class Enrolment(WireModel):
 
 
 class Approval(WireModel):
-    """A party agrees to this very spec and has reserved its budget.
-
-    Attributes:
-        round_key: in exchanges of an earlier version, its X25519 public key of the release; not used any more.
-    """
+    """A party agrees to this very spec and has reserved its budget."""
 
     type: Literal["commingle/approval"] = "commingle/approval"
     version: Version = 1
@@ -68,7 +64,6 @@ class Approval(WireModel):
     party: Name
     created: AwareDatetime
     ledger_head: Digest
-    round_key: Hex32 | None = None
 
 
 class FirstApproval(WireModel):
@@ -106,7 +101,7 @@ class Rejection(WireModel):
     version: Version = 1
     spec: Digest
     party: Name
-    reason: RejectionReason | Literal["data_changed"]
+    reason: RejectionReason
     created: AwareDatetime
     ledger_head: Digest
     about: Annotated[Name | None, LEFT_OUT] = None

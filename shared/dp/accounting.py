@@ -61,7 +61,7 @@ class Loss:
         rho: mu^2 / 2.
         delta: a float; sums are rounded up. Of a release it is its `delta_implementation` (docs/proofs/delta.md).
         gaussian: False where it is only known to be delta-approximate rho-zCDP (Bun, Steinke 2016, definition 8.1):
-            charges of a version that drew noise and counted otherwise, and what a lost branch of a ledger has spent.
+            what a lost branch of a ledger has spent.
     """
 
     rho: Rho

@@ -109,7 +109,6 @@ class Mechanism(ABC):
             chosen by measuring (docs/prediction.md#one-stage-against-two).
         radius: where mapped rows are cut.
         keyed: whether it is for keyed subjects: rows are named by pseudonyms, and their first entry is their presence.
-        earlier_trust: what manifests of earlier versions said in its place; they still verify.
     """
 
     fraction_bits: ClassVar[Literal[14, 15]] = 15
@@ -122,7 +121,6 @@ class Mechanism(ABC):
     least_signal: ClassVar[float] = 20.0
     radius: ClassVar[RadiusRule] = ROWS_ARE_NOISY
     keyed: ClassVar[bool] = False
-    earlier_trust: ClassVar[tuple[str, ...]] = ()
 
     def trust_of(self, bounds: Bounds | None) -> str:
         """Whom a party relies on in releases whose bounds are proved, or not."""
@@ -136,8 +134,6 @@ class Mechanism(ABC):
             found.append(f"{spec.mechanism} publishes something of every row, so its subjects are listed, not keyed")
         if (spec.buckets is not None) is not (spec.keyed and self.interactive):
             found.append("buckets are for keyed subjects of moments, and only for them")
-        if spec.version > 1 and not self.interactive:
-            found.append(f"version is 1 for {spec.mechanism}, whose parties exchange nothing")
         if spec.bounds is not None and not self.interactive:
             found.append(f"bounds are proved or trusted where parties exchange; leave it out for {spec.mechanism}")
         if spec.fraction_bits != self.fraction_bits:

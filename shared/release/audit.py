@@ -1,13 +1,13 @@
 """Hash-chained histories of parties and coordinators, and checking them offline against a published release.
 
 A chain is a list of JSON texts; each holds the SHA-256 of the one before as `previous`. A party's chain is its privacy
-ledger, replayed here by the rules that wrote it (`charge`). Every approval, block and rejection a party signs names the
-head its chain had then, so whoever holds published documents notices a chain that was rewritten later. An export is
+ledger, read here by the rules that wrote it (`ledger_fold`). Every approval, block and rejection a party signs names
+the head its chain had then, so whoever holds published documents notices a chain that was rewritten later. An export is
 signed by whose history it is.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -31,7 +31,7 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     open_rotation,
 )
-from commingle.shared.dp.accounting import FREE, Cost
+from commingle.shared.dp.accounting import Cost
 from commingle.shared.mechanisms.moments.exchange.documents import recorded_transcript
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
@@ -40,21 +40,21 @@ from commingle.shared.release.charge import (
     SIGNED_BY_PARTIES,
     Charge,
     ChargeState,
-    LedgerEntry,
     Link,
     adopted_kind,
     first_altered,
     link_digest,
     link_text,
-    replay,
 )
 from commingle.shared.release.checks import open_spec
+from commingle.shared.release.ledger_fold import LedgerFold, fold
 from commingle.shared.release.member_log import Memberships
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
 from commingle.shared.release.verification import PublishedRelease, called
 from commingle.shared.text import quoted
 
+_ENDS_ELSEWHERE = "the chain ends elsewhere than its head says"
 _REMEDY = "Ask whose history this is for a fresh export, and compare it with the documents they signed."
 _require = partial(require, remedy=_REMEDY)
 _SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionResult]] = {
@@ -121,25 +121,34 @@ class PartyHistory:
 
     Attributes:
         signer: fingerprint of the key it is signed with.
-        charges: each charged release or regression.
-        signed: digests of signed documents by release and kind.
-        deciders: who decided so, by release and kind, where a person did.
-        adopted: the same of documents that a lost branch of the ledger has signed; its head is not in this chain.
+        told: by its chain.
         keys: the present signing key and the former ones that verified rotations lead back to.
     """
 
     audit: PartyAudit
     signer: Fingerprint
-    charges: Mapping[str, Charge]
-    signed: Mapping[tuple[str, str], str]
+    told: LedgerFold
     keys: tuple[VerifyingKey, ...]
-    adopted: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    deciders: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def charges(self) -> Mapping[str, Charge]:
+        """Each charged release or regression."""
+        return self.told.charges
 
     @property
     def lost(self) -> Cost:
         """What was charged and not released before its debit."""
-        return sum((charge.cost for charge in self.charges.values() if charge.counts), start=FREE)
+        return self.told.lost
+
+    @property
+    def signed(self) -> Mapping[tuple[str, str], str]:
+        """Digests of signed documents by release and kind."""
+        return {place: entry.digest for place, entry in self.told.signed.items()}
+
+    @property
+    def deciders(self) -> Mapping[tuple[str, str], str]:
+        """Who decided so, by release and kind, where a person did."""
+        return {place: entry.by for place, entry in self.told.signed.items() if entry.by}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +156,7 @@ class CoordinatorHistory:
     """A coordinator's export that holds together.
 
     Attributes:
-        members: fingerprints of the keys each member had, the present one last. Empty where the export is by a version
-            that did not record them.
+        members: fingerprints of the keys each member had, the present one last.
         revoked: members whose membership ended.
     """
 
@@ -185,7 +193,7 @@ def verify_chain(texts: Sequence[str], *, head: str) -> None:
     """Check that each entry names the one before and that the last one is `head`. Raises VerificationError."""
     altered = first_altered(texts)
     _require(altered is None, f"entry {(altered or 0) + 1} of the chain was altered")
-    _require(head == (link_digest(texts[-1]) if texts else GENESIS), "the chain ends elsewhere than its head says")
+    _require(head == (link_digest(texts[-1]) if texts else GENESIS), _ENDS_ELSEWHERE)
 
 
 def verify_party_audit(data: bytes) -> PartyHistory:
@@ -197,40 +205,24 @@ def verify_party_audit(data: bytes) -> PartyHistory:
     signed = decode(SignedDocument, data)
     opened = signed.open(PartyAudit, kind="party-audit")
     audit = opened.document
-    verify_chain(audit.entries, head=audit.head)
-    entries = [decode(LedgerEntry, body.encode()) for body in audit.entries]
-    charges = replay(entries)
-    if isinstance(charges, Refused):
-        raise VerificationError(charges.reason, remedy=_REMEDY)
-    place = {GENESIS: -1} | {link_digest(text): number for number, text in enumerate(audit.entries)}
-    signed_at = {entry.digest or "": number for number, entry in enumerate(entries) if entry.kind == "signed"}
-    signatures = {
-        (entry.release, entry.document or ""): entry.digest or "" for entry in entries if entry.kind == "signed"
-    }
+    told = fold(audit.entries)
+    if isinstance(told, Refused):
+        raise VerificationError(told.reason, remedy=_REMEDY)
+    _require(audit.head == told.head, _ENDS_ELSEWHERE)
     present = {envelope.digest for envelope in audit.documents}
-    due = {digest for (_, kind), digest in signatures.items() if kind in _SIGNED}
+    due = {entry.digest for (_, kind), entry in told.signed.items() if kind in _SIGNED}
     _require(present == due, "the documents are not those that the chain says were signed")
-    keys = _keys(audit, VerifyingKey.from_hex(signed.signing_key))
+    history = PartyHistory(audit, opened.signer, told, _keys(audit, VerifyingKey.from_hex(signed.signing_key)))
+    kinds = {entry.digest: kind for (_, kind), entry in told.signed.items()}
     for envelope in audit.documents:
-        document = _check_document(
-            envelope,
-            party=audit.party,
-            keys=keys,
-            signatures=signatures,
-            place=place,
-            signed_at=signed_at[envelope.digest],
-        )
+        document = _check_document(envelope, history, kind=kinds[envelope.digest])
         if isinstance(document, RegressionResult):
-            charged = charges.get(document.spec)
+            charged = told.charges.get(document.spec)
             _require(
                 charged is not None and is_charged(document, charged.cost),
                 "the ledger was debited another loss than a regression states",
             )
-    adopted = {
-        (entry.release, entry.document or ""): entry.digest or "" for entry in entries if entry.kind == "received"
-    }
-    deciders = {(entry.release, entry.document or ""): entry.by for entry in entries if entry.by}
-    return PartyHistory(audit, opened.signer, charges, signatures, keys, adopted, deciders)
+    return history
 
 
 def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
@@ -271,11 +263,9 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     )
     documents = {"approval": release.manifest.approvals[name], "block": release.manifest.blocks[name]}
     for kind, envelope in documents.items():
-        known = (
-            history.signed.get((release.release, kind)),
-            history.adopted.get((release.release, adopted_kind(kind))),
-        )
-        same = envelope.digest in known
+        made = history.told.signed.get((release.release, kind))
+        adopted = history.told.received.get((release.release, adopted_kind(kind)))
+        same = envelope.digest in {made and made.digest, adopted}
         _require(same, f"the published {kind} of {name} is not in its chain")
     charge = history.charges.get(release.release)
     if charge is None or charge.state not in _AFTER_A_BLOCK:
@@ -285,7 +275,8 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     _require(paid, f"the ledger of {name} was debited another loss")
     debit = f"debit of rho {float(charge.rho):.6g} ({release.spec.adjacency})"
     whose = called(name, pinned=name in release.pinned)
-    people = (history.deciders.get((release.release, kind)) for kind in (FIRST_APPROVAL, "approval"))
+    deciders = history.deciders
+    people = (deciders.get((release.release, kind)) for kind in (FIRST_APPROVAL, "approval"))
     by = " and then ".join(quoted(person) for person in people if person)
     approval = f"approval (by {by})" if by else "approval"
     return f"{approval}, {debit} and block are in the chain of {whose}, head {history.audit.head}"
@@ -303,7 +294,7 @@ def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedReleas
         *(("approval", party, envelope.digest) for party, envelope in release.manifest.approvals.items()),
         *(("block", party, envelope.digest) for party, envelope in release.manifest.blocks.items()),
     }
-    for party in release.spec.parties if history.members else ():
+    for party in release.spec.parties:
         known = party.verifying_key.fingerprint in history.members.get(party.name, ())
         _require(known, f"{party.name} never had the key that the release names, by the coordinator's chain")
     if mechanism_of(release.spec).interactive:
@@ -342,18 +333,14 @@ def _keys(audit: PartyAudit, present: VerifyingKey) -> tuple[VerifyingKey, ...]:
 
 
 def _check_document(
-    envelope: Envelope,
-    *,
-    party: str,
-    keys: tuple[VerifyingKey, ...],
-    signatures: Mapping[tuple[str, str], str],
-    place: Mapping[str, int],
-    signed_at: int,
+    envelope: Envelope, history: PartyHistory, *, kind: str
 ) -> Approval | BlockStatement | Rejection | RegressionResult:
-    kind = next(kind for (_, kind), digest in signatures.items() if digest == envelope.digest)
-    document = open_envelope(envelope, _SIGNED[kind], kind=kind, keys=keys).document
-    mine = document.party == party and signatures.get((document.spec, kind)) == envelope.digest
-    _require(mine, f"a signed {kind} is about another party or release than the chain says")
-    before = place.get(document.ledger_head, signed_at) < signed_at
+    document = open_envelope(envelope, _SIGNED[kind], kind=kind, keys=history.keys).document
+    entry = history.told.signed.get((document.spec, kind))
+    if document.party != history.audit.party or entry is None or entry.digest != envelope.digest:
+        raise VerificationError(
+            f"a signed {kind} is about another party or release than the chain says", remedy=_REMEDY
+        )
+    before = history.told.places.get(document.ledger_head, entry.place) < entry.place
     _require(before, f"a signed {kind} names a ledger head that the chain never had")
     return document

@@ -161,12 +161,9 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
         "the manifest's rows do not follow from the spec",
     )
     claimed, computed = manifest.privacy, privacy_statement(document)
-    apart = {"per_party", "per_subject", "per_subject_outsiders", "trust"}
-    same = (
-        claimed.model_dump(exclude=apart) == computed.model_dump(exclude=apart)
-        and claimed.trust in {computed.trust, *mechanism_of(document).earlier_trust}
-        and _stated(claimed) == _stated(computed)
-    )
+    apart = {"per_party", "per_subject", "per_subject_outsiders"}
+    said = claimed.model_dump(exclude=apart) == computed.model_dump(exclude=apart)
+    same = said and _stated(claimed) == _stated(computed)
     pairs = [
         (getattr(a, field), getattr(b, field))
         for ours, theirs in zip(computed.scopes, claimed.scopes, strict=False)
@@ -270,11 +267,4 @@ def _findings(
         "intercept, columns, noise, step and privacy statement follow from the spec",
         "the moments are those of the matrix",
         *(f"{who} signed the sums by which its columns are undone" for who in scaled),
-        *_findings_about_trust(manifest.document, mechanism_of(spec.document).trust_of(spec.document.bounds)),
     )
-
-
-def _findings_about_trust(manifest: Manifest, today: str) -> tuple[str, ...]:
-    if manifest.privacy.trust == today:
-        return ()
-    return (f"an earlier version published it and said less about trust than is known today: {today}",)

@@ -222,9 +222,6 @@ OUT_OF_ORDER: dict[str, list[tuple[str, str, str | None, str | None]]] = {
     "reply after the end": [
         ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("reply", "clinic", C, C),
     ],
-    "countersignature of an earlier version after the end": [
-        ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("countersignature", "clinic", C, C),
-    ],
     "something else": [("promotion", "clinic", A, None)],
 }  # fmt: skip
 
@@ -256,11 +253,9 @@ def test_membership_out_of_order_is_refused_although_the_chain_holds(what: str) 
 def test_release_under_a_key_that_never_was_enrolled_is_not_confirmed(hub: Hub, parties: tuple[Honest, Honest]) -> None:
     _, release, manifest = published(hub, parties)
     history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
-    forged = replace(history, members={**history.members, "clinic": (key_of("a stranger").fingerprint,)})
-    with pytest.raises(VerificationError, match="clinic never had the key"):
-        confirm_by_coordinator(forged, release, manifest=manifest)
-    older = replace(history, members={})
-    assert confirm_by_coordinator(older, release, manifest=manifest)
+    for members in ({**history.members, "clinic": (key_of("a stranger").fingerprint,)}, {}):
+        with pytest.raises(VerificationError, match="clinic never had the key"):
+            confirm_by_coordinator(replace(history, members=members), release, manifest=manifest)
 
 
 def test_operator_exports_and_anyone_verifies(command: Command, tmp_path: Path) -> None:

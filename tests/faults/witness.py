@@ -1,5 +1,6 @@
 """What must hold whatever goes wrong. Everything is read from outside: files, ledgers' SQLite, signed documents."""
 
+import json
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -7,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -17,6 +19,7 @@ from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.release.verification import PublishedRelease, verify_release
@@ -38,10 +41,20 @@ class OnDisk:
 
 
 def charges_on_disk(home: Home) -> dict[str, OnDisk]:
-    """Every charge of a ledger, read by another connection: only what is committed shows."""
+    """Every charge of a ledger, read by another connection: only what is committed shows.
+
+    Of its chain, and not by the fold that the agent goes by.
+    """
     with closing(sqlite3.connect(home.database)) as db:
-        rows = db.execute("SELECT release, state, rho_units, attempt, body_sha256 FROM charges").fetchall()
-    return {release: OnDisk(state, int(units), attempt, body) for release, state, units, attempt, body in rows}
+        entries = [json.loads(body) for (body,) in db.execute("SELECT body FROM entries ORDER BY seq")]
+    told = dict[str, dict[str, Any]]()
+    for entry in entries:
+        if entry["kind"] in set(ChargeState):
+            told[entry["release"]] = told.get(entry["release"], {}) | entry
+    return {
+        release: OnDisk(each["kind"], int(each["rho_units"]), each.get("attempt", 0), each.get("body_sha256"))
+        for release, each in told.items()
+    }
 
 
 def files_left(home: Home, release: str) -> list[Path]:

@@ -1,8 +1,9 @@
 """Writes the frozen documents. The tests only read them.
 
-Usage, at the root of the repository: python -m tests.golden.make [--draw]
+Usage, at the root of the repository: python -m tests.golden.make [--draw] [--keep]
 
-With --draw what depends on the operating system or on a library's version is made anew, too.
+With --draw what depends on the operating system or on a library's version is made anew, too; with --keep the whole
+artefacts of `artefacts`.
 """
 
 import json
@@ -13,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.golden import documents, figures, records, world
+from tests.golden import artefacts, documents, figures, records, world
 
 HERE = Path(__file__).parent
 FILES = (
@@ -72,6 +73,8 @@ def main() -> None:
     """Write every file."""
     if "--draw" in sys.argv:
         write("drawn", draw())
+    if "--keep" in sys.argv:
+        artefacts.keep()
     drawn = load("drawn")
     for name in (*FILES, LOOSE):
         write(name, build(name, drawn))

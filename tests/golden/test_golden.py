@@ -21,14 +21,6 @@ from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
-from commingle.shared.release.audit import (
-    CoordinatorAudit,
-    CoordinatorHistory,
-    confirm_by_coordinator,
-    event_body,
-    verify_coordinator_audit,
-)
-from commingle.shared.release.charge import link_digest
 from commingle.shared.release.verification import verify_release
 from tests.golden import world
 from tests.golden.documents import integers
@@ -87,30 +79,6 @@ def test_files_are_the_frozen_ones_where_pyarrow_is(mechanism: str) -> None:
     if MADE_BY_DRAWN_PYARROW:  # of another version only what is in the files is the same; see `files` of the releases
         assert world.parquet_of(mechanism).hex() == drawn["matrices"][mechanism]
         assert {n: b.hex() for n, b in world.bodies_of(mechanism).items()} == drawn["bodies"][mechanism]
-
-
-def coordinators_chain(events: list[dict[str, Any]]) -> CoordinatorHistory:
-    """What the golden coordinator would sign of these events."""
-    bodies: list[str] = []
-    for event in events:
-        facts = {name: value for name, value in event.items() if name not in {"previous", "at"}}
-        previous = link_digest(bodies[-1]) if bodies else world.GENESIS
-        bodies.append(event_body(previous=previous, at=world.NOW, **facts))
-    audit = CoordinatorAudit(coordinator="hub", exported=world.NOW, head=link_digest(bodies[-1]), entries=tuple(bodies))
-    signed = seal(audit, kind="coordinator-audit", key=world.COORDINATOR)
-    return verify_coordinator_audit(encode(world.signed_document(signed, world.COORDINATOR)))
-
-
-def test_deal_in_a_chain_does_not_stand_in_for_columns_and_replies() -> None:
-    files = world.release("moments", load("drawn")).files
-    release = verify_release(*files, trusted_coordinator=None)
-    events = [json.loads(body) for body in load("records")["events"]["entries"]]
-    confirm_by_coordinator(coordinators_chain(events), release, manifest=files[0])
-    (column, *_) = (event for event in events if event["kind"] == "columns")
-    deal = {**column, "kind": "deal", "party": None}
-    dealt = [event for event in events if event["kind"] not in {"columns", "reply"}]
-    with pytest.raises(VerificationError, match="one columns by each party"):
-        confirm_by_coordinator(coordinators_chain([*dealt[:-2], deal, *dealt[-2:]]), release, manifest=files[0])
 
 
 def parsed(written: dict[str, str]) -> Envelope:

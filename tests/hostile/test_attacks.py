@@ -384,7 +384,7 @@ def test_ledger_cut_back_by_sql_while_the_coordinator_forgets_is_noticed(pair: C
     coordinator.forget_heads()
     user.edit("DELETE FROM heads")
     user.edit("DELETE FROM entries WHERE seq > ?", length)
-    for table in ("charges", "signatures", "proposals"):
+    for table in ("to_read", "signatures", "proposals"):
         user.edit(f"DELETE FROM {table} WHERE release = ?", release)  # noqa: S608 - names of tables
     user.mend_checks()
     with pair.agent("clinic") as agent:

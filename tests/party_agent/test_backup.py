@@ -98,20 +98,26 @@ def test_command_says_what_it_wrote_and_that_it_holds_keys(pair: Consortium, tmp
     assert "It holds private keys" in done.output
 
 
+ADOPTED = "UPDATE entries SET body = replace(body, 'reserved', 'adopted')"
+
+
 def altered(backup: Path) -> Path:
     """A backup in which every charge is next to nothing."""
     folder, out = backup.with_suffix(".files"), backup.with_suffix(".altered")
     with tarfile.open(backup) as tar:
         tar.extractall(folder, filter="data")
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as db, db:
-        db.execute("UPDATE charges SET rho_units = '1'")
+        db.execute(ADOPTED)
     with tarfile.open(out, "w") as tar:
         for path in folder.iterdir():
             tar.add(path, path.name)
     return out
 
 
-@pytest.mark.parametrize("damage", ["UPDATE charges SET rho_units = '1'", "DELETE FROM entries", "DROP TABLE charges"])
+@pytest.mark.parametrize(
+    "damage",
+    [ADOPTED, "DELETE FROM entries", "DROP TABLE to_read"],
+)
 def test_damaged_ledger_makes_no_backup(pair: Consortium, tmp_path: Path, damage: str) -> None:
     pair.propose()
     pair.step("clinic")

@@ -11,7 +11,7 @@ from base64 import b64decode
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -25,7 +25,6 @@ from commingle.party_agent.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.regression.service import Regressions
-from commingle.shared.documents.statements import Rejection, RejectionReason
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
@@ -280,9 +279,3 @@ def test_edited_cell_is_no_oracle_of_a_regression(
             assert answer.document is not None
             found.append((answer.charge and (answer.charge.rho, answer.charge.state), answer.request.method))
         assert found[0] == found[1]
-
-
-def test_code_about_cells_is_read_in_old_rejections_and_never_sent() -> None:
-    assert "data_changed" not in get_args(RejectionReason)
-    old = {"spec": "0" * 64, "party": "lab", "reason": "data_changed", "created": "2026-01-01T00:00:00Z"}
-    assert Rejection.model_validate_json(json.dumps({**old, "ledger_head": "0" * 64})).reason == "data_changed"

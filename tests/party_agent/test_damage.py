@@ -26,7 +26,7 @@ from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.regression.asking import GENEROUS
 from tests.world.consortium import AUTOMATIC, Consortium
 
-TABLES = ("entries", "charges", "signatures", "datasets", "proposals", "regressions", "heads", "checks")
+TABLES = ("entries", "to_read", "signatures", "datasets", "proposals", "regressions", "heads", "checks")
 TRIES = 150
 
 

@@ -112,7 +112,6 @@ BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
     "rewritten ledger": (rewrite, {"ledger chain"}),
     "version that never was": (partial(misread, version=-7), {"ledger file", "ledger chain"}),
     "newer version": (partial(misread, version=9), {"ledger file", "ledger chain"}),
-    "version from before 1.0": (partial(misread, version=5), {"ledger file", "ledger chain"}),
     "leftover": (leave, {"outbox"}),
     "snapshot away": (lose_snapshot, {"data sets"}),
     "socket of a killed agent": (lambda home: listen(home.socket).close(), {"agent"}),

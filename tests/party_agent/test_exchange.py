@@ -60,6 +60,7 @@ from tests.world.consortium import (
     strictly,
     write_csv,
 )
+from tests.world.tampering import charge_less
 from tests.world.transport import answering, no_fault, unreachable
 
 REACHES: dict[tuple[Bounds, str], int] = {
@@ -198,12 +199,10 @@ def test_nothing_of_the_exchange_is_left_after_the_end(pair: Consortium, bounds:
 def test_charge_that_does_not_cover_the_noise_level_draws_and_signs_nothing(
     pair: Consortium, stage: Callable[[Consortium], str], party: str
 ) -> None:
-    """A version that calibrated otherwise may have charged less before the columns were made."""
     release, noise = stage(pair), Noise()
     with pair.agent(party, draw=noise) as agent:
         before = {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}
-        with agent.store.transaction() as db:
-            db.execute("UPDATE charges SET rho_units = '1' WHERE release = ?", (release,))
+        charge_less(agent.ledger, release)
         with pytest.raises(ConflictError, match="does not cover the block"):
             agent.handle(agent.client.release(release), release)
         after = {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}

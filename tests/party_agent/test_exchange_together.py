@@ -58,13 +58,6 @@ def test_each_party_asks_once_for_all_columns_and_once_for_all_replies(trio: Con
     assert sorted(fetches(trio, release)) == sorted(["/columns", *alone, "/replies"]), "of one other, and of two"
 
 
-def test_coordinator_of_an_earlier_version_is_asked_for_each_message_alone(trio: Consortium) -> None:
-    release = approved(trio)
-    trio.coordinator.before = together(lambda _: httpx.Response(404, json={"detail": "Not Found"}))
-    finish(trio, release)
-    assert {"/columns/clinic", "/columns/insurer", "/replies/insurer", "/replies/lab"} <= set(fetches(trio, release))
-
-
 @pytest.mark.parametrize(
     ("answer", "alone"),
     [

@@ -160,32 +160,30 @@ def test_secrets_do_not_show_in_a_repr(tmp_path: Path) -> None:
         assert hidden not in said
 
 
-def former_home(root: Path) -> tuple[Home, PinnedCoordinator]:
-    """A home as earlier versions laid it out, enrolled and pinned."""
+def enrolled_home(root: Path) -> tuple[Home, PinnedCoordinator]:
+    """Made, pinned and then enrolled."""
     home = create(root, linkage_key=b"\x07" * 32)
     home.consortium().pin("lab", "ab" * 32)
     where = PinnedCoordinator(url="https://hub.example:8443", signing_key="c0" * 32)
-    home.save_settings(home.settings().model_copy(update={"coordinator": where}))
     return home, where
 
 
-def test_home_of_an_earlier_version_is_moved_once(tmp_path: Path) -> None:
-    home, where = former_home(tmp_path / "h")
+def test_what_lies_at_the_top_goes_with_the_first_consortium(tmp_path: Path) -> None:
+    home, where = enrolled_home(tmp_path / "h")
     for _ in range(2):
-        (consortium,) = home.consortia().values()
-        assert consortium.name == "hub.example"
+        consortium = home.join(where, name="hub.example")
+        assert list(home.consortia()) == ["hub.example"]
         assert (consortium.coordinator(), consortium.linkage_key()) == (where, b"\x07" * 32)
         assert consortium.pins() == {"lab": "ab" * 32}
-    assert home.settings().coordinator is None
     assert not (home.root / "pins.json").exists()
     assert not (home.root / "keys" / "linkage.key").exists()
     assert (home.root / "consortia").stat().st_mode & 0o077 == 0
     assert consortium.folder.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("nth", range(1, 6))
-def test_power_cut_while_a_home_is_moved_loses_nothing(tmp_path: Path, nth: int) -> None:
-    home, where = former_home(tmp_path / "h")
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_power_cut_while_a_consortium_is_joined_loses_nothing(tmp_path: Path, nth: int) -> None:
+    home, where = enrolled_home(tmp_path / "h")
     reached = 0
 
     def strike(_: str) -> None:
@@ -196,18 +194,17 @@ def test_power_cut_while_a_home_is_moved_loses_nothing(tmp_path: Path, nth: int)
 
     faults.arm(strike)
     with suppress(CrashError):
-        home.consortia()
+        home.join(where, name="hub.example")
     faults.arm(lambda _: None)
-    assert reached >= min(nth, 4)
-    (consortium,) = home.consortia().values()
+    assert reached >= min(nth, 3)
+    consortium = home.join(where, name="hub.example")
     assert (consortium.coordinator(), consortium.linkage_key()) == (where, b"\x07" * 32)
     assert consortium.pins() == {"lab": "ab" * 32}
-    assert home.settings().coordinator is None
 
 
 def test_left_consortium_keeps_its_files_and_its_name(tmp_path: Path) -> None:
-    home, where = former_home(tmp_path / "h")
-    consortium = home.consortium()
+    home, where = enrolled_home(tmp_path / "h")
+    consortium = home.join(where, name="hub.example")
     home.leave(consortium.name)
     assert home.consortia() == {}
     assert consortium.linkage_key() == b"\x07" * 32

@@ -14,7 +14,7 @@ from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.rounds import Refused
 from tests.world.tampering import NOW
 
-RELEASES = st.sampled_from(["a", "b", "c", "d"])
+RELEASES = st.sampled_from(["a" * 64, "b" * 64, "c" * 64, "d" * 64])
 TABLE = "d" * 64
 COUNTING = frozenset(ChargeState) - {ChargeState.RELEASED}
 
@@ -38,7 +38,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize(quarters=st.integers(0, 3))
     def some_is_gone_already(self, quarters: int) -> None:
         if quarters:
-            self.reserve("gone", quarters)
+            self.reserve("e" * 64, quarters)
 
     @rule(release=RELEASES, quarters=st.integers(1, 4))
     def reserve(self, release: str, quarters: int) -> None:

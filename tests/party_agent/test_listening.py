@@ -40,9 +40,8 @@ class Asked:
             return httpx.Response(200, json={"items": [], "last": 3})
         return self.answer(streamed)
 
-    def last(self, *, alone: bool = False) -> int | None:
-        told = self.listener.next(10, alone=alone)
-        return None if told is None else told.last
+    def last(self, *, alone: bool = False) -> int:
+        return self.listener.next(10, alone=alone).last
 
 
 def test_one_request_tells_of_many_steps_and_the_next_goes_on_after_the_last() -> None:
@@ -57,12 +56,6 @@ def test_coordinator_without_streams_is_asked_each_time() -> None:
     hub = Asked(lambda _: httpx.Response(200, content=steps(7)))
     assert [hub.last(), hub.last()] == [7, 7]
     assert [after for _, after, _ in hub.requests] == ["0", "7"]
-
-
-def test_coordinator_that_tells_of_events_only_makes_the_agent_look_at_everything() -> None:
-    hub = Asked(lambda _: httpx.Response(404, json=NOTHING_THERE, headers={"Content-Type": "application/problem+json"}))
-    assert hub.last() is None
-    assert hub.requests[-1] == ("/v1/events", "0", False)
 
 
 def test_step_that_has_to_come_in_time_is_asked_for_alone_and_ends_the_stream() -> None:

@@ -96,20 +96,6 @@ def test_release_takes_each_member_three_requests_beside_its_waits(
     assert asked == Counter(dict.fromkeys(own | heads, 1)) + Counter({"GET /v1/ledger-heads": 0 if shown else 2})
 
 
-def test_coordinator_of_an_earlier_version_is_asked_for_everything_after_every_event(pair: Consortium) -> None:
-    missing = pair.coordinator.hub.http.get("/v1/parties/clinic/nothing")
-    kind = missing.headers["content-type"]
-    pair.coordinator.before = answering(404, missing.content, part="/parties/clinic/releases", content_type=kind)
-    with pair.agent("clinic") as agent:
-        loop = Loop(agent)
-        turns(loop, 1)
-        release = pair.propose()
-        turns(loop, 1)
-        assert loop.trouble is None
-    assert "clinic" in pair.coordinator.found(release).approvals
-    assert pair.coordinator.requests[-1] == "GET /v1/events"
-
-
 def test_failure_on_one_release_is_told_in_its_job_and_does_not_keep_from_others(pair: Consortium) -> None:
     bad = pair.propose(title="bad")
     good = pair.propose(title="good")

@@ -34,9 +34,9 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
 from tests.world.tampering import NOW
 
-MOMENTS: Mapping[str, Any] = {"version": 2, "mechanism": "moments", "k": None, "fraction_bits": 14}
+MOMENTS: Mapping[str, Any] = {"mechanism": "moments", "k": None, "fraction_bits": 14}
 TRUSTED: tuple[Bounds | None, ...] = ("trusted", None)
-"""An exchange in which others' bounds are trusted; specs of earlier versions do not say so."""
+"""An exchange in which others' bounds are trusted."""
 OWN, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
 X = NumericAttribute(name="x", lower=0, upper=10, unit="kg")
 B = BinaryAttribute(name="b", levels=("no", "yes"))
@@ -307,13 +307,6 @@ def test_moments_are_refused_where_the_policy_does_not_name_them() -> None:
     without = Policy(mechanisms=frozenset({"rmgm", "dgm"}))
     assert found(spec, replace(GOOD, policy=Policy())) == []
     assert found(spec, replace(GOOD, policy=without)) == [("mechanisms", "policy")]
-
-
-def test_exchange_of_an_earlier_version_is_refused_also_where_it_was_approved() -> None:
-    spec = spec_with(**{**MOMENTS, "version": 1}, bounds="proved")
-    assert found(spec, replace(GOOD, policy=Policy())) == [("exchange", "policy")]
-    again = examine_again(spec, spec.party("own"), plan_of(spec), replace(GOOD, policy=Policy()))
-    assert [finding.rule for finding in again] == ["exchange"]
 
 
 @pytest.mark.parametrize("bounds", TRUSTED)

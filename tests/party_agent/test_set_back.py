@@ -385,8 +385,8 @@ def test_database_that_is_no_ledger_is_refused(pair: Consortium) -> None:
     home = pair.homes["clinic"]
     home.database.unlink()
     with closing(sqlite3.connect(home.database)) as db:
-        db.execute("CREATE TABLE charges (x)")
-        db.execute("PRAGMA user_version = 5")
+        db.execute("CREATE TABLE entries (x)")
+        db.execute("PRAGMA user_version = 1")
     with pytest.raises(LedgerError), compose_agents(home):
         pass
 

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -65,7 +66,7 @@ def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
 def test_durability_settings_are_in_force(store: AgentStore) -> None:
     with store.reading() as db:
         shown = {p: db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("journal_mode", "synchronous", "user_version")}
-    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 8}
+    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 1}
 
 
 def test_files_can_be_read_by_their_owner_only(store: AgentStore, tmp_path: Path) -> None:
@@ -129,14 +130,17 @@ def test_file_that_is_no_ledger_is_an_error_and_unlocked(tmp_path: Path, content
             AgentStore(path)
 
 
-def test_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [-7, 2, 9])
+def test_ledger_of_another_version_is_refused_with_a_remedy_and_left_alone(tmp_path: Path, version: int) -> None:
     path = tmp_path / "ledger.sqlite"
     AgentStore(path).close()
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 9")
-    db.close()
-    with pytest.raises(LedgerError, match="version 9"):
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(LedgerError, match=f"of format {version}, and this agent reads format 1") as refused:
         AgentStore(path)
+    assert "commingle --version" in refused.value.remedy
+    with closing(sqlite3.connect(path)) as left:
+        assert left.execute("PRAGMA user_version").fetchone()[0] == version
 
 
 def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
@@ -151,16 +155,3 @@ def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
     for thread in threads:
         thread.join()
     assert len(names(store)) == 80
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_ledger_of_a_version_long_before_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
-    path = tmp_path / "ledger.sqlite"
-    AgentStore(path).close()
-    db = sqlite3.connect(path)
-    db.execute(f"PRAGMA user_version = {version}")
-    db.close()
-    with pytest.raises(LedgerError, match=f"version {version}"):
-        AgentStore(path)
-    with sqlite3.connect(path) as left:
-        assert left.execute("PRAGMA user_version").fetchone()[0] == version

@@ -32,7 +32,9 @@ with connect("registration") as party:
 _OPEN_CHARGES = """
 import sqlite3, sys
 with sqlite3.connect(f"file:/var/lib/commingle/{sys.argv[1]}/ledger.sqlite?mode=ro", uri=True) as db:
-    print(*db.execute("SELECT count(*) FROM charges WHERE state IN ('reserved', 'debited', 'stored')").fetchone())
+    moves = db.execute("SELECT json_extract(body, '$.release'), json_extract(body, '$.kind') FROM entries ORDER BY seq")
+    states = {release: kind for release, kind in moves if kind not in ("signed", "received", "rejoined")}
+    print(sum(state in ("reserved", "debited", "stored") for state in states.values()))
 """
 _LIMIT_FILES = """
 import resource, sys

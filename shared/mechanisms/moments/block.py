@@ -2,8 +2,7 @@
 
 The matrix M is p x p in steps of 4^-f. A party's columns hold its linear terms in row 0, its own block, and in the rows
 of every party after it their cross block; the rows of parties before it are 0. So S_hat[i, j] = M[i, j] + M[j, i]^T.
-In releases of an earlier version both hold a masked share, and the sum is taken mod 2^64; it is read alike. The
-intercept, encoded 2^f, is a party of its own with nothing but n 4^f in row 0.
+The intercept, encoded 2^f, is a party of its own with nothing but n 4^f in row 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,17 +59,6 @@ TRUST_MOMENTS = (
     "and nobody would notice. Otherwise: curious parties, even all of them together with the coordinator, learn no "
     "more than the published noisy moments."
 )
-_TRUST_WITH_A_DEALER = (
-    "Computational privacy: until the noise is in place, cryptography hides the rows. The coordinator together with "
-    "any one party could recover every other party's raw table. A party that breaks the agreed bounds on its own rows, "
-    "which nobody else can check, could read one exact row of every other party for each column it holds. Otherwise: "
-    "curious parties, even all of them together, learn no more than the published noisy moments."
-)
-_TRUST_BEFORE = (
-    "The coordinator together with any one party could recover every other party's raw table. Each party must also "
-    "keep its own rows within the agreed bounds; nobody else can check that. Otherwise: curious parties, even all of "
-    "them together, learn no more than the published noisy moments."
-)
 _SIGNAL_OF_EQUAL_WEIGHTS = 6
 _MOST_CROSS_WEIGHT = 4
 _SOUND_BITS, _HIDDEN_BITS = 40, 190
@@ -93,7 +81,6 @@ class NoisyMoments(Mechanism):
     least_signal = 1.0
     radius = MOMENTS_ARE_NOISY
     placed: ClassVar[str] = "subjects"  # what has a place in a table
-    earlier_trust = (_TRUST_BEFORE, _TRUST_WITH_A_DEALER)
 
     @property
     def fit(self) -> "FitMethod":

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from commingle.party_agent.datasets import DatasetRequest, Datasets
+from commingle.party_agent.ledger import Cap, Ledger
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.store import AgentStore
@@ -80,7 +81,8 @@ def test_no_value_of_a_bad_table_is_told(
         store = AgentStore(Path(name) / "ledger.sqlite")
         told = repr(request)
         try:
-            told += repr(Datasets(store, Path(name) / "snapshots", system_clock).register(request, replace=False))
+            datasets = Datasets(store, Ledger(store, cap=Cap("p", 1.0, 1e-5)), Path(name) / "snapshots", system_clock)
+            told += repr(datasets.register(request, replace=False))
         except CommingleError as error:
             told += f"{error!r}{error.diagnostics()}{error.__cause__!r}"
         finally:

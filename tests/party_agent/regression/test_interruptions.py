@@ -25,6 +25,7 @@ from tests.party_agent.regression.asking import (
 )
 from tests.party_agent.releasing import dying_at
 from tests.world.consortium import Consortium, Noise, write_csv
+from tests.world.tampering import charge_less
 from tests.world.transport import no_fault, unreachable
 
 DRAWS_OF_TWO_STAGES = 5  # sums, squares; squares, products and sums of mapped rows
@@ -89,13 +90,12 @@ def test_both_stages_are_drawn_after_the_debit_and_again_after_a_crash(hospital:
 
 
 def test_regression_that_was_paid_for_at_a_lower_price_is_given_up_before_any_noise(hospital: Consortium) -> None:
-    """A version that calibrated otherwise charged less; nothing is drawn, and the loop does not try for ever."""
+    """Nothing is drawn, and the loop does not try for ever."""
     with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
         Regressions(agent).ask(request())
     noise = Noise()
     with hospital.agent("clinic", draw=noise) as agent:
-        with agent.store.transaction() as db:
-            db.execute("UPDATE charges SET rho_units = '1'")
+        charge_less(agent.ledger, only_charge(agent).release)
         with pytest.raises(ConflictError, match="another charge"):
             Regressions(agent).ask(request())
         Loop(agent).turn()
@@ -235,17 +235,13 @@ def test_rows_that_were_paid_for_are_what_is_computed_with(hospital: Consortium,
         assert result_of(Regressions(agent).ask(request())).coefficients == result_of(done).coefficients
 
 
-@pytest.mark.parametrize("noted", [True, False], ids=["noted", "of an older agent"])
-def test_interrupted_auto_is_finished_by_the_method_that_was_paid_for(hospital: Consortium, noted: bool) -> None:
+def test_interrupted_auto_is_finished_by_the_method_that_was_paid_for(hospital: Consortium) -> None:
     asked = request(method="auto", epsilon=0.1)
     with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
         Regressions(agent).ask(asked)
     narrower = Policy(regressions=RegressionPolicy(methods=frozenset({"ssp"})))
     hospital.homes["clinic"].save_policy(narrower)
     with hospital.agent("clinic") as agent:
-        if not noted:
-            with agent.store.transaction() as db:
-                db.execute("UPDATE regressions SET method = NULL")
         result = result_of(Regressions(agent).ask(asked))
         assert only_charge(agent).loss == result.privacy.loss
     assert result.method == "two_stage"

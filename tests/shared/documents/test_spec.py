@@ -133,7 +133,7 @@ ACCEPTED: list[tuple[str, object]] = [
 REFUSED: list[tuple[str, object, str]] = [
     ("type", "commingle/approval", "type"),
     ("type", None, "type"),
-    ("version", 3, "version"),
+    ("version", 2, "version"),
     ("version", "1", "version"),
     ("study", "", "study"),
     ("study", GONE, "study"),

@@ -47,7 +47,7 @@ REACHED: dict[State, tuple[Event, ...]] = {
     State.COLLECTING: (*APPROVED, StoreBlock("clinic")),
     State.PUBLISHED: (*STORED, Publish()),
     State.REJECTED: (Reject("lab", "policy"),),
-    State.ABORTED: (*APPROVED, Reject("lab", "data_changed")),
+    State.ABORTED: (*APPROVED, Reject("lab", "operator")),
 }
 FITS: dict[State, dict[type[Event], State]] = {
     State.PROPOSED: {Approve: State.PROPOSED, Reject: State.REJECTED, Abort: State.ABORTED, Tick: State.PROPOSED},

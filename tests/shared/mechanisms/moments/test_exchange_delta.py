@@ -1,5 +1,6 @@
 """What of delta is no noise's: docs/proofs/delta.md."""
 
+from datetime import UTC, datetime
 from fractions import Fraction
 from math import erfc, exp, inf, log, log2, nextafter, sqrt
 from typing import Any
@@ -19,7 +20,8 @@ from commingle.shared.mechanisms.moments.block import TAIL, exchange_delta
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.release.audit import PartyAudit, PartyHistory, confirm_by_party
-from commingle.shared.release.charge import Charge, ChargeState
+from commingle.shared.release.charge import Charge, ChargeState, ChargeTerms
+from commingle.shared.release.ledger_fold import LedgerFold, SignedEntry
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
 from commingle.shared.release.resolve import closed, terms_of
 from commingle.shared.release.verification import verify_release
@@ -33,8 +35,8 @@ COLUMNS = st.lists(st.integers(1, 60), min_size=2, max_size=6)
 ROWS = st.integers(2, ROWS_LIMIT)
 
 
-def exchanging(version: int = 2, bounds: str = "proved", **changes: Any) -> ReleaseSpec:
-    return spec_of(THREE, version=version, bounds=bounds, **changes)
+def exchanging(bounds: str = "proved", **changes: Any) -> ReleaseSpec:
+    return spec_of(THREE, bounds=bounds, **changes)
 
 
 @given(ROWS, COLUMNS, st.booleans())
@@ -99,7 +101,7 @@ def test_epsilon_of_a_release_is_read_at_what_its_exchange_leaves_of_a_small_del
     assert 0 < left < 1e-13
     plan = plan_blocks(small)[0]
     assert plan.loss.epsilon(left) <= 1.0 < plan.loss.epsilon(left / 1.001)
-    assert plan.sigma > plan_blocks(exchanging(delta=1e-12, version=1))[0].sigma
+    assert plan.loss.epsilon(1e-12) < 1.0
 
 
 def test_delta_that_the_exchange_takes_in_full_is_refused() -> None:
@@ -131,6 +133,9 @@ def test_plan_says_which_part_of_delta_the_exchange_takes() -> None:
     assert f"Of delta the exchange takes {closed(spec).taken_by_exchange:.2g}" in " ".join(said)
 
 
+TERMS = ChargeTerms(dataset="main", study="s", kind="release", expires=datetime(2026, 1, 5, tzinfo=UTC))
+
+
 def test_ledger_debited_without_the_delta_of_the_implementation_confirms_no_release() -> None:
     made = world.release("moments", load("drawn"))
     release = verify_release(*made.files, trusted_coordinator=None)
@@ -150,8 +155,10 @@ def test_ledger_debited_without_the_delta_of_the_implementation_confirms_no_rele
                 documents=(),
             ),
             signer=party.verifying_key.fingerprint,
-            charges={release.release: Charge(population="p", cost=cost, state=ChargeState.ACKED)},
-            signed={(release.release, kind): signed[party.name].digest for kind, signed in kinds.items()},
+            told=LedgerFold(
+                charges={release.release: Charge(population="p", cost=cost, terms=TERMS, state=ChargeState.ACKED)},
+                signed={(release.release, kind): SignedEntry(of[party.name].digest, 1) for kind, of in kinds.items()},
+            ),
             keys=(party.verifying_key,),
         )
 

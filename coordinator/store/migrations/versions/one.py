@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "first"
+revision = "one"
 down_revision = None
 
 _SEQUENCE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -28,6 +28,7 @@ def upgrade() -> None:
         sa.Column("document", _DIGEST),
         sa.Column("digest", _DIGEST, nullable=False, server_default=""),
     )
+    op.create_index("ix_events_state", "events", ["state", "at"])
 
 
 def _create_members() -> None:
@@ -57,6 +58,7 @@ def _create_members() -> None:
         sa.Column("signing_key", _DIGEST, nullable=False),
         sa.Column("since", _MOMENT, nullable=False),
         sa.Column("rotation", sa.Text()),
+        sa.Column("published_bytes", sa.BigInteger(), nullable=False, server_default="0"),
     )
     op.create_table(
         "linkage_keys",
@@ -64,6 +66,13 @@ def _create_members() -> None:
         sa.Column("sender", _NAME, sa.ForeignKey("parties.name"), primary_key=True),
         sa.Column("created", _MOMENT, nullable=False),
         sa.Column("envelope", sa.Text(), nullable=False),
+    )
+    op.create_table(
+        "ledger_heads",
+        sa.Column("party", _NAME, sa.ForeignKey("parties.name"), primary_key=True),
+        sa.Column("height", sa.BigInteger(), primary_key=True, autoincrement=False),
+        sa.Column("head", _DIGEST, nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
     )
 
 
@@ -105,7 +114,8 @@ def _create_releases() -> None:
         sa.Column("manifest", _DIGEST),
         sa.Column("matrix", _DIGEST),
         sa.Column("moments", _DIGEST),
-        sa.Column("deal", sa.Text()),
+        sa.Column("exchanged_bytes", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("kept_bytes", sa.BigInteger(), nullable=False, server_default="0"),
     )
     op.create_table(
         "shares",
@@ -119,12 +129,9 @@ def _create_releases() -> None:
         sa.Column("rejection", sa.Text()),
         sa.Column("statement", sa.Text()),
         sa.Column("body", _DIGEST),
-        sa.Column("mask", sa.Text()),
-        sa.Column("countersignature", sa.Text()),
+        sa.Column("columns", sa.Text()),
+        sa.Column("reply", sa.Text()),
     )
-    op.create_table(
-        "packages",
-        sa.Column("release", _DIGEST, sa.ForeignKey("releases.id"), primary_key=True),
-        sa.Column("party", _NAME, primary_key=True),
-        sa.Column("package", sa.LargeBinary(), nullable=False),
-    )
+    whole = sa.text("spec != ''")
+    columns = ["proposer_key", "state"]
+    op.create_index("ix_releases_whole", "releases", columns, sqlite_where=whole, postgresql_where=whole)

@@ -1,0 +1,308 @@
+"""What a party's chain of entries tells: the one fold of it, by which ledger, verification and audit go.
+
+An entry is a charge's move, a document that was signed or received, or a branch rejoined. Each is read once, after the
+one before; whatever no ledger writes is refused where it stands.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, Field
+
+from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.model import Digest, decode
+from commingle.shared.dp.accounting import Cost, Loss, Rho
+from commingle.shared.release.charge import (
+    GENESIS,
+    Acknowledge,
+    Adopt,
+    Charge,
+    ChargeKind,
+    ChargeState,
+    ChargeTerms,
+    Event,
+    Link,
+    RecordBlock,
+    Redraw,
+    Reserve,
+    Spend,
+    Withdraw,
+    advance,
+    link_digest,
+    refuse_signature,
+)
+from commingle.shared.release.rounds import Refused
+
+REJOINED = "rejoined"
+_LONGEST_UNITS = 100
+_STATES = frozenset(state.value for state in ChargeState)
+
+
+class LedgerEntry(Link):
+    """One entry of a party's chain: a charge's move, a document that was signed or received, or a branch rejoined.
+
+    Attributes:
+        rho_units, delta: of a new charge, in the unit of its data set.
+        replacement_units, replacement_delta: of one of keyed subjects, under replace_one.
+        gaussian: of both.
+        dataset, study, purpose, expires, coordinator: the terms of a charge, where it is new.
+        by, why, token, person: who decided to sign the document, where a person did.
+        heads: the heads of lost branches, whose charges are in this chain now; `release` is the last of them.
+        height: of a branch rejoined; see `LedgerFold.height`.
+    """
+
+    kind: str
+    release: Digest
+    rho_units: str | None = None
+    population: str | None = None
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    replacement_units: str | None = None
+    replacement_delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    gaussian: bool = False
+    dataset: str | None = None
+    study: str | None = None
+    purpose: ChargeKind | None = None
+    expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    coordinator: str | None = None
+    attempt: int | None = None
+    approvals: str | None = None
+    body_sha256: str | None = None
+    document: str | None = None
+    digest: Digest | None = None
+    by: str | None = None
+    why: str = ""
+    token: str = ""
+    person: str = ""
+    heads: Annotated[tuple[Digest, ...], Field(strict=False)] | None = None
+    height: int | None = None
+
+    @property
+    def terms(self) -> ChargeTerms | None:
+        """What a new charge is about."""
+        if self.dataset is None or self.study is None or self.purpose is None or self.expires is None:
+            return None
+        return ChargeTerms(
+            dataset=self.dataset,
+            study=self.study,
+            kind=self.purpose,
+            expires=self.expires,
+            coordinator=self.coordinator or "",
+        )
+
+
+_TERMS = frozenset({"dataset", "study", "purpose", "expires", "coordinator"})
+_COST = frozenset({"rho_units", "delta", "replacement_units", "replacement_delta", "gaussian"})
+_FACTS = frozenset({"population", "attempt", "approvals", "body_sha256"}) | _COST | _TERMS
+
+
+def entry_facts(before: Charge | None, after: Charge) -> dict[str, Any]:
+    """What the entry of a move says beside the new state."""
+    if before is None:
+        return {"population": after.population} | _cost_facts(after.cost) | _term_facts(after.terms)
+    values = ((name, getattr(after, name), getattr(before, name)) for name in ("attempt", "approvals", "body_sha256"))
+    return {name: new for name, new, old in values if new != old}
+
+
+def _cost_facts(cost: Cost) -> dict[str, Any]:
+    facts: dict[str, Any] = {"rho_units": str(cost.loss.rho.units)}
+    if cost.loss.delta:
+        facts["delta"] = cost.loss.delta
+    if cost.replacement is not None:
+        facts["replacement_units"] = str(cost.replacement.rho.units)
+        if cost.replacement.delta:
+            facts["replacement_delta"] = cost.replacement.delta
+    return {**facts, "gaussian": True} if cost.loss.gaussian else facts
+
+
+def _term_facts(terms: ChargeTerms) -> dict[str, str]:
+    return {
+        "dataset": terms.dataset,
+        "study": terms.study,
+        "purpose": terms.kind,
+        "expires": terms.expires.isoformat(),
+        "coordinator": terms.coordinator,
+    }
+
+
+def sum_of(charges: Iterable[Charge]) -> Cost:
+    """What charges come to together: those without a delta, which are nearly all, by their integers."""
+    units, replaced, keyed, gaussian, others = 0, 0, False, True, []
+    for cost in (charge.cost for charge in charges):
+        other = cost.replacement
+        if cost.loss.delta or (other is not None and other.delta):
+            others.append(cost)
+        else:
+            units, gaussian = units + cost.loss.rho.units, gaussian and cost.loss.gaussian
+            replaced += (cost.loss if other is None else other).rho.units
+            keyed = keyed or other is not None
+    whole = Cost(Loss(Rho(units), gaussian=gaussian), Loss(Rho(replaced), gaussian=gaussian) if keyed else None)
+    return sum(others, start=whole)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedEntry:
+    """What the chain says of a document that was signed.
+
+    Attributes:
+        place: which entry it is, the first being 1.
+        by, why, token, person: who decided it; `by` is None where no person did.
+    """
+
+    digest: str
+    place: int
+    by: str | None = None
+    why: str = ""
+    token: str = ""
+    person: str = ""
+
+
+@dataclass(slots=True)
+class LedgerFold:
+    """What the entries that were followed tell; by release and kind where it is about documents.
+
+    Attributes:
+        received: digests of what a lost branch of this ledger has signed.
+        places: how many entries led to each head of this chain.
+        rejoined: heads of lost branches, whose charges are in this chain.
+        newest: the place of the newest signature of each kind.
+        population: whose data it is about: the first charge has fixed it for the whole ledger.
+        height: how far the chain has come: one further with each entry, and beyond every branch it has rejoined.
+    """
+
+    charges: dict[str, Charge] = field(default_factory=dict)
+    signed: dict[tuple[str, str], SignedEntry] = field(default_factory=dict)
+    received: dict[tuple[str, str], str] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=lambda: {GENESIS: 0})
+    rejoined: set[str] = field(default_factory=set)
+    newest: dict[str, int] = field(default_factory=dict)
+    population: str | None = None
+    height: int = 0
+    head: str = GENESIS
+
+    @property
+    def length(self) -> int:
+        """How many entries there are."""
+        return len(self.places) - 1
+
+    @property
+    def lost(self) -> Cost:
+        """What was charged and not given back before its debit."""
+        return sum_of(charge for charge in self.charges.values() if charge.counts)
+
+    @property
+    def spent(self) -> Cost:
+        """What was debited or adopted, and never comes back."""
+        return sum_of(charge for charge in self.charges.values() if charge.spent)
+
+    def follow(self, text: str) -> Refused | None:
+        """Go on by one entry, or say why it cannot be the next; then nothing has changed."""
+        number = self.length + 1
+        try:
+            entry = decode(LedgerEntry, text.encode())
+        except DocumentError:
+            return Refused(f"entry {number} of the chain was altered")
+        if entry.previous != self.head:
+            return Refused(f"entry {number} of the chain was altered")
+        if (refused := self._take(entry, number)) is not None:
+            return Refused(f"entry {number}: {refused.reason}")
+        self.height = entry.height if entry.kind == REJOINED and entry.height is not None else self.height + 1
+        self.head = link_digest(text)
+        self.places[self.head] = number
+        return None
+
+    def refuse_population(self, name: str) -> Refused | None:
+        """Why a new charge must not name this population, or None."""
+        if self.population in {None, name}:
+            return None
+        return Refused(f"the ledger is that of population {self.population}, not of {name}")
+
+    def _take(self, entry: LedgerEntry, number: int) -> Refused | None:
+        if entry.kind == REJOINED:
+            return self._rejoin(entry)
+        if entry.kind in {"signed", "received"}:
+            return self._document(entry, number)
+        moved = _moved(self.charges.get(entry.release), entry)
+        if not isinstance(moved, Refused):
+            moved = self.refuse_population(moved.population) or moved
+        if isinstance(moved, Refused):
+            return moved
+        self.charges[entry.release], self.population = moved, moved.population
+        return None
+
+    def _rejoin(self, entry: LedgerEntry) -> Refused | None:
+        beyond = entry.height is not None and entry.height > self.height
+        if not (beyond and entry.heads and entry.heads[-1] == entry.release):
+            return Refused("it rejoins no branch")
+        self.rejoined.update(entry.heads)
+        return None
+
+    def _document(self, entry: LedgerEntry, number: int) -> Refused | None:
+        if entry.document is None or entry.digest is None:
+            return Refused("it names no document")
+        place = (entry.release, entry.document)
+        if place in self.signed or place in self.received:
+            return Refused(f"the {entry.document} is in the chain already")
+        if entry.kind == "received":
+            self.received[place] = entry.digest
+            return None
+        if (refused := refuse_signature(self.charges.get(entry.release), entry.document)) is not None:
+            return refused
+        self.signed[place] = SignedEntry(entry.digest, number, entry.by, entry.why, entry.token, entry.person)
+        self.newest[entry.document] = number
+        return None
+
+
+def fold(texts: Iterable[str]) -> LedgerFold | Refused:
+    """What a whole chain tells, or the first entry that cannot be."""
+    told = LedgerFold()
+    for text in texts:
+        if (refused := told.follow(text)) is not None:
+            return refused
+    return told
+
+
+_NO_TERMS = ChargeTerms(dataset="", study="", kind="unexplained", expires=datetime.max.replace(tzinfo=UTC))
+
+
+def _moved(current: Charge | None, entry: LedgerEntry) -> Charge | Refused:
+    if entry.kind not in _STATES:
+        return Refused("it is of an unknown kind")
+    after = advance(current, _event_of(entry, current))
+    if isinstance(after, Refused):
+        return after
+    written = {name: getattr(entry, name) for name in _FACTS & entry.model_fields_set}
+    if entry.expires is not None:
+        written["expires"] = entry.expires.isoformat()
+    if (after.state.value, entry_facts(current, after)) != (entry.kind, written):
+        return Refused(f"a charge went from {current.state if current else None} to {entry.kind} otherwise than it can")
+    return after
+
+
+def _event_of(entry: LedgerEntry, current: Charge | None) -> Event:
+    match entry.kind:
+        case "reserved":
+            return Reserve(entry.population or "", _cost_of(entry), entry.terms or _NO_TERMS)
+        case "adopted":
+            return Adopt(entry.population or "", _cost_of(entry), entry.terms or _NO_TERMS)
+        case "debited":
+            return Redraw() if entry.approvals is None else Spend(entry.approvals)
+        case "stored":
+            return RecordBlock(current.attempt if current else 0, entry.body_sha256 or "")
+        case "acked":
+            return Acknowledge()
+    return Withdraw()
+
+
+def _cost_of(entry: LedgerEntry) -> Cost:
+    other = entry.replacement_units
+    return Cost(
+        Loss(_rho_of(entry.rho_units or ""), entry.delta, entry.gaussian),
+        None if other is None else Loss(_rho_of(other), entry.replacement_delta, entry.gaussian),
+    )
+
+
+def _rho_of(units: str) -> Rho:
+    known = units.isascii() and units.isdigit() and len(units) < _LONGEST_UNITS
+    return Rho(int(units) if known else 0)

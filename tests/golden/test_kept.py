@@ -1,0 +1,135 @@
+"""What ADR 32 promises: this version reads the whole artefacts that were kept, and goes on from them."""
+
+import json
+import sqlite3
+import tarfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commingle.coordinator.coordinator import export_audit
+from commingle.coordinator.store.store import open_store
+from commingle.party_agent.backup import restore_backup
+from commingle.party_agent.compose import compose_agents
+from commingle.party_agent.home import Home
+from commingle.party_agent.store import AgentStore
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.errors import CommingleError
+from commingle.shared.release.ledger_fold import LedgerFold, fold
+from commingle.shared.release.rounds import State
+from commingle.shared.release.verification import verify_release
+from tests.golden.artefacts import COORDINATOR, HOME, KEPT, TOLD, told_of
+from tests.world.consortium import Consortium
+from tests.world.coordinator import Hub
+
+told: dict[str, Any] = json.loads((KEPT / TOLD).read_text())
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    restored = Home(tmp_path / "home")
+    restore_backup(KEPT / HOME, restored)
+    return restored
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Path:
+    folder = tmp_path / "coordinator"
+    with tarfile.open(KEPT / COORDINATOR) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+def database(coordinator: Path) -> str:
+    (found,) = coordinator.rglob("*.sqlite")
+    return f"sqlite:///{found}"
+
+
+def test_kept_home_tells_what_it_told_and_its_ledger_goes_on(home: Home) -> None:
+    with compose_agents(home) as agents:
+        ledger = agents.ledger
+        assert told_of(ledger) == {name: told[name] for name in ("charges", "length", "head")}
+        entries, documents = ledger.history()
+        read = fold(entries)
+        assert isinstance(read, LedgerFold)
+        assert (read.lost, len(documents)) == (ledger.lost(), 4)
+        assert agents.proposals.get(told["reserved"]).state == State.PROPOSED
+        with agents.store.transaction() as db:
+            assert ledger.withdraw(db, told["reserved"])
+        ledger.verify()
+        assert ledger.length == told["length"] + 1
+
+
+def test_kept_coordinator_has_its_chain_and_a_release_that_verifies(coordinator: Path) -> None:
+    hub = Hub(database(coordinator), coordinator, key=SigningKey(Consortium.key))
+    places = (f"/v1/releases/{told['published']}/{name}" for name in ("manifest", "matrix", "moments"))
+    files = [hub.http.get(place).content for place in places]
+    assert verify_release(*files, trusted_coordinator=told["coordinator"]).release == told["published"]
+    export_audit(hub.coordinator)  # raises where an event is not what it was
+    assert hub.http.get(f"/v1/releases/{told['reserved']}").json()["state"] == "proposed"
+    hub.close()
+
+
+def said(document: SignedDocument, **changes: object) -> bytes:
+    """Its payload otherwise, as another version could have signed it."""
+    return json.dumps({**json.loads(document.envelope.payload_bytes), **changes}).encode()
+
+
+def of_format(path: Path, number: int) -> Path:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {number}")
+    return path
+
+
+def moved_to(url: str, revision: str) -> str:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db, db:
+        db.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    return url
+
+
+def setting(home: Home, **changes: object) -> Home:
+    path = home.root / "settings.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return home
+
+
+@pytest.fixture
+def manifest(coordinator: Path) -> SignedDocument:
+    hub = Hub(database(coordinator), coordinator, key=SigningKey(Consortium.key))
+    signed = hub.http.get(f"/v1/releases/{told['published']}/manifest").content
+    hub.close()
+    return decode(SignedDocument, signed)
+
+
+Artefacts = tuple[Home, Path, SignedDocument]
+OTHERWISE: dict[str, Callable[[Home, Path, SignedDocument], object]] = {
+    "ledger of a later format": lambda home, *_: AgentStore(of_format(home.database, 2)),
+    "ledger of no format": lambda home, *_: AgentStore(of_format(home.database, 0)),
+    "home of a later version": lambda home, *_: setting(home, invented=1).settings(),
+    "home of an earlier version": lambda home, *_: setting(home, coordinator={"url": "http://hub"}).settings(),
+    "database of a later version": lambda _, folder, __: open_store(moved_to(database(folder), "9999")),
+    "database of an earlier version": lambda _, folder, __: open_store(moved_to(database(folder), "first")),
+    "manifest of a later version": lambda _, __, manifest: decode(Manifest, said(manifest, version=2)),
+    "spec of a later version": lambda _, __, manifest: decode(
+        ReleaseSpec,
+        said(SignedDocument(signing_key="0" * 64, envelope=decode(Manifest, said(manifest)).spec), version=2),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_artefact_of_another_version_is_refused_in_a_sentence_with_a_remedy(
+    home: Home, coordinator: Path, manifest: SignedDocument, what: str
+) -> None:
+    with pytest.raises(CommingleError) as refused:
+        OTHERWISE[what](home, coordinator, manifest)
+    assert str(refused.value).count("\n") == 0
+    assert refused.value.remedy
+    assert encode(manifest)
