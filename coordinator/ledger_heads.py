@@ -47,7 +47,7 @@ def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, aft
             raise LedgerHeadError(
                 refused.reason, remedy="Compare with the party's own ledger: GET /v1/parties/{party}/ledger-heads."
             )
-        tx.heads.add(_row(offered, signed))
+        tx.heads.add(head_row(offered, signed))
     _log.info("ledger head witnessed", party=party, height=offered.height)
     return True
 
@@ -64,7 +64,8 @@ def head_history(coordinator: Coordinator, party: str, *, below: int | None, lim
         return tuple(map(_signed, tx.heads.history(require_party(tx, party).name, below=below, limit=limit)))
 
 
-def _row(head: LedgerHead, signed: SignedDocument) -> HeadRow:
+def head_row(head: LedgerHead, signed: SignedDocument) -> HeadRow:
+    """A head as it is kept."""
     return HeadRow(head.party, head.height, head.head, signed.model_dump_json())
 
 

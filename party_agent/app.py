@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from commingle.party_agent.regression.service import Regressions
 
 _ANSWERS = FilePath(__file__).parent / "http" / "answers.json"
-_STATUSES = {
+STATUSES = {
     ScopeError: 403,
     SourceRefusedError: 403,
     NotFoundError: 404,
@@ -155,7 +155,7 @@ def create_app(api: LocalApi) -> FastAPI:
         redoc_url=None,
         responses=PROBLEM_RESPONSES,
     )
-    install_problems(app, {**_STATUSES, UnauthorisedError: 401})
+    install_problems(app, {**STATUSES, UnauthorisedError: 401})
     site = Site(None, name="Commingle party agent", pages=(("/docs", "Interface"),))
     site.add_files(app)
     add_reference(app, site, lambda: app.openapi())  # noqa: PLW0108 - as it is in the end

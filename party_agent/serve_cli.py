@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -65,24 +67,37 @@ def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log
 
 
 def _serve(agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: ServerTls | None) -> None:
-    """Serve on the home's socket, and to tokens on the network where there is an address, until told to stop."""
+    """Serve until told to stop."""
+    halt = partial(os.kill, os.getpid(), signal.SIGTERM)
+    with open_services(agents, loops, address, tls) as (services, begin):
+        announcement = {"socket": str(agents.home.socket)}
+        if address is not None:
+            announcement["url"] = services[-1].url
+        run(services, announcement=announcement, on_listening=partial(begin, halt))
+
+
+@contextmanager
+def open_services(
+    agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: ServerTls | None
+) -> Iterator[tuple[list[Served], Callable[[Callable[[], None]], None]]]:
+    """What is served on the home's socket, and to tokens on the network where there is an address.
+
+    With it comes a function that begins the agents' work, to be called once these are served, with what stops them.
+    """
     at, notices = agents.home.socket, Notices(agents.home, agents.proposals, agents.jobs, agents.clock)
     try:
         local = LocalApi(agents, loops, peer_is_operator=True)
         services = [Served(create_app(local), listen_at(at))]
-        announcement = {"socket": str(at)}
         if address is not None:
             host, port = address
             remote = create_app(replace(local, peer_is_operator=False))
             services.append(Served(remote, listen(host=host, port=port), tls))
-            announcement["url"] = services[-1].url
-        halt = partial(os.kill, os.getpid(), signal.SIGTERM)
 
-        def begin() -> None:
+        def begin(halt: Callable[[], None]) -> None:
             loops.start(on_halt=halt)
             Thread(target=notices.run, daemon=True).start()
 
-        run(services, announcement=announcement, on_listening=begin)
+        yield services, begin
     finally:
         at.unlink(missing_ok=True)
         notices.stop.set()

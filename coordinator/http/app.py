@@ -54,7 +54,7 @@ from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
 
-_STATUSES: Mapping[type[CommingleError], int] = {
+STATUSES: Mapping[type[CommingleError], int] = {
     UnauthenticatedError: 401,
     RequestSignatureError: 401,
     ReplayedRequestError: 401,
@@ -106,7 +106,7 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
         redoc_url=None,
         responses=PROBLEM_RESPONSES,
     )
-    install_problems(app, _STATUSES)
+    install_problems(app, STATUSES)
     app.add_middleware(CountRequests, metrics=metrics)
     auth = Authenticator(coordinator)
     readers = [Depends(auth.reader)]

@@ -46,7 +46,7 @@ from commingle.shared.runtime.pages.answers import with_answers
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem, status_of
 
-_STATUSES: dict[type[CommingleError], int] = {
+STATUSES: dict[type[CommingleError], int] = {
     EstimationError: 422,
     PlanningError: 422,
     PrivacyError: 422,
@@ -129,7 +129,7 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
     metrics = LearnerMetrics()
     held = Gauge("commingle_learner_releases_held", "Releases in memory", registry=metrics.registry)
     held.set_function(lambda: len(source.memory))
-    install_problems(app, _STATUSES)
+    install_problems(app, STATUSES)
     app.add_middleware(BodyLimit)
     app.add_middleware(CountRequests, metrics=metrics)
     _add_releases(app, source)
@@ -142,7 +142,7 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
         computer.fit,
         coordinator=source.coordinator,
         document=lambda: app.openapi(),  # noqa: PLW0108 - as it is in the end
-        status_of=lambda error: status_of(error, _STATUSES),
+        status_of=lambda error: status_of(error, STATUSES),
     )
     app.openapi = with_answers(app.openapi, _ANSWERS)  # type: ignore[method-assign] # FastAPI's documented way to extend its document
     return app

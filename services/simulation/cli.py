@@ -100,8 +100,8 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     """
     # help needs none of these, and they take seconds to load
     from commingle.services.simulation.options import dataset_from, terms_from  # noqa: PLC0415
-    from commingle.services.simulation.processes import start_loading  # noqa: PLC0415
     from commingle.services.simulation.releases import plan_releases  # noqa: PLC0415
+    from commingle.services.testing.processes import start_loading  # noqa: PLC0415
 
     terms = terms_from(options)
     dataset = dataset_from(options, listed=terms.listed, seed=seed)

@@ -1,9 +1,9 @@
 """What goes wrong in a simulation.
 
 SimulationError
-├── PartiesError    a division of its columns that makes no sense
-├── ProcessError    a process that did not start, died or refused a command
-└── RoundError      a release that ended badly or did not end in time
+└── PartiesError    a division of its columns that makes no sense
+
+A process or a release that fails is a `ProcessError` or `RoundError` of `services.testing`, which runs the consortium.
 
 A table or an output directory that cannot be used is a `TableError` or `OutputError` of `services.errors`; a parameter
 of privacy that makes no sense is a `SpecError` or `ParameterError` of `shared`.
@@ -22,15 +22,3 @@ class PartiesError(SimulationError):
     """A division of its columns that makes no sense."""
 
     code = "simulation-parties"
-
-
-class ProcessError(SimulationError):
-    """A process that did not start, died or refused a command."""
-
-    code = "simulation-process"
-
-
-class RoundError(SimulationError):
-    """A release that ended badly or did not end in time."""
-
-    code = "simulation-round"

@@ -9,6 +9,7 @@ from itertools import product
 from pydantic import ValidationError
 
 from commingle.services.simulation.dataset import StudyTable, training_size
+from commingle.services.testing.tables import DATASET
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import explain
@@ -23,7 +24,6 @@ from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_nam
 from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import plan_blocks
 
-DATASET = "simulation"
 LIFETIME_HOURS = 24.0
 _ROOM = 1.01
 _NOBODY = Fingerprint("0" * 64)

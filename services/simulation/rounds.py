@@ -10,10 +10,9 @@ from typing import Any
 import httpx
 
 from commingle.services.client.release import Release
-from commingle.services.client.remote import ReleaseClient
-from commingle.services.simulation.consortium import Consortium, Context
-from commingle.services.simulation.errors import RoundError
+from commingle.services.simulation.consortium import Context
 from commingle.services.simulation.releases import Planned
+from commingle.services.testing.errors import RoundError
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.remote import call, connect, json_of
@@ -78,9 +77,7 @@ class _Open:
         return set() if self.over else {party.name for party in self.planned.study.parties} - sent
 
 
-def publish(
-    planned: Sequence[Planned], studies: Sequence[Path], consortium: Consortium, context: Context
-) -> list[Outcome]:
+def publish(planned: Sequence[Planned], studies: Sequence[Path], context: Context) -> list[Outcome]:
     """Propose studies, wait until all are published, fetch and verify them.
 
     Raises:
@@ -88,16 +85,17 @@ def publish(
         ProcessError: a process dies meanwhile.
         VerificationError: what the coordinator serves does not hold.
     """
-    where = ("--home", context.folders.coordinator, "--coordinator", consortium.coordinator)
+    consortium, coordinator = context.consortium, context.consortium.coordinator
+    where = ("--home", coordinator.home, "--coordinator", coordinator.url)
     commands = [("coordinator", "propose", study, *where) for study in studies]
-    [proposed] = context.processes.run({"propose": commands}).values()
+    [proposed] = consortium.backend.run({"propose": commands}).values()
     opened = {str(a["id"]): _Open(p, a["forecast"], []) for a, p in zip(proposed, planned, strict=True)}
-    with connect(consortium.coordinator) as http:
+    with connect(coordinator.url) as http:
         _follow(http, opened, context)
         for identifier, release in opened.items():
             if release.events[-1]["state"] != State.PUBLISHED:
                 raise _ended_badly(http, identifier, release.planned)
-    with ReleaseClient(consortium.coordinator, trusted_coordinator=consortium.coordinator_key) as client:
+    with consortium.client() as client:
         return [Outcome(r.planned, client.fetch(identifier), _durations(r.events)) for identifier, r in opened.items()]
 
 
@@ -114,7 +112,7 @@ def _follow(http: httpx.Client, opened: dict[str, _Open], context: Context) -> N
                 release.events.append({**event, "heard": heard})
                 context.stages.step(release.words(event["kind"], event["party"]), happened, total)
         last = page["last"]
-        context.processes.check()
+        context.consortium.backend.check()
         _refuse_silence(opened.values(), time.monotonic() - heard, context)
 
 
@@ -126,7 +124,7 @@ def _refuse_silence(opened: Collection[_Open], seconds: float, context: Context)
         folders = ", ".join(release.planned.folder for release in opened if not release.over)
         raise RoundError(
             f"{folders}: nothing heard from {', '.join(sorted(awaited))} for {seconds:.0f} s"
-            f"{context.processes.last_words(awaited)}",
+            f"{context.consortium.backend.last_words(awaited)}",
             remedy="If the table is very large, try a smaller one.",
         )
 

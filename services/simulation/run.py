@@ -6,24 +6,24 @@ The first release is made, fitted, drawn and shown before the others are propose
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from commingle.services.errors import OutputError
-from commingle.services.simulation.consortium import Consortium, Context, Folders, start, write_party_files
+from commingle.services.simulation.consortium import Context, consortium_for, say_clipped, write_party_files
 from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, ScoredFit, fit_all, reference
-from commingle.services.simulation.processes import Processes, stop_on_signals
 from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import Planned, allowance
 from commingle.services.simulation.report import PICTURE, Subjects, full_report, release_report, show_first
 from commingle.services.simulation.rounds import Outcome, publish
 from commingle.services.simulation.wide import wide_attributes
 from commingle.services.tables.reading import Table
+from commingle.services.testing.processes import stop_on_signals
 from commingle.shared.errors import CommingleError, MissingExtraError
 
 _STAGES_BEFORE, _STAGES_OF_EACH = 5, 3
@@ -63,21 +63,20 @@ def simulate(
     stages.expected = _STAGES_BEFORE + _STAGES_OF_EACH * len(batches)
     training_rows, held_out_rows = holdout(dataset.table.n, seed=seed)
     made: list[Made] = []
-    with (
-        stop_on_signals(),
-        _work_folder(out, keep=keep) as work,
-        Processes(Folders(work).logs) as processes,
-    ):
+    with stop_on_signals(), _work_folder(out, keep=keep) as work, ExitStack() as stack:
         with stages.stage("split", f"Dividing the table of {dataset.table.n:,} people"):
             training = dataset.table.rows(training_rows)
             judge = reference(dataset, training, dataset.table.rows(held_out_rows))
-            given = write_party_files(dataset, training, Folders(work), seed=seed, overlap=overlap)
+            files = write_party_files(dataset, training, work, seed=seed, overlap=overlap)
+            given = {name: each.subjects for name, each in files.items()}
             studies = _write_studies(planned, dataset, out)
             wide = wide_attributes(dataset, training)
-        context = Context(Folders(work), processes, stages)
-        consortium = start(dataset, allowance(planned), context)
+        starting = consortium_for(files, allowance(planned), folder=work, stages=stages)
+        context = Context(stack.enter_context(starting), stages)
+        say_clipped(context)
+        learner = context.consortium.learner()
         for batch in batches:
-            made += _release(batch, studies, consortium, context, judge)
+            made += _release(batch, studies, learner, context, judge)
             with stages.stage("picture", f"Drawing {out / PICTURE}"):
                 _draw(out / PICTURE, dataset.target, judge, made, stages)
             if len(made) < len(planned):
@@ -100,7 +99,7 @@ def simulate(
 def _release(
     batch: Sequence[Planned],
     studies: Mapping[str, Path],
-    consortium: Consortium,
+    learner: Callable[[], str],
     context: Context,
     judge: Reference,
 ) -> list[Made]:
@@ -108,9 +107,9 @@ def _release(
     folders = [each.folder for each in batch]
     names = ", ".join(party.name for party in batch[0].study.parties)
     with context.stages.stage("release", f"Releasing {', '.join(folders)} with {names}"):
-        outcomes = publish(batch, [studies[folder] for folder in folders], consortium, context)
+        outcomes = publish(batch, [studies[folder] for folder in folders], context)
     with context.stages.stage("fit", f"Fitting {', '.join(folders)}"):
-        made = [Made(o, *fit_all(consortium.learner, o.release, judge)) for o in outcomes]
+        made = [Made(o, *fit_all(learner(), o.release, judge)) for o in outcomes]
     for folder, outcome in zip(folders, outcomes, strict=True):
         outcome.release.save(studies[folder].with_name(folder))
     return made

@@ -91,7 +91,7 @@ def payload_type(kind: str) -> str:
 
 def seal(document: WireModel, *, kind: str, key: SigningKey) -> Envelope:
     """Sign a document: encode it once, sign exactly those bytes."""
-    signature = key.sign(_pre_authentication_encoding(payload_type(kind), encode(document)))
+    signature = key.sign(pre_authentication_encoding(payload_type(kind), encode(document)))
     return sealed(document, Signature(keyid=key.fingerprint, sig=b64encode(signature).decode()), kind=kind)
 
 
@@ -148,7 +148,7 @@ def open_envelope(
 def _open(envelope: Envelope, model: type[Model], key: VerifyingKey, checks: Checks | None) -> Verified[Model]:
     payload = envelope.payload_bytes
     signature = envelope.signatures[0]
-    key.verify(_unbase64(signature.sig), _pre_authentication_encoding(envelope.payloadType, payload))
+    key.verify(_unbase64(signature.sig), pre_authentication_encoding(envelope.payloadType, payload))
     return Verified(decode_canonical(model, payload, checks), payload, key.fingerprint, envelope)
 
 
@@ -156,7 +156,7 @@ _open_small = lru_cache(maxsize=256)(_open)
 """A release's documents are opened again at each of its steps: the same bytes under the same key give the same."""
 
 
-def _pre_authentication_encoding(kind: str, payload: bytes) -> bytes:
+def pre_authentication_encoding(kind: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind.encode()), kind.encode(), len(payload), payload)
 
 

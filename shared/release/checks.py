@@ -102,7 +102,6 @@ def build_spec(
         terms = closed(study)
         pairs = zip(study.parties, terms.parties, strict=True)
         said = {
-            "version": 2 if mechanism_of(terms).interactive else 1,
             "study": study.study,
             "created": now,
             "expires": now + timedelta(hours=study.lifetime_hours),

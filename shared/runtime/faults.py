@@ -31,9 +31,10 @@ def reach(point: str) -> None:
     _armed.strike(point)
 
 
-def arm(strike: Strike) -> None:
-    """Have this decide what happens at every point of this process."""
-    _armed.strike = strike
+def arm(strike: Strike) -> Strike:
+    """Have this decide what happens at every point of this process. Returns what did before."""
+    before, _armed.strike = _armed.strike, strike
+    return before
 
 
 def arm_from(environment: Mapping[str, str]) -> None:

@@ -5,13 +5,14 @@ import gc
 import json
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Thread
 from types import FrameType
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 
 from commingle.shared.runtime.errors import PortInUseError
 from commingle.shared.runtime.tls import ServerTls
@@ -21,11 +22,15 @@ _TICK_SECONDS = 1.0  # how old the date in an answer's head can be
 _HEADER_BYTES = 1 << 19  # a block's signed statement with 256 long column names travels in one header
 
 
+Application = Callable[..., Awaitable[Any]]
+"""Of ASGI."""
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """An application, the listening socket it is served on, its certificate and the proxies it believes, if any."""
 
-    app: FastAPI
+    app: Application
     listener: socket.socket
     tls: ServerTls | None = None
     trusted_proxies: tuple[str, ...] = ()
@@ -90,7 +95,7 @@ def listen(*, host: str, port: int) -> socket.socket:
 
 
 def serve(
-    app: FastAPI,
+    app: Application,
     *,
     host: str,
     port: int,
@@ -131,9 +136,28 @@ def run(
     if announcement is not None:
         print(json.dumps({"event": "listening", **announcement}), flush=True)  # noqa: T201 - this is its output
     gc.freeze()  # what is loaded stays: no collection looks through it again
+    _run_all(servers, [service.listener for service in services])
+
+
+@contextmanager
+def serving(services: Sequence[Served]) -> Iterator[None]:
+    """Serve from a thread while the program goes on with something else; until the end of the block."""
+    servers = [_Server(_configure(service)) for service in services]
+    listeners = [service.listener for service in services]
+    thread = Thread(target=_run_all, args=(servers, listeners), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.stop(signal.SIGTERM, None)
+        thread.join()
+
+
+def _run_all(servers: Sequence[_Server], listeners: Sequence[socket.socket]) -> None:
     # other loops accept on the descriptor, past what a listener's own `accept` checks
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        runner.run(_serve_all(servers, [service.listener for service in services]))
+        runner.run(_serve_all(servers, listeners))
 
 
 async def _serve_all(servers: Sequence[_Server], listeners: Sequence[socket.socket]) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PostgresServer
 from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub
 from tests.world.exchange import Exchanging, approved
+from tests.world.postgres import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from io import BytesIO
 from itertools import combinations
@@ -18,11 +19,10 @@ from commingle.coordinator.members import revoke
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.allocation import scales
-from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED, largest_opening
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement, quotations
 from commingle.shared.mechanisms.moments.exchange.messages import Reply
-from commingle.shared.mechanisms.moments.exchange.products import open_part
 from commingle.shared.release.block import content_digest, decode_block, encode_block
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.plan import plan_block
@@ -483,13 +483,12 @@ def test_part_of_a_reply_opens_to_the_key_of_its_owner_only(hub: Hub, parties: P
     exchanging = of_three(hub, parties)
     exchanging.send_all("columns")
     exchanging.send_of("reply", exchanging.parties[2])
-    spec, share = exchanging.proposed.spec, exchanging.proposed.spec.party("lab")
-    largest = largest_opening(spec, share, sigma=plan_block(spec, share).sigma)
+    by_name = {party.name: exchanging.side(party) for party in exchanging.parties}
     for reader, owner in (("clinic", "registry"), ("registry", "clinic")):
         reply = Reply(exchanging.exchange, "lab", exchanging.received("reply", "lab", by=reader))
-        assert open_part(reply, owner=owner, seed=exchanging.seed(owner), largest=largest).any()
+        assert by_name[owner].opened(reply).any()
         with pytest.raises(DeviationError):
-            open_part(reply, owner=owner, seed=exchanging.seed(reader), largest=largest)
+            replace(by_name[owner], seed=by_name[reader].seed).opened(reply)
 
 
 def test_reply_opens_to_the_products_of_the_rows_and_its_noise(hub: Hub, parties: Parties) -> None:

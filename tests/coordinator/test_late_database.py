@@ -13,9 +13,9 @@ import pytest
 
 from commingle.coordinator.errors import UnreachableDatabaseError
 from commingle.coordinator.store.store import open_store
-from tests.faults.database import own_postgres
 from tests.world.command import Command
 from tests.world.coordinator import problem
+from tests.world.postgres import own_postgres
 
 _SERVE = [sys.executable, "-m", "commingle", "coordinator", "serve", "--port", "0"]
 _PATIENCE_SECONDS = 60.0

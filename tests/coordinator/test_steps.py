@@ -15,10 +15,10 @@ from commingle.coordinator.http import steps as http_steps
 from commingle.coordinator.http.steps import Steps
 from commingle.coordinator.store.releases import Releases
 from commingle.coordinator.store.store import open_store
-from tests.conftest import PostgresServer
 from tests.world.coordinator import Honest, Hub, Proposed, problem
 from tests.world.documents import START
 from tests.world.exchange import approved
+from tests.world.postgres import PostgresServer
 
 Parties = tuple[Honest, Honest]
 

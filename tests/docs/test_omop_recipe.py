@@ -10,7 +10,7 @@ from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import SourceTable
 from commingle.shared.documents.schema import parse_attributes
 from commingle.shared.documents.subject_ids import SubjectKey
-from tests.conftest import PostgresServer
+from tests.world.postgres import PostgresServer
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 MODEL = """

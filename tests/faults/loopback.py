@@ -3,13 +3,14 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from commingle.party_agent.home import Home
 from commingle.shared.documents.dsse import parse_envelope
@@ -23,7 +24,7 @@ from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.release.verification import verify_release
-from tests.faults.processes import Server, run
+from commingle.testing import Agent, Consortium, Coordinator, Dataset, ProcessError
 from tests.faults.witness import SETTLED, charges_on_disk, check_history, files_left
 from tests.world.consortium import SCHEMAS, rows_of, write_csv
 from tests.world.local_api import operator_client
@@ -34,11 +35,6 @@ PARTIES = ("clinic", "insurer")
 _DEADLINE_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 _PUBLISHED = ("manifest", "matrix", "moments")
-_POLICY = {
-    "mechanisms": ["rmgm", "dgm", "moments"],
-    "auto_approve": [{"proposer": "*", "mechanisms": ["rmgm", "dgm", "moments"], "max_rho": 1000}],
-    "max_epsilon": 5,
-}
 
 
 def eventually(holds: Callable[[], bool], *, what: str) -> None:
@@ -54,58 +50,58 @@ class Loopback:
     """Use `set_up`, then propose, and `close`."""
 
     root: Path
-    database: tuple[str, ...] = ()
-    hub: Server = field(init=False)
-    agents: dict[str, Server] = field(init=False)
-    fingerprint: str = ""
+    settings: tuple[str, ...] = ()
+    _stack: ExitStack = field(default_factory=ExitStack)
     _before: frozenset[Path] = frozenset()
 
-    def __post_init__(self) -> None:
-        self.hub = Server(self.root / "logs" / "hub", ("coordinator", "serve", "--home", self.root / "hub"))
-        self.agents = {
-            name: Server(self.root / "logs" / name, ("party", "serve", "--home", self.home(name).root), on_a_port=False)
+    def set_up(self) -> None:
+        """Everything runs."""
+        self.root.mkdir(exist_ok=True)
+        tables = {
+            name: Dataset(rows=write_csv(self.root / f"{name}.csv", rows_of(name, ROWS)), attributes=SCHEMAS[name])
             for name in PARTIES
         }
+        self.consortium = self._stack.enter_context(
+            Consortium(
+                tables,
+                keyed=False,
+                processes=True,
+                epsilon_cap=100,
+                delta_cap=1e-5,
+                settings=self.settings,
+                folder=self.root,
+                links=False,
+                network=False,
+            )
+        )
+
+    @property
+    def hub(self) -> Coordinator:
+        return self.consortium.coordinator
+
+    @property
+    def agents(self) -> dict[str, Agent]:
+        return self.consortium.agents
 
     def home(self, name: str) -> Home:
-        return Home(self.root / name)
-
-    def set_up(self) -> None:
-        """Keys, invites, enrolment, pins, data; the coordinator is started, agents are not."""
-        hub = ("--home", self.root / "hub")
-        self.root.mkdir(exist_ok=True)
-        self.fingerprint = self.command("coordinator", "init", *hub, *self.database)["fingerprint"]
-        self.hub.start()
-        policy = self.root / "policy.json"
-        policy.write_text(json.dumps(_POLICY))
-        prints, shared = dict[str, str](), tuple[object, ...]()
-        for name in PARTIES:
-            home = ("--home", self.home(name).root)
-            options = ("--policy", policy, "--epsilon-cap", 100, *shared)
-            prints[name] = self.command("party", "init", *home, "--name", name, *options)["fingerprint"]
-            invite = self.command("coordinator", "invite", *hub, "--party", name)["invite"]
-            self.command("party", "enrol", *home, "--coordinator", self.hub.url, "--invite", invite)
-            shared = ("--linkage-key", self.home(name).consortium().linkage_file)
-            self._register(name)
-        clinic, insurer = PARTIES
-        for name, other in ((clinic, insurer), (insurer, clinic)):
-            self.home(name).consortium().pin(other, prints[other])
-
-    def command(self, *arguments: object) -> Any:
-        logs = self.root / "logs"
-        logs.mkdir(exist_ok=True)
-        code, printed = run(logs, *arguments)
-        assert code == 0, printed
-        return printed
+        return Home(self.agents[name].home)
 
     def propose(self, *, mechanism: str = "rmgm", lifetime_hours: float = 1.0) -> str:
         """Propose a small release; its id."""
-        return str(self.command(*self._proposal(mechanism, lifetime_hours))["id"])
+        self._before = self._blobs()
+        study = self.consortium.study(
+            study=f"after {time.monotonic_ns()}",
+            mechanism=mechanism,
+            k=SKETCH if mechanism == "rmgm" else None,
+            epsilon=1.0,
+            lifetime_hours=lifetime_hours,
+        )
+        return self.consortium.propose(study)
 
     def propose_in_vain(self) -> None:
         """The coordinator does not answer; its operator's command says so."""
-        code, _ = run(self.root / "logs", *self._proposal("rmgm", 1.0))
-        assert code == 1
+        with pytest.raises(ProcessError):
+            self.propose()
 
     def view(self, release: str) -> Any:
         return self._get(f"/v1/releases/{release}").json()
@@ -154,13 +150,12 @@ class Loopback:
         spec = read_spec(parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
         bodies = {name: self._check_charge(name, release, spec) for name in PARTIES}
         assert self._blocks_received(release, spec) <= set(bodies.values())
-        eventually(lambda: not (self.root / "hub" / "blobs" / "running" / release).exists(), what="messages are kept")
+        eventually(lambda: not (self.hub.home / "blobs" / "running" / release).exists(), what="messages are kept")
         if expected is State.PUBLISHED:
             self._check_published(release, bodies)
 
     def close(self) -> None:
-        for server in (self.hub, *self.agents.values()):
-            server.close()
+        self._stack.close()
 
     def _check_charge(self, name: str, release: str, spec: ReleaseSpec) -> str | None:
         """The block that may have left, if one may, and then its cost is counted."""
@@ -174,7 +169,7 @@ class Loopback:
 
     def _check_published(self, release: str, bodies: Mapping[str, str | None]) -> None:
         manifest, matrix, moments = (self._get(f"/v1/releases/{release}/{name}").content for name in _PUBLISHED)
-        published = verify_release(manifest, matrix, moments, trusted_coordinator=self.fingerprint)
+        published = verify_release(manifest, matrix, moments, trusted_coordinator=self.hub.key)
         assert published.release == release
         for name in PARTIES:
             statement = decode(BlockStatement, published.manifest.blocks[name].payload_bytes)
@@ -209,35 +204,8 @@ class Loopback:
         return found
 
     def _blobs(self) -> frozenset[Path]:
-        found = (self.root / "hub" / "blobs").glob("*/*")
+        found = (self.hub.home / "blobs").glob("*/*")
         return frozenset(path for path in found if path.is_file() and not path.name.startswith("."))
-
-    def _proposal(self, mechanism: str, lifetime_hours: float) -> tuple[object, ...]:
-        study = {
-            "study": f"after {time.monotonic_ns()}",
-            "mechanism": mechanism,
-            "subjects": "listed",
-            "k": SKETCH if mechanism == "rmgm" else None,
-            "epsilon": 1.0,
-            "delta": 1e-5,
-            "n": ROWS,
-            "lifetime_hours": lifetime_hours,
-            "parties": [
-                {"name": name, "dataset": "main", "attributes": [a.model_dump(mode="json") for a in SCHEMAS[name]]}
-                for name in PARTIES
-            ],
-        }
-        self._before = self._blobs()
-        file = self.root / "study.json"
-        file.write_text(json.dumps(study))
-        return ("coordinator", "propose", file, "--home", self.root / "hub", "--coordinator", self.hub.url)
-
-    def _register(self, name: str) -> None:
-        schema = self.root / f"{name}.schema.json"
-        schema.write_text(json.dumps([a.model_dump(mode="json") for a in SCHEMAS[name]]))
-        table = write_csv(self.root / f"{name}.csv", rows_of(name, ROWS))
-        source = ("--source", table, "--subject-id", "subject", "--schema", schema, "--listed")
-        self.command("party", "datasets", "add", "main", "--home", self.home(name).root, *source)
 
     def _has_finished(self, name: str, release: str) -> bool:
         return self.charge(name, release) in {None, *SETTLED} and not files_left(self.home(name), release)

@@ -47,14 +47,13 @@ COORDINATOR_POINTS = (
 )
 PARTY_EXCHANGE_POINTS = (
     "party.debited",
-    "file.temporary",  # the secret, the rows, columns, the other's columns, a reply, the other's reply, the block
+    "file.temporary",  # the secret, the rows, columns, a reply to nobody, the other's reply, the block
     "file.temporary:2",
     "file.temporary:3",
     "party.columns.written",
     "party.columns.signed",
     "party.columns.sent",
     "file.temporary:4",
-    "party.columns.fetched",
     "party.columns.verified",
     "file.temporary:5",
     "party.reply.written",
@@ -64,7 +63,6 @@ PARTY_EXCHANGE_POINTS = (
     "party.reply.fetched",
     "party.opened",
     "party.drawn",
-    "file.temporary:7",
     "party.written",
     "party.stored",
     "party.committing:5",
@@ -114,10 +112,9 @@ def test_nothing_is_killed_and_the_release_is_published(running: Loopback, mecha
 @pytest.mark.parametrize("point", PARTY_POINTS)
 def test_agent_killed_at_any_step_publishes_after_its_restart(running: Loopback, point: str) -> None:
     agent = running.agents["clinic"]
-    agent.kill()
-    agent.start(fault=point)
+    agent.restart(fault=point)
     release = running.propose()
-    agent.wait_for_death()
+    agent.await_death()
     agent.start()
     running.check(release, State.PUBLISHED)
 
@@ -133,23 +130,21 @@ def test_agent_killed_at_any_step_of_an_exchange_publishes_after_its_restart(
     running: Loopback, party: str, point: str
 ) -> None:
     agent = running.agents[party]
-    agent.kill()
-    agent.start(fault=point)
+    agent.restart(fault=point)
     release = running.propose(mechanism="moments")
-    agent.wait_for_death()
+    agent.await_death()
     agent.start()
     running.check(release, State.PUBLISHED)
 
 
 def test_agent_killed_again_and_again_while_drawing_pays_once_and_sends_one_block(running: Loopback) -> None:
     agent = running.agents["clinic"]
-    agent.kill()
-    agent.start(fault="party.drawn")
+    agent.restart(fault="party.drawn")
     release = running.propose(mechanism="dgm")
-    agent.wait_for_death()
+    agent.await_death()
     for point in ("file.temporary", "party.written", "party.debited"):
         agent.start(fault=point)
-        agent.wait_for_death()
+        agent.await_death()
     agent.start()
     running.check(release, State.PUBLISHED)
 
@@ -160,12 +155,11 @@ def test_agent_killed_while_it_rejects_ends_the_round_and_gets_its_reservation_b
 ) -> None:
     agent = running.agents["clinic"]
     running.agents["insurer"].kill()  # or the round would go on
-    agent.kill()
-    agent.start(fault=point)
+    agent.restart(fault=point)
     release = running.propose()
     eventually(lambda: running.view(release)["parties"][0]["approved"], what="not approved")
     assert running.decide("clinic", release, "rejection") is None
-    agent.wait_for_death()
+    agent.await_death()
     for server in running.agents.values():
         server.start()
     running.check(release, State.REJECTED)
@@ -182,10 +176,10 @@ def test_agent_killed_while_it_withdraws_after_its_upload_ends_the_round_and_pay
     agent.start(fault=point)
     other.start(fault="party.debited")
     release = running.propose()
-    other.wait_for_death()
+    other.await_death()
     eventually(lambda: running.charge("clinic", release) == "acked", what="not uploaded")
     assert running.decide("clinic", release, "rejection") is None
-    agent.wait_for_death()
+    agent.await_death()
     agent.start()
     running.wait_for(release, State.ABORTED)
     other.start()
@@ -204,10 +198,9 @@ def asked(point: str) -> RegressionRequest:
 @pytest.mark.parametrize("point", REGRESSION_POINTS)
 def test_agent_killed_at_any_step_of_a_regression_pays_once_and_shows_one_result(running: Loopback, point: str) -> None:
     agent, home, request = running.agents["clinic"], running.home("clinic"), asked(point)
-    agent.kill()
-    agent.start(fault=point)
+    agent.restart(fault=point)
     assert running.regress("clinic", request) is None
-    agent.wait_for_death()
+    agent.await_death()
     paid = charges_on_disk(home).get(request.id)
     agent.start()
     done, again = (running.regress("clinic", request) for _ in range(2))
@@ -223,13 +216,12 @@ def test_agent_killed_at_any_step_of_a_regression_pays_once_and_shows_one_result
 
 def test_agent_killed_again_and_again_after_a_regressions_debit_finishes_it_unasked(running: Loopback) -> None:
     agent, home, request = running.agents["clinic"], running.home("clinic"), asked("unasked")
-    agent.kill()
-    agent.start(fault="party.regression.debited")
+    agent.restart(fault="party.regression.debited")
     assert running.regress("clinic", request) is None
-    agent.wait_for_death()
+    agent.await_death()
     paid = charges_on_disk(home)[request.id]
     agent.start(fault="party.regression.drawn")
-    agent.wait_for_death()
+    agent.await_death()
     agent.start()
     eventually(lambda: running.charge("clinic", request.id) == "stored", what="not finished")
     charge = charges_on_disk(home)[request.id]
@@ -241,10 +233,9 @@ def test_agent_killed_again_and_again_after_a_regressions_debit_finishes_it_unas
 
 @pytest.mark.parametrize("point", COORDINATOR_POINTS)
 def test_coordinator_killed_at_any_step_publishes_after_its_restart(running: Loopback, point: str) -> None:
-    running.hub.kill()
-    running.hub.start(fault=point)
+    running.hub.restart(fault=point)
     release = running.propose()
-    running.hub.wait_for_death()
+    running.hub.await_death()
     running.hub.start()
     running.check(release, State.PUBLISHED)
 
@@ -253,41 +244,37 @@ def test_coordinator_killed_at_any_step_publishes_after_its_restart(running: Loo
 def test_coordinator_killed_at_any_step_of_an_exchange_publishes_after_its_restart(
     running: Loopback, point: str
 ) -> None:
-    running.hub.kill()
-    running.hub.start(fault=point)
+    running.hub.restart(fault=point)
     release = running.propose(mechanism="moments")
-    running.hub.wait_for_death()
+    running.hub.await_death()
     running.hub.start()
     running.check(release, State.PUBLISHED)
 
 
 def test_coordinator_killed_after_recording_a_proposal_goes_on_with_it(running: Loopback) -> None:
-    running.hub.kill()
-    running.hub.start(fault="coordinator.proposal.committed")
+    running.hub.restart(fault="coordinator.proposal.committed")
     running.propose_in_vain()
-    running.hub.wait_for_death()
+    running.hub.await_death()
     running.hub.start()
     running.check(running.newest()["id"], State.PUBLISHED)
 
 
 def test_coordinator_killed_before_committing_a_proposal_knows_nothing_of_it(running: Loopback) -> None:
     known = running.newest()["id"]
-    running.hub.kill()
-    running.hub.start(fault="coordinator.committing")
+    running.hub.restart(fault="coordinator.committing")
     running.propose_in_vain()
-    running.hub.wait_for_death()
+    running.hub.await_death()
     running.hub.start()
     assert running.newest()["id"] == known
 
 
 def test_coordinator_killed_after_recording_a_rejection_ends_the_round(running: Loopback) -> None:
     running.agents["insurer"].kill()
-    running.hub.kill()
-    running.hub.start(fault="coordinator.rejection.committed")
+    running.hub.restart(fault="coordinator.rejection.committed")
     release = running.propose()
     eventually(lambda: running.view(release)["parties"][0]["approved"], what="not approved")
     running.decide("clinic", release, "rejection")
-    running.hub.wait_for_death()
+    running.hub.await_death()
     running.hub.start()
     running.agents["insurer"].start()
     running.check(release, State.REJECTED)
@@ -295,10 +282,9 @@ def test_coordinator_killed_after_recording_a_rejection_ends_the_round(running: 
 
 def test_coordinator_killed_after_recording_an_expiry_ends_the_round(running: Loopback) -> None:
     running.agents["insurer"].kill()
-    running.hub.kill()
-    running.hub.start(fault="coordinator.expiry.committed")
+    running.hub.restart(fault="coordinator.expiry.committed")
     release = running.propose(lifetime_hours=10 / 3600)  # in which the clinic approves
-    running.hub.wait_for_death()
+    running.hub.await_death()
     running.hub.start()
     running.agents["insurer"].start()
     running.check(release, State.EXPIRED)
@@ -307,10 +293,9 @@ def test_coordinator_killed_after_recording_an_expiry_ends_the_round(running: Lo
 
 def test_all_processes_killed_at_once_in_the_middle_of_a_round_publish_after_their_restart(running: Loopback) -> None:
     agent = running.agents["clinic"]
-    agent.kill()
-    agent.start(fault="party.stored")
+    agent.restart(fault="party.stored")
     release = running.propose()
-    agent.wait_for_death()
+    agent.await_death()
     servers = (running.hub, *running.agents.values())
     for server in servers:
         server.kill()

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from commingle.shared.release.rounds import State
-from tests.faults.database import own_postgres
 from tests.faults.loopback import Loopback, eventually
 from tests.world.local_api import operator_client
+from tests.world.postgres import own_postgres
 
 pytestmark = pytest.mark.slow
 _SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS = 2.0
@@ -24,8 +24,7 @@ _SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS = 2.0
 def running(consortium: Loopback) -> Loopback:
     """Everything runs afresh."""
     for server in (consortium.hub, *consortium.agents.values()):
-        server.kill()
-        server.start()
+        server.restart()
     return consortium
 
 
@@ -37,10 +36,9 @@ def job_error(consortium: Loopback, name: str, release: str) -> str:
 def clinic_stops_before_its_upload(running: Loopback) -> str:
     """A release of which one block is in; the other is on the disk of an agent that is down."""
     clinic = running.agents["clinic"]
-    clinic.kill()
-    clinic.start(fault="party.stored")
+    clinic.restart(fault="party.stored")
     release = running.propose()
-    clinic.wait_for_death()
+    clinic.await_death()
     running.wait_for(release, State.COLLECTING)
     return release
 
@@ -56,7 +54,7 @@ def locked(database: Path) -> Iterator[None]:
 
 def test_agent_whose_disk_is_full_says_so_and_goes_on_when_there_is_space(running: Loopback) -> None:
     clinic = running.agents["clinic"]
-    clinic.fill_disk(full=True)
+    clinic.fill_disk()
     release = running.propose()
     eventually(lambda: "cannot be written" in job_error(running, "clinic", release), what="no word of the disk")
     clinic.fill_disk(full=False)
@@ -65,7 +63,7 @@ def test_agent_whose_disk_is_full_says_so_and_goes_on_when_there_is_space(runnin
 
 def test_coordinator_whose_disk_is_full_refuses_and_goes_on_when_there_is_space(running: Loopback) -> None:
     release = clinic_stops_before_its_upload(running)
-    running.hub.fill_disk(full=True)
+    running.hub.fill_disk()
     running.propose_in_vain()
     assert httpx.get(f"{running.hub.url}/readyz", timeout=60).status_code == 503
     running.agents["clinic"].start()
@@ -83,7 +81,7 @@ def test_ledger_locked_by_another_process_for_longer_than_the_agent_waits_delays
 
 def test_coordinator_database_locked_for_a_while_makes_everybody_wait(running: Loopback) -> None:
     release = clinic_stops_before_its_upload(running)
-    with locked(running.root / "hub" / "coordinator.sqlite"):
+    with locked(running.hub.home / "coordinator.sqlite"):
         running.agents["clinic"].start()
         time.sleep(_SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS)
         assert running.state(release) is State.COLLECTING
@@ -93,11 +91,10 @@ def test_coordinator_database_locked_for_a_while_makes_everybody_wait(running: L
 def test_coordinator_frozen_and_killed_during_an_upload_gets_the_same_block_again(running: Loopback) -> None:
     release = clinic_stops_before_its_upload(running)
     running.agents["clinic"].start(fault="party.uploaded")  # would die after an upload that succeeds
-    running.hub.send(signal.SIGSTOP)
+    running.hub.signal(signal.SIGSTOP)
     time.sleep(0.5)
-    running.hub.kill()
-    running.hub.start()
-    running.agents["clinic"].wait_for_death()
+    running.hub.restart()
+    running.agents["clinic"].await_death()
     running.agents["clinic"].start()
     running.check(release, State.PUBLISHED)
 
@@ -105,20 +102,19 @@ def test_coordinator_frozen_and_killed_during_an_upload_gets_the_same_block_agai
 def test_coordinator_set_back_to_an_older_database_is_sent_what_it_has_lost(running: Loopback, tmp_path: Path) -> None:
     clinic, insurer = running.agents.values()
     for agent in (clinic, insurer):
-        agent.kill()
-        agent.start(fault="party.debited")
+        agent.restart(fault="party.debited")
     release = running.propose()
     for agent in (clinic, insurer):
-        agent.wait_for_death()
+        agent.await_death()
     running.hub.kill()
-    files = list((running.root / "hub").glob("coordinator.sqlite*"))
+    files = list(running.hub.home.glob("coordinator.sqlite*"))
     for file in files:
         shutil.copy(file, tmp_path)
     running.hub.start()
     clinic.start()
     eventually(lambda: running.charge("clinic", release) == "acked", what="not uploaded")
     running.hub.kill()
-    for file in (running.root / "hub").glob("coordinator.sqlite*"):
+    for file in running.hub.home.glob("coordinator.sqlite*"):
         file.unlink()
     for file in files:
         shutil.copy(tmp_path / file.name, file)
@@ -129,10 +125,9 @@ def test_coordinator_set_back_to_an_older_database_is_sent_what_it_has_lost(runn
 
 def test_database_server_that_stops_in_the_middle_of_a_round_and_returns(tmp_path: Path) -> None:
     with own_postgres() as database:
-        loopback = Loopback(tmp_path / "consortium", database=("--database-url", database.url))
+        loopback = Loopback(tmp_path / "consortium", settings=("--database-url", database.url))
         try:
             loopback.set_up()
-            loopback.agents["insurer"].start()
             release = clinic_stops_before_its_upload(loopback)
             database.stop()
             assert httpx.get(f"{loopback.hub.url}/readyz", timeout=60).status_code == 503

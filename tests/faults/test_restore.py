@@ -9,14 +9,14 @@ import httpx
 import pytest
 
 from commingle.shared.release.rounds import State
-from tests.faults.database import Postgres, own_postgres
 from tests.faults.loopback import Loopback, eventually
+from tests.world.postgres import PostgresServer, own_postgres
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def database() -> Iterator[Postgres]:
+def database() -> Iterator[PostgresServer]:
     with own_postgres() as database:
         if not (database.binaries / "pg_dump").exists():
             pytest.skip("no pg_dump beside the PostgreSQL server binaries on this machine")
@@ -31,28 +31,26 @@ def files_of(consortium: Loopback, release: str) -> list[bytes]:
     ]
 
 
-def back_up(consortium: Loopback, database: Postgres, to: Path) -> None:
+def back_up(consortium: Loopback, database: PostgresServer, to: Path) -> None:
     """While everything runs: the database first, then the blobs."""
     to.mkdir()
     options = ("--format=custom", f"--file={to / 'coordinator.dump'}")
     subprocess.run([str(database.binaries / "pg_dump"), *options, database.url], check=True)
-    shutil.copytree(consortium.root / "hub" / "blobs", to / "blobs")
+    shutil.copytree(consortium.hub.home / "blobs", to / "blobs")
 
 
-def restore(consortium: Loopback, database: Postgres, backup: Path) -> None:
+def restore(consortium: Loopback, database: PostgresServer, backup: Path) -> None:
     options = ("--clean", "--if-exists", f"--dbname={database.url}")
     subprocess.run([str(database.binaries / "pg_restore"), *options, str(backup / "coordinator.dump")], check=True)
-    shutil.rmtree(consortium.root / "hub" / "blobs")
-    shutil.copytree(backup / "blobs", consortium.root / "hub" / "blobs")
+    shutil.rmtree(consortium.hub.home / "blobs")
+    shutil.copytree(backup / "blobs", consortium.hub.home / "blobs")
 
 
-def test_agents_go_on_with_a_coordinator_that_was_restored(tmp_path: Path, database: Postgres) -> None:
-    consortium = Loopback(tmp_path / "consortium", database=("--database-url", database.url))
-    clinic, insurer = consortium.agents["clinic"], consortium.agents["insurer"]
+def test_agents_go_on_with_a_coordinator_that_was_restored(tmp_path: Path, database: PostgresServer) -> None:
+    consortium = Loopback(tmp_path / "consortium", settings=("--database-url", database.url))
     try:
         consortium.set_up()
-        for agent in (clinic, insurer):
-            agent.start()
+        clinic, insurer = consortium.agents.values()
         published = consortium.propose()
         consortium.check(published, State.PUBLISHED)
         before = files_of(consortium, published)
@@ -67,7 +65,7 @@ def test_agents_go_on_with_a_coordinator_that_was_restored(tmp_path: Path, datab
 
         consortium.hub.kill()
         restore(consortium, database, tmp_path / "backup")
-        healthy = consortium.command("coordinator", "doctor", "--home", consortium.root / "hub")
+        healthy = consortium.consortium.command("coordinator", "doctor", "--home", consortium.hub.home)
         assert healthy["healthy"]
         consortium.hub.start()
 

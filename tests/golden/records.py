@@ -47,6 +47,7 @@ from commingle.shared.runtime.request_signing import RequestHead, RequestSigner,
 from tests.golden import world
 from tests.golden.documents import envelope
 from tests.golden.world import COORDINATOR, GENESIS, KEYS, NOW, SEALING, SEALING_PUBLIC, SOFTWARE
+from tests.world.documents import with_key
 
 CLINIC = KEYS["clinic"]
 TABLE = "5a" * 32
@@ -189,7 +190,7 @@ def regressions() -> dict[str, Any]:
     """The request's id, the signed result, and what verification says of it."""
     result = regression()
     signed = seal(result, kind="regression", key=CLINIC)
-    found = verify_regression(encode(world.signed_document(signed, CLINIC)), trusted_party=CLINIC.fingerprint)
+    found = verify_regression(encode(with_key(signed, CLINIC)), trusted_party=CLINIC.fingerprint)
     return {
         "request": encode(result.request).decode(),
         "id": result.request.id,
@@ -221,7 +222,7 @@ def ledger(drawn: world.Drawn) -> dict[str, Any]:
         documents=documents,
     )
     signed = seal(audit, kind="party-audit", key=CLINIC)
-    history = verify_party_audit(encode(world.signed_document(signed, CLINIC)))
+    history = verify_party_audit(encode(with_key(signed, CLINIC)))
     found = verify_release(*made.files, trusted_coordinator=None)
     return {
         "entries": list(entries),
@@ -320,7 +321,7 @@ def events(drawn: world.Drawn) -> dict[str, Any]:
         bodies.append(event_body(previous=previous, at=at, **facts))  # type: ignore[arg-type] # names are their own
     audit = CoordinatorAudit(coordinator="hub", exported=NOW, head=link_digest(bodies[-1]), entries=tuple(bodies))
     signed = seal(audit, kind="coordinator-audit", key=COORDINATOR)
-    history = verify_coordinator_audit(encode(world.signed_document(signed, COORDINATOR)))
+    history = verify_coordinator_audit(encode(with_key(signed, COORDINATOR)))
     found = verify_release(*made.files, trusted_coordinator=None)
     stored, head = stored_memberships()
     return {

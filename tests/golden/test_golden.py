@@ -25,6 +25,7 @@ from commingle.shared.release.verification import verify_release
 from tests.golden import world
 from tests.golden.documents import integers
 from tests.golden.make import FILES, LOOSE, build, load
+from tests.world.documents import with_key
 
 EXACT = tuple(name for name in FILES if name != "fits")
 MADE_BY_DRAWN_PYARROW = pa.__version__ == load("drawn")["pyarrow"]
@@ -120,7 +121,7 @@ def test_manifest_with_a_trust_sentence_that_no_version_wrote_does_not_verify(se
     privacy = manifest.privacy.model_copy(update={"trust": sentence})
     forged = seal(manifest.model_copy(update={"privacy": privacy}), kind="manifest", key=world.COORDINATOR)
     with pytest.raises(VerificationError, match="privacy statement"):
-        verify_release(encode(world.signed_document(forged, world.COORDINATOR)), *files, trusted_coordinator=None)
+        verify_release(encode(with_key(forged, world.COORDINATOR)), *files, trusted_coordinator=None)
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -21,38 +21,29 @@ from commingle.party_agent.private.snapshot import Snapshot
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import alignment_digest
-from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
-    BlockStatement,
-    SignedDocument,
     Sums,
     approval_set_digest,
     open_approvals,
 )
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import AUTO, AskedShare, Bounds
-from commingle.shared.mechanisms.moments.block import largest_opening
-from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import (
-    ColumnsStatement,
-    ReplyStatement,
-    quotations,
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
-from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, open_part, reply_pieces
-from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.block import content_digest, encode_block
+from commingle.shared.release.block import encode_block
 from commingle.shared.release.checks import Member, build_spec, open_spec
-from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
-from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
+from commingle.shared.release.matrix import assemble, encode_matrix
+from commingle.shared.release.plan import plan_block
+from tests.world.documents import block_statement, published_files
+from tests.world.side import Side, pieces_of
 from tests.world.snapshots import snapshot_of
 
 Block = NDArray[np.int64]
@@ -288,71 +279,41 @@ def exchanged_by(party: str, name: str) -> Block:
     return exchanged_rows(snapshot(party, name), request(name, party), charge=charge(name, party), draw=draw).integers
 
 
-def rows_of(exchange: Exchange, party: str) -> Callable[[int, int], NDArray[np.int16]]:
-    """The same, as the exchange asks for them."""
-    return lambda start, stop: exchanged_by(party, name_of(exchange))[start:stop].astype(np.int16)
+def side(exchange: Exchange, party: str) -> Side:
+    """That party's of the exchange."""
+    return Side(exchange, party, secret(f"ring {party}"), pieces_of(exchanged_by(party, name_of(exchange))))
 
 
 def encrypted(exchange: Exchange, party: str, *, sums: Sums | None = None) -> tuple[bytes, Envelope]:
     """What that party sends to all, and its statement of that, with a first stage's sums or without."""
-    seed, draw = secret(f"ring {party}"), entropy(f"columns {party}")
-    pieces = encrypted_columns(exchange, party=party, seed=seed, rows=rows_of(exchange, party), entropy=draw)
-    body, spec = b"".join(pieces), exchange.spec.digest
-    said = ColumnsStatement(
-        spec=spec, party=party, approvals=exchange.approved, body_sha256=sha256(body).hexdigest(), sums=sums
-    )
-    return body, seal(said, kind="columns", key=KEYS[party])
+    own = side(exchange, party)
+    body = own.columns(entropy(f"columns {party}"))
+    return body, seal(own.says_of_columns(body, sums), kind="columns", key=KEYS[party])
 
 
 def reply_noise(exchange: Exchange, owner: str, evaluator: str) -> Block:
     """What stands in for the evaluator's noise in its part for that owner."""
-    asked, draw = request(name_of(exchange), evaluator), sampler(f"reply {evaluator} {owner}")
-    return cross_noise(asked.spec, asked.party, exchange.columns(owner), sigma=asked.plan.sigma, draw=draw)
+    return side(exchange, evaluator).noise_for(owner, sampler(f"reply {evaluator} {owner}"))
 
 
 def replied(
     exchange: Exchange, party: str, bodies: Mapping[str, bytes], columns: Mapping[str, Envelope]
 ) -> tuple[bytes, Envelope]:
     """What that party sends to those before it, and its statement of that."""
-    pieces = reply_pieces(
-        Columns(exchange, party, bodies[party]),
-        {owner: Columns(exchange, owner, bodies[owner]) for owner in exchange.owners(party)},
-        seed=secret(f"ring {party}"),
-        rows=rows_of(exchange, party),
-        noise=lambda owner: reply_noise(exchange, owner, party),
-        entropy=entropy(f"reply {party}"),
-    )
-    body = b"".join(pieces)
-    said = ReplyStatement(
-        spec=exchange.spec.digest,
-        party=party,
-        columns=quotations(exchange, columns),
-        body_sha256=sha256(body).hexdigest(),
-    )
-    return body, seal(said, kind="reply", key=KEYS[party])
+    own, sent = side(exchange, party), {name: Columns(exchange, name, body) for name, body in bodies.items()}
+    body = own.reply(sent, lambda owner: reply_noise(exchange, owner, party), entropy(f"reply {party}"))
+    return body, seal(own.says_of_reply(body, columns), kind="reply", key=KEYS[party])
 
 
 def opened_by(exchange: Exchange, owner: str, answers: Mapping[str, bytes]) -> dict[str, Block]:
     """What that owner finds in its parts of the replies."""
-    found = {}
-    for name in exchange.evaluators(owner):
-        asked = request(name_of(exchange), name)
-        largest = largest_opening(asked.spec, asked.party, sigma=asked.plan.sigma)
-        reply = Reply(exchange, name, answers[name])
-        found[name] = open_part(reply, owner=owner, seed=secret(f"ring {owner}"), largest=largest)
-    return found
+    own = side(exchange, owner)
+    return {name: own.opened(Reply(exchange, name, answers[name])) for name in exchange.evaluators(owner)}
 
 
 def submitted(exchange: Exchange, party: str, opened: Mapping[str, Block]) -> Block:
     """What that party uploads."""
-    return submission(
-        exchange,
-        party=party,
-        moments=own_moments(exchange, party=party, rows=rows_of(exchange, party)),
-        opened=opened,
-        sigma=request(name_of(exchange), party).plan.sigma,
-        draw=sampler(f"noise {name_of(exchange)} {party}"),
-    )
+    return side(exchange, party).submission(opened, sampler(f"noise {name_of(exchange)} {party}"))
 
 
 @cache
@@ -439,43 +400,26 @@ def release(mechanism: str, drawn: Drawn) -> Made:
     bodies = {name: bytes.fromhex(body) for name, body in drawn["bodies"][mechanism].items()}
     statements = {}
     for name in NAMES:
-        plan = request(mechanism, name).plan
-        statement = BlockStatement(
-            spec=spec.digest,
+        _, said = block_statement(
+            spec.document,
+            spec.document.party(name),
+            blocks[name],
+            release=spec.digest,
             approvals=relied_on,
-            party=name,
-            rows=plan.rows,
-            columns=plan.columns,
-            sigma=plan.sigma,
-            body_sha256=sha256(bodies[name]).hexdigest(),
-            content_sha256=content_digest(blocks[name]),
-            ledger_head=GENESIS,
             transcript=seen,
             sums=sums_of(mechanism, name),
+            body=bodies[name],
         )
-        statements[name] = seal(statement, kind="block", key=KEYS[name])
+        statements[name] = seal(said, kind="block", key=KEYS[name])
     matrix = assemble(spec.document, [blocks[name] for name in NAMES])
-    parquet = bytes.fromhex(drawn["matrices"][mechanism])
-    moments = encode(second_moments(spec.document, spec.digest, matrix))
-    manifest = Manifest(
-        release=spec.digest,
-        spec=spec.envelope,
-        proposer_key=COORDINATOR.verifying_key.raw.hex(),
+    files = published_files(
+        spec,
+        matrix,
+        proposer=COORDINATOR,
         approvals=signed,
         blocks=statements,
-        rows=len(matrix),
-        step=published_step(spec.document),
-        columns=published_columns(spec.document),
-        matrix_sha256=sha256(parquet).hexdigest(),
-        moments_sha256=sha256(moments).hexdigest(),
-        privacy=privacy_statement(spec.document),
         published=NOW,
         software=SOFTWARE,
+        parquet=bytes.fromhex(drawn["matrices"][mechanism]),
     )
-    files = (encode(signed_document(seal(manifest, kind="manifest", key=COORDINATOR), COORDINATOR)), parquet, moments)
     return Made(spec, signed, blocks, bodies, statements, matrix, files)
-
-
-def signed_document(envelope: Envelope, key: SigningKey) -> SignedDocument:
-    """With the key that signed it."""
-    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)

@@ -23,7 +23,6 @@ import re
 import shutil
 import socket
 import sqlite3
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -33,16 +32,14 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import delete
 
-from commingle.coordinator.store.tables import ledger_heads
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.contribution import Made
 from commingle.party_agent.home import Home
 from commingle.party_agent.ledger import Debit
 from commingle.party_agent.row_checks import check_rows_there_are, prepare_to_check
 from commingle.services.client.files import ReleaseFiles
-from commingle.shared.documents.dsse import Envelope, Signature, payload_type, seal
+from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import WireModel, decode
@@ -63,9 +60,9 @@ from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.consortium import AUTOMATIC, Consortium, N, Noise, second_beside, strictly
-from tests.world.documents import HEAD
+from tests.world.documents import HEAD, published_files, sign_bytes
 from tests.world.local_api import recording
-from tests.world.released import COORDINATOR, NOW, publish
+from tests.world.released import COORDINATOR, NOW
 from tests.world.tampering import URL, TamperedCoordinator
 
 NOBODY = 65534
@@ -77,14 +74,6 @@ Change = Callable[[Any], Any]
 def view_of(envelopes: Mapping[str, Envelope]) -> dict[str, Any]:
     """Signed statements by party, as the coordinator shows them."""
     return {name: envelope.model_dump(mode="json") for name, envelope in envelopes.items()}
-
-
-def sign_bytes(payload: bytes, *, kind: str, key: SigningKey) -> Envelope:
-    """An envelope over bytes that need not be any document's."""
-    name = payload_type(kind)
-    signature = key.sign(b"DSSEv1 %d %s %d %s" % (len(name), name.encode(), len(payload), payload))
-    signed = Signature(keyid=key.fingerprint, sig=b64encode(signature).decode())
-    return Envelope(payload=b64encode(payload).decode(), payloadType=name, signatures=(signed,))
 
 
 @dataclass
@@ -157,8 +146,9 @@ class HostileCoordinator:
 
     def forget_heads(self) -> None:
         """As if restored from before anything was witnessed."""
-        with self.real.hub.store.write() as tx:
-            tx.heads._connection.execute(delete(ledger_heads))
+        with closing(sqlite3.connect(self.real.root / "coordinator.sqlite")) as database:
+            database.execute("DELETE FROM ledger_heads")
+            database.commit()
 
     def come_with_another_key(self) -> Consortium:
         """The same address, another key, another consortium."""
@@ -380,4 +370,7 @@ def forged_release(files: ReleaseFiles, invented: Mapping[str, SigningKey]) -> t
         )
         for name, key in invented.items()
     }
-    return opened.digest, publish(opened, approvals, blocks, decode_matrix(honest, files.matrix))
+    matrix = decode_matrix(honest, files.matrix)
+    return opened.digest, ReleaseFiles(
+        *published_files(opened, matrix, proposer=COORDINATOR, approvals=approvals, blocks=blocks, published=NOW)
+    )

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from commingle import coordinator, party_agent, services, shared
-from commingle.coordinator.http.app import _STATUSES as COORDINATOR
+from commingle.coordinator.http.app import STATUSES as COORDINATOR
 from commingle.party_agent import app as agent
-from commingle.services.learner.app import _STATUSES as LEARNER
+from commingle.services.learner.app import STATUSES as LEARNER
 from commingle.shared.errors import CommingleError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 WITHOUT_CLASS = {"request": 422, "not-ready": 503}
-AGENT = {**agent._STATUSES, agent.UnauthorisedError: 401}
+AGENT = {**agent.STATUSES, agent.UnauthorisedError: 401}
 
 
 def section(title: str) -> str:

@@ -21,7 +21,6 @@ from commingle.party_agent.engine_settings import EngineSettings
 from commingle.party_agent.private import dask_engine
 from commingle.party_agent.private.engine import Engine
 from commingle.shared.errors import CommingleError
-from tests.conftest import PostgresServer
 from tests.hostile.records import kinds
 from tests.hostile.records.kinds import (
     ODD,
@@ -52,6 +51,7 @@ from tests.hostile.records.search import (
 from tests.party_agent.releasing import rejection_of
 from tests.world.consortium import SCHEMAS, consortium_of, rows_of, write_csv
 from tests.world.local_api import operator_app
+from tests.world.postgres import PostgresServer
 from tests.world.pushed_rows import declare
 from tests.world.transport import InProcess
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from commingle.coordinator.ledger_heads import _row
+from commingle.coordinator.ledger_heads import head_row
 from commingle.party_agent.adoption import adopt_branch, find_lost_branch
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.coordinator_client import CoordinatorClient
@@ -46,7 +46,7 @@ def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(p
     )
     forged = open_head(sign_head(head, SigningKey(b"\x77" * 32)))[0], sign_head(head, SigningKey(b"\x77" * 32))
     with pair.coordinator.hub.store.write() as tx:
-        tx.heads.add(_row(*forged))
+        tx.heads.add(head_row(*forged))
     with pair.agents("clinic") as agents:
         assert not find_lost_branch(agents)
         hostile, honest = sorted(agents.consortia, key=lambda one: one.membership.name == "second")

@@ -49,6 +49,7 @@ def test_wheel_holds_one_package_with_every_module_and_its_type_marker(wheel: Pa
     assert {name for name in names if name.endswith(".py")} == tracked | {
         "commingle/__init__.py",
         "commingle/__main__.py",
+        "commingle/testing.py",
     }
     assert "commingle/py.typed" in names
 

@@ -19,8 +19,9 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
-from tests.hostile.actors import LocalUser, sign_bytes
+from tests.hostile.actors import LocalUser
 from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, Noise, soon, strictly
+from tests.world.documents import sign_bytes
 
 
 def published(pair: Consortium, **choices: Any) -> str:

@@ -1,5 +1,6 @@
 """What parties and coordinators sign, made from its parts: honest documents that a test may then change."""
 
+from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -7,13 +8,22 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.dsse import Envelope, Signature, Verified, payload_type, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import Digest, WireModel
+from commingle.shared.documents.model import Digest, WireModel, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import BlockStatement, Enrolment, Rotation, RotationRequest, SignedDocument
+from commingle.shared.documents.statements import (
+    BlockStatement,
+    Enrolment,
+    Rotation,
+    RotationRequest,
+    SignedDocument,
+    Sums,
+)
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import content_digest, encode_block
+from commingle.shared.release.matrix import encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -23,7 +33,20 @@ HEAD = "0" * 64
 
 def signed_document(document: WireModel, kind: str, key: SigningKey) -> SignedDocument:
     """The document beside the key that signed it."""
-    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=seal(document, kind=kind, key=key))
+    return with_key(seal(document, kind=kind, key=key), key)
+
+
+def sign_bytes(payload: bytes, *, kind: str, key: SigningKey) -> Envelope:
+    """An envelope over bytes that need not be any document's."""
+    name = payload_type(kind)
+    signature = key.sign(b"DSSEv1 %d %s %d %s" % (len(name), name.encode(), len(payload), payload))
+    signed = Signature(keyid=key.fingerprint, sig=b64encode(signature).decode())
+    return Envelope(payload=b64encode(payload).decode(), payloadType=name, signatures=(signed,))
+
+
+def with_key(envelope: Envelope, key: SigningKey) -> SignedDocument:
+    """What was signed, beside the key that signed it."""
+    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)
 
 
 def enrolment(invite: str, name: str, key: SigningKey, *, sealing_key: str) -> SignedDocument:
@@ -58,10 +81,12 @@ def block_statement(
     release: Digest,
     approvals: Digest,
     transcript: Digest | None = None,
+    sums: Sums | None = None,
+    body: bytes | None = None,
 ) -> tuple[bytes, BlockStatement]:
-    """The bytes of a party's block, and what it states about them."""
+    """The bytes of a party's block, and what it states about them; `body` where they were written once."""
     plan = plan_block(spec, party)
-    body = encode_block(integers, plan.columns)
+    body = encode_block(integers, plan.columns) if body is None else body
     statement = BlockStatement(
         spec=release,
         approvals=approvals,
@@ -73,8 +98,36 @@ def block_statement(
         content_sha256=content_digest(integers),
         ledger_head=HEAD,
         transcript=transcript,
+        sums=sums,
     )
     return body, statement
+
+
+def published_files(
+    spec: Verified[ReleaseSpec],
+    matrix: NDArray[np.int64],
+    *,
+    proposer: SigningKey,
+    approvals: Mapping[str, Envelope],
+    blocks: Mapping[str, Envelope],
+    published: datetime,
+    software: str = "commingle test",
+    parquet: bytes | None = None,
+) -> tuple[bytes, bytes, bytes]:
+    """Manifest, matrix and moments that a coordinator publishes; `parquet` where it was written once."""
+    file = encode_matrix(spec.document, spec.digest, matrix) if parquet is None else parquet
+    moments = encode(second_moments(spec.document, spec.digest, matrix))
+    said = manifest(
+        spec,
+        file,
+        moments,
+        proposer=proposer,
+        approvals=approvals,
+        blocks=blocks,
+        published=published,
+        software=software,
+    )
+    return encode(signed_document(said, "manifest", proposer)), file, moments
 
 
 def manifest(
@@ -82,11 +135,11 @@ def manifest(
     matrix: bytes,
     moments: bytes,
     *,
-    rows: int,
     proposer: SigningKey,
     approvals: Mapping[str, Envelope],
     blocks: Mapping[str, Envelope],
     published: datetime,
+    software: str = "commingle test",
 ) -> Manifest:
     """What a coordinator says about these two files."""
     return Manifest(
@@ -95,12 +148,12 @@ def manifest(
         proposer_key=proposer.verifying_key.raw.hex(),
         approvals=dict(approvals),
         blocks=dict(blocks),
-        rows=rows,
+        rows=mechanism_of(spec.document).rows(spec.document),
         step=published_step(spec.document),
         columns=published_columns(spec.document),
         matrix_sha256=sha256(matrix).hexdigest(),
         moments_sha256=sha256(moments).hexdigest(),
         privacy=privacy_statement(spec.document),
         published=published,
-        software="commingle test",
+        software=software,
     )

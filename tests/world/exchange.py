@@ -14,31 +14,20 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.mechanisms.moments.block import largest_opening
-from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
     open_columns,
     open_reply_statement,
-    quotations,
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
-from commingle.shared.mechanisms.moments.exchange.products import (
-    Rows,
-    encrypted_columns,
-    open_part,
-    reply_pieces,
-    verify_bounds,
-    verify_reply,
-)
-from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
+from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec
-from commingle.shared.release.plan import plan_block
 from tests.world.coordinator import Block, Honest, Hub, Proposed, key_of
 from tests.world.documents import block_statement
+from tests.world.side import Side, pieces_of
 
 OCTETS = "application/octet-stream"
 PATHS: Mapping[str, str] = {"columns": "columns", "reply": "replies"}
@@ -111,27 +100,16 @@ class Exchanging:
         shown = self.hub.show(self.proposed)["exchange"][PATHS[kind]]
         return {name: envelope_of(envelope) for name, envelope in shown.items()}
 
-    def seed(self, party: str) -> bytes:
-        """Of a party's key of this release."""
-        return sha256(f"{party} {self.proposed.id}".encode()).digest()
-
-    def rows(self, party: Honest) -> Rows:
-        rows = rows_of_party(party, self.proposed).astype(np.int16)
-        return lambda start, stop: rows[start:stop]
+    def side(self, party: Honest) -> Side:
+        """That party's, with made-up rows and a key that is the same each time."""
+        seed = sha256(f"{party.name} {self.proposed.id}".encode()).digest()
+        return Side(self.exchange, party.name, seed, pieces_of(rows_of_party(party, self.proposed)))
 
     def columns(self, party: Honest, key: SigningKey | None = None, /, **changes: Any) -> Message:
         """With errors drawn anew each time."""
-        made = encrypted_columns(
-            self.exchange, party=party.name, seed=self.seed(party.name), rows=self.rows(party), entropy=os.urandom
-        )
-        body = b"".join(made)
-        statement = ColumnsStatement(
-            spec=self.proposed.id,
-            party=party.name,
-            approvals=self.exchange.approved,
-            body_sha256=sha256(body).hexdigest(),
-        )
-        return message(statement, body, key or party.key, **changes)
+        side = self.side(party)
+        body = side.columns(os.urandom)
+        return message(side.says_of_columns(body), body, key or party.key, **changes)
 
     def received(self, kind: Kind, sender: str, *, by: str) -> bytes:
         """A message as a party gets it, held against what its sender signed."""
@@ -153,31 +131,15 @@ class Exchanging:
 
     def reply_body(self, party: Honest) -> bytes:
         """What a party replies to those before it, with noise drawn anew each time. Raises DeviationError."""
-        spec, share, owners = self.proposed.spec, party.share(self.proposed), self.exchange.owners(party.name)
-        sigma = plan_block(spec, share).sigma
+        side = self.side(party)
         sent = self.received_columns(by=party.name)
-        made = reply_pieces(
-            sent[party.name],
-            {owner: sent[owner] for owner in owners},
-            seed=self.seed(party.name),
-            rows=self.rows(party),
-            noise=lambda owner: cross_noise(
-                spec, share, self.exchange.columns(owner), sigma=sigma, draw=rounded_gaussian
-            ),
-            entropy=os.urandom,
-        )
-        return b"".join(made)
+        return side.reply(sent, lambda owner: side.noise_for(owner, rounded_gaussian), os.urandom)
 
     def reply(self, party: Honest, key: SigningKey | None = None, /, **changes: Any) -> Message:
         """With noise drawn anew each time."""
         body = self.reply_body(party)
-        statement = ReplyStatement(
-            spec=self.proposed.id,
-            party=party.name,
-            columns=quotations(self.exchange, self.signed("columns")),
-            body_sha256=sha256(body).hexdigest(),
-        )
-        return message(statement, body, key or party.key, **changes)
+        said = self.side(party).says_of_reply(body, self.signed("columns"))
+        return message(said, body, key or party.key, **changes)
 
     def make(self, kind: Kind, party: Honest, key: SigningKey | None = None) -> Message:
         return self.columns(party, key) if kind == "columns" else self.reply(party, key)
@@ -203,37 +165,25 @@ class Exchanging:
 
     def opened(self, owner: Honest, evaluator: str) -> NDArray[np.int64]:
         """What a party reads in a reply: inner products and the evaluator's noise. Raises DeviationError."""
-        spec, share = self.proposed.spec, self.proposed.spec.party(evaluator)
         reply = Reply(self.exchange, evaluator, self.received("reply", evaluator, by=owner.name))
         if self.exchange.proved:
             verify_reply(reply, self.received_columns(by=owner.name))
-        return open_part(
-            reply,
-            owner=owner.name,
-            seed=self.seed(owner.name),
-            largest=largest_opening(spec, share, sigma=plan_block(spec, share).sigma),
-        )
+        return self.side(owner).opened(reply)
 
     def transcript(self) -> str:
         return transcript(self.exchange, columns=self.signed("columns"), replies=self.signed("reply"))
 
     def block(self, party: Honest, **changes: Any) -> Block:
         """With noise drawn anew each time: call it once."""
-        spec, share, exchange = self.proposed.spec, party.share(self.proposed), self.exchange
-        integers = submission(
-            exchange,
-            party=party.name,
-            moments=own_moments(exchange, party=party.name, rows=self.rows(party)),
-            opened={name: self.opened(party, name) for name in exchange.evaluators(party.name)},
-            sigma=plan_block(spec, share).sigma,
-            draw=rounded_gaussian,
-        )
+        spec, share = self.proposed.spec, party.share(self.proposed)
+        opened = {name: self.opened(party, name) for name in self.exchange.evaluators(party.name)}
+        integers = self.side(party).submission(opened, rounded_gaussian)
         body, statement = block_statement(
             spec,
             share,
             integers,
             release=self.proposed.id,
-            approvals=exchange.approved,
+            approvals=self.exchange.approved,
             transcript=self.transcript(),
         )
         return party.signed(body, statement.model_copy(update=changes))

@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import Thread
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
 
 from commingle.party_agent.agent import Agent
@@ -17,6 +16,7 @@ from commingle.party_agent.app import LocalApi, create_app
 from commingle.party_agent.home import Home
 from commingle.party_agent.local_socket import AGENT_URL, AgentTransport, listen
 from commingle.party_agent.party import Party
+from commingle.shared.runtime.server import Served, serving
 
 
 def alone(agent: Agent) -> Agents:
@@ -42,14 +42,8 @@ def operator_client(home: Home) -> httpx.Client:
 @contextmanager
 def serving_at(path: Path, app: FastAPI) -> Iterator[None]:
     """Serve at a path as `party serve` does; what is served stays until the end."""
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
-    thread = Thread(target=server.run, kwargs={"sockets": [listen(path)]})
-    thread.start()
-    try:
+    with serving([Served(app, listen(path))]):
         yield
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @contextmanager

@@ -30,13 +30,13 @@ from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, open_spec, read_spec
-from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
+from commingle.shared.release.matrix import assemble
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
 from commingle.shared.release.sizes import release_sizes
 from tests.world.coordinator import Hub
-from tests.world.documents import HEAD, block_statement, manifest, signed_document
+from tests.world.documents import HEAD, block_statement, published_files, signed_document
 from tests.world.noise import seeded_noise
 from tests.world.transport import InProcess
 
@@ -137,7 +137,10 @@ def published(
     rows = encoded(n)
     made = {party.name: block_of(opened, party, rows[party.name], relied_on) for party in spec.parties}
     matrix = assemble(spec, [block for block, _ in made.values()])
-    return opened.digest, publish(opened, approvals, {name: e for name, (_, e) in made.items()}, matrix)
+    blocks = {name: envelope for name, (_, envelope) in made.items()}
+    return opened.digest, ReleaseFiles(
+        *published_files(opened, matrix, proposer=COORDINATOR, approvals=approvals, blocks=blocks, published=NOW)
+    )
 
 
 def block_of(
@@ -159,27 +162,6 @@ def block_of(
     block = block + draw(plan.sigma, block.size).reshape(block.shape)
     _, statement = block_statement(spec.document, party, block, release=spec.digest, approvals=relied_on)
     return block, seal(statement, kind="block", key=PARTIES[party.name])
-
-
-def publish(
-    spec: Verified[ReleaseSpec],
-    approvals: dict[str, Envelope],
-    blocks: dict[str, Envelope],
-    matrix: NDArray[np.int64],
-) -> ReleaseFiles:
-    parquet = encode_matrix(spec.document, spec.digest, matrix)
-    moments = encode(second_moments(spec.document, spec.digest, matrix))
-    said = manifest(
-        spec,
-        parquet,
-        moments,
-        rows=len(matrix),
-        proposer=COORDINATOR,
-        approvals=approvals,
-        blocks=blocks,
-        published=NOW,
-    )
-    return ReleaseFiles(encode(signed_document(said, "manifest", COORDINATOR)), parquet, moments)
 
 
 def resigned(files: ReleaseFiles, key: SigningKey) -> ReleaseFiles:

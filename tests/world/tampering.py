@@ -247,8 +247,7 @@ class TamperedCoordinator:
 @contextmanager
 def _unharmed() -> Iterator[None]:
     """Faults strike agents: the coordinator, which lives in the same process here, is left alone."""
-    strike = faults._armed.strike
-    faults.arm(lambda _: None)
+    strike = faults.arm(lambda _: None)
     try:
         yield
     finally:

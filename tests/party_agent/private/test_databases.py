@@ -26,10 +26,10 @@ from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import SourceTable
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
-from tests.conftest import PostgresServer
 from tests.party_agent.private.tables import column, reader_of, snapshot_from
 from tests.party_agent.private.test_privatise import Charge, request_of
 from tests.world.consortium import Noise
+from tests.world.postgres import PostgresServer
 
 Rows = Sequence[dict[str, Any]]
 

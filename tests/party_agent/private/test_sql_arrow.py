@@ -16,7 +16,7 @@ from commingle.party_agent.private.sql_store import SqlSource, read_query
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.encoding import Cells, encode_attribute, plain_cells, subject_ids
-from tests.conftest import PostgresServer
+from tests.world.postgres import PostgresServer
 
 COMMON = {
     "smallint": ("-7", "NULL"),

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from commingle.services.client.release import Release
-from commingle.services.simulation.consortium import Folders, write_party_files, write_party_table
+from commingle.services.simulation.consortium import write_party_files, write_party_table
 from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.picture import Panel, Series, draw, figure_of
@@ -48,14 +48,15 @@ def test_party_file_holds_every_row_once_in_another_order(tmp_path: Path, suffix
 def test_party_is_given_whom_it_holds_or_a_share_of_them(tmp_path: Path, overlap: float, share: float) -> None:
     made = cohort(seed=0, subjects=400)
     first = made.parties[0]
-    mine = [a.name for a in first.attributes]
-    dataset = replace(made, others={first.name: made.table.rows(np.arange(300, 400)).only(mine)})
-    given = write_party_files(dataset, made.table.rows(np.arange(300)), Folders(tmp_path), seed=1, overlap=overlap)
-    assert [len(subjects) for subjects in given.values()] == pytest.approx([400 * share, *[300 * share] * 2], rel=0.2)
-    assert set(given[first.name][-5:]) <= set(made.table.subjects[300:])
-    [rows] = (Folders(tmp_path).party(first.name)).glob("rows.*")
-    assert pyarrow.parquet.ParquetFile(rows).read()["subject_id"].to_pylist() != given[first.name].tolist()
-    assert pyarrow.parquet.ParquetFile(rows).metadata.num_rows == len(given[first.name])
+    held = [a.name for a in first.attributes]
+    dataset = replace(made, others={first.name: made.table.rows(np.arange(300, 400)).only(held)})
+    given = write_party_files(dataset, made.table.rows(np.arange(300)), tmp_path, seed=1, overlap=overlap)
+    assert [len(each.subjects) for each in given.values()] == pytest.approx([400 * share, *[300 * share] * 2], rel=0.2)
+    mine = given[first.name]
+    assert set(mine.subjects[-5:]) <= set(made.table.subjects[300:])
+    written = pyarrow.parquet.ParquetFile(mine.dataset.rows)
+    assert written.read()["subject_id"].to_pylist() != mine.subjects.tolist()
+    assert written.metadata.num_rows == len(mine.subjects)
 
 
 def test_counts_of_a_keyed_release_stand_beside_how_many_there_are() -> None:

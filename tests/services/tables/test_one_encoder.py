@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.table import SourceTable
 from commingle.services.planning.public_table import encode
-from commingle.services.simulation.consortium import Folders, write_party_files
+from commingle.services.simulation.consortium import write_party_files
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.tables.reading import read_table
@@ -130,13 +130,12 @@ def _rows(subjects: Sequence[bytes], columns: Mapping[str, NDArray[np.integer]])
 
 def by_simulated_parties(dataset: StudyTable, folder: Path) -> Rows:
     """What the agents of a simulation make of the files they are given."""
-    write_party_files(dataset, dataset.table, Folders(folder), seed=1)
-    columns = ("subject_id", "subject_id (2)")[: len(dataset.id_rules or "1")]
-    key = SubjectKey.of(columns, dataset.id_rules)
+    written = write_party_files(dataset, dataset.table, folder, seed=1)
     found: Rows = {}
     for party in dataset.parties:
-        [path] = Folders(folder).party(party.name).glob("rows.*")
-        for subject, row in by_agent(path, key, party.attributes).items():
+        given = written[party.name].dataset
+        key = SubjectKey.of(given.subject_id, dataset.id_rules)
+        for subject, row in by_agent(given.rows, key, party.attributes).items():
             found.setdefault(subject, {}).update(row)
     return found
 

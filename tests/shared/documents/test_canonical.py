@@ -1,7 +1,7 @@
 """A signed document has one encoding, and an honest length: nothing can be padded, said twice or said otherwise."""
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +12,6 @@ import pytest
 from commingle.shared.documents.dsse import (
     Envelope,
     Signature,
-    _pre_authentication_encoding,
     open_envelope,
     payload_type,
     seal,
@@ -37,6 +36,7 @@ from commingle.shared.documents.statements import (
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.release.audit import CoordinatorAudit, PartyAudit
 from commingle.shared.release.checks import open_spec
+from tests.world.documents import sign_bytes
 
 KEY = SigningKey(b"\x01" * 32)
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -110,12 +110,7 @@ SPEC = spec(share(0, 1), share(1, 1))
 
 def signed(payload: bytes, kind: str = "spec") -> Envelope:
     """Any bytes under a good signature: what a member can make that does not encode as we do."""
-    signature = KEY.sign(_pre_authentication_encoding(payload_type(kind), payload))
-    return Envelope(
-        payload=b64encode(payload).decode(),
-        payloadType=payload_type(kind),
-        signatures=(Signature(keyid=KEY.fingerprint, sig=b64encode(signature).decode()),),
-    )
+    return sign_bytes(payload, kind=kind, key=KEY)
 
 
 def swap(old: str, new: str) -> Callable[[str], str]:

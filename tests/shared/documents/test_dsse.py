@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from commingle.shared.documents.dsse import (
     Envelope,
     Signature,
-    _pre_authentication_encoding,
     open_envelope,
     parse_envelope,
     payload_type,
+    pre_authentication_encoding,
     seal,
 )
 from commingle.shared.documents.errors import DocumentError, SignatureError
@@ -54,12 +54,12 @@ def flipped(text: str, position: int) -> str:
 
 def test_pre_authentication_encoding_is_the_published_dsse_vector() -> None:
     # https://github.com/secure-systems-lab/dsse/blob/master/protocol.md, test vectors
-    encoded = _pre_authentication_encoding("http://example.com/HelloWorld", b"hello world")
+    encoded = pre_authentication_encoding("http://example.com/HelloWorld", b"hello world")
     assert encoded == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
 
 
 def test_lengths_in_the_pre_authentication_encoding_count_bytes() -> None:
-    assert _pre_authentication_encoding("é", "ü".encode()) == "DSSEv1 2 é 2 ü".encode()
+    assert pre_authentication_encoding("é", "ü".encode()) == "DSSEv1 2 é 2 ü".encode()
 
 
 def test_signature_verifies_with_a_bare_ed25519_over_a_hand_made_encoding() -> None:
@@ -80,7 +80,7 @@ def test_sealed_document_opens_from_its_own_json() -> None:
 
 def test_digest_is_over_the_received_bytes_and_not_over_the_model() -> None:
     older = b'{"text":"hello"}'  # of a version whose notes had no language
-    signature = KEY.sign(_pre_authentication_encoding(payload_type("note"), older))
+    signature = KEY.sign(pre_authentication_encoding(payload_type("note"), older))
     envelope = altered(
         payload=b64encode(older).decode(),
         signatures=[{"keyid": KEY.fingerprint, "sig": b64encode(signature).decode()}],

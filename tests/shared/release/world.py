@@ -1,7 +1,6 @@
 """A whole release of a clinic and a laboratory, of which every ingredient can be replaced before it is signed."""
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,25 +10,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, Signature, _pre_authentication_encoding, payload_type, seal
+from commingle.shared.documents.dsse import (
+    Envelope,
+    Verified,
+    seal,
+)
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import WireModel, canonical_json, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     Approval,
     BlockStatement,
-    SignedDocument,
     approval_set_digest,
     open_approvals,
 )
 from commingle.shared.dp.fixed_point import clip_rows, quantise, squared_row_limit
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
-from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
+from commingle.shared.release.plan import plan_block
 from commingle.shared.release.verification import PublishedRelease, verify_release
+from tests.world.documents import block_statement, manifest, sign_bytes, with_key
 
 Json = dict[str, Any]
 Block = NDArray[np.int64]
@@ -111,22 +112,17 @@ class Release:
         file = encode_matrix(document, release, integers) if self.matrix_file is None else self.matrix_file
         moments = encode_with(second_moments(document, release, integers), self.moments)
         sealed = {name: seal(said, kind="block", key=KEYS[name]) for name, said in self.statements.items()}
-        manifest = Manifest(
-            release=release,
-            spec=self.spec,
-            proposer_key=KEYS["coordinator"].verifying_key.raw.hex(),
-            approvals=dict(self.approvals),
+        said = manifest(
+            Verified(document, self.spec.payload_bytes, KEYS["coordinator"].fingerprint, self.spec),
+            file,
+            moments,
+            proposer=KEYS["coordinator"],
+            approvals=self.approvals,
             blocks={**sealed, **self.envelopes},
-            rows=mechanism_of(document).rows(document),
-            step=published_step(document),
-            columns=published_columns(document),
-            matrix_sha256=sha256(file).hexdigest(),
-            moments_sha256=sha256(moments).hexdigest(),
-            privacy=privacy_statement(document),
             published=document.created,
-            software="commingle test",
         )
-        return sign_bytes(encode_with(manifest, self.manifest), "manifest", self.signer), file, moments
+        signed = seal_bytes(encode_with(said, self.manifest), "manifest", self.signer)
+        return encode(with_key(signed, KEYS[self.signer])), file, moments
 
 
 def encode_with(document: WireModel, changes: Mapping[str, Any]) -> bytes:
@@ -142,17 +138,7 @@ def encode_with(document: WireModel, changes: Mapping[str, Any]) -> bytes:
 
 
 def seal_bytes(payload: bytes, kind: str, signer: str) -> Envelope:
-    signature = KEYS[signer].sign(_pre_authentication_encoding(payload_type(kind), payload))
-    return Envelope(
-        payload=b64encode(payload).decode(),
-        payloadType=payload_type(kind),
-        signatures=(Signature(keyid=KEYS[signer].fingerprint, sig=b64encode(signature).decode()),),
-    )
-
-
-def sign_bytes(payload: bytes, kind: str, signer: str) -> bytes:
-    envelope = seal_bytes(payload, kind, signer)
-    return encode(SignedDocument(signing_key=KEYS[signer].verifying_key.raw.hex(), envelope=envelope))
+    return sign_bytes(payload, kind=kind, key=KEYS[signer])
 
 
 def approve(release: str, party: str, head: str = HEAD) -> Envelope:
@@ -178,16 +164,8 @@ def produce(spec: Json, rows: Callable[[PartySpec], Block] = private_rows) -> Re
         noise = np.rint(random.normal(0, plan.sigma, (plan.rows, len(plan.columns)))).astype(np.int64)
         block = accumulator.total() + noise
         blocks[party.name] = block
-        statements[party.name] = BlockStatement(
-            spec=envelope.digest,
-            approvals=relied_on,
-            party=party.name,
-            rows=plan.rows,
-            columns=plan.columns,
-            sigma=plan.sigma,
-            body_sha256=sha256(encode_block(block, plan.columns)).hexdigest(),
-            content_sha256=content_digest(block),
-            ledger_head=HEAD,
+        _, statements[party.name] = block_statement(
+            document, party, block, release=envelope.digest, approvals=relied_on
         )
     return Release(envelope, document, approvals, statements, blocks)
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from commingle.services.simulation.processes import environment
+from commingle.services.testing.processes import environment
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.threads import threads
 from commingle.shared.runtime.worker import ProcessWorker

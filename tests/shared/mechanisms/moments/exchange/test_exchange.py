@@ -106,7 +106,7 @@ def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(
     expected, at = second_moment(world), places(spec)
     for i, party in enumerate(spec.parties):
         later = world.exchange.evaluators(party.name)
-        noise = block_noise(spec, party, sigma=world.sigma(party.name), draw=seeded_noise([4, i]), others=later)
+        noise = block_noise(spec, party, sigma=world.side(party.name).sigma, draw=seeded_noise([4, i]), others=later)
         own = at[party.name]
         expected[:, own] += noise
         expected[own] += noise.T
@@ -210,7 +210,7 @@ def test_own_moments_are_exact_where_sums_exceed_what_a_float_holds() -> None:
     n = (1 << 14) + 3
     rows = {"registry": np.full((n, 1), ENTRY_LIMIT)}
     world = start(spec_of((party_spec("registry", SEX),), n=n), rows)
-    found = own_moments(world.exchange, party="registry", rows=world.rows_of("registry"))
+    found = own_moments(world.exchange, party="registry", rows=world.side("registry").rows)
     assert found.tolist() == [[n * ENTRY_LIMIT << 14], [n * ENTRY_LIMIT**2]]
 
 
@@ -268,7 +268,7 @@ def zeros_for(world: World) -> Callable[[str], Block]:
 def test_a_message_reads_one_key_of_entropy_and_another_key_makes_another_message(either: World) -> None:
     """So a retry must send what was stored: a message made again is another one, about the same rows."""
     makers: tuple[Callable[[Callable[[int], bytes]], bytes], ...] = (
-        lambda entropy: either.ciphertexts("clinic", entropy),
+        lambda entropy: either.side("clinic").columns(entropy),
         lambda entropy: either.answer("registry", zeros_for(either), entropy=entropy),
     )
     proofs = (sum(column_proofs(either.exchange.layout("clinic"))), sum(map(len, either.answered("registry").proofs)))
@@ -285,7 +285,7 @@ def test_a_message_reads_one_key_of_entropy_and_another_key_makes_another_messag
 
 def test_the_last_party_encrypts_nothing_and_the_first_replies_nothing(either: World) -> None:
     entropy, asked = counting(seeded(1))
-    assert either.ciphertexts("registry", entropy) == b""
+    assert either.side("registry").columns(entropy) == b""
     assert asked == []
     assert either.answers["clinic"] == b""
     assert either.exchange.columns_size("registry") == either.exchange.reply_size("clinic") == 0
@@ -425,7 +425,7 @@ def test_part_that_opens_at_the_bound_is_read_and_one_beyond_is_refused_where_no
     world = exchanged_pair("trusted")
     products = world.rows["clinic"].T @ world.rows["registry"]
     for beyond in (0, 1):
-        noise = sign * (world.largest("registry") + beyond) - products
+        noise = sign * (world.side("clinic").largest("registry") + beyond) - products
         body = world.answer("registry", lambda _, noise=noise: noise)  # type: ignore[misc] # of this very run
         if beyond:
             with pytest.raises(DeviationError, match="beyond its bound") as refused:
@@ -458,7 +458,7 @@ def test_largest_noise_on_the_largest_products_is_not_refused(bounds: Bounds) ->
         PAIR,
         PAIR.party("registry"),
         2,
-        sigma=world.sigma("registry"),
+        sigma=world.side("registry").sigma,
         draw=lambda scale, count: np.full(count, 13 * scale),
     )
     opened = world.open("clinic", "registry", world.answer("registry", lambda _: most))

@@ -54,7 +54,7 @@ def of_another_release() -> World:
 @cache
 def encrypted_again() -> bytes:
     """The clinic's rows once more under the same key: as good as what it sent, and another set of columns."""
-    return honest().ciphertexts("clinic", seeded(9))
+    return honest().side("clinic").columns(seeded(9))
 
 
 class Lenient(Exchange):
@@ -311,7 +311,7 @@ def test_one_flipped_bit_of_any_proof_is_refused() -> None:
 def test_columns_of_other_rows_are_no_columns_of_a_reply() -> None:
     """The evaluator is held to the columns that everybody has, not to those that it says it meant."""
     other = start(SPEC, {**honest().rows, "lab": honest().rows["lab"][::-1].copy()})
-    meant = honest().sent("lab", other.ciphertexts("lab", seeded(4)))
+    meant = honest().sent("lab", other.side("lab").columns(seeded(4)))
     verify_bounds(meant)
     sent = {name: honest().sent(name) for name in NAMES} | {"lab": meant}
     with pytest.raises(DeviationError, match="lab"):

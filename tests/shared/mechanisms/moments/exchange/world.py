@@ -26,27 +26,20 @@ from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms.moments.block import largest_opening
-from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import (
-    ColumnsStatement,
-    ReplyStatement,
-    quotations,
     transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
-from commingle.shared.mechanisms.moments.exchange.products import Rows, encrypted_columns, open_part, reply_pieces
-from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
+from commingle.shared.mechanisms.moments.exchange.products import Rows
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import open_spec, read_spec
-from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
-from commingle.shared.release.plan import plan_block
+from commingle.shared.release.matrix import assemble
 from commingle.shared.release.resolve import closed
 from commingle.shared.ring.randomness import Entropy
-from tests.world.documents import HEAD, block_statement, manifest, signed_document
+from tests.world.documents import HEAD, block_statement, published_files
 from tests.world.noise import seeded_noise
 from tests.world.ring import seeded
+from tests.world.side import Side, pieces_of
 
 Block = NDArray[np.int64]
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
@@ -163,11 +156,8 @@ class World:
         """Of that party's key of this release."""
         return sha256(self.exchange.info("seed", party)).digest()
 
-    def sigma(self, party: str) -> int:
-        return plan_block(self.spec.document, self.spec.document.party(party)).sigma
-
-    def rows_of(self, party: str) -> Rows:
-        return lambda start, stop: self.rows[party][start:stop].astype(np.int16)
+    def side(self, party: str) -> Side:
+        return Side(self.exchange, party, self.ring_seed(party), pieces_of(self.rows[party]))
 
     def sent(self, party: str, body: Stored | None = None) -> Columns:
         return Columns(self.exchange, party, self.bodies[party] if body is None else body)
@@ -175,24 +165,12 @@ class World:
     def answered(self, party: str, body: Stored | None = None) -> Reply:
         return Reply(self.exchange, party, self.answers[party] if body is None else body)
 
-    def ciphertexts(self, party: str, entropy: Entropy) -> bytes:
-        pieces = encrypted_columns(
-            self.exchange, party=party, seed=self.ring_seed(party), rows=self.rows_of(party), entropy=entropy
-        )
-        return b"".join(pieces)
-
     def encrypt(self, party: str, entropy: Entropy | None = None) -> None:
-        self.bodies[party] = self.ciphertexts(party, entropy or seeded(hash_of(party)))
+        self.bodies[party] = self.side(party).columns(entropy or seeded(hash_of(party)))
         self.columns[party] = self.signed_columns(party)
 
     def signed_columns(self, party: str, key: SigningKey | None = None, **changes: object) -> Envelope:
-        said = ColumnsStatement(
-            spec=self.spec.digest,
-            party=party,
-            approvals=self.exchange.approved,
-            body_sha256=sha256(self.bodies[party]).hexdigest(),
-            sums=self.sums[party],
-        )
+        said = self.side(party).says_of_columns(self.bodies[party], self.sums[party])
         return seal(said.model_copy(update=changes), kind="columns", key=key or KEYS[party])
 
     def answer(
@@ -205,55 +183,30 @@ class World:
         entropy: Entropy | None = None,
     ) -> bytes:
         """What that party replies, to what it was sent or to other columns, of its rows or of other ones."""
-        owners = {owner: self.sent(owner) for owner in self.exchange.owners(party)} | dict(columns or {})
-        pieces = reply_pieces(
-            self.sent(party),
-            owners,
-            seed=self.ring_seed(party),
-            rows=rows or self.rows_of(party),
-            noise=noise,
-            entropy=entropy or seeded(hash_of("reply" + party)),
-        )
-        return b"".join(pieces)
+        sent = {name: self.sent(name) for name in (party, *self.exchange.owners(party))} | dict(columns or {})
+        return self.side(party).reply(sent, noise, entropy or seeded(hash_of("reply" + party)), rows=rows)
 
     def reply(self, party: str, draw: Sampler) -> None:
-        document = self.spec.document
-
         def noise(owner: str) -> Block:
-            count = self.exchange.columns(owner)
-            drawn = cross_noise(document, document.party(party), count, sigma=self.sigma(party), draw=draw)
-            self.noises[owner, party] = drawn
-            return drawn
+            self.noises[owner, party] = self.side(party).noise_for(owner, draw)
+            return self.noises[owner, party]
 
         self.answers[party] = self.answer(party, noise)
         self.replies[party] = self.signed_reply(party)
 
     def signed_reply(self, party: str, key: SigningKey | None = None, **changes: object) -> Envelope:
-        said = ReplyStatement(
-            spec=self.spec.digest,
-            party=party,
-            columns=quotations(self.exchange, self.columns),
-            body_sha256=sha256(self.answers[party]).hexdigest(),
-        )
+        said = self.side(party).says_of_reply(self.answers[party], self.columns)
         return seal(said.model_copy(update=changes), kind="reply", key=key or KEYS[party])
 
-    def largest(self, evaluator: str) -> int:
-        document = self.spec.document
-        return largest_opening(document, document.party(evaluator), sigma=self.sigma(evaluator))
-
     def open(self, owner: str, evaluator: str, body: Stored | None = None) -> Block:
-        reply, seed = self.answered(evaluator, body), self.ring_seed(owner)
-        return open_part(reply, owner=owner, seed=seed, largest=self.largest(evaluator))
+        return self.side(owner).opened(self.answered(evaluator, body))
 
     def transcript(self) -> str:
         return transcript(self.exchange, columns=self.columns, replies=self.replies)
 
     def submission(self, party: str, draw: Sampler) -> Block:
         opened = {name: self.open(party, name) for name in self.exchange.evaluators(party)}
-        moments = own_moments(self.exchange, party=party, rows=self.rows_of(party))
-        return submission(
-            self.exchange, party=party, moments=moments, opened=opened, sigma=self.sigma(party), draw=draw
-        )
+        return self.side(party).submission(opened, draw)
 
 
 def hash_of(name: str) -> int:
@@ -311,20 +264,15 @@ def published(world: World, blocks: Mapping[str, Block], transcripts: Mapping[st
             release=world.spec.digest,
             approvals=world.exchange.approved,
             transcript=transcripts.get(party.name),
-        )[1].model_copy(update={"sums": world.sums[party.name]})
+            sums=world.sums[party.name],
+        )[1]
         for party in document.parties
     }
-    integers = assemble(document, [blocks[name] for name in world.exchange.parties])
-    matrix = encode_matrix(document, world.spec.digest, integers)
-    moments = encode(second_moments(document, world.spec.digest, integers))
-    said = manifest(
+    return published_files(
         world.spec,
-        matrix,
-        moments,
-        rows=mechanism_of(document).rows(document),
+        assemble(document, [blocks[name] for name in world.exchange.parties]),
         proposer=key,
         approvals={name: found.envelope for name, found in world.exchange.approvals.items()},
         blocks={name: seal(said, kind="block", key=KEYS[name]) for name, said in statements.items()},
         published=document.created,
     )
-    return encode(signed_document(said, "manifest", key)), matrix, moments

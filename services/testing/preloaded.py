@@ -1,4 +1,4 @@
-"""Loaded once in the process that a simulation's children are forked from (`processes`), for the sake of its imports.
+"""Loaded once in the process that a consortium's children are forked from (`processes`), for the sake of its imports.
 
 Nothing runs here but imports: no thread, no key, no number from an entropy pool that forks would share.
 """
@@ -17,11 +17,12 @@ COMMANDS = (
     ("party", "init"),
     ("party", "enrol"),
     ("party", "pin"),
+    ("party", "token"),
     ("party", "datasets", "add"),
     ("party", "serve"),
     ("learner", "serve"),
 )
-"""What the simulation runs."""
+"""What a consortium runs."""
 
 
 LATER = (

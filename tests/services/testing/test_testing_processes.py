@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from commingle.services.simulation.errors import ProcessError
-from commingle.services.simulation.processes import Processes
+from commingle.services.testing.errors import ProcessError
+from commingle.services.testing.processes import Processes
 
 SERVER = ("learner", "serve", "--coordinator", "http://127.0.0.1:9", "--port", "0")
 PARENT = f"""
 import sys, time
 from pathlib import Path
-from commingle.services.simulation.processes import Processes
+from commingle.services.testing.processes import Processes
 with Processes(Path(sys.argv[1])) as processes:
     server = processes.start("learner", {SERVER!r})
     print(server.process.pid, flush=True)
@@ -102,7 +102,7 @@ def test_server_that_ends_is_reported_with_its_last_words(tmp_path: Path) -> Non
 def test_children_are_forked_from_a_process_of_one_thread_that_has_loaded_every_command() -> None:
     script = (
         "import json, os, sys, threading\n"
-        "from commingle.services.simulation import preloaded\n"
+        "from commingle.services.testing import preloaded\n"
         "print(json.dumps([threading.active_count(), sorted(sys.modules)]))"
     )
     run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

@@ -1,14 +1,16 @@
 """Starting `commingle` commands as processes of their own, and always stopping them.
 
 Loading takes such a process far longer than its work here, so one process loads everything once and every child is
-forked from it (`preloaded`). Every child is tied to this process: it is stopped when the simulation ends in whatever
-way, and kills itself when the simulation is killed outright.
+forked from it (`preloaded`). Every child is tied to this process: it is stopped when this process is done with it, and
+kills itself when this process is killed outright.
 """
 
 import json
 import multiprocessing
 import os
+import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,8 +25,10 @@ from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn, Self
 
-from commingle.services.simulation.errors import ProcessError
+from commingle.services.testing.errors import ProcessError
+from commingle.shared.runtime.faults import VARIABLE
 from commingle.shared.runtime.threads import threads
+from commingle.shared.runtime.tls import ServerTls
 
 Command = Sequence[str | Path]
 
@@ -34,7 +38,7 @@ _GRACE_SECONDS = 2.0  # nothing of a child is needed after it is told to stop
 _POLL_SECONDS = 0.02
 _SHOWN_LINES = 12
 _LOG_REMEDY = "Its whole log says more."
-_PRELOADED = "commingle.services.simulation.preloaded"
+_PRELOADED = "commingle.services.testing.preloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,74 @@ class Running:
 
 
 @dataclass(slots=True)
+class ServerProcess:
+    """A `serve` command as a process, which can be killed and started again, always on the same port."""
+
+    name: str
+    command: Command
+    _processes: "Processes"
+    _running: Running | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._running is not None and self._running.process.is_alive()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        return self._started.process.pid or 0
+
+    def begin(self, *, fault: str = "") -> None:
+        """Start it without waiting; it kills itself at the fault point of this name (`shared.runtime.faults`)."""
+        self._running = self._processes.start(self.name, self.command, fault=fault)
+
+    def await_listening(self) -> None:
+        """Return when it listens. Raises ProcessError."""
+        self._processes.address(self._started)
+
+    def kill(self) -> None:
+        """As `kill -9` does."""
+        if self._running is not None:
+            self._running.process.kill()
+            self._processes.forget(self._running)
+
+    def await_death(self) -> None:
+        """Return when it has killed itself at its fault point. Raises ProcessError where it ends otherwise."""
+        process = self._started.process
+        process.join(_COMMAND_SECONDS)
+        if process.exitcode != -signal.SIGKILL:
+            said = f"{self.name} has not killed itself (exit code {process.exitcode})"
+            raise ProcessError(f"{said}{self._started.last_words()}", remedy=_LOG_REMEDY)
+        self._processes.forget(self._started)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def fill_disk(self, *, full: bool) -> None:
+        """No file may grow from now on, logs included; or space is there again. Linux only."""
+        limits = (0 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, limits)
+
+    @property
+    def _started(self) -> Running:
+        if self._running is None:
+            raise ProcessError(f"{self.name} was never started", remedy="Start it first.")
+        return self._running
+
+
+def reserved_port() -> socket.socket:
+    """Bound and never listening: the kernel gives its port to no other program, and a server may listen on it."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
+
+
+@dataclass(slots=True)
 class Processes:
-    """All children of a simulation. Use as a context; leaving it stops them.
+    """All children of a program. Use as a context; leaving it stops them.
 
     Attributes:
         logs: where their output goes.
@@ -69,6 +139,7 @@ class Processes:
     logs: Path
     _running: list[Running] = field(default_factory=list)
     _workers: dict[Connection, Running] = field(default_factory=dict)
+    _begun: int = 0
 
     def __enter__(self) -> Self:
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -138,12 +209,33 @@ class Processes:
             f"{server.name} does not listen after {_START_SECONDS:.0f} s{server.last_words()}", remedy=_LOG_REMEDY
         )
 
-    def start(self, name: str, server: Command) -> Running:
+    def start(self, name: str, server: Command, *, fault: str = "") -> Running:
         """Start a server, without waiting for it."""
-        return self._start(name, [*map(str, server)])
+        return self._start(name, [*map(str, server)], fault=fault)
+
+    def coordinator(self, home: Path, port: int) -> ServerProcess:
+        """A coordinator that is not started yet."""
+        return ServerProcess("coordinator", ("coordinator", "serve", "--home", home, "--port", str(port)), self)
+
+    def agent(self, name: str, home: Path, port: int | None, tls: ServerTls | None) -> ServerProcess:
+        """An agent that is not started yet."""
+        network: Command = ()
+        if port is not None and tls is not None:
+            network = ("--port", str(port), "--tls-certificate", tls.certificate, "--tls-key", tls.key)
+        return ServerProcess(name, ("party", "serve", "--home", home, *network), self)
+
+    def forget(self, running: Running) -> None:
+        """A child that ends because it is to."""
+        running.process.join()
+        if running in self._running:
+            self._running.remove(running)
 
     def _failed(self, worker: Connection, what: str) -> ProcessError:
-        return ProcessError(f"{what}{self._workers[worker].last_words()}", remedy=_LOG_REMEDY)
+        ended = self._workers.pop(worker)
+        ended.process.terminate()
+        self.forget(ended)
+        worker.close()
+        return ProcessError(f"{what}{ended.last_words()}", remedy=_LOG_REMEDY)
 
     def _idle_worker(self, busy: Collection[Connection]) -> Connection | None:
         """One that has nothing to do, a new one while there are fewer than processors, or None."""
@@ -154,14 +246,15 @@ class Processes:
                 self._workers[idle] = self._start("commands", far_end)
         return idle
 
-    def _start(self, name: str, work: list[str] | Connection) -> Running:
-        stem = f"{len(self._running) + 1:03}-{name}"
+    def _start(self, name: str, work: list[str] | Connection, *, fault: str = "") -> Running:
+        self._begun += 1
+        stem = f"{self._begun:03}-{name}"
         out, log = self.logs / f"{stem}.out", self.logs / f"{stem}.log"
         for path in (out, log):
             path.touch()  # its parent reads them before it has opened them
         # no daemon: a learner starts workers of its own; `_stop` and each child's watch on this process end them
         process = multiprocessing.get_context("forkserver").Process(
-            target=_become, args=(work, environment(), out, log), name=name, daemon=False
+            target=_become, args=(work, environment() | {VARIABLE: fault}, out, log), name=name, daemon=False
         )
         process.start()
         running = Running(name, process, out, log)
@@ -202,15 +295,15 @@ def environment() -> dict[str, str]:
         **threads(os.environ),
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
-        "PYTHONSAFEPATH": "1",  # nothing is loaded from where the simulation happens to be run
+        "PYTHONSAFEPATH": "1",  # nothing is loaded from where this program happens to be run
     }
 
 
 def _become(work: list[str] | Connection, environment: Mapping[str, str], out: Path, log: Path) -> None:
     """In a child: be one server, or run commands as they come in and send back what each printed."""
-    if (simulation := multiprocessing.parent_process()) is not None:
-        Thread(target=_end_with, args=(simulation.sentinel,), daemon=True).start()
-    os.setsid()  # Ctrl-C reaches the simulation only, which stops children in order
+    if (parent := multiprocessing.parent_process()) is not None:
+        Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    os.setsid()  # Ctrl-C reaches the parent only, which stops children in order
     os.environ.update(environment)
     for path, stream in ((out, 1), (log, 2)):
         with path.open("ab") as file:
@@ -223,22 +316,22 @@ def _become(work: list[str] | Connection, environment: Mapping[str, str], out: P
     else:
         with suppress(EOFError):
             while True:
-                work.send([_printed(main, command) for command in work.recv()])
+                work.send([printed(main, command) for command in work.recv()])
 
 
-def _printed(main: Callable[[list[str]], None], command: list[str]) -> str:
+def printed(main: Callable[[list[str]], None], command: list[str]) -> str:
     """What a command prints. One that fails ends this process."""
-    with redirect_stdout(StringIO()) as printed:
+    with redirect_stdout(StringIO()) as out:
         try:
             main(command)
         except SystemExit as ended:
             if ended.code:
                 raise
-    return printed.getvalue()
+    return out.getvalue()
 
 
 def _end_with(sentinel: int) -> None:
-    """Wait for the end of the simulation, however it comes, and end this process."""
+    """Wait for the end of the parent, however it comes, and end this process."""
     wait([sentinel])
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,0 +1,25 @@
+"""A consortium for tests: a coordinator and agents on this machine, in this process or as processes of their own.
+
+from commingle.testing import Consortium
+
+with Consortium({"clinic": patients, "laboratory": results}) as consortium:
+    release = consortium.release(consortium.study(target="crp", epsilon=5.0))
+"""
+
+from commingle.services.testing.consortium import Agent, Consortium, Coordinator, Node
+from commingle.services.testing.errors import ConsortiumError, ProcessError, RoundError
+from commingle.services.testing.links import Fault, Link
+from commingle.services.testing.tables import Dataset
+
+__all__ = [
+    "Agent",
+    "Consortium",
+    "ConsortiumError",
+    "Coordinator",
+    "Dataset",
+    "Fault",
+    "Link",
+    "Node",
+    "ProcessError",
+    "RoundError",
+]

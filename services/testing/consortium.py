@@ -1,0 +1,469 @@
+"""A coordinator and an agent for each party on this machine, enrolled, pinned, with their data registered.
+
+Everything is set up by the commands that people type, and served by what `serve` commands serve.
+"""
+
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from signal import Signals
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from commingle.services.client.release import Release
+from commingle.services.client.remote import ReleaseClient
+from commingle.services.testing.errors import ConsortiumError, RoundError
+from commingle.services.testing.links import Link
+from commingle.services.testing.processes import Command, Processes, reserved_port
+from commingle.services.testing.tables import DATASET, Dataset, dataset_of, rows_of
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.study import Study
+from commingle.shared.mechanisms.registry import MECHANISMS
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.files import create_secret
+from commingle.shared.runtime.remote import call, connect, json_of
+from commingle.shared.runtime.server import serving
+from commingle.shared.runtime.tls import ServerTls
+
+if TYPE_CHECKING:
+    from commingle import PartyClient
+
+_MECHANISMS = tuple(MECHANISMS)
+_POLICY: Mapping[str, Any] = {
+    "mechanisms": _MECHANISMS,
+    "auto_approve": [{"proposer": "*", "mechanisms": _MECHANISMS, "max_rho": 1e6}],
+    "max_epsilon": 100,
+}
+"""Every proposal is approved that a consortium for tests may make."""
+_SCOPES = ("read", "decide", "register", "propose")
+_POLL_SECONDS = 0.1
+_RELEASE_SECONDS = 300.0
+Stage = Callable[[str, str], AbstractContextManager[object]]
+
+
+class Server(Protocol):
+    """What is started and killed: a process, or threads of this one."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    def begin(self, *, fault: str = "") -> None: ...
+
+    def await_listening(self) -> None: ...
+
+    def await_death(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def signal(self, number: Signals) -> None: ...
+
+    def fill_disk(self, *, full: bool) -> None: ...
+
+
+class Backend(Protocol):
+    """What runs commands and servers."""
+
+    def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]: ...
+
+    def check(self) -> None: ...
+
+    def last_words(self, names: Collection[str], /) -> str: ...
+
+    def coordinator(self, home: Path, port: int) -> Server: ...
+
+    def agent(self, name: str, home: Path, port: int | None, tls: ServerTls | None) -> Server: ...
+
+
+@dataclass(eq=False, kw_only=True)
+class Node:
+    """A coordinator or an agent, which can fail.
+
+    Attributes:
+        home: its directory.
+        url: where it listens on the network.
+    """
+
+    home: Path
+    url: str
+    server: Server
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.server.alive
+
+    @property
+    def pid(self) -> int:
+        """Of its process. Raises ConsortiumError where it is none."""
+        return self.server.pid
+
+    def start(self, *, fault: str = "") -> None:
+        """Start it where it is down, and return when it listens.
+
+        Args:
+            fault: the name of a fault point (docs/faults.md) at which it kills itself, `NAME` or `NAME:NTH`.
+
+        Raises:
+            ProcessError: it does not start.
+            ConsortiumError: a fault point, without processes.
+        """
+        self.server.begin(fault=fault)
+        self.server.await_listening()
+
+    def kill(self) -> None:
+        """As `kill -9` does; without processes it is stopped."""
+        self.server.kill()
+
+    def restart(self, *, fault: str = "") -> None:
+        """Kill it and start it again."""
+        self.kill()
+        self.start(fault=fault)
+
+    def await_death(self) -> None:
+        """Return when it has killed itself at its fault point."""
+        self.server.await_death()
+
+    def signal(self, number: Signals) -> None:
+        """Send it a signal, such as SIGSTOP. Raises ConsortiumError without processes."""
+        self.server.signal(number)
+
+    def fill_disk(self, *, full: bool = True) -> None:
+        """No file of it may grow from now on, or may again. Raises ConsortiumError without processes."""
+        self.server.fill_disk(full=full)
+
+    def set_clock(self, *, ahead: timedelta) -> None:
+        """Its clock jumps to so much ahead of the true time. Raises ConsortiumError with processes."""
+        clock = getattr(self.server, "clock", None)
+        if clock is None:
+            raise ConsortiumError(
+                "the clock of a process is the machine's", remedy="Start the consortium without processes."
+            )
+        clock.ahead = ahead
+
+
+@dataclass(eq=False, kw_only=True)
+class Coordinator(Node):
+    """The coordinator.
+
+    Attributes:
+        key: fingerprint, which releases are to be verified under.
+    """
+
+    key: str
+
+
+@dataclass(eq=False, kw_only=True)
+class Agent(Node):
+    """A party's agent.
+
+    Attributes:
+        token: for its API on the network, with every scope.
+        ca_file: the certificate to trust there.
+        link: its way to the coordinator, where faults are injected.
+    """
+
+    name: str
+    dataset: Dataset
+    token: str = ""
+    ca_file: Path
+    _link: Link | None = None
+
+    @property
+    def link(self) -> Link:
+        """Its way to the coordinator. Raises ConsortiumError where it has none of its own."""
+        if self._link is None:
+            raise ConsortiumError("the consortium was started without links", remedy="Start it with links=True.")
+        return self._link
+
+    def client(self) -> "PartyClient":
+        """A client of its API on the network."""
+        from commingle import PartyClient  # noqa: PLC0415 - as public names are
+
+        return PartyClient(self.url, token=self.token, ca_file=self.ca_file)
+
+
+class Consortium:
+    """A coordinator and agents on this machine. Use it with `with`; all of it is gone afterwards.
+
+    Args:
+        tables: by party: a CSV or Parquet file, a data frame, columns by name, or a `Dataset`.
+        keyed: whether each party holds subjects of its own and who they are is protected; else all hold the same.
+        processes: whether each agent and the coordinator is a process; else they are threads of this one.
+        subject_id: the column that identifies subjects.
+        schemas: by party, attributes or their JSON; drafted from the tables without them, which is for tests only.
+        epsilon_cap: what each party may lose.
+        delta_cap: likewise.
+        policy: of every agent, as `policy.json`; without it they approve whatever is proposed.
+        settings: options of `commingle coordinator init`.
+        folder: where homes and logs go, and stay; a temporary folder without it.
+        links: whether agents reach the coordinator by links, on which faults can be injected.
+        network: whether agents serve their API on the network too, and not on the sockets of their homes alone.
+        stage: is entered around each stage of the start, with its name and what is done.
+
+    Attributes:
+        coordinator: the coordinator.
+        agents: the agents, by party.
+
+    Raises:
+        ProcessError: something does not start or refuses what it is told.
+    """
+
+    coordinator: Coordinator
+    agents: dict[str, Agent]
+
+    def __init__(
+        self,
+        tables: Mapping[str, Any],
+        *,
+        keyed: bool = True,
+        processes: bool = False,
+        subject_id: str = "subject",
+        schemas: Mapping[str, Sequence[Attribute | Mapping[str, Any]]] | None = None,
+        epsilon_cap: float = 1000.0,
+        delta_cap: float = 0.01,
+        policy: Mapping[str, Any] | None = None,
+        settings: Sequence[str] = (),
+        folder: Path | None = None,
+        links: bool = True,
+        network: bool = True,
+        stage: Stage = lambda _, __: nullcontext(),
+    ) -> None:
+        self.keyed = keyed
+        self._tables = tables
+        self._processes = processes
+        self._subject_id = subject_id
+        self._schemas = schemas or {}
+        self._caps = ("--epsilon-cap", repr(epsilon_cap), "--delta-cap", repr(delta_cap))
+        self._policy = policy or _POLICY
+        self._settings = settings
+        self._folder = folder
+        self._links = links
+        self._network = network
+        self._stage = stage
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.folder = self._folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="commingle-")))
+            self.backend = stack.enter_context(self._backend())
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def study(self, *, target: str | None = None, epsilon: float = 5.0, **terms: Any) -> Study:  # noqa: ANN401 - a study's
+        """A study of all columns of all parties.
+
+        Args:
+            target: the attribute to be predicted, which only says what the release is forecast for.
+            epsilon: of each party.
+            terms: other fields of a study.
+        """
+        parties = [
+            {"name": name, "dataset": DATASET, "attributes": agent.dataset.attributes}
+            for name, agent in self.agents.items()
+        ]
+        usual = {
+            "study": "A test",
+            "mechanism": "moments",
+            "subjects": "keyed" if self.keyed else "listed",
+            "delta": 1e-5,
+            "n": max(rows_of(agent.dataset) for agent in self.agents.values()),
+            "parties": parties,
+        }
+        return Study.model_validate({**usual, "target": target, "epsilon": epsilon, **terms}, strict=False)
+
+    def propose(self, study: Study | Path) -> str:
+        """Propose a release, as the coordinator's operator. Its id."""
+        if isinstance(study, Study):
+            path = self.folder / f"study-{time.monotonic_ns()}.json"
+            path.write_text(study.model_dump_json())
+        else:
+            path = study
+        home = ("--home", self.coordinator.home, "--coordinator", self.coordinator.url)
+        return str(self.command("coordinator", "propose", path, *home)["id"])
+
+    def state(self, release: str) -> State:
+        """Where a release stands."""
+        with connect(self.coordinator.url) as http:
+            view: Any = json_of(call(http, "GET", f"/v1/releases/{release}"))
+        return State(view["state"])
+
+    def wait(self, release: str, *, seconds: float = _RELEASE_SECONDS) -> State:
+        """How a release ends. Raises RoundError where it has not in so many seconds, ProcessError where one has."""
+        until = time.monotonic() + seconds
+        while not (state := self.state(release)).final:
+            self.backend.check()
+            if time.monotonic() > until:
+                raise RoundError(
+                    f"the release is {state} after {seconds:g} s{self.backend.last_words(list(self.agents))}",
+                    remedy="The logs say more; wait longer with `seconds`.",
+                )
+            time.sleep(_POLL_SECONDS)
+        return state
+
+    def release(self, study: Study | Path, *, seconds: float = _RELEASE_SECONDS) -> Release:
+        """Propose a release, wait until it is published, fetch and verify it. Raises RoundError."""
+        proposed = self.propose(study)
+        if (state := self.wait(proposed, seconds=seconds)) is not State.PUBLISHED:
+            raise RoundError(f"the release was {state}", remedy="The agents' proposals say why.")
+        with self.client() as client:
+            return client.fetch(proposed)
+
+    def client(self) -> ReleaseClient:
+        """A client of the coordinator that trusts its key."""
+        return ReleaseClient(self.coordinator.url, trusted_coordinator=self.coordinator.key)
+
+    def learner(self) -> Callable[[], str]:
+        """Start a learner of this coordinator; what is returned waits until it listens, and says where.
+
+        Raises ConsortiumError without processes.
+        """
+        if not isinstance(self.backend, Processes):
+            raise ConsortiumError("a learner is a process", remedy="Start the consortium with processes=True.")
+        trusted = ("--coordinator", self.coordinator.url, "--coordinator-key", self.coordinator.key)
+        serving_fits = self.backend.start("learner", ("learner", "serve", *trusted, "--port", "0"))
+        return partial(self.backend.address, serving_fits)
+
+    def command(self, *words: str | Path) -> Any:  # noqa: ANN401 - JSON
+        """Run a `commingle` command; what it prints as JSON. Raises ProcessError where it fails."""
+        [[answer]] = self.backend.run({" ".join(map(str, words[:2])): [words]}).values()
+        return answer
+
+    def _backend(self) -> AbstractContextManager[Backend]:
+        logs = self.folder / "logs"
+        if self._processes:
+            return Processes(logs)
+        from commingle.services.testing.in_process import InProcess  # noqa: PLC0415 - loads agents and coordinator
+
+        return InProcess(logs)
+
+    def _port(self) -> int:
+        port: int = self._reserved.enter_context(reserved_port()).getsockname()[1]
+        return port
+
+    def _start(self, stack: ExitStack) -> None:
+        self._reserved = stack
+        with self._stage("start", "Starting the coordinator"):
+            self.coordinator, invites = self._new_coordinator()
+            self.coordinator.server.begin()
+            self.agents, prints = self._new_agents(stack)
+            self.coordinator.server.await_listening()
+        with self._stage("enrol", "Enrolling the parties"):
+            self._enrol(invites, prints)
+        with self._stage("start", "Starting the agents"):
+            for agent in self.agents.values():
+                agent.server.begin()
+            for agent in self.agents.values():
+                agent.server.await_listening()
+        with self._stage("register", "Registering each party's data"):
+            self.registered = self._register()
+
+    def _new_coordinator(self) -> tuple[Coordinator, dict[str, str]]:
+        """It, and an invite for each party."""
+        place, port = self.folder / "coordinator", self._port()
+        home = ("--home", place)
+        made: list[Command] = [("coordinator", "init", *home, *self._settings)]
+        made += [("coordinator", "invite", *home, "--party", name) for name in self._tables]
+        [[created, *invited]] = self.backend.run({"coordinator": made}).values()
+        server = self.backend.coordinator(place, port)
+        url, key = f"http://127.0.0.1:{port}", created["fingerprint"]
+        return Coordinator(home=place, url=url, server=server, key=key), {
+            answer["party"]: answer["invite"] for answer in invited
+        }
+
+    def _new_agents(self, stack: ExitStack) -> tuple[dict[str, Agent], dict[str, str]]:
+        """Agents over new homes, with one linkage key for all; fingerprints by name."""
+        linkage, policy = self.folder / "linkage.key", self.folder / "policy.json"
+        create_secret(linkage)
+        policy.write_text(json.dumps(self._policy, indent=2))
+        tls = _certificate(self.folder) if self._network else None
+        links = {name: Link(self.coordinator.url) for name in self._tables} if self._links else {}
+        if links:
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would tell of every answer that is lost
+            stack.enter_context(serving([link.served for link in links.values()]))
+        for link in links.values():
+            stack.callback(link.cut)  # or the server would wait for what is open
+        agents = {name: self._agent(name, table, tls, links.get(name)) for name, table in self._tables.items()}
+        shared = ("--linkage-key", linkage, "--policy", policy, *self._caps)
+        init = {n: [("party", "init", "--home", agent.home, "--name", n, *shared)] for n, agent in agents.items()}
+        return agents, {name: str(created["fingerprint"]) for name, [created] in self.backend.run(init).items()}
+
+    def _agent(self, name: str, table: Any, tls: ServerTls | None, link: Link | None) -> Agent:  # noqa: ANN401 - any table
+        folder = self.folder / "parties" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        dataset = dataset_of(table, folder, subject_id=self._subject_id, schema=self._schemas.get(name))
+        port, home = self._port() if tls else None, folder / "home"
+        return Agent(
+            name=name,
+            home=home,
+            url="" if port is None else f"https://127.0.0.1:{port}",
+            ca_file=self.folder / "api.pem",
+            server=self.backend.agent(name, home, port, tls),
+            dataset=dataset,
+            _link=link,
+        )
+
+    def _enrol(self, invites: Mapping[str, str], prints: Mapping[str, str]) -> None:
+        """Enrol, and pin each other's keys: this program is the other channel over which members compare them."""
+        jobs: dict[str, list[Command]] = {}
+        for name, agent in self.agents.items():
+            home = ("--home", agent.home)
+            url = agent.link.url if self._links else self.coordinator.url
+            pins = [("party", "pin", *home, other, prints[other]) for other in prints if other != name]
+            jobs[name] = [("party", "enrol", *home, "--coordinator", url, "--invite", invites[name]), *pins]
+            if self._network:
+                scopes = [word for scope in _SCOPES for word in ("--scope", scope)]
+                jobs[name].append(("party", "token", "create", *home, "--name", "testing", *scopes))
+        for name, answers in self.backend.run(jobs).items():
+            self.agents[name].token = str(answers[-1].get("token", ""))
+
+    def _register(self) -> dict[str, Any]:
+        """What each agent says of its data."""
+        jobs: dict[str, list[Command]] = {}
+        for name, agent in self.agents.items():
+            dataset, schema = agent.dataset, agent.home.parent / "schema.json"
+            attributes = [attribute.model_dump(mode="json") for attribute in dataset.attributes]
+            schema.write_text(json.dumps(attributes, indent=2, ensure_ascii=False))
+            ids = [word for column in dataset.subject_id for word in ("--subject-id", column)]
+            ids += [word for rule in dataset.id_rules for word in ("--id-rule", rule)]
+            ids += [] if self.keyed else ["--listed"]
+            source = ("--home", agent.home, "--source", dataset.rows, "--schema", schema)
+            jobs[name] = [("party", "datasets", "add", DATASET, *source, *ids)]
+        return {name: answer for name, [answer] in self.backend.run(jobs).items()}
+
+
+def _certificate(folder: Path) -> ServerTls:
+    """One of this machine, which signs itself, for the agents' APIs."""
+    from cryptography import x509  # noqa: PLC0415 - only here
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    alternative = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=7))
+        .add_extension(alternative, critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    tls = ServerTls(folder / "api.pem", folder / "api.key")
+    pem = serialization.Encoding.PEM
+    tls.certificate.write_bytes(made.public_bytes(pem))
+    plain = serialization.NoEncryption()
+    tls.key.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    return tls

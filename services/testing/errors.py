@@ -1,0 +1,26 @@
+"""What goes wrong in a consortium that a program starts.
+
+ConsortiumError         what the program asks for cannot be had
+├── ProcessError        a process that did not start, died or refused a command
+└── RoundError          a release that ended badly or did not end in time
+"""
+
+from commingle.shared.errors import CommingleError
+
+
+class ConsortiumError(CommingleError):
+    """What the program asks for cannot be had."""
+
+    code = "consortium"
+
+
+class ProcessError(ConsortiumError):
+    """A process that did not start, died or refused a command."""
+
+    code = "consortium-process"
+
+
+class RoundError(ConsortiumError):
+    """A release that ended badly or did not end in time."""
+
+    code = "consortium-round"

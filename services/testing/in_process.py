@@ -1,0 +1,198 @@
+"""The same consortium in this process: commands run here, servers are threads with sockets of their own.
+
+The one module that puts agents and a coordinator together; what it puts together is what their `serve` commands do.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from io import StringIO
+from json import loads
+from pathlib import Path
+from signal import Signals
+from typing import Any, Self, TextIO
+
+import structlog
+
+from commingle.__main__ import main
+from commingle.coordinator.feed import Feed
+from commingle.coordinator.home import open_coordinator
+from commingle.coordinator.http.app import create_app
+from commingle.coordinator.publisher import Publisher
+from commingle.party_agent.compose import compose_agents
+from commingle.party_agent.home import Home
+from commingle.party_agent.loop import Loops
+from commingle.party_agent.serve_cli import open_services
+from commingle.services.testing.errors import ConsortiumError, ProcessError
+from commingle.services.testing.processes import Command, printed
+from commingle.shared.runtime.server import Served, listen, serving
+from commingle.shared.runtime.settings import system_clock
+from commingle.shared.runtime.tls import ServerTls
+
+_REMEDY = "Start the consortium with processes=True."
+
+
+@dataclass(slots=True)
+class SkewedClock:
+    """The true time and what this clock is ahead of it."""
+
+    ahead: timedelta = timedelta(0)
+
+    def __call__(self) -> datetime:
+        """What it shows."""
+        return system_clock() + self.ahead
+
+
+@dataclass(slots=True)
+class ServerThread:
+    """A server of this process, which can be stopped and started again, always on the same port."""
+
+    name: str
+    open: Callable[[SkewedClock], AbstractContextManager[None]]
+    clock: SkewedClock = field(default_factory=SkewedClock)
+    _stack: ExitStack | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._stack is not None
+
+    @property
+    def pid(self) -> int:
+        """It has no process of its own."""
+        raise _only_processes("A server of this process has none of its own")
+
+    def begin(self, *, fault: str = "") -> None:
+        """Start it."""
+        if fault:
+            raise _only_processes("Only a process can kill itself at a fault point")
+        stack = ExitStack()
+        stack.enter_context(self.open(self.clock))
+        self._stack = stack
+
+    def await_listening(self) -> None:
+        """It does."""
+
+    def kill(self) -> None:
+        """Stop it, which is all that a thread allows: what it has begun comes to an end."""
+        if self._stack is not None:
+            self._stack.close()
+            self._stack = None
+
+    def await_death(self) -> None:
+        """It does not kill itself."""
+        raise _only_processes("Only a process can kill itself at a fault point")
+
+    def signal(self, number: Signals) -> None:
+        """A thread takes none."""
+        raise _only_processes(f"Only a process can be sent {number.name}")
+
+    def fill_disk(self, *, full: bool) -> None:
+        """All threads share their limits."""
+        raise _only_processes(f"Only a process can have its disk {'filled' if full else 'emptied'}")
+
+
+@dataclass(slots=True)
+class InProcess:
+    """Runs commands and servers here. Use as a context; leaving it stops the servers.
+
+    Attributes:
+        logs: where the file is that all of them log to.
+    """
+
+    logs: Path
+    _servers: list[ServerThread] = field(default_factory=list)
+    _before: dict[str, Any] = field(default_factory=dict)
+    _log: TextIO | None = None
+
+    def __enter__(self) -> Self:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._log = self._file.open("a")
+        self._before = structlog.get_config()
+        self._log_here()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in reversed(self._servers):
+            server.kill()
+        structlog.configure(**self._before)
+        if self._log is not None:
+            self._log.close()
+
+    def check(self) -> None:
+        """Threads do not end by themselves."""
+
+    def last_words(self, _: Collection[str]) -> str:
+        """The end of the log, which is of all of them."""
+        lines = self._file.read_text(errors="replace").splitlines()[-12:]
+        return "".join(f"\n    {line}" for line in lines)
+
+    def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
+        """Run commands one after the other; what they printed, as JSON, by job. Raises ProcessError."""
+        try:
+            return {name: [_run(name, command) for command in commands] for name, commands in jobs.items()}
+        finally:
+            self._log_here()  # commands say where they log, as processes of their own
+
+    def coordinator(self, home: Path, port: int) -> ServerThread:
+        """A coordinator that is not started yet."""
+        return self._server("coordinator", partial(_coordinator, home, port))
+
+    def agent(self, name: str, home: Path, port: int | None, tls: ServerTls | None) -> ServerThread:
+        """An agent that is not started yet."""
+        return self._server(name, partial(_agent, home, port, tls))
+
+    @property
+    def _file(self) -> Path:
+        return self.logs / "consortium.log"
+
+    def _log_here(self) -> None:
+        structlog.configure(
+            processors=[structlog.processors.add_log_level, structlog.processors.JSONRenderer()],
+            logger_factory=structlog.PrintLoggerFactory(self._log),
+        )
+
+    def _server(self, name: str, opened: Callable[[SkewedClock], AbstractContextManager[None]]) -> ServerThread:
+        self._servers.append(ServerThread(name, opened))
+        return self._servers[-1]
+
+
+def _only_processes(what: str) -> ConsortiumError:
+    return ConsortiumError(what, remedy=_REMEDY)
+
+
+def _run(name: str, command: Command) -> Any:  # noqa: ANN401 - JSON
+    with redirect_stderr(StringIO()) as said:
+        try:
+            return loads(printed(main, [*map(str, command), "--json"]))
+        except SystemExit:
+            raise ProcessError(f"{name} failed: {said.getvalue()}", remedy="Correct the command.") from None
+
+
+@contextmanager
+def _coordinator(home: Path, port: int, clock: SkewedClock) -> Iterator[None]:
+    with open_coordinator(home, patient=True) as opened:
+        hub = replace(opened, clock=clock)
+        feed = Feed(hub.store)
+        with serving([Served(create_app(hub, Publisher(hub), feed), listen(host="127.0.0.1", port=port))]):
+            try:
+                yield
+            finally:
+                feed.stop()
+
+
+@contextmanager
+def _agent(home: Path, port: int | None, tls: ServerTls | None, clock: SkewedClock) -> Iterator[None]:
+    address = None if port is None else ("127.0.0.1", port)
+    with compose_agents(Home(home), clock=clock) as agents:
+        loops = Loops(agents)
+        with open_services(agents, loops, address, tls) as (services, begin), serving(services):
+            begin(partial(_say_halted, home.parent.name))
+            yield
+
+
+def _say_halted(name: str) -> None:
+    print(f"{name} has halted", file=sys.stderr)  # noqa: T201 - the program goes on; this is all that it is told

@@ -1,0 +1,213 @@
+"""The way between one agent and the coordinator, on which a test loses, delays, repeats and changes messages.
+
+An agent under test is enrolled at the address of its link, as at that of a reverse proxy: neither it nor the
+coordinator knows of the link. Request signatures cover no host, so that they hold behind it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from socket import socket
+from threading import Lock
+from typing import Any, Literal
+
+import httpx
+
+from commingle.shared.runtime.server import Served, listen
+
+Fault = Literal["drop", "lose answer", "delay", "duplicate", "garble", "garble answer"]
+"""What happens to a message.
+
+`drop`: it never arrives. `lose answer`: it arrives, and its answer does not. `delay`: it arrives later. `duplicate`: it
+arrives twice. `garble`: it arrives with one byte changed. `garble answer`: its answer does.
+"""
+_HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"host", b"trailer"})
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Scope]]
+_Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Injected:
+    """A fault that waits for messages.
+
+    Attributes:
+        times: how many more messages it strikes.
+        struck: how many it has.
+    """
+
+    fault: Fault
+    method: str | None
+    path: str
+    times: int
+    seconds: float
+    struck: int = 0
+
+
+@dataclass(eq=False)
+class Link:
+    """One agent's way to the coordinator.
+
+    Attributes:
+        target: the coordinator's address.
+        requests: methods and paths of all that was sent, the oldest first.
+    """
+
+    target: str
+    requests: list[str] = field(default_factory=list)
+    _faults: list[Injected] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+    _listener: socket = field(default_factory=lambda: listen(host="127.0.0.1", port=0))
+    _client: httpx.AsyncClient | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _passing: set[asyncio.Task[None]] = field(default_factory=set)
+    _down: bool = False
+
+    @property
+    def url(self) -> str:
+        """Where the agent finds it."""
+        return self.served.url
+
+    @property
+    def served(self) -> Served:
+        """It as an application."""
+        return Served(self, self._listener)
+
+    def inject(
+        self, fault: Fault, *, method: str | None = None, path: str = "", times: int = 1, seconds: float = 1.0
+    ) -> Injected:
+        """Strike the next messages of this agent.
+
+        Args:
+            fault: what happens to them.
+            method: only to those of this method.
+            path: only to those whose path contains this, such as `/blocks/`.
+            times: to so many.
+            seconds: how long `delay` takes.
+        """
+        injected = Injected(fault, method, path, times, seconds)
+        with self._lock:
+            self._faults.append(injected)
+        return injected
+
+    def cut(self) -> None:
+        """Break every open connection, and let no message arrive until `mend`."""
+        self._down = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._break_off)
+
+    def mend(self) -> None:
+        """Let messages arrive again."""
+        self._down = False
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Carry one request, as an application of ASGI."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        body = await _body_of(receive)
+        request = self._request(scope, body)
+        fault = self._strike(request.method, request.url.path)
+        kind, seconds = (None, 0.0) if fault is None else (fault.fault, fault.seconds)
+        if self._down or kind == "drop":
+            await _cut(send)
+            return
+        await asyncio.sleep(seconds if kind == "delay" else 0)
+        if kind in {"duplicate", "lose answer"}:
+            await (await self._sent(self._request(scope, body))).aread()
+        if kind == "lose answer":
+            await _cut(send)
+            return
+        if kind == "garble":
+            request = self._request(scope, _garbled(body))
+        passing = asyncio.create_task(self._pass(request, send, garble=kind == "garble answer"))
+        gone = asyncio.create_task(_gone(receive))
+        self._passing.add(passing)
+        await asyncio.wait({passing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (passing, gone):
+            task.cancel()
+        await asyncio.gather(passing, gone, return_exceptions=True)
+        self._passing.discard(passing)
+
+    async def _live(self, receive: _Receive, send: _Send) -> None:
+        await receive()
+        self._loop = asyncio.get_running_loop()
+        async with httpx.AsyncClient(base_url=self.target, timeout=None, trust_env=False) as self._client:  # noqa: S113 - as long as it takes
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        self._loop = None
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _break_off(self) -> None:
+        for task in self._passing:
+            task.cancel()
+
+    def _request(self, scope: _Scope, body: bytes) -> httpx.Request:
+        path = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        kept = [(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP | {b"content-length"}]
+        url = httpx.URL(self.target).copy_with(raw_path=path)
+        return httpx.Request(scope["method"], url, headers=kept, content=body or None)
+
+    def _strike(self, method: str, path: str) -> Injected | None:
+        with self._lock:
+            self.requests.append(f"{method} {path}")
+            for fault in self._faults:
+                if fault.times > 0 and fault.method in {None, method} and fault.path in path:
+                    fault.times, fault.struck = fault.times - 1, fault.struck + 1
+                    return fault
+        return None
+
+    async def _sent(self, request: httpx.Request) -> httpx.Response:
+        assert self._client is not None  # noqa: S101 - made before the first request is taken
+        return await self._client.send(request, stream=True)
+
+    async def _pass(self, request: httpx.Request, send: _Send, *, garble: bool) -> None:
+        begun = False
+        try:
+            async with self._answer(request) as answer:
+                kept = [(name, value) for name, value in answer.headers.raw if name.lower() not in _HOP_BY_HOP]
+                await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
+                begun = True
+                async for piece in answer.aiter_raw():
+                    body = _garbled(piece) if garble else piece
+                    garble = False
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except httpx.TransportError:
+            if not begun:
+                await _cut(send)
+
+    @asynccontextmanager
+    async def _answer(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
+        answer = await self._sent(request)
+        try:
+            yield answer
+        finally:
+            await answer.aclose()
+
+
+async def _body_of(receive: _Receive) -> bytes:
+    pieces, more = [], True
+    while more:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(pieces)
+
+
+async def _gone(receive: _Receive) -> None:
+    """Return when the agent waits for the answer no longer."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cut(send: _Send) -> None:
+    """An answer that ends before it has begun: what a connection is that breaks."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+
+
+def _garbled(body: bytes) -> bytes:
+    """With a bit of its middle turned over."""
+    at = len(body) // 2
+    return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] if body else body
