@@ -46,7 +46,7 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
 
 @click.command(epilog=examples("init --home hub", "init --home hub --database-url-file /run/secrets/database-url"))
 @home_option
-@click.option("--name", default="coordinator", show_default=True, help="What people call it.")
+@click.option("--name", default="coordinator", show_default=True, help="Display name.")
 @click.option(
     "--database-url", help="postgresql://USER:PASSWORD@HOST/DATABASE; SQLite in the home directory if absent."
 )
@@ -84,12 +84,7 @@ def init(
     emit(
         {"home": str(home), "name": name, "fingerprint": key.fingerprint},
         as_json=as_json,
-        text=lambda console: console.print(
-            f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        ),
+        text=f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}",
     )
 
 
@@ -139,7 +134,7 @@ def _members(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> t
     epilog=examples("new-consortium --home hub --url https://hub.example ward laboratory registration"),
 )
 @home_option
-@click.option("--name", default="coordinator", show_default=True, help="What people call it.")
+@click.option("--name", default="coordinator", show_default=True, help="Display name.")
 @click.option("--url", required=True, help="Where members will reach it.")
 @click.option("--database-url-file", type=click.Path(path_type=Path, dir_okay=False), help="As of init.")
 @click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
@@ -170,14 +165,11 @@ def new_consortium(
         console.print(
             f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}\n\n"
             f"Run it: commingle coordinator serve --home {home}\n\n"
-            f"Send each member its own command, confidentially. It works once, for {expires_hours:g} hours:",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+            f"Send each member its own command, confidentially. It works once, for {expires_hours:g} hours:"
         )
         for member, line in lines.items():
             command = f"commingle party join --home ./{member} {line}"
-            console.print(f"\n{command}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"\n{command}")
 
     value = {"home": str(home), "name": name, "fingerprint": key.fingerprint, "invitations": lines}
     emit(value, as_json=as_json, text=text)
@@ -217,30 +209,28 @@ def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> No
     emit(
         {"party": party, "invite": text, "expires": expires.isoformat()},
         as_json=as_json,
-        text=lambda console: console.print(
-            f"{text}\nfor {party}, until {expires:%Y-%m-%d %H:%M} UTC", highlight=False, markup=False, soft_wrap=True
-        ),
+        text=f"{text}\nfor {party}, until {expires:%Y-%m-%d %H:%M} UTC",
     )
 
 
 @click.command(epilog=examples("revoke --home hub --party clinic-a"))
 @home_option
-@click.option("--party", required=True, callback=_name, help="The member that is to be one no longer.")
+@click.option("--party", required=True, callback=_name, help="The member to revoke.")
 @json_option
 def revoke(*, home: Path, party: str, as_json: bool) -> None:
-    """Revoke a member: its open releases end, and its signatures are no longer accepted."""
+    """Revoke a member: abort its open releases and stop accepting its signatures."""
     with open_coordinator(home) as hub:
         ended = revoke_party(hub, party)
     emit(
         {"party": party, "ended": list(ended)},
         as_json=as_json,
-        text=lambda console: console.print(f"{party} is revoked; {len(ended)} open releases ended."),
+        text=f"{party} is revoked; {len(ended)} open releases ended.",
     )
 
 
 @click.group(epilog=examples("token create --home hub --name learner --scope read", "token list --home hub"))
 def token() -> None:
-    """Bearer tokens for operators and learners."""
+    """Manage bearer tokens for operators and learners."""
 
 
 @token.command("create", epilog=examples("token create --home hub --name learner --scope read --expires-days 90"))
@@ -259,11 +249,7 @@ def create(*, home: Path, name: str, scope: CoordinatorScope, expires_days: floa
     lifetime = None if expires_days is None else timedelta(days=expires_days)
     with open_coordinator(home) as hub:
         text = create_token(hub, name=name, scope=scope, lifetime=lifetime)
-    emit(
-        {"name": name, "scope": scope, "token": text},
-        as_json=as_json,
-        text=lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True),
-    )
+    emit({"name": name, "scope": scope, "token": text}, as_json=as_json, text=text)
 
 
 @token.command("list", epilog=examples("token list --home hub"))
@@ -289,7 +275,7 @@ def list_tokens(*, home: Path, as_json: bool) -> None:
 @click.option("--name", required=True, callback=_name)
 @json_option
 def revoke_one(*, home: Path, name: str, as_json: bool) -> None:
-    """Let nobody in with a token any more."""
+    """Revoke a token."""
     with open_coordinator(home) as hub:
         revoke_token(hub, name)
-    emit({"name": name}, as_json=as_json, text=lambda console: console.print(f"Token {name} is revoked."))
+    emit({"name": name}, as_json=as_json, text=f"Token {name} is revoked.")

@@ -89,14 +89,12 @@ def restore_backup(file: Path, home: CoordinatorHome) -> bool:
 )
 @json_option
 def backup(*, file: Path, home: Path, dump: Path | None, as_json: bool) -> None:
-    """Write database, blobs, settings and key to FILE, also while the coordinator runs. It holds a private key."""
+    """Back up database, blobs, settings and key to FILE, even while the coordinator runs. It holds a private key."""
     count = write_backup(CoordinatorHome(home), file, dump=dump)
     emit(
         {"file": str(file), "files": count},
         as_json=as_json,
-        text=lambda console: console.print(
-            f"{count} files in {file}. It holds a private key: keep it as safe as the home.", soft_wrap=True
-        ),
+        text=f"{count} files in {file}. It holds a private key: keep it as safe as the home.",
     )
 
 
@@ -112,7 +110,5 @@ def restore(*, file: Path, home: Path, as_json: bool) -> None:
     emit(
         {"home": str(home), "next": following},
         as_json=as_json,
-        text=lambda console: console.print(
-            f"{home} restored. Then, in this order: {'; '.join(following)}", highlight=False, soft_wrap=True
-        ),
+        text=f"{home} restored. Then, in this order: {'; '.join(following)}",
     )

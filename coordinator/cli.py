@@ -20,18 +20,18 @@ _COMMANDS = {
     "console": ("commingle.coordinator.console.cli", "Follow members and rounds in a browser on this machine."),
     "revoke": (
         "commingle.coordinator.admin_cli",
-        "Revoke a member: its open releases end, and its signatures are no longer accepted.",
+        "Revoke a member: abort its open releases and stop accepting its signatures.",
     ),
-    "token": ("commingle.coordinator.admin_cli", "Bearer tokens for operators and learners."),
-    "audit": ("commingle.coordinator.trust_cli", "Hand this coordinator's history to an auditor, or check one."),
+    "token": ("commingle.coordinator.admin_cli", "Manage bearer tokens for operators and learners."),
+    "audit": ("commingle.coordinator.trust_cli", "Export this coordinator's history for an auditor, or verify one."),
     "backup": (
         "commingle.coordinator.backup",
-        "Write database, blobs, settings and key to FILE, also while the coordinator runs.",
+        "Back up database, blobs, settings and key to FILE, even while the coordinator runs.",
     ),
     "restore": ("commingle.coordinator.backup", "Restore a backup into HOME, which must not exist."),
     "doctor": (
         "commingle.coordinator.trust_cli",
-        "Check home, database, blobs and disk; say how to mend what is wrong.",
+        "Check home, database, blobs and disk, and say how to fix problems.",
     ),
 }
 

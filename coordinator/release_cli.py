@@ -43,7 +43,7 @@ _SHOWN_ID, _SHOWN_STUDY = 12, 60
 _DEFAULT_URL = "http://127.0.0.1:8000"
 
 url_option = click.option(
-    "--coordinator", "url", default=_DEFAULT_URL, show_default=True, help="Where the running coordinator answers."
+    "--coordinator", "url", default=_DEFAULT_URL, show_default=True, help="URL of the running coordinator."
 )
 
 
@@ -90,7 +90,7 @@ def propose(
     def text(console: Console) -> None:
         _print_release(console, release)
         if (trust := mechanism_of(spec).trust_of(spec.bounds)) != TRUST_NOBODY:
-            console.print(trust, highlight=False, soft_wrap=True)
+            console.print(trust)
 
     emit(said, as_json=as_json, text=text)
 
@@ -189,20 +189,18 @@ def _print_release(console: Console, release: ReleaseDetails) -> None:
     size = f"{release.k} x" if release.k else "n ="
     console.print(
         f"{release.id}\n{quoted(release.study)}: {release.mechanism}, {size} {release.n}, epsilon {release.epsilon:g}, "
-        f"delta {release.delta:g}\n{release.state}, expires {release.expires:%Y-%m-%d %H:%M} UTC",
-        highlight=False,
-        soft_wrap=True,
+        f"delta {release.delta:g}\n{release.state}, expires {release.expires:%Y-%m-%d %H:%M} UTC"
     )
     spec = None if release.spec is None else read_spec(release.spec.payload_bytes)
     for sentence in () if spec is None else spec.stated_sentences:
-        console.print(sentence, highlight=False, soft_wrap=True)
+        console.print(sentence)
 
 
 def _print_one(console: Console, release: ReleaseDetails) -> None:
     """A release and how far each of its parties is."""
     _print_release(console, release)
     if release.reason:
-        console.print(f"reason: {quoted(release.reason)}", highlight=False, soft_wrap=True)
+        console.print(f"reason: {quoted(release.reason)}")
     table = Table("party", "approved", "block is in")
     for party in release.parties:
         table.add_row(party.name, *("yes" if done else "no" for done in (party.approved, party.uploaded)))

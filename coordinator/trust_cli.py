@@ -27,7 +27,7 @@ home_option = click.option(
 
 @click.group()
 def audit() -> None:
-    """Hand this coordinator's history to an auditor, or check one."""
+    """Export this coordinator's history for an auditor, or verify one."""
 
 
 @audit.command("export", epilog="Example: commingle coordinator audit export --home hub --out audit-hub.json")
@@ -62,7 +62,7 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
 @http_option
 @json_option
 def doctor(*, home: Path, url: str | None, ca_file: Path | None, allow_http: bool, as_json: bool) -> None:
-    """Check home, database, blobs and disk; say how to mend what is wrong. Exit code 1 if something is."""
+    """Check home, database, blobs and disk, and say how to fix problems. Exit code 1 if there are any."""
     checks = examine_home(CoordinatorHome(home), url=url, ca_file=ca_file, allow_http=allow_http, now=system_clock())
     report(checks, as_json=as_json)
 
@@ -73,10 +73,4 @@ def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_js
     value["members"] = {
         name: {"keys": list(keys), "revoked": name in history.revoked} for name, keys in history.members.items()
     }
-    emit(
-        value,
-        as_json=as_json,
-        text=lambda console: console.print(
-            f"{said}\n{kinds}\nhead {history.audit.head}", highlight=False, markup=False, soft_wrap=True
-        ),
-    )
+    emit(value, as_json=as_json, text=f"{said}\n{kinds}\nhead {history.audit.head}")

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Path, Query, Request
@@ -32,7 +31,7 @@ from commingle.party_agent.errors import (
 )
 from commingle.party_agent.forecasts import Forecasts
 from commingle.party_agent.http import examples
-from commingle.party_agent.http.bodies import describe, document, read_body, takes
+from commingle.party_agent.http.bodies import document, read_body
 from commingle.party_agent.http.releases import ReleaseId, files_router, propose_router
 from commingle.party_agent.http.uploads import DatasetName, uploads_router
 from commingle.party_agent.loop import Loops
@@ -80,7 +79,7 @@ from commingle.shared.runtime.errors import (
     SettingsError,
     TooLargeError,
 )
-from commingle.shared.runtime.pages.answers import with_answers
+from commingle.shared.runtime.openapi import describe, takes
 from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
@@ -89,7 +88,6 @@ from commingle.shared.text import printable
 if TYPE_CHECKING:
     from commingle.party_agent.regression.service import Regressions
 
-_ANSWERS = FilePath(__file__).parent / "http" / "answers.json"
 STATUSES = {
     ScopeError: 403,
     SourceRefusedError: 403,
@@ -169,8 +167,7 @@ def create_app(api: LocalApi) -> FastAPI:
     )
     app.include_router(propose_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api, _PROPOSING))])
     app.include_router(files_router(api.agents), prefix="/v1", dependencies=[Depends(_guard(api))])
-    describe(app, DatasetRequest, DecisionNote, RegressionRequest, Study, CloseRequest)
-    app.openapi = with_answers(app.openapi, _ANSWERS)  # type: ignore[method-assign] # FastAPI's documented way to extend its document
+    describe(app, (DatasetRequest, DecisionNote, RegressionRequest, Study, CloseRequest))
     return app
 
 
@@ -201,13 +198,13 @@ def _guard(api: LocalApi, scope_of: dict[str, AgentScope] = _SCOPES) -> Any:  # 
 def _open_routes(api: LocalApi) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/healthz", response_model=Health)
-    async def healthz() -> dict[str, str]:
+    @router.get("/healthz")
+    async def healthz() -> Health:
         """Whether the process answers."""
-        return {"status": "ok"}
+        return Health(status="ok")
 
-    @router.get("/readyz", responses=_NOT_READY, response_model=Health)
-    async def readyz(response: Response) -> dict[str, str]:
+    @router.get("/readyz", responses=_NOT_READY)
+    async def readyz(response: Response) -> Health:
         """Whether the agent can do its work: its ledger answers and so does its coordinator."""
         problem = api.loops.problem if api.loops else None
         status = problem.code if problem else "ok"
@@ -218,7 +215,7 @@ def _open_routes(api: LocalApi) -> APIRouter:
             status = "busy"
         if status != "ok":
             response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
-        return {"status": status}
+        return Health(status=status)
 
     return router
 
@@ -237,36 +234,34 @@ def _metrics_route(api: LocalApi) -> APIRouter:
 def _data_routes(api: LocalApi) -> APIRouter:
     router, agents = APIRouter(), api.agents
 
-    @router.get("/status", response_model=StatusView, response_model_exclude_unset=True)
-    def status() -> dict[str, Any]:
+    @router.get("/status")
+    def status() -> StatusView:
         """Who this agent is and how it is."""
         problem = api.loops.problem if api.loops else None
-        return {
-            "name": agents.identity.name,
-            "fingerprint": agents.identity.signing_key.fingerprint,
-            "consortia": [consortium_view(one, api.loops) for one in agents.consortia],
-            "running": api.loops is not None,
-            "trouble": problem.diagnostics() if problem else None,
-        }
+        return StatusView(
+            name=agents.identity.name,
+            fingerprint=agents.identity.signing_key.fingerprint,
+            consortia=tuple(consortium_view(one, api.loops) for one in agents.consortia),
+            running=api.loops is not None,
+            trouble=problem.diagnostics() if problem else None,
+        )
 
-    @router.get("/datasets", response_model=DatasetList, response_model_exclude_unset=True)
-    def datasets(request: Request) -> dict[str, Any]:
+    @router.get("/datasets")
+    def datasets(request: Request) -> DatasetList:
         """All data sets that the owner has declared; counts are shown to the operator only."""
         counts = sees_counts(request.state.viewer)
-        return {"items": [dataset.view(counts=counts) for dataset in agents.datasets.all()]}
+        return DatasetList(items=tuple(dataset.view(counts=counts) for dataset in agents.datasets.all()))
 
     @router.post(
         "/datasets",
         status_code=201,
         openapi_extra=takes(DatasetRequest, examples.DATASET),
-        response_model=DatasetView,
-        response_model_exclude_unset=True,
     )
     async def register(
         request: Request,
         *,
         replace: Annotated[bool, Query(description="Whether the data set may be there already.")] = False,
-    ) -> dict[str, Any]:
+    ) -> DatasetView:
         """Declare a data set, read and validate it. For the operator alone: a token chooses no source and no key."""
         if not request.state.operator:
             raise ScopeError(
@@ -282,12 +277,10 @@ def _data_routes(api: LocalApi) -> APIRouter:
     @router.post(
         "/datasets/{name}/reading",
         responses=_TO_BE_READ,
-        response_model=DatasetView,
-        response_model_exclude_unset=True,
     )
     async def read_again(
         name: DatasetName, request: Request, response: Response, later: BackgroundTasks
-    ) -> dict[str, Any]:
+    ) -> DatasetView:
         """Read a declared data set again. A token is answered before, and learns nothing of the rows.
 
         Releases that were approved go on with the rows that were approved.
@@ -300,8 +293,8 @@ def _data_routes(api: LocalApi) -> APIRouter:
         response.status_code = HTTPStatus.ACCEPTED
         return Dataset(**dict(declared)).view(counts=counts)
 
-    @router.get("/ledger", response_model=LedgerView, response_model_exclude_unset=True)
-    def ledger() -> dict[str, Any]:
+    @router.get("/ledger")
+    def ledger() -> LedgerView:
         """Charges and remaining budget."""
         return ledger_view(agents.ledger)
 
@@ -319,23 +312,21 @@ def _release_routes(api: LocalApi) -> APIRouter:
     def forecasts() -> Forecasts:
         return Forecasts(agents.store, asked_here=api.loops is None)
 
-    @router.get("/proposals", response_model=ProposalList, response_model_exclude_unset=True)
-    def proposals(request: Request) -> dict[str, Any]:
+    @router.get("/proposals")
+    def proposals(request: Request) -> ProposalList:
         """Everything this party has been asked; how many cells are missing is shown to the operator only."""
-        return {"items": proposal_views(agents, forecasts(), request.state.viewer)}
+        return ProposalList(items=proposal_views(agents, forecasts(), request.state.viewer))
 
-    @router.get("/proposals/{release}", response_model=ProposalView, response_model_exclude_unset=True)
-    def proposal(release: ReleaseId, request: Request) -> dict[str, Any]:
+    @router.get("/proposals/{release}")
+    def proposal(release: ReleaseId, request: Request) -> ProposalView:
         """One proposal."""
         return proposal_view(agents, agents.proposals.get(release), forecasts(), request.state.viewer)
 
     @router.put(
         "/proposals/{release}/approval",
         openapi_extra=takes(DecisionNote, examples.NOTE, required=False),
-        response_model=ProposalView,
-        response_model_exclude_unset=True,
     )
-    async def approve(request: Request, release: ReleaseId) -> dict[str, Any]:
+    async def approve(request: Request, release: ReleaseId) -> ProposalView:
         """Approve: reserves the budget and signs. Who decided, and why, stays in this party's chain.
 
         Where the policy asks for two people, the first approval is noted and reserves nothing; the second, of another
@@ -346,24 +337,22 @@ def _release_routes(api: LocalApi) -> APIRouter:
     @router.put(
         "/proposals/{release}/rejection",
         openapi_extra=takes(DecisionNote, examples.NOTE, required=False),
-        response_model=ProposalView,
-        response_model_exclude_unset=True,
     )
-    async def reject(request: Request, release: ReleaseId) -> dict[str, Any]:
+    async def reject(request: Request, release: ReleaseId) -> ProposalView:
         """Reject, or withdraw after an approval. Who decided, and why, stays in this party's chain."""
         return await decide(request, agents.reject, release)
 
-    async def decide(request: Request, decision: Callable[[str, Ruling], Proposal], release: str) -> dict[str, Any]:
+    async def decide(request: Request, decision: Callable[[str, Ruling], Proposal], release: str) -> ProposalView:
         decided = await run_in_threadpool(decision, release, await _ruling(request))
         return await run_in_threadpool(proposal_view, agents, decided, forecasts(), request.state.viewer)
 
-    @router.get("/jobs", response_model=JobList, response_model_exclude_unset=True)
-    def jobs(request: Request) -> dict[str, Any]:
+    @router.get("/jobs")
+    def jobs(request: Request) -> JobList:
         """What has been done since the agent started; how far it is, in rows, is shown to the operator only."""
-        return {"items": [job_view(job, request.state.viewer) for job in agents.jobs.all()]}
+        return JobList(items=tuple(job_view(job, request.state.viewer) for job in agents.jobs.all()))
 
-    @router.get("/jobs/{release}", response_model=JobView, response_model_exclude_unset=True)
-    def job(release: ReleaseId, request: Request) -> dict[str, Any]:
+    @router.get("/jobs/{release}")
+    def job(release: ReleaseId, request: Request) -> JobView:
         """Progress on one release."""
         found = agents.jobs.get(release)
         if found is None:
@@ -385,21 +374,19 @@ def _regression_routes(api: LocalApi) -> APIRouter:
         "/regressions",
         status_code=201,
         openapi_extra=takes(RegressionRequest, examples.REGRESSION),
-        response_model=RegressionView,
-        response_model_exclude_unset=True,
     )
-    async def regress(request: Request) -> dict[str, Any]:
+    async def regress(request: Request) -> RegressionView:
         """Pay for, compute and sign a regression. The same request again is the same regression and costs nothing."""
         wanted = await document(request, RegressionRequest)
         return regression_view(await run_in_threadpool(regressions_of().ask, wanted))
 
-    @router.get("/regressions", response_model=RegressionList, response_model_exclude_unset=True)
-    def regressions() -> dict[str, Any]:
+    @router.get("/regressions")
+    def regressions() -> RegressionList:
         """Every regression that was paid for."""
-        return {"items": [regression_line(regression) for regression in regressions_of().all()]}
+        return RegressionList(items=tuple(regression_line(regression) for regression in regressions_of().all()))
 
-    @router.get("/regressions/{regression}", response_model=RegressionView, response_model_exclude_unset=True)
-    def regression(regression: _Regression) -> dict[str, Any]:
+    @router.get("/regressions/{regression}")
+    def regression(regression: _Regression) -> RegressionView:
         """One of them with its signed document."""
         return regression_view(regressions_of().get(regression))
 

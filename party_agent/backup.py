@@ -95,17 +95,12 @@ def _belongs(path: Path, root: Path) -> bool:
 @home_option
 @json_option
 def backup(*, file: Path, home: Path, as_json: bool) -> None:
-    """Write ledger, settings, policy, pins and keys to FILE, also while the agent runs. It holds private keys."""
+    """Back up ledger, settings, policy, pins and keys to FILE, even while the agent runs. It holds private keys."""
     names = write_backup(Home(home), file)
     emit(
         {"file": str(file), "holds": list(names)},
         as_json=as_json,
-        text=lambda console: console.print(
-            f"{len(names)} files in {file}. It holds private keys: keep it as safe as the home.",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        ),
+        text=f"{len(names)} files in {file}. It holds private keys: keep it as safe as the home.",
     )
 
 
@@ -120,11 +115,8 @@ def restore(*, file: Path, home: Path, as_json: bool) -> None:
     emit(
         {"home": str(home), "holds": holds, "next": list(following)},
         as_json=as_json,
-        text=lambda console: console.print(
+        text=(
             f"{home} restored: {holds}. Then, in this order: {'; '.join(following)}. What was spent since the backup "
-            "counts only once it is adopted.",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+            "counts only once it is adopted."
         ),
     )

@@ -5,36 +5,36 @@ import click
 from commingle.shared.runtime.cli import LazyGroup
 
 _COMMANDS = {
-    "init": ("commingle.party_agent.home_cli", "Make a party's home: fresh keys, settings and policy."),
+    "init": ("commingle.party_agent.home_cli", "Create a party's home directory with keys, settings and a policy."),
     "enrol": (
         "commingle.party_agent.home_cli",
-        "Enrol in a consortium, or in another one, and pin its coordinator's key.",
+        "Enrol in a consortium and pin its coordinator's key.",
     ),
     "join": (
         "commingle.party_agent.join_cli",
         "Join a new consortium: home, keys, data set, everybody's words, pins, linkage key.",
     ),
-    "leave": ("commingle.party_agent.home_cli", "Belong to a consortium no longer, with the agent stopped."),
+    "leave": ("commingle.party_agent.home_cli", "Leave a consortium, with the agent stopped."),
     "pin": (
         "commingle.party_agent.home_cli",
-        "Trust fellow members' keys, after comparing their fingerprints over another channel.",
+        "Pin members' keys after comparing their fingerprints over another channel.",
     ),
     "datasets": ("commingle.party_agent.data_cli", "Register the tables this party can contribute."),
     "whiten": ("commingle.party_agent.data_cli", "Make a whitening matrix from PUBLIC rows."),
     "serve": ("commingle.party_agent.serve_cli", "Run the agent: answer proposals, privatise, upload."),
-    "status": ("commingle.party_agent.home_cli", "Show who this agent is and how it is."),
-    "proposals": ("commingle.party_agent.decision_cli", "List what this party has been asked, with cost and findings."),
-    "approve": ("commingle.party_agent.decision_cli", "Approve a proposal: reserves its cost and signs."),
+    "status": ("commingle.party_agent.home_cli", "Show the agent's identity and health."),
+    "proposals": ("commingle.party_agent.decision_cli", "List proposals with their cost and findings."),
+    "approve": ("commingle.party_agent.decision_cli", "Approve a proposal: reserve its cost and sign."),
     "reject": ("commingle.party_agent.decision_cli", "Reject a proposal, or withdraw from it."),
-    "propose": ("commingle.party_agent.propose_cli", "Propose the release that STUDY, a JSON file, describes."),
+    "propose": ("commingle.party_agent.decision_cli", "Propose the release that STUDY, a JSON file, describes."),
     "console": ("commingle.party_agent.console.cli", "Read and decide proposals in a browser on this machine."),
     "ledger": (
         "commingle.party_agent.decision_cli",
-        "Show charges and what is left of the budget.",
+        "Show charges and the remaining budget.",
     ),
     "adopt": (
         "commingle.party_agent.decision_cli",
-        "After a restore, recover missing charges from the copies of witnesses, with the agent stopped.",
+        "After a restore, recover charges that the ledger lacks from its witnesses, with the agent stopped.",
     ),
     "regress": (
         "commingle.party_agent.regression.cli",
@@ -45,14 +45,14 @@ _COMMANDS = {
         "commingle.party_agent.trust_cli",
         "Share the members' linkage key so that the coordinator cannot read it.",
     ),
-    "token": ("commingle.party_agent.trust_cli", "Tokens of the local API for this party's own systems."),
+    "token": ("commingle.party_agent.trust_cli", "Manage tokens of the local API for this party's systems."),
     "webhook": (
-        "commingle.party_agent.webhook_cli",
-        "Tell one of this party's own systems that a proposal waits for a person.",
+        "commingle.party_agent.home_cli",
+        "Notify one of this party's systems of proposals that wait for a person.",
     ),
     "backup": (
         "commingle.party_agent.backup",
-        "Write ledger, settings, policy, pins and keys to FILE, also while the agent runs.",
+        "Back up ledger, settings, policy, pins and keys to FILE, even while the agent runs.",
     ),
     "restore": (
         "commingle.party_agent.backup",
@@ -62,10 +62,10 @@ _COMMANDS = {
         "commingle.party_agent.home_cli",
         "Replace this party's signing and sealing key, with the agent stopped.",
     ),
-    "audit": ("commingle.party_agent.trust_cli", "Hand this party's history to an auditor, or check somebody's."),
+    "audit": ("commingle.party_agent.trust_cli", "Export this party's history for an auditor, or verify one."),
     "doctor": (
         "commingle.party_agent.trust_cli",
-        "Check home, ledger, data, disk and coordinator; say how to mend what is wrong.",
+        "Check home, ledger, data, disk and coordinator, and say how to fix problems.",
     ),
 }
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -24,10 +25,15 @@ from commingle.party_agent.wire import (
     ProposalList,
     ProposalView,
     ProposedView,
+    RegressionLine,
+    RegressionList,
+    RegressionView,
     StatusView,
     UploadView,
 )
 from commingle.shared.documents.model import encode
+from commingle.shared.documents.regression import RegressionRequest
+from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.study import Study
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import UnreachableError
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TIMEOUT_SECONDS = 600.0  # the agent reads all rows before it answers that a data set is registered
+_AS_LONG_AS_IT_TAKES = 7 * 86400.0
 _FOLLOW_SECONDS = 1.0
 _LARGEST_FILE_BYTES = 8 << 30
 _OVER = frozenset({None, Stage.PUBLISHED, Stage.ENDED})  # none is known where the agent was started since
@@ -85,6 +92,11 @@ class PartyClient:
         """The agent of a home on this machine, by its socket, as its operator: without a token."""
         return cls(AGENT_URL, token=None, transport=AgentTransport(Path(home) / "agent.sock"))
 
+    @classmethod
+    def over(cls, way: httpx.BaseTransport, *, token: str | None = None) -> Self:
+        """An agent on this machine, by a way to it; answers may take as long as a large table takes."""
+        return cls(AGENT_URL, token=token, transport=way, timeout_seconds=_AS_LONG_AS_IT_TAKES)
+
     def __enter__(self) -> Self:
         return self
 
@@ -110,7 +122,7 @@ class PartyClient:
 
     def read_again(self, dataset: str) -> DatasetView:
         """Have a declared data set read again, behind the answer. Scope `register`."""
-        return self._send(DatasetView, "POST", f"/v1/datasets/{dataset}/reading", b"")
+        return self._send(DatasetView, "POST", f"/v1/datasets/{quote(dataset, safe='')}/reading", b"")
 
     def push(
         self,
@@ -191,6 +203,22 @@ class PartyClient:
         """Budget and charges. Scope `read`."""
         return self._get(LedgerView, "/v1/ledger")
 
+    def regress(self, request: RegressionRequest) -> RegressionView:
+        """Pay for, compute and sign a regression; the same request again costs nothing. Scope `decide`."""
+        return self._send(RegressionView, "POST", "/v1/regressions", encode(request))
+
+    def regressions(self) -> tuple[RegressionLine, ...]:
+        """Every regression that was paid for, the newest first. Scope `read`."""
+        return self._get(RegressionList, "/v1/regressions").items
+
+    def regression(self, regression: str) -> RegressionView:
+        """One of them with its signed document. Scope `read`."""
+        return self._get(RegressionView, f"/v1/regressions/{regression}")
+
+    def audit(self) -> SignedDocument:
+        """The ledger's whole chain with everything this party has signed, signed for an auditor. Scope `read`."""
+        return self._get(SignedDocument, "/v1/audit")
+
     def download(self, release: str, folder: Path | str) -> Path:
         """Write the three files of a published release, for `Release.load`, which verifies them. Scope `read`."""
         for name, file in _FILES.items():
@@ -223,7 +251,7 @@ class PartyClient:
         return self._send(ProposalView, "PUT", f"/v1/proposals/{release}/{decision}", body)
 
     def _get(self, kind: type[Kind], path: str) -> Kind:
-        return model_of(kind, call(self._http, "GET", path, own=True))
+        return model_of(kind, call(self._http, "GET", path, largest_bytes=_LARGEST_FILE_BYTES, own=True))
 
     def _send(
         self,

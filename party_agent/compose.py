@@ -1,24 +1,25 @@
 """Putting an agent together from its home directory, and reaching the one that runs; for every command of a party."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import httpx
 
 from commingle.party_agent.agents import Agents, assemble
+from commingle.party_agent.client import PartyClient
 from commingle.party_agent.consortium import Membership
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.party_agent.home import Home
-from commingle.party_agent.local_socket import AGENT_URL, reaching_agent
+from commingle.party_agent.local_socket import AgentTransport
 from commingle.party_agent.store import AgentStore
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.remote import check, connect, json_of
+from commingle.shared.runtime.remote import connect
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import Clock, system_clock
 from commingle.shared.text import printable
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
     from commingle.party_agent.app import LocalApi
 
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
-_HEADERS = {"Content-Type": "application/json"}
 _LONGEST_NAME = 120
 
 home_option = click.option(
@@ -40,7 +40,7 @@ home_option = click.option(
 
 
 consortium_option = click.option(
-    "--consortium", metavar="NAME", help="Which, where this party belongs to more than one."
+    "--consortium", metavar="NAME", help="Which consortium, if this party belongs to several."
 )
 
 person_option = click.option(
@@ -48,7 +48,7 @@ person_option = click.option(
     metavar="NAME",
     default="",
     callback=lambda _, __, name: require_shown(name),
-    help="Whom it is for: every decision with it is this person's.",
+    help="The person it is for; every decision made with it is this person's.",
 )
 
 
@@ -137,44 +137,47 @@ def _not_enrolled() -> SettingsError:
     )
 
 
-def ask(
-    home: Home,
-    method: str,
-    path: str,
-    *,
-    body: bytes | None = None,
-    params: Mapping[str, str] | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Any:  # noqa: ANN401 - JSON
-    """One call of the local API: of the running agent, or in this process where none runs.
+@contextmanager
+def agent_client(home: Home, *, token: str | None = None) -> Iterator[PartyClient]:
+    """The local API, asked as the operator or with a token. Raises as `way_to_agent`, its calls RemoteError."""
+    with way_to_agent(home) as way, PartyClient.over(way, token=token) as client:
+        yield client
+
+
+@contextmanager
+def way_to_agent(home: Home) -> Iterator[httpx.BaseTransport]:
+    """The way to the running agent or, where none runs, to one in this process, which has the ledger until the end.
 
     Raises:
-        PeerError: another user's process listens in the agent's place; it was sent nothing.
-        CommingleError: whatever the API answers.
+        AgentRunningError: another command has the ledger, or an agent that does not listen yet.
+        SettingsError, KeyFileError, LedgerError: as `compose_agents`.
     """
-    sent, url = {**_HEADERS, **(headers or {})}, httpx.URL(f"{AGENT_URL}{path}", params=params or None)
+    with ExitStack() as held:
+        yield _way(home, held)
+
+
+def _way(home: Home, held: ExitStack) -> httpx.BaseTransport:
     try:
-        with compose_agents(home) as agents:
-            from commingle.party_agent.app import LocalApi  # noqa: PLC0415 - only where no agent runs
-
-            api = LocalApi(agents, loops=None, peer_is_operator=True)
-            return asyncio.run(_in_process(api, httpx.Request(method, url, content=body, headers=sent)))
+        agents = held.enter_context(compose_agents(home))
     except AgentRunningError:
-        if not home.socket.exists():  # another command, or an agent that has only just started
+        if not home.socket.exists():
             raise
-    with reaching_agent(home.socket) as client:  # without a limit: reading a large table takes as long as it takes
-        response = client.request(method, url, content=body, headers=sent)
-    return json_of(check(response, "the agent", own=True))
+        return AgentTransport(home.socket)
+    from commingle.party_agent.app import LocalApi  # noqa: PLC0415 - only where no agent runs
+
+    return _InProcess(LocalApi(agents, loops=None, peer_is_operator=True))
 
 
-def bearer(token: str | None) -> dict[str, str]:
-    """The header of a call with a token; none for the operator."""
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
+class _InProcess(httpx.BaseTransport):
+    def __init__(self, api: "LocalApi") -> None:
+        from commingle.party_agent.app import create_app  # noqa: PLC0415 - as above
 
+        self._asgi = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
 
-async def _in_process(api: "LocalApi", request: httpx.Request) -> Any:  # noqa: ANN401 - JSON
-    from commingle.party_agent.app import create_app  # noqa: PLC0415 - as above
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        return asyncio.run(self._answer(request))
 
-    transport = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, timeout=None) as client:  # noqa: S113 - as above
-        return json_of(check(await client.send(request), "the agent", own=True))
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._asgi.handle_async_request(request)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())

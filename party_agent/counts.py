@@ -6,6 +6,7 @@ Whatever shows a count asks here, and knows no way of its own. A job counts the 
 """
 
 from enum import StrEnum
+from typing import Any
 
 from commingle.party_agent.jobs import Job
 
@@ -28,7 +29,7 @@ def sees_counts(viewer: Viewer) -> bool:
     return viewer in _SEE_COUNTS
 
 
-def progress_of(job: Job, viewer: Viewer) -> dict[str, int | str | None]:
+def progress_of(job: Job, viewer: Viewer) -> dict[str, Any]:
     """How far a job is and what stopped it: a failure of reading names a column and a count."""
     if sees_counts(viewer):
         return {"done": job.done, "total": job.total, "error": job.error}

@@ -1,21 +1,19 @@
 """`commingle party datasets` and `whiten`: a party's own tables, and a whitening matrix from public rows."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from commingle.party_agent.compose import ask, home_option
+from commingle.party_agent.compose import agent_client, home_option
 from commingle.party_agent.home import Home
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
 from commingle.party_agent.ranges import draft_schema, known_ranges
+from commingle.party_agent.wire import DatasetView
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import parse_attributes, words_for_missing
 from commingle.shared.documents.subject_ids import RULE_NAMES, IdRule
@@ -134,9 +132,8 @@ def add_dataset(
         "people": people,
         "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
     }
-    value = ask(
-        Home(home), "POST", "/v1/datasets", body=json.dumps(body).encode(), params={"replace": str(replace).lower()}
-    )
+    with agent_client(Home(home)) as agent:
+        value = agent.register(body, replace=replace)
     emit(value, as_json=as_json, text=lambda console: _say_found(console, value))
 
 
@@ -146,25 +143,25 @@ def add_dataset(
 @json_option
 def read_dataset(*, home: Path, name: str, as_json: bool) -> None:
     """Read a table again: releases that you approve from now on are made of what it holds now."""
-    value = ask(Home(home), "POST", f"/v1/datasets/{quote(name, safe='')}/reading")
+    with agent_client(Home(home)) as agent:
+        value = agent.read_again(name)
     emit(value, as_json=as_json, text=lambda console: _say_found(console, value))
 
 
-def _say_found(console: Console, value: Mapping[str, Any]) -> None:
+def _say_found(console: Console, found: DatasetView) -> None:
     """What a reading found."""
-    if value.get("read") is None:
-        console.print(f"Data set {value['name']}: its rows are pushed (docs/party-systems.md).", soft_wrap=True)
+    if found.read is None:
+        console.print(f"Data set {found.name}: its rows are pushed (docs/party-systems.md).")
         return
-    console.print(f"Data set {value['name']}: {value['n']} subjects, {value['subjects']} ({value['unit']}).")
-    if value["ids_changed"]:
-        rules = ", ".join(value["id_rules"])
-        console.print(f"  {value['ids_changed']} ids are written otherwise by {rules}")
-    for attribute, count in value["clipped"].items():
+    console.print(f"Data set {found.name}: {found.n} subjects, {found.subjects} ({found.unit}).")
+    if found.ids_changed:
+        console.print(f"  {found.ids_changed} ids are written otherwise by {', '.join(found.id_rules or ())}")
+    for attribute, count in (found.clipped or {}).items():
         if count:
             console.print(f"  {attribute}: {count} values were outside the bounds and are clipped")
-    for one in parse_attributes(json.dumps(value["attributes"]).encode()):
-        if words := words_for_missing(one, value["missing"][one.name]):
-            console.print(f"  {words}", soft_wrap=True)
+    for one in found.attributes:
+        if words := words_for_missing(one, (found.missing or {}).get(one.name)):
+            console.print(f"  {words}")
 
 
 def _place(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
@@ -233,10 +230,10 @@ def draft(
     def text(console: Console) -> None:
         for attribute, known in drafted:
             basis = "your table" if known.given else "public knowledge"
-            console.print(f"{attribute.name}: {known} ({basis})", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"{attribute.name}: {known} ({basis})")
         if unknown:
-            console.print(f"Not known: {', '.join(unknown)}. Add them, with --ranges or in {out}.", soft_wrap=True)
-        console.print("No row was looked at. Check units and bounds before you register.", soft_wrap=True)
+            console.print(f"Not known: {', '.join(unknown)}. Add them, with --ranges or in {out}.")
+        console.print("No row was looked at. Check units and bounds before you register.")
 
     emit({"out": str(out), "attributes": schema, "unknown": unknown}, as_json=as_json, text=text)
 
@@ -246,17 +243,18 @@ def draft(
 @json_option
 def list_datasets(*, home: Path, as_json: bool) -> None:
     """List registered data sets."""
-    value = ask(Home(home), "GET", "/v1/datasets")
+    with agent_client(Home(home)) as agent:
+        found = agent.datasets()
 
     def text(console: Console) -> None:
         table = Table("name", "subjects", "unit", "attributes", "source")
-        for item in value["items"]:
-            names = ", ".join(attribute["name"] for attribute in item["attributes"])
-            read = f"{item['n']}" if item.get("read") else "not pushed yet"
-            table.add_row(item["name"], f"{read}, {item['subjects']}", item["unit"], names, item["source"])
+        for item in found:
+            names = ", ".join(attribute.name for attribute in item.attributes)
+            read = f"{item.n}" if item.read else "not pushed yet"
+            table.add_row(item.name, f"{read}, {item.subjects}", item.unit, names, item.source)
         console.print(table)
 
-    emit(value, as_json=as_json, text=text)
+    emit({"items": found}, as_json=as_json, text=text)
 
 
 @click.command(
@@ -321,8 +319,8 @@ def whiten(
     }
 
     def text(console: Console) -> None:
-        console.print(_WARNING, style="bold red", soft_wrap=True)
-        console.print(f"{columns} encoded columns whitened by {made.rows} public rows: {out}", soft_wrap=True)
+        console.print(_WARNING, style="bold red")
+        console.print(f"{columns} encoded columns whitened by {made.rows} public rows: {out}")
         console.print(f"Condition number {_say(made.condition_before)} before, {_say(made.condition_after)} after.")
         console.print(f'With "row_norm": 1, {made.clipped:.0%} of the public rows are clipped.')
 

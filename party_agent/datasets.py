@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection, Row
 from threading import RLock
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import structlog
 from pydantic import AwareDatetime, Field, TypeAdapter
@@ -30,6 +30,7 @@ from commingle.party_agent.private.sources import PushedSource, Source, open_tab
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import SourceTable
 from commingle.party_agent.store import AgentStore
+from commingle.party_agent.wire import DatasetView
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, words_for_missing
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey
@@ -113,11 +114,11 @@ class Dataset(DatasetRequest):
         found = {a.name: words_for_missing(a, self.missing.get(a.name, 0) if counts else None) for a in self.attributes}
         return [words for name in names if (words := found.get(name)) is not None]
 
-    def view(self, *, counts: bool) -> dict[str, Any]:
+    def view(self, *, counts: bool) -> DatasetView:
         """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
-        of_rows = set() if counts else {"n", "ids_changed", "clipped", "missing", "read"}
-        shown = self.model_dump(mode="json", exclude={"snapshot", "source", "upload"} | of_rows)
-        return {**shown, "source": _where(self.source), "unit": self.unit}
+        of_rows = {"n", "ids_changed", "clipped", "missing", "read"} if counts else set()
+        shown = self.model_dump(include={"name", "subject_id", "id_rules", "subjects", "people"} | of_rows)
+        return DatasetView(**shown, attributes=self.attributes, source=_where(self.source), unit=self.unit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,27 @@
-"""`commingle party proposals`, `approve`, `reject`, `ledger` and `adopt`: what is asked, decided and spent."""
+"""`commingle party proposals`, `approve`, `propose`, `ledger` and more: what is asked, decided and spent."""
 
-import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Sequence
 from getpass import getuser
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.party_agent.compose import ask, bearer, compose_agents, home_option
+from commingle.party_agent.client import PartyClient
+from commingle.party_agent.compose import agent_client, compose_agents, consortium_option, home_option, way_to_agent
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home import Home
+from commingle.party_agent.wire import ChargeView, DecidedView, LossView, ProposalView
+from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.runtime.attachments import attach_option, with_attachments
 from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.console import PlainConsole
-from commingle.shared.runtime.settings import read_token
+from commingle.shared.runtime.settings import load_settings, read_token
 from commingle.shared.text import quoted
 
 _LEAST_OF_ID = 8  # of 64: so that no letter by mistake decides
@@ -50,16 +54,14 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("release", required=False)
 @json_option
 def proposals(*, home: Path, release: str | None, as_json: bool) -> None:
-    """List what this party has been asked, with cost and findings.
+    """List proposals with their cost and findings.
 
     RELEASE, the first 8 letters of an id or more, shows that one alone.
     """
-    if release is not None:
-        value = _find(Home(home), release)
-        emit(value, as_json=as_json, text=lambda console: _show_proposal(console, value))
-        return
-    listed = ask(Home(home), "GET", "/v1/proposals")
-    emit(listed, as_json=as_json, text=lambda console: _show_proposals(console, listed["items"]))
+    with agent_client(Home(home)) as agent:
+        found = agent.proposals() if release is None else (_find(agent, release),)
+    value = {"items": found} if release is None else found[0]
+    emit(value, as_json=as_json, text=lambda console: _show_proposals(console, found))
 
 
 @click.command(epilog="Example: commingle party approve --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'vote 12/26'")
@@ -73,7 +75,7 @@ def proposals(*, home: Path, release: str | None, as_json: bool) -> None:
 def approve(
     *, home: Path, release: str, by: str | None, why: str, token_file: Path | None, yes: bool, as_json: bool
 ) -> None:
-    """Approve a proposal: reserves its cost and signs.
+    """Approve a proposal: reserve its cost and sign.
 
     It is shown first. RELEASE is its id, or the first 8 letters of it or more. Who approved, and why, goes into this
     party's ledger and to nobody else. Where the policy asks for two people, the second approval reserves and signs.
@@ -109,36 +111,52 @@ def reject(
 )
 @json_option
 def ledger(*, home: Path, replacement: bool, as_json: bool) -> None:
-    """Show charges and what is left of the budget."""
-    value = ask(Home(home), "GET", "/v1/ledger")
+    """Show charges and the remaining budget."""
+    with agent_client(Home(home)) as agent:
+        value = agent.ledger()
 
     def text(console: Console) -> None:
-        cap = value["cap"]
+        cap = value.cap
         console.print(
-            f"Population {value['population']}: cap epsilon {cap['epsilon']:g} at delta {cap['delta']:g} "
-            f"({value['unit']})",
-            soft_wrap=True,
+            f"Population {value.population}: cap epsilon {cap.epsilon:g} at delta {cap.delta:g} ({value.unit})"
         )
         table = Table("release", "study", "state", "unit", "epsilon", "rho")
-        for charge in value["charges"]:
-            about = charge["release"][:16], quoted(charge["study"]), CHARGE_STATES[charge["state"]]
-            table.add_row(*about, charge["unit"], *_figures(charge))
-            if replacement and charge["replacement"]:
-                table.add_row("", "", "", Adjacency.REPLACE_ONE, *_figures(charge["replacement"]))
+        for charge in value.charges:
+            about = charge.release[:16], quoted(charge.study), CHARGE_STATES[charge.state]
+            table.add_row(*about, charge.unit, *_figures(charge))
+            if replacement and charge.replacement:
+                table.add_row("", "", "", Adjacency.REPLACE_ONE, *_figures(charge.replacement))
         console.print(table)
-        for charge in value["charges"]:
-            _show_decided(console, charge["decided"], before=f"{charge['release'][:16]}  ")
-        spent, left = (value[name]["epsilon"] for name in ("spent", "remaining"))
-        console.print(f"Spent epsilon {spent:.4g}, left {left:.4g} ({value['unit']}).", soft_wrap=True)
+        for charge in value.charges:
+            _show_decided(console, charge.decided, before=f"{charge.release[:16]}  ")
+        spent, left = value.spent.epsilon, value.remaining.epsilon
+        console.print(f"Spent epsilon {spent:.4g}, left {left:.4g} ({value.unit}).")
         if replacement:
-            console.print(f"Spent epsilon {value['replacement']['epsilon']:.4g} ({Adjacency.REPLACE_ONE}).")
+            console.print(f"Spent epsilon {value.replacement.epsilon:.4g} ({Adjacency.REPLACE_ONE}).")
         console.print("Epsilons do not add, rhos do.")
 
     emit(value, as_json=as_json, text=text)
 
 
-def _figures(loss: Mapping[str, Any]) -> tuple[str, str]:
-    return f"{loss['epsilon']:.4g}", f"{loss['rho']:.4g}"
+def _figures(loss: ChargeView | LossView) -> tuple[str, str]:
+    return f"{loss.epsilon:.4g}", f"{loss.rho:.4g}"
+
+
+@click.command(epilog="Example: commingle party propose study.json --home ./ward --attach protocol.pdf")
+@click.argument("study", type=click.Path(path_type=Path, dir_okay=False))
+@home_option
+@consortium_option
+@attach_option
+@json_option
+def propose(*, study: Path, home: Path, consortium: str | None, files: tuple[Path, ...], as_json: bool) -> None:
+    """Propose the release that STUDY, a JSON file, describes. Every party decides on it, this one too."""
+    asked = with_attachments(load_settings(Study, study), files)
+    with agent_client(Home(home)) as agent:
+        value = agent.propose(asked, key=secrets.token_hex(16), consortium=consortium)
+    trust = () if value.trust == TRUST_NOBODY else (value.trust,)
+    said = (value.id, f"{quoted(value.study)}: {value.state}", *value.outlook, *trust)
+    decide = f"Decide on it, too: commingle party approve --home {home} {value.id[:12]}"
+    emit(value, as_json=as_json, text="\n".join([*said, decide]))
 
 
 @click.command(epilog="Example: commingle party adopt --home ./ward")
@@ -146,7 +164,7 @@ def _figures(loss: Mapping[str, Any]) -> tuple[str, str]:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
-    """After a restore, recover missing charges from the copies of witnesses, with the agent stopped."""
+    """After a restore, recover charges that the ledger lacks from its witnesses, with the agent stopped."""
     from commingle.party_agent.adoption import adopt_branch, find_lost_branch  # noqa: PLC0415 - only who restores waits
 
     with compose_agents(Home(home)) as agents:
@@ -163,13 +181,7 @@ def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
             if not yes:
                 click.confirm("Charge this for good, and go on?", abort=True, err=True)
             adopt_branch(agents, branch)
-    emit(
-        said,
-        as_json=as_json,
-        text=lambda console: console.print(
-            "Adopted." if branch else "The witnesses know nothing that this ledger lacks."
-        ),
-    )
+    emit(said, as_json=as_json, text="Adopted." if branch else "The witnesses know nothing that this ledger lacks.")
 
 
 def _decide(
@@ -188,23 +200,24 @@ def _decide(
         raise click.UsageError("--json asks nobody: add --yes.")
     token = read_token(token_file)
     name = by or (getuser() if token is None else "")
-    asked = _find(Home(home), release)
-    if not as_json:
-        _show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
-    if not yes:
-        verb = "Approve" if decision == "approval" else "Reject"
-        click.confirm(f"{verb} this as {name or 'the person of this token'}?", abort=True, err=True)
-    body, headers = json.dumps({"by": name, "why": why}).encode(), bearer(token)
-    value = ask(Home(home), "PUT", f"/v1/proposals/{asked['id']}/{decision}", body=body, headers=headers)
+    with way_to_agent(Home(home)) as way, PartyClient.over(way) as operator:
+        asked = _find(operator, release)
+        if not as_json:
+            _show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
+        if not yes:
+            verb = "Approve" if decision == "approval" else "Reject"
+            click.confirm(f"{verb} this as {name or 'the person of this token'}?", abort=True, err=True)
+        with PartyClient.over(way, token=token) as person:
+            take = person.approve if decision == "approval" else person.reject
+            value = take(asked.id, by=name, why=why)
     emit(value, as_json=as_json, text=lambda console: console.print(_where_it_stands(value)))
 
 
-def _find(home: Home, release: str) -> dict[str, Any]:
+def _find(agent: PartyClient, release: str) -> ProposalView:
     """The one proposal whose id begins so."""
     if len(release) < _LEAST_OF_ID:
         raise click.UsageError(f"give at least the first {_LEAST_OF_ID} letters of the release's id")
-    found: list[dict[str, Any]] = ask(home, "GET", "/v1/proposals")["items"]
-    matching = [item for item in found if item["id"].startswith(release)]
+    matching = [item for item in agent.proposals() if item.id.startswith(release)]
     if len(matching) > 1:
         raise click.UsageError(f"{release} is the beginning of several releases")
     if not matching:
@@ -212,71 +225,68 @@ def _find(home: Home, release: str) -> dict[str, Any]:
     return matching[0]
 
 
-def _show_proposals(console: Console, items: list[dict[str, Any]]) -> None:
+def _show_proposals(console: Console, items: Sequence[ProposalView]) -> None:
     for item in items:
         _show_proposal(console, item)
     if not items:
         console.print("No proposals.")
 
 
-def _show_proposal(console: Console, item: dict[str, Any]) -> None:
-    k = f", {item['projection'] or 'dense'} mixing, k = {item['k']}" if item["k"] else ""
+def _show_proposal(console: Console, item: ProposalView) -> None:
+    k = f", {item.projection or 'dense'} mixing, k = {item.k}" if item.k else ""
     console.print(_where_it_stands(item))
-    for sentence in item["stated_sentences"] or ["Nothing is said of what it is for."]:
-        console.print(f"  {sentence}", soft_wrap=True)
-    counted = f", of whom about {item['kept']} count" if item["kept"] is not None else ""
-    console.print(f"  {item['mechanism']}{k}, n = {item['n']}{counted}, with {', '.join(item['parties'])}")
-    console.print(f"  asks of {item['dataset']}: {', '.join(item['attributes'])}", soft_wrap=True)
-    for words in item["missing"]:
-        console.print(f"  {words}", soft_wrap=True)
-    console.print(f"  matches subjects by ids as {', '.join(item['id_rules'])} writes them", soft_wrap=True)
-    if item["whitening"]:
+    for sentence in item.stated_sentences or ["Nothing is said of what it is for."]:
+        console.print(f"  {sentence}")
+    counted = f", of whom about {item.kept} count" if item.kept is not None else ""
+    console.print(f"  {item.mechanism}{k}, n = {item.n}{counted}, with {', '.join(item.parties)}")
+    console.print(f"  asks of {item.dataset}: {', '.join(item.attributes)}")
+    for words in item.missing:
+        console.print(f"  {words}")
+    console.print(f"  matches subjects by ids as {', '.join(item.id_rules)} writes them")
+    if item.whitening:
         console.print(
-            f"  maps this party's {item['whitening']['columns']} encoded columns by a public matrix (condition number "
-            f"{item['whitening']['condition_number']:.3g}), then clips rows to norm {item['row_norm']:g}",
-            soft_wrap=True,
+            f"  maps this party's {item.whitening.columns} encoded columns by a public matrix (condition number "
+            f"{item.whitening.condition_number:.3g}), then clips rows to norm {item.row_norm:g}"
         )
-    if item["first_stage"]:
+    if item.first_stage:
         console.print(
-            f"  first publishes {item['first_stage']['sums']} sums of this party's columns with noise (epsilon "
-            f"{item['first_stage']['epsilon']:.3g}, {item['adjacency']}, of what it costs), then scales the columns as "
-            f"they suggest and clips rows to norm {item['row_norm']:g}",
-            soft_wrap=True,
+            f"  first publishes {item.first_stage.sums} sums of this party's columns with noise (epsilon "
+            f"{item.first_stage.epsilon:.3g}, {item.adjacency}, of what it costs), then scales the columns as "
+            f"they suggest and clips rows to norm {item.row_norm:g}"
         )
     console.print(
-        f"  epsilon {item['epsilon']:g}, delta {item['delta']:g} ({item['adjacency']}); costs this ledger epsilon "
-        f"{item['cost']['epsilon']:.3g} ({item['cost']['unit']})",
-        soft_wrap=True,
+        f"  epsilon {item.epsilon:g}, delta {item.delta:g} ({item.adjacency}); costs this ledger epsilon "
+        f"{item.cost.epsilon:.3g} ({item.cost.unit})"
     )
-    for sentence in (_loss_of_a_subject(item), item["protects"], item["trust"], *item["outlook"]):
-        console.print(f"  {sentence}", soft_wrap=True)
-    for finding in item["findings"]:
-        console.print(Text.assemble(("  speaks against it: ", "red"), finding), soft_wrap=True)
-    _show_decided(console, item["decided"], before="  ")
+    for sentence in (_loss_of_a_subject(item), item.protects, item.trust, *item.outlook):
+        console.print(f"  {sentence}")
+    for finding in item.findings:
+        console.print(Text.assemble(("  speaks against it: ", "red"), finding))
+    _show_decided(console, item.decided, before="  ")
 
 
-def _show_decided(console: Console, decided: list[dict[str, str]], *, before: str) -> None:
+def _show_decided(console: Console, decided: Sequence[DecidedView], *, before: str) -> None:
     for note in decided:
-        why = f": {quoted(note['why'])}" if note["why"] else ""
-        console.print(f"{before}{note['document'].replace('-', ' ')} by {quoted(note['by'])}{why}", soft_wrap=True)
+        why = f": {quoted(note.why)}" if note.why else ""
+        console.print(f"{before}{note.document.replace('-', ' ')} by {quoted(note.by)}{why}")
 
 
-def words_for_decision(item: Mapping[str, Any]) -> str:
+def words_for_decision(item: ProposalView) -> str:
     """What this party has said, and how many of its people where it takes two."""
-    needed, given = item["approvals_needed"], item["approvals_given"]
-    counted = needed > 1 and item["decision"] != "rejected"
-    return f"{item['decision']}, {given} of {needed} approvals" if counted else str(item["decision"])
+    needed, given = item.approvals_needed, item.approvals_given
+    counted = needed > 1 and item.decision != "rejected"
+    return f"{item.decision}, {given} of {needed} approvals" if counted else item.decision
 
 
-def _where_it_stands(item: dict[str, Any]) -> Text:
-    stands = f"  {item['id'][:16]}  {item['state']}, here {words_for_decision(item)}"
-    return Text.assemble((quoted(item["study"]), "bold"), stands)
+def _where_it_stands(item: ProposalView) -> Text:
+    stands = f"  {item.id[:16]}  {item.state}, here {words_for_decision(item)}"
+    return Text.assemble((quoted(item.study), "bold"), stands)
 
 
-def _loss_of_a_subject(item: dict[str, Any]) -> str:
+def _loss_of_a_subject(item: ProposalView) -> str:
     """A subject is a row at every party, which the cost to one ledger does not tell."""
     return (
-        f"A subject loses at most, by all parties together ({item['adjacency']}): to outsiders epsilon "
-        f"{item['per_subject_outsiders_epsilon']:.3g}; to everybody, fellow members included, epsilon "
-        f"{item['per_subject_epsilon']:.3g}."
+        f"A subject loses at most, by all parties together ({item.adjacency}): to outsiders epsilon "
+        f"{item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
+        f"{item.per_subject_epsilon:.3g}."
     )

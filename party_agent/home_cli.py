@@ -1,4 +1,4 @@
-"""Commands about a party's home and its membership: `init`, `enrol`, `pin`, `rotate-key` and `status`."""
+"""Commands about a party's home and its membership: `init`, `enrol`, `pin`, `rotate-key`, `status` and `webhook`."""
 
 from pathlib import Path
 from typing import TextIO
@@ -7,11 +7,12 @@ import click
 from pydantic import ValidationError
 from rich.console import Console
 
-from commingle.party_agent.compose import ask, compose_agents, consortium_option, home_option
+from commingle.party_agent.compose import agent_client, compose_agents, consortium_option, home_option
 from commingle.party_agent.home import Home, PartySettings
 from commingle.party_agent.membership import enrol as enrol_party
 from commingle.party_agent.membership import rotate_key as rotate_party_key
 from commingle.party_agent.policy import Policy
+from commingle.party_agent.webhook import remove_webhook, send_test, set_webhook
 from commingle.shared.documents.model import explain
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
@@ -50,7 +51,7 @@ def init(
     policy_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a party's home: fresh keys, settings and policy."""
+    """Create a party's home directory with keys, settings and a policy."""
     place = Home(home)
     try:
         settings = PartySettings(name=name, population=population, epsilon_cap=epsilon_cap, delta_cap=delta_cap)
@@ -66,10 +67,10 @@ def init(
     def text(console: Console) -> None:
         console.print(f"Party {name} is ready in {home}.\nKey fingerprint: {fingerprint}")
         console.print("Read it to your fellow members over the telephone; they run:")
-        console.print(f"  commingle party pin --home … {name} {fingerprint}", soft_wrap=True)
+        console.print(f"  commingle party pin --home … {name} {fingerprint}")
         if linkage_key is None and not receives:
             console.print("This party holds the linkage key. Once the others are enrolled and pinned, send it to them:")
-            console.print(f"  commingle party linkage send --home {home}", soft_wrap=True)
+            console.print(f"  commingle party linkage send --home {home}")
 
     emit({"home": str(home), "name": name, "fingerprint": fingerprint}, as_json=as_json, text=text)
 
@@ -98,7 +99,7 @@ def enrol(
     allow_http: bool,
     as_json: bool,
 ) -> None:
-    """Enrol in a consortium, or in another one, and pin its coordinator's key. All consortia share one budget."""
+    """Enrol in a consortium and pin its coordinator's key. Repeat it for others; all share one budget."""
     if (invite is None) == (invite_file is None):
         raise click.UsageError("give either --invite or --invite-file")
     given = invite_file.read(_LONGEST_INVITE) if invite_file is not None else invite or ""
@@ -110,9 +111,7 @@ def enrol(
     emit(
         {"consortium": joined.name, "coordinator": url, "fingerprint": fingerprint},
         as_json=as_json,
-        text=lambda console: console.print(
-            f"Enrolled at {url}, consortium {joined.name}.\nIts key {fingerprint} is pinned.", soft_wrap=True
-        ),
+        text=f"Enrolled at {url}, consortium {joined.name}.\nIts key {fingerprint} is pinned.",
     )
 
 
@@ -121,10 +120,10 @@ def enrol(
 @click.option("--consortium", metavar="NAME", required=True)
 @json_option
 def leave(*, home: Path, consortium: str, as_json: bool) -> None:
-    """Belong to a consortium no longer, with the agent stopped. What it has cost stays spent."""
+    """Leave a consortium, with the agent stopped. What it has cost stays spent."""
     place = Home(home)
     place.leave(place.consortium(consortium).name)
-    emit({"left": consortium}, as_json=as_json, text=lambda console: console.print(f"{consortium} is left."))
+    emit({"left": consortium}, as_json=as_json, text=f"Left {consortium}.")
 
 
 def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -146,13 +145,9 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
 @consortium_option
 @json_option
 def pin(*, home: Path, pins: dict[str, str], replace: bool, consortium: str | None, as_json: bool) -> None:
-    """Trust fellow members' keys, after comparing their fingerprints over another channel."""
+    """Pin members' keys after comparing their fingerprints over another channel."""
     pinned = Home(home).consortium(consortium).pin_all(pins, replace=replace)
-    emit(
-        {"pinned": dict(pinned)},
-        as_json=as_json,
-        text=lambda console: console.print(f"{', '.join(pinned)} pinned."),
-    )
+    emit({"pinned": dict(pinned)}, as_json=as_json, text=f"{', '.join(pinned)} pinned.")
 
 
 @click.command("rotate-key", epilog="Example: commingle party rotate-key --home ./ward")
@@ -166,10 +161,9 @@ def rotate_key(*, home: Path, abandon_open: bool, as_json: bool) -> None:
     emit(
         {"name": name, "fingerprint": fingerprint},
         as_json=as_json,
-        text=lambda console: console.print(
+        text=(
             f"The new key's fingerprint: {fingerprint}\nRead it to your fellow members; until they have run\n"
-            f"  commingle party pin --home … --replace {name} {fingerprint}\nnew proposals wait at theirs.",
-            soft_wrap=True,
+            f"  commingle party pin --home … --replace {name} {fingerprint}\nnew proposals wait at theirs."
         ),
     )
 
@@ -178,17 +172,54 @@ def rotate_key(*, home: Path, abandon_open: bool, as_json: bool) -> None:
 @home_option
 @json_option
 def status(*, home: Path, as_json: bool) -> None:
-    """Show who this agent is and how it is."""
-    value = ask(Home(home), "GET", "/v1/status")
+    """Show the agent's identity and health."""
+    with agent_client(Home(home)) as agent:
+        value = agent.status()
 
     def text(console: Console) -> None:
-        for key, said in value.items():
+        for key, said in value:
             if key != "consortia":
-                console.print(f"{key.replace('_', ' ')}: {said}", soft_wrap=True)
-        for one in value["consortia"]:
-            console.print(f"consortium {one['name']}: {one['coordinator']}", soft_wrap=True)
-            console.print(f"  coordinator fingerprint: {one['fingerprint']}", soft_wrap=True)
-            if one["trouble"]:
-                console.print(f"  trouble: {one['trouble']}", soft_wrap=True)
+                console.print(f"{key}: {said}")
+        for one in value.consortia:
+            console.print(f"consortium {one.name}: {one.coordinator}\n  coordinator fingerprint: {one.fingerprint}")
+            if one.trouble:
+                console.print(f"  trouble: {one.trouble}")
 
     emit(value, as_json=as_json, text=text)
+
+
+@click.group()
+def webhook() -> None:
+    """Notify one of this party's systems of proposals that wait for a person."""
+
+
+@webhook.command("set", epilog="Example: commingle party webhook set https://desk.example/proposals --home ./ward")
+@click.argument("url")
+@home_option
+@ca_option
+@http_option
+@json_option
+def set_url(*, url: str, home: Path, ca_file: Path | None, allow_http: bool, as_json: bool) -> None:
+    """Notify URL, and print the secret that signs the messages. It is shown once; set again, it changes."""
+    place = Home(home)
+    place.settings()  # refuses a directory that is no party's home
+    made = set_webhook(place, url, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http)
+    emit({"url": made.url, "secret": made.secret}, as_json=as_json, text=made.secret)
+
+
+@webhook.command("test", epilog="Example: commingle party webhook test --home ./ward")
+@home_option
+@json_option
+def send_one(*, home: Path, as_json: bool) -> None:
+    """Send a test message."""
+    url = send_test(Home(home))
+    emit({"url": url}, as_json=as_json, text=f"{url} accepted it.")
+
+
+@webhook.command("remove", epilog="Example: commingle party webhook remove --home ./ward")
+@home_option
+@json_option
+def remove(*, home: Path, as_json: bool) -> None:
+    """Stop notifying."""
+    remove_webhook(Home(home))
+    emit({"removed": True}, as_json=as_json, text="The webhook is removed.")

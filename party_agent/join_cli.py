@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
-from commingle.party_agent.compose import ask, calling, home_option
+from commingle.party_agent.compose import agent_client, calling, home_option
 from commingle.party_agent.coordinator_client import CoordinatorClient
 from commingle.party_agent.data_cli import add_dataset
 from commingle.party_agent.errors import ConflictError
@@ -95,7 +95,7 @@ def join(
         place, url=invited.url, invite=invited.invite, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http
     )
     say(f"{invited.party} is enrolled at {membership.coordinator().url}.")
-    if source is not None and dataset not in {one["name"] for one in ask(place, "GET", "/v1/datasets")["items"]}:
+    if source is not None and not _is_registered(place, dataset):
         table = {"source": str(source), "subject_id": subject_id, "schema": schema, "listed": listed}
         ctx.invoke(add_dataset, home=home, name=dataset, **table)
     with calling(place, membership) as client:
@@ -112,6 +112,11 @@ def join(
         ctx.invoke(serve_command, home=home)
     else:
         say(f"Run the agent: commingle party serve --home {home}")
+
+
+def _is_registered(place: Home, dataset: str) -> bool:
+    with agent_client(place) as agent:
+        return any(one.name == dataset for one in agent.datasets())
 
 
 def _wait_for_all(place: Home, client: CoordinatorClient, invited: Invitation, *, seconds: float) -> Roster:

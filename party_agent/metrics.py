@@ -42,7 +42,7 @@ class _Readings(Collector):
         unit = ledger_unit(self._agents.ledger)
         for name, budget in budget_view(self._agents.ledger).items():
             said = Adjacency.REPLACE_ONE if name == "replacement" else unit
-            for measure, value in budget.items():
+            for measure, value in budget:
                 yield _one(f"{name}_{measure}", f"Budget of the population, {name}; {said}.", value)
         states = Counter(charge.state for charge in self._agents.ledger.charges())
         charges = GaugeMetricFamily("commingle_agent_charges", "Charges in the ledger, by state.", labels=["state"])

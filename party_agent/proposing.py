@@ -8,11 +8,11 @@ import secrets
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from commingle.party_agent.agent import Agent
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.wire import ProposedView
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import Digest, WireModel, decode, encode
 from commingle.shared.documents.study import Study
@@ -42,7 +42,7 @@ class Proposing:
     agents: Agents
     owner: str
 
-    def propose(self, study: Study, *, key: str | None = None, consortium: str | None = None) -> dict[str, Any]:
+    def propose(self, study: Study, *, key: str | None = None, consortium: str | None = None) -> ProposedView:
         """Sign a study's release spec and send it; what the coordinator has recorded, and what it will be worth.
 
         Args:
@@ -68,16 +68,16 @@ class Proposing:
         release = agent.client.propose(signed.envelope)
         spec = read_spec(signed.envelope.payload_bytes)
         forecast = forecast_of(spec)
-        return {
-            "id": release.id,
-            "study": spec.study,
-            "state": release.state,
-            "parties": [party.name for party in spec.parties],
-            "expires": spec.expires.isoformat(),
-            "forecast": None if forecast is None else asdict(forecast),
-            "outlook": list(outlook_of(spec)),
-            "trust": privacy_statement(spec).trust,
-        }
+        return ProposedView(
+            id=release.id,
+            study=spec.study,
+            state=release.state,
+            parties=tuple(party.name for party in spec.parties),
+            expires=spec.expires.isoformat(),
+            forecast=None if forecast is None else asdict(forecast),
+            outlook=tuple(outlook_of(spec)),
+            trust=privacy_statement(spec).trust,
+        )
 
     def _agent(self, consortium: str | None) -> Agent:
         known = {agent.membership.name: agent for agent in self.agents.consortia}

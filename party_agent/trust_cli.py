@@ -8,14 +8,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from commingle.party_agent.compose import ask, calling, consortium_option, home_option, person_option
+from commingle.party_agent.compose import agent_client, calling, consortium_option, home_option, person_option
 from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home import Home
 from commingle.party_agent.linkage import publish_identity, receive_linkage_key, send_linkage_key
 from commingle.party_agent.tokens import EVERY_SCOPE, AgentScope, create_token, local_tokens, revoke_token
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.verification import called
@@ -30,7 +29,7 @@ _name_option = click.option("--name", required=True, help="What it is for.")
 
 @click.group()
 def audit() -> None:
-    """Hand this party's history to an auditor, or check somebody's."""
+    """Export this party's history for an auditor, or verify one."""
 
 
 @audit.command("export", epilog="Example: commingle party audit export --home ./ward --out audit-ward.json")
@@ -39,18 +38,12 @@ def audit() -> None:
 @json_option
 def export_file(*, home: Path, out: Path, as_json: bool) -> None:
     """Write the ledger's whole chain and everything this party signed, under its signature."""
-    signed = SignedDocument.model_validate(ask(Home(home), "GET", "/v1/audit"), strict=False)
-    data = encode(signed)
+    with agent_client(Home(home)) as agent:
+        data = encode(agent.audit())
     history = verify_party_audit(data)
     write_durably(out, data, mode=_FOR_EVERYONE)
     said = {"file": str(out), "entries": len(history.audit.entries), "head": history.audit.head}
-    emit(
-        said,
-        as_json=as_json,
-        text=lambda console: console.print(
-            f"{said['entries']} entries in {out}\nhead {said['head']}", highlight=False, soft_wrap=True
-        ),
-    )
+    emit(said, as_json=as_json, text=f"{said['entries']} entries in {out}\nhead {said['head']}")
 
 
 @audit.command("verify", epilog="Example: commingle party audit verify audit-ward.json --key 3f7a…")
@@ -81,9 +74,7 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
             f"key {history.signer}\n"
             f"{said['entries']} entries, {said['documents']} signed documents, charged rho {float(lost.rho):.6g}"
             f"{', delta ' + format(lost.delta, '.3g') if lost.delta else ''} ({history.lost.unit})\n"
-            f"head {history.audit.head}",
-            highlight=False,
-            soft_wrap=True,
+            f"head {history.audit.head}"
         )
         if key is None:
             console.print(NOT_COMPARED)
@@ -147,9 +138,7 @@ def receive(*, home: Path, sender: str | None, replace: bool, consortium: str | 
     emit(
         {"check": received.check, "sender": received.sender},
         as_json=as_json,
-        text=lambda console: console.print(
-            f"The linkage key of {received.sender} is taken over. Check value, to compare: {received.check}"
-        ),
+        text=f"The linkage key of {received.sender} is taken over. Check value, to compare: {received.check}",
     )
 
 
@@ -157,13 +146,13 @@ def receive(*, home: Path, sender: str | None, replace: bool, consortium: str | 
 @home_option
 @json_option
 def doctor(*, home: Path, as_json: bool) -> None:
-    """Check home, ledger, data, disk and coordinator; say how to mend what is wrong. Exit code 1 if something is."""
+    """Check home, ledger, data, disk and coordinator, and say how to fix problems. Exit code 1 if there are any."""
     report(examine_home(Home(home), now=system_clock()), as_json=as_json)
 
 
 @click.group()
 def token() -> None:
-    """Tokens of the local API for this party's own systems."""
+    """Manage tokens of the local API for this party's systems."""
 
 
 @token.command("create", epilog="Example: commingle party token create --home ./ward --name etl --scope register")
@@ -191,11 +180,7 @@ def create(
     text = create_token(
         place, name=name, scopes=frozenset(scopes), lifetime=lifetime, now=system_clock(), person=person
     )
-    emit(
-        {"name": name, "scopes": sorted(scopes), "person": person, "token": text},
-        as_json=as_json,
-        text=lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True),
-    )
+    emit({"name": name, "scopes": sorted(scopes), "person": person, "token": text}, as_json=as_json, text=text)
 
 
 @token.command("list", epilog="Example: commingle party token list --home ./ward")
@@ -234,6 +219,6 @@ def list_tokens(*, home: Path, as_json: bool) -> None:
 @_name_option
 @json_option
 def revoke(*, home: Path, name: str, as_json: bool) -> None:
-    """Let nobody in with a token any more, at once."""
+    """Revoke a token, at once."""
     revoke_token(Home(home), name)
-    emit({"name": name}, as_json=as_json, text=lambda console: console.print(f"Token {name} is revoked."))
+    emit({"name": name}, as_json=as_json, text=f"Token {name} is revoked.")

@@ -1,32 +1,24 @@
-"""What the local API answers: one set of models for the agent that serves them and for `PartyClient`, which reads them.
+"""What the local API answers: models that `views` builds, OpenAPI shows, and commands, pages and `PartyClient` read."""
 
-Views are written out as plain values (`views`); these models describe every field and are what OpenAPI shows.
-"""
+from typing import Any, Literal, TypeAlias
 
-import json
-from typing import Annotated, Any, Literal, TypeAlias
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, TypeAdapter
-
-from commingle.shared.documents.model import Described
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.wire import shown_as
 
 ARROW, CSV, JSON_LINES = "application/vnd.apache.arrow.stream", "text/csv", "application/x-ndjson"
 """How rows may be sent."""
 ForecastState: TypeAlias = Literal["computed", "not_yet", "too_costly", "failed"]
+DecisionName: TypeAlias = Literal["waiting", "approved", "rejected"]
 
 
-def _as_read(kind: Any) -> BeforeValidator:  # noqa: ANN401 - any type
-    """Documents are strict about what JSON has no word for, such as tuples: they are read from JSON, here as there."""
-    adapter = TypeAdapter[Any](kind)
-    return BeforeValidator(lambda value: adapter.validate_json(json.dumps(value)))
+def _absent(value: object) -> bool:
+    return value is None
 
 
-Attributes = Annotated[tuple[Attribute, ...], _as_read(tuple[Attribute, ...])]
-
-
-class Shown(Described):
+class Shown(BaseModel):
     """A response body or a part of one. A reader ignores fields that a newer agent adds."""
 
     model_config = ConfigDict(
@@ -37,474 +29,408 @@ class Shown(Described):
 
 
 class Health(Shown):
-    """How the process is.
+    """How the process is."""
 
-    Attributes:
-        status: `ok`, or the code of what is wrong.
-    """
-
-    status: str
+    status: str = Field(description="`ok`, or the code of what is wrong.")
 
 
 class ConsortiumView(Shown):
-    """A consortium that this party belongs to.
+    """A consortium that this party belongs to."""
 
-    Attributes:
-        name: what this party calls it.
-        coordinator: its coordinator's address.
-        fingerprint: of the coordinator's pinned key.
-        trouble: the last failure to reach it, with a remedy; null while it answers.
-    """
-
-    name: str
-    coordinator: str
-    fingerprint: str
-    trouble: str | None
+    name: str = Field(description="what this party calls it.")
+    coordinator: str = Field(description="its coordinator's address.")
+    fingerprint: str = Field(description="of the coordinator's pinned key.")
+    trouble: str | None = Field(description="the last failure to reach it, with a remedy; null while it answers.")
 
 
 class StatusView(Shown):
-    """Who this agent is and how it is.
+    """Who this agent is and how it is."""
 
-    Attributes:
-        name: of the party, as its consortia know it.
-        fingerprint: of the key it signs with.
-        consortia: those it belongs to.
-        running: whether the agent's loop runs; false where a command answers in its own process.
-        trouble: what keeps it from its work, with a remedy; null while nothing does.
-    """
+    model_config = shown_as(
+        """
+        {"name": "clinic", "running": true, "trouble": null,
+         "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a",
+         "consortia": [{"name": "trial", "coordinator": "https://hub.example.org", "trouble": null,
+           "fingerprint": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499"}]}
+        """
+    )
 
-    name: str
-    fingerprint: str
-    consortia: tuple[ConsortiumView, ...]
-    running: bool
-    trouble: str | None
+    name: str = Field(description="of the party, as its consortia know it.")
+    fingerprint: str = Field(description="of the key it signs with.")
+    consortia: tuple[ConsortiumView, ...] = Field(description="those it belongs to.")
+    running: bool = Field(
+        description="whether the agent's loop runs; false where a command answers in its own process."
+    )
+    trouble: str | None = Field(description="what keeps it from its work, with a remedy; null while nothing does.")
 
 
 class DatasetView(Shown):
-    """A data set that its owner declared. Counts follow from rows: for the operator, and for who pushed those rows.
+    """A data set that its owner declared. Counts follow from rows: for the operator, and for who pushed those rows."""
 
-    Attributes:
-        name: of the data set, as studies ask for it.
-        source: the file the rows are in, or that they are a query's, or pushed.
-        subject_id: the column that identifies a subject, or several that do so together.
-        id_rules: how each of them is written; absent where exactly.
-        subjects: "keyed" where who is in it is private, "listed" where that is a list which all members hold.
-        unit: in which it is released, regressed and charged: add_remove or replace_one.
-        people: the group that its subjects are of; caps add up what all data sets of a group lose.
-        attributes: the columns it offers, with their public bounds or levels.
-        n: subjects; 0 where the rows have not been read.
-        ids_changed: ids that their rule writes otherwise than the table.
-        clipped: by attribute, values outside the bounds, which count as the bound.
-        missing: by attribute, cells without a value.
-        read: when its rows were read.
-    """
+    model_config = shown_as(
+        """
+        {"name": "stays", "source": "/srv/etl/stays.csv", "subject_id": "patient", "subjects": "keyed",
+         "unit": "add_remove", "people": "everybody",
+         "attributes": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
+         "n": 4812, "ids_changed": 0, "clipped": {"age": 3}, "missing": {"age": 0}, "read": "2026-01-02T12:00:00Z"}
+        """
+    )
 
-    name: str
-    source: str
-    subject_id: str | tuple[str, ...]
-    id_rules: tuple[str, ...] | None = None
-    subjects: str
-    unit: str
-    people: str
-    attributes: Attributes
-    n: int | None = None
-    ids_changed: int | None = None
-    clipped: dict[str, int] | None = None
-    missing: dict[str, int] | None = None
-    read: AwareDatetime | None = None
+    name: str = Field(description="of the data set, as studies ask for it.")
+    source: str = Field(description="the file the rows are in, or that they are a query's, or pushed.")
+    subject_id: str | tuple[str, ...] = Field(
+        description="the column that identifies a subject, or several that do so together."
+    )
+    id_rules: tuple[str, ...] | None = Field(
+        None, exclude_if=_absent, description="how each of them is written; absent where exactly."
+    )
+    subjects: str = Field(
+        description='"keyed" where who is in it is private, "listed" where that is a list which all members hold.'
+    )
+    unit: str = Field(description="in which it is released, regressed and charged: add_remove or replace_one.")
+    people: str = Field(
+        description="the group that its subjects are of; caps add up what all data sets of a group lose."
+    )
+    attributes: tuple[Attribute, ...] = Field(description="the columns it offers, with their public bounds or levels.")
+    n: int | None = Field(None, exclude_if=_absent, description="subjects; 0 where the rows have not been read.")
+    ids_changed: int | None = Field(
+        None, exclude_if=_absent, description="ids that their rule writes otherwise than the table."
+    )
+    clipped: dict[str, int] | None = Field(
+        None, exclude_if=_absent, description="by attribute, values outside the bounds, which count as the bound."
+    )
+    missing: dict[str, int] | None = Field(None, exclude_if=_absent, description="by attribute, cells without a value.")
+    read: AwareDatetime | None = Field(None, exclude_if=_absent, description="when its rows were read.")
 
 
 class DatasetList(Shown):
-    """Data sets.
+    """Data sets."""
 
-    Attributes:
-        items: by name.
-    """
-
-    items: tuple[DatasetView, ...]
+    items: tuple[DatasetView, ...] = Field(description="by name.")
 
 
 class UploadView(Shown):
-    """Rows on their way into a data set.
+    """Rows on their way into a data set."""
 
-    Attributes:
-        dataset: the data set they are for.
-        upload: what the caller calls this upload.
-        pieces: numbers of the pieces that are in.
-    """
+    model_config = shown_as(
+        """
+        {"dataset": "stays", "upload": "monday", "pieces": [1, 2]}
+        """
+    )
 
-    dataset: str
-    upload: str
-    pieces: tuple[int, ...]
+    dataset: str = Field(description="the data set they are for.")
+    upload: str = Field(description="what the caller calls this upload.")
+    pieces: tuple[int, ...] = Field(description="numbers of the pieces that are in.")
 
 
 class PieceView(Shown):
-    """A piece that is in.
+    """A piece that is in."""
 
-    Attributes:
-        number: which one.
-        rows: how many rows it has.
-    """
+    model_config = shown_as(
+        """
+        {"number": 1, "rows": 20000}
+        """
+    )
 
-    number: int
-    rows: int
+    number: int = Field(description="which one.")
+    rows: int = Field(description="how many rows it has.")
 
 
 class LossView(Shown):
-    """A loss.
+    """A loss."""
 
-    Attributes:
-        rho: in zCDP.
-        delta: beside it.
-        epsilon: of both, at the delta that is meant.
-    """
-
-    rho: float
-    delta: float
-    epsilon: float
+    rho: float = Field(description="in zCDP.")
+    delta: float = Field(description="beside it.")
+    epsilon: float = Field(description="of both, at the delta that is meant.")
 
 
 class CostView(Shown):
-    """What a release takes from this party's ledger.
+    """What a release takes from this party's ledger."""
 
-    Attributes:
-        unit: the neighbouring relation: add_remove of keyed subjects, replace_one of listed ones.
-        rho: in zCDP; what ledgers add up.
-        epsilon: the same at the release's delta.
-        delta_implementation: the part of the release's delta that is no noise's; ledgers add it up too.
-        replacement: of keyed subjects, the same under replace_one: if one that stays has other values.
-    """
-
-    unit: str
-    rho: float
-    epsilon: float
-    delta_implementation: float
-    replacement: LossView | None
+    unit: str = Field(
+        description="the neighbouring relation: add_remove of keyed subjects, replace_one of listed ones."
+    )
+    rho: float = Field(description="in zCDP; what ledgers add up.")
+    epsilon: float = Field(description="the same at the release's delta.")
+    delta_implementation: float = Field(
+        description="the part of the release's delta that is no noise's; ledgers add it up too."
+    )
+    replacement: LossView | None = Field(
+        description="of keyed subjects, the same under replace_one: if one that stays has other values."
+    )
 
 
 class WhiteningView(Shown):
-    """The public map that a release applies to this party's columns.
+    """The public map that a release applies to this party's columns."""
 
-    Attributes:
-        columns: how many it maps.
-        condition_number: of its matrix.
-    """
-
-    columns: int
-    condition_number: float
+    columns: int = Field(description="how many it maps.")
+    condition_number: float = Field(description="of its matrix.")
 
 
 class FirstStageView(Shown):
-    """The noisy sums that a release publishes of this party's columns before its rows.
+    """The noisy sums that a release publishes of this party's columns before its rows."""
 
-    Attributes:
-        sums: how many.
-        rho: what they cost, in zCDP, of what the release costs.
-        epsilon: the same at the release's delta.
-    """
-
-    sums: int
-    rho: float
-    epsilon: float
+    sums: int = Field(description="how many.")
+    rho: float = Field(description="what they cost, in zCDP, of what the release costs.")
+    epsilon: float = Field(description="the same at the release's delta.")
 
 
 class DecidedView(Shown):
-    """A decision of a person or of a system of this party.
+    """A decision of a person or of a system of this party."""
 
-    Attributes:
-        document: `approval` or `rejection`; `first-approval` where two people have to approve and this is the first.
-        by: who decided; a token that was used is named beside it.
-        why: the reason given.
-    """
-
-    document: str
-    by: str
-    why: str
+    document: str = Field(
+        description="`approval` or `rejection`; `first-approval` where two people have to approve and this is the "
+        "first."
+    )
+    by: str = Field(description="who decided; a token that was used is named beside it.")
+    why: str = Field(description="the reason given.")
 
 
 class ProposalView(Shown):
-    """A release that this party was asked for: what is asked, what it costs and brings, what speaks against it.
+    """A release that this party was asked for: what is asked, what it costs and brings, what speaks against it."""
 
-    Attributes:
-        id: digest of the spec; what the release is called everywhere.
-        study: its title.
-        stated: what it is for, by field: purpose, requester, ethics_reference, target, features, attachments.
-        stated_sentences: the same in sentences.
-        state: where the coordinator last said it stands: proposed, approved, collecting, published, or how it ended.
-        decision: this party's: waiting, approved or rejected.
-        decided: who decided so here, and why, the first approval of two among them.
-        approvals_needed: how many people's the policy asks for.
-        approvals_given: how many there are; one where the policy has approved by itself.
-        findings: what speaks against it here, in sentences; it cannot be approved before they are put right.
-        mechanism: rmgm, dgm or moments.
-        k: rows of the published matrix, for rmgm.
-        projection: what rmgm mixes rows with: null for signs of every row, or sparse.
-        subjects: whether all parties hold the same people, listed, or each its own, keyed.
-        n: subjects; where they are keyed about as many as a party holds.
-        buckets: that keyed rows are exchanged in; null where they are not.
-        kept: how many of n count, as they meet nobody in their bucket; null where all do.
-        epsilon: of each party's block.
-        delta: of each party's block.
-        adjacency: in which every epsilon of this is meant: add_remove or replace_one.
-        calibration: how noise follows from epsilon and delta.
-        id_rules: how subject ids are written.
-        dataset: of this party, that it asks for.
-        attributes: names of this party's columns that it asks for.
-        missing: what becomes of missing cells, in sentences; with counts for the operator.
-        columns: this party's columns with bounds or levels.
-        row_norm: rows of this party are clipped to this norm; null where they are not.
-        whitening: the public map of this party's columns; null where there is none.
-        first_stage: the noisy sums that come first; null where there are none.
-        parties: everybody who is asked.
-        proposer: fingerprint of whose proposal it is.
-        expires: when it lapses unless everybody approved, ISO 8601.
-        cost: what it takes from this ledger.
-        per_subject_epsilon: what a subject loses by all parties together, to everybody.
-        per_subject_outsiders_epsilon: the same, to outsiders.
-        protects: what is protected, in a sentence.
-        trust: whom it trusts, in a sentence.
-        exchange: what it costs its parties besides budget, in bytes and seconds; null where they exchange nothing.
-        forecast: what fits of it will be worth, as `commingle plan` says it; null where nothing can be predicted, and
-            where it is not computed.
-        forecast_state: computed; not_yet, where it will be while the release is open; too_costly or failed.
-        outlook: the same in sentences.
-    """
+    model_config = shown_as(
+        """
+        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "study": "Length of stay", "stated": {"requester": "Dr. Adams", "target": "length_of_stay"},
+         "stated_sentences": ["Requested by \u201cDr. Adams\u201d."], "state": "proposed", "decision": "waiting",
+         "decided": [{"document": "first-approval", "by": "Dr. Berg", "why": "vote 12/26"}],
+         "approvals_needed": 2, "approvals_given": 1, "findings": [], "mechanism": "rmgm", "k": 60, "projection": null,
+         "subjects": "keyed", "n": 5000, "buckets": null, "kept": null, "epsilon": 1.0, "delta": 1e-05,
+         "adjacency": "add_remove", "calibration": "analytic", "id_rules": ["exact/1"], "dataset": "stays",
+         "attributes": ["age"], "missing": [],
+         "columns": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
+         "row_norm": null, "whitening": null, "first_stage": {"sums": 4, "rho": 0.009, "epsilon": 0.46},
+         "parties": ["clinic", "insurer"], "expires": "2026-01-05T12:00:00+00:00",
+         "proposer": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499",
+         "cost": {"unit": "add_remove", "rho": 0.036, "epsilon": 1.0, "delta_implementation": 0.0,
+           "replacement": {"rho": 0.128, "delta": 0.0, "epsilon": 2.02}},
+         "per_subject_epsilon": 1.47, "per_subject_outsiders_epsilon": 1.47,
+         "protects": "Who is in a party's table is protected, how many they are, and their values.",
+         "trust": "Nobody has to be trusted: each block is private before it leaves its party.",
+         "exchange": null, "forecast": null, "forecast_state": "not_yet", "outlook": []}
+        """
+    )
 
-    id: str
-    study: str
-    stated: dict[str, Any]
-    stated_sentences: tuple[str, ...]
-    state: str
-    decision: Literal["waiting", "approved", "rejected"]
-    decided: tuple[DecidedView, ...]
-    approvals_needed: int = 1
-    approvals_given: int = 0
-    findings: tuple[str, ...]
-    mechanism: str
-    k: int | None
-    projection: str | None
-    subjects: str
-    n: int
-    buckets: int | None
-    kept: int | None
-    epsilon: float
-    delta: float
-    adjacency: str
-    calibration: str
-    id_rules: tuple[str, ...]
-    dataset: str
-    attributes: tuple[str, ...]
-    missing: tuple[str, ...]
-    columns: Attributes
-    row_norm: float | None
-    whitening: WhiteningView | None
-    first_stage: FirstStageView | None
-    parties: tuple[str, ...]
-    proposer: str
-    expires: str
-    cost: CostView
-    per_subject_epsilon: float
-    per_subject_outsiders_epsilon: float
-    protects: str
-    trust: str
-    exchange: dict[str, Any] | None
-    forecast: dict[str, Any] | None
-    forecast_state: ForecastState
-    outlook: tuple[str, ...]
+    id: str = Field(description="digest of the spec; what the release is called everywhere.")
+    study: str = Field(description="its title.")
+    stated: dict[str, Any] = Field(
+        description="what it is for, by field: purpose, requester, ethics_reference, target, features, attachments."
+    )
+    stated_sentences: tuple[str, ...] = Field(description="the same in sentences.")
+    state: str = Field(
+        description="where the coordinator last said it stands: proposed, approved, collecting, published, or how "
+        "it ended."
+    )
+    decision: DecisionName = Field(description="this party's: waiting, approved or rejected.")
+    decided: tuple[DecidedView, ...] = Field(
+        description="who decided so here, and why, the first approval of two among them."
+    )
+    approvals_needed: int = Field(1, description="how many people's the policy asks for.")
+    approvals_given: int = Field(0, description="how many there are; one where the policy has approved by itself.")
+    findings: tuple[str, ...] = Field(
+        description="what speaks against it here, in sentences; it cannot be approved before they are put right."
+    )
+    mechanism: str = Field(description="rmgm, dgm or moments.")
+    k: int | None = Field(description="rows of the published matrix, for rmgm.")
+    projection: str | None = Field(description="what rmgm mixes rows with: null for signs of every row, or sparse.")
+    subjects: str = Field(description="whether all parties hold the same people, listed, or each its own, keyed.")
+    n: int = Field(description="subjects; where they are keyed about as many as a party holds.")
+    buckets: int | None = Field(description="that keyed rows are exchanged in; null where they are not.")
+    kept: int | None = Field(description="how many of n count, as they meet nobody in their bucket; null where all do.")
+    epsilon: float = Field(description="of each party's block.")
+    delta: float = Field(description="of each party's block.")
+    adjacency: str = Field(description="in which every epsilon of this is meant: add_remove or replace_one.")
+    calibration: str = Field(description="how noise follows from epsilon and delta.")
+    id_rules: tuple[str, ...] = Field(description="how subject ids are written.")
+    dataset: str = Field(description="of this party, that it asks for.")
+    attributes: tuple[str, ...] = Field(description="names of this party's columns that it asks for.")
+    missing: tuple[str, ...] = Field(
+        description="what becomes of missing cells, in sentences; with counts for the operator."
+    )
+    columns: tuple[Attribute, ...] = Field(description="this party's columns with bounds or levels.")
+    row_norm: float | None = Field(description="rows of this party are clipped to this norm; null where they are not.")
+    whitening: WhiteningView | None = Field(
+        description="the public map of this party's columns; null where there is none."
+    )
+    first_stage: FirstStageView | None = Field(description="the noisy sums that come first; null where there are none.")
+    parties: tuple[str, ...] = Field(description="everybody who is asked.")
+    proposer: str = Field(description="fingerprint of whose proposal it is.")
+    expires: str = Field(description="when it lapses unless everybody approved, ISO 8601.")
+    cost: CostView = Field(description="what it takes from this ledger.")
+    per_subject_epsilon: float = Field(description="what a subject loses by all parties together, to everybody.")
+    per_subject_outsiders_epsilon: float = Field(description="the same, to outsiders.")
+    protects: str = Field(description="what is protected, in a sentence.")
+    trust: str = Field(description="whom it trusts, in a sentence.")
+    exchange: dict[str, Any] | None = Field(
+        description="what it costs its parties besides budget, in bytes and seconds; null where they exchange nothing."
+    )
+    forecast: dict[str, Any] | None = Field(
+        description="what fits of it will be worth, as `commingle plan` says it; null where nothing can be "
+        "predicted, and where it is not computed."
+    )
+    forecast_state: ForecastState = Field(
+        description="computed; not_yet, where it will be while the release is open; too_costly or failed."
+    )
+    outlook: tuple[str, ...] = Field(description="the same in sentences.")
 
 
 class ProposalList(Shown):
-    """Proposals.
+    """Proposals."""
 
-    Attributes:
-        items: the newest first.
-    """
-
-    items: tuple[ProposalView, ...]
+    items: tuple[ProposalView, ...] = Field(description="the newest first.")
 
 
 class ProposedView(Shown):
-    """A release that this party has proposed.
+    """A release that this party has proposed."""
 
-    Attributes:
-        id: digest of the spec; what the release is called everywhere.
-        study: its title.
-        state: where it stands at the coordinator.
-        parties: everybody who is asked, this party's own people among them.
-        expires: when it lapses unless everybody approved, ISO 8601.
-        exchange: what it costs its parties besides budget, in bytes and seconds; null where they exchange nothing.
-        forecast: what fits of it will be worth, as `commingle plan` says it; null where nothing can be predicted.
-        outlook: the same in sentences.
-        trust: whom it trusts, in a sentence.
-    """
+    model_config = shown_as(
+        """
+        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "study": "Length of stay", "state": "proposed", "parties": ["clinic", "insurer"],
+         "expires": "2026-01-05T12:00:00+00:00", "forecast": null, "outlook": ["Not useful below n = 6,500."],
+         "trust": "Nobody has to be trusted: each block is private before it leaves its party."}
+        """
+    )
 
-    id: str
-    study: str
-    state: str
-    parties: tuple[str, ...]
-    expires: str
-    forecast: dict[str, Any] | None
-    outlook: tuple[str, ...]
-    trust: str
+    id: str = Field(description="digest of the spec; what the release is called everywhere.")
+    study: str = Field(description="its title.")
+    state: str = Field(description="where it stands at the coordinator.")
+    parties: tuple[str, ...] = Field(description="everybody who is asked, this party's own people among them.")
+    expires: str = Field(description="when it lapses unless everybody approved, ISO 8601.")
+    forecast: dict[str, Any] | None = Field(
+        description="what fits of it will be worth, as `commingle plan` says it; null where nothing can be predicted."
+    )
+    outlook: tuple[str, ...] = Field(description="the same in sentences.")
+    trust: str = Field(description="whom it trusts, in a sentence.")
 
 
 class JobView(Shown):
-    """Work on one release since the agent started.
+    """Work on one release since the agent started."""
 
-    Attributes:
-        release: its id.
-        stage: the last thing that was begun or done.
-        done: for the operator: rows read while checking and privatising, bytes while uploading.
-        total: for the operator: of them in all.
-        error: what stopped it last, with a remedy for the operator; null where nothing did.
-    """
+    model_config = shown_as(
+        """
+        {"release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "stage": "uploading", "done": 65536, "total": 262144, "error": null}
+        """
+    )
 
-    release: str
-    stage: str
-    done: int | None = None
-    total: int | None = None
-    error: str | None
+    release: str = Field(description="its id.")
+    stage: str = Field(description="the last thing that was begun or done.")
+    done: int | None = Field(
+        None,
+        exclude_if=_absent,
+        description="for the operator: rows read while checking and privatising, bytes while uploading.",
+    )
+    total: int | None = Field(None, exclude_if=_absent, description="for the operator: of them in all.")
+    error: str | None = Field(
+        description="what stopped it last, with a remedy for the operator; null where nothing did."
+    )
 
 
 class JobList(Shown):
-    """Jobs.
+    """Jobs."""
 
-    Attributes:
-        items: in the order in which they began.
-    """
-
-    items: tuple[JobView, ...]
+    items: tuple[JobView, ...] = Field(description="in the order in which they began.")
 
 
 class Budget(Shown):
-    """An amount of privacy loss, in the unit of what it is part of.
+    """An amount of privacy loss, in the unit of what it is part of."""
 
-    Attributes:
-        rho: in zCDP, where it can be said so.
-        epsilon: at this delta.
-        delta: of the epsilon; of what is spent, the part that was spent beside rho.
-    """
-
-    rho: float
-    epsilon: float
-    delta: float
+    rho: float = Field(description="in zCDP, where it can be said so.")
+    epsilon: float = Field(description="at this delta.")
+    delta: float = Field(description="of the epsilon; of what is spent, the part that was spent beside rho.")
 
 
 class ChargeView(Shown):
-    """What a release or a regression has cost or reserved.
+    """What a release or a regression has cost or reserved."""
 
-    Attributes:
-        release: its id.
-        kind: release or regression.
-        study: its title.
-        dataset: of this party, that it is about.
-        state: reserved, debited, stored, acked, released, withdrawn or adopted.
-        unit: that of its data set: add_remove or replace_one.
-        rho: in zCDP.
-        delta: spent beside it.
-        epsilon: of rho, at the cap's delta.
-        replacement: of keyed subjects, the same under replace_one.
-        attempt: how often it was reserved.
-        coordinator: fingerprint of whose consortium it is; empty for a regression.
-        decided: who approved, rejected or withdrew, and why, where people did.
-    """
-
-    release: str
-    kind: str
-    study: str
-    dataset: str
-    state: str
-    unit: str
-    rho: float
-    delta: float
-    epsilon: float
-    replacement: LossView | None
-    attempt: int
-    coordinator: str
-    decided: tuple[DecidedView, ...] = ()
+    release: str = Field(description="its id.")
+    kind: str = Field(description="release or regression.")
+    study: str = Field(description="its title.")
+    dataset: str = Field(description="of this party, that it is about.")
+    state: str = Field(description="reserved, debited, stored, acked, released, withdrawn or adopted.")
+    unit: str = Field(description="that of its data set: add_remove or replace_one.")
+    rho: float = Field(description="in zCDP.")
+    delta: float = Field(description="spent beside it.")
+    epsilon: float = Field(description="of rho, at the cap's delta.")
+    replacement: LossView | None = Field(description="of keyed subjects, the same under replace_one.")
+    attempt: int = Field(description="how often it was reserved.")
+    coordinator: str = Field(description="fingerprint of whose consortium it is; empty for a regression.")
+    decided: tuple[DecidedView, ...] = Field(
+        (), description="who approved, rejected or withdrew, and why, where people did."
+    )
 
 
 class LedgerView(Shown):
-    """This party's budget and what has been taken from it.
+    """This party's budget and what has been taken from it."""
 
-    Attributes:
-        population: whose data it is for.
-        unit: in which cap, spent and remaining are meant: that of the data sets.
-        cap: the most that may ever be lost.
-        spent: lost or set aside.
-        replacement: the same under replace_one.
-        remaining: what is left.
-        charges: in the order in which they were made.
-        entries: how many entries the ledger's chain has.
-    """
+    model_config = shown_as(
+        """
+        {"population": "everybody", "unit": "add_remove", "entries": 4,
+         "cap": {"rho": 2.0, "epsilon": 10.0, "delta": 1e-05}, "spent": {"rho": 0.036, "epsilon": 1.0, "delta": 0.0},
+         "replacement": {"rho": 0.075, "epsilon": 1.5, "delta": 0.0},
+         "remaining": {"rho": 1.964, "epsilon": 9.89, "delta": 1e-05},
+         "charges": [{"release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+           "kind": "release", "study": "Length of stay", "dataset": "stays", "state": "acked", "unit": "add_remove",
+           "rho": 0.036, "delta": 0.0, "epsilon": 1.0, "replacement": {"rho": 0.075, "delta": 0.0, "epsilon": 1.5},
+           "attempt": 1, "coordinator": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499",
+           "decided": [{"document": "approval", "by": "Dr. Adams", "why": "vote 12/26"}]}]}
+        """
+    )
 
-    population: str
-    unit: str
-    cap: Budget
-    spent: Budget
-    replacement: Budget
-    remaining: Budget
-    charges: tuple[ChargeView, ...]
-    entries: int
+    population: str = Field(description="whose data it is for.")
+    unit: str = Field(description="in which cap, spent and remaining are meant: that of the data sets.")
+    cap: Budget = Field(description="the most that may ever be lost.")
+    spent: Budget = Field(description="lost or set aside.")
+    replacement: Budget = Field(description="the same under replace_one.")
+    remaining: Budget = Field(description="what is left.")
+    charges: tuple[ChargeView, ...] = Field(description="in the order in which they were made.")
+    entries: int = Field(description="how many entries the ledger's chain has.")
 
 
 class RegressionCharge(Shown):
-    """What a regression took from the ledger.
+    """What a regression took from the ledger."""
 
-    Attributes:
-        unit: that of its data set, as of the regression's epsilon: add_remove or replace_one.
-        rho: in zCDP.
-        delta: beside it.
-    """
-
-    unit: str
-    rho: float
-    delta: float
+    unit: str = Field(description="that of its data set, as of the regression's epsilon: add_remove or replace_one.")
+    rho: float = Field(description="in zCDP.")
+    delta: float = Field(description="beside it.")
 
 
 class RegressionLine(Shown):
-    """A regression that was paid for.
+    """A regression that was paid for."""
 
-    Attributes:
-        id: digest of the request.
-        state: published, or why not yet.
-        dataset: it is on.
-        target: the attribute that is explained.
-        method: asked for.
-        epsilon: of the whole regression.
-        delta: of the whole regression.
-        charge: what it took.
-    """
+    model_config = shown_as(
+        """
+        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "state": "published", "dataset": "stays", "target": "age", "method": "auto", "epsilon": 1.0, "delta": 1e-06,
+         "charge": {"unit": "add_remove", "rho": 0.028, "delta": 0.0}}
+        """
+    )
 
-    id: str
-    state: str
-    dataset: str
-    target: str
-    method: str
-    epsilon: float
-    delta: float
-    charge: RegressionCharge
+    id: str = Field(description="digest of the request.")
+    state: str = Field(description="published, or why not yet.")
+    dataset: str = Field(description="it is on.")
+    target: str = Field(description="the attribute that is explained.")
+    method: str = Field(description="asked for.")
+    epsilon: float = Field(description="of the whole regression.")
+    delta: float = Field(description="of the whole regression.")
+    charge: RegressionCharge = Field(description="what it took.")
 
 
 class RegressionList(Shown):
-    """Regressions.
+    """Regressions."""
 
-    Attributes:
-        items: the newest first.
-    """
-
-    items: tuple[RegressionLine, ...]
+    items: tuple[RegressionLine, ...] = Field(description="the newest first.")
 
 
 class RegressionView(RegressionLine):
-    """A regression with its result.
+    """A regression with its result."""
 
-    Attributes:
-        request: as it was asked.
-        result: what came out, in plain; null while there is none.
-        document: the signed result, for others to verify; null while there is none.
-    """
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
-    request: dict[str, Any]
-    result: dict[str, Any] | None
-    document: Annotated[SignedDocument | None, _as_read(SignedDocument | None)]
+    request: dict[str, Any] = Field(description="as it was asked.")
+    result: dict[str, Any] | None = Field(description="what came out, in plain; null while there is none.")
+    document: SignedDocument | None = Field(
+        description="the signed result, for others to verify; null while there is none."
+    )

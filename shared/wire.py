@@ -5,6 +5,7 @@ fields that a newer coordinator adds (not states), does without what may be abse
 signed.
 """
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
@@ -22,6 +23,11 @@ _TEXT = WithJsonSchema({"type": "string"})
 _Name = Annotated[model.Name, _TEXT]
 _Digest = Annotated[model.Digest, _TEXT]
 _Hex32 = Annotated[model.Hex32, _TEXT]
+
+
+def shown_as(example: str) -> ConfigDict:
+    """Of an answer, with a short example of it, JSON, for OpenAPI and the pages made of that."""
+    return ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [json.loads(example)]})
 
 
 class Answer(BaseModel):
@@ -45,6 +51,14 @@ class Answer(BaseModel):
 class CoordinatorIdentity(Answer):
     """Who this coordinator is."""
 
+    model_config = shown_as(
+        """
+        {"name": "hub.example.org", "software": "commingle 0.1.0",
+         "signing_key": "e75eb0e6dfffd9858abfa008e4bde93fe7d88088765055ce6864f5728d1b8599",
+         "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a"}
+        """
+    )
+
     name: str
     signing_key: _Hex32
     fingerprint: _Digest
@@ -53,6 +67,15 @@ class CoordinatorIdentity(Answer):
 
 class PartyRecord(Answer):
     """A member and its public keys, hex."""
+
+    model_config = shown_as(
+        """
+        {"name": "clinic", "enrolled": "2026-01-02T12:00:00Z", "revoked": null, "identity": null,
+         "signing_key": "e75eb0e6dfffd9858abfa008e4bde93fe7d88088765055ce6864f5728d1b8599",
+         "sealing_key": "bd5c364b2d6571d68bf364b3a97f371a69280ea6f137b58ea43b9813467bd87d",
+         "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a"}
+        """
+    )
 
     name: _Name
     signing_key: _Hex32
@@ -72,6 +95,14 @@ class PartyPage(Answer):
 
 class PartyKey(Answer):
     """A signing key a member has or had; `rotation` is what brought it, None for the key of the enrolment."""
+
+    model_config = shown_as(
+        """
+        {"since": "2026-01-02T12:00:00Z", "rotation": null,
+         "signing_key": "e75eb0e6dfffd9858abfa008e4bde93fe7d88088765055ce6864f5728d1b8599",
+         "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a"}
+        """
+    )
 
     fingerprint: _Digest
     signing_key: _Hex32
@@ -115,6 +146,17 @@ class PartyProgress(Answer):
 class ReleaseSummary(Answer):
     """A release as listed."""
 
+    model_config = shown_as(
+        """
+        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "study": "Length of stay", "mechanism": "rmgm", "state": "collecting", "reason": null,
+         "created": "2026-01-02T12:00:00Z", "expires": "2026-01-05T12:00:00Z",
+         "n": 5000, "k": 60, "epsilon": 1.0, "delta": 1e-05,
+         "parties": [{"name": "clinic", "approved": true, "uploaded": true},
+                     {"name": "insurer", "approved": true, "uploaded": false}]}
+        """
+    )
+
     id: _Digest
     study: str
     mechanism: str
@@ -145,6 +187,8 @@ class ExchangeProgress(Answer):
 
 class ReleaseDetails(ReleaseSummary):
     """A release with every signed document about it, except what parties stated about their subjects."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
     spec: Envelope | None = Field(description="null once a release that came to nothing is over since long")
     approvals: dict[str, Envelope]
@@ -177,6 +221,13 @@ class ReleaseSteps(Answer):
 
 class ReleaseEvent(Answer):
     """One line of a release's history: `kind` is what happened, `state` where that left the release."""
+
+    model_config = shown_as(
+        """
+        {"seq": 4, "release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "at": "2026-01-02T12:06:00Z", "kind": "approval", "party": "clinic", "state": "proposed"}
+        """
+    )
 
     seq: int
     release: _Digest

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -36,7 +35,9 @@ from commingle.coordinator.http.releases import published_router, releases_route
 from commingle.coordinator.http.streams import streams_router
 from commingle.coordinator.publisher import Publisher
 from commingle.shared import __version__
+from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import ProtocolError, SignatureError
+from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import (
@@ -48,7 +49,7 @@ from commingle.shared.runtime.errors import (
     TooLargeError,
 )
 from commingle.shared.runtime.middleware import CountRequests
-from commingle.shared.runtime.pages.answers import with_answers
+from commingle.shared.runtime.openapi import describe
 from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool
@@ -81,8 +82,6 @@ STATUSES: Mapping[type[CommingleError], int] = {
     BusyError: 503,
     TooCostlyError: 422,
 }
-
-_ANSWERS = Path(__file__).with_name("answers.json")
 
 
 def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, pool: WorkPool | None = None) -> FastAPI:
@@ -121,5 +120,5 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
     app.include_router(published_router(coordinator), dependencies=readers)
     app.include_router(streams_router(coordinator, auth, feed))
     app.include_router(operations_router(coordinator, metrics))
-    app.openapi = with_answers(app.openapi, _ANSWERS)  # type: ignore[method-assign] # FastAPI's documented way to extend its document
+    describe(app, (SignedDocument, Envelope, ApprovalRequest, RotationRequest))
     return app

@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from hashlib import sha256
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from commingle.coordinator.errors import TruncatedError
-from commingle.shared.documents.model import WireModel
 from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.errors import RequestSignatureError, TooLargeError
 from commingle.shared.runtime.request_signing import body_digest
@@ -121,13 +120,6 @@ class Body:
                 return await anext(self._stream, None)
         finally:
             self._waiting = None
-
-
-def takes(model: type[WireModel]) -> dict[str, Any]:
-    """OpenAPI's description of a JSON body that the endpoint parses from its bytes."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def pieces_of(file: BinaryIO) -> Iterator[bytes]:

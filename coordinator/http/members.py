@@ -6,7 +6,6 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from commingle.coordinator.coordinator import Coordinator, export_member_log
 from commingle.coordinator.http.access import Authenticator
-from commingle.coordinator.http.bodies import takes
 from commingle.coordinator.http.views import (
     AfterQuery,
     HeadsQuery,
@@ -23,6 +22,7 @@ from commingle.shared import __version__
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import RotationRequest, SignedDocument
+from commingle.shared.runtime.openapi import takes
 from commingle.shared.runtime.problem import AGAIN
 from commingle.shared.wire import (
     CoordinatorIdentity,

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from commingle.coordinator.coordinator import Coordinator, require_release, require_summary
 from commingle.coordinator.errors import NotPublishedError
 from commingle.coordinator.http.access import Authenticator
-from commingle.coordinator.http.bodies import pieces_of, takes
+from commingle.coordinator.http.bodies import pieces_of
 from commingle.coordinator.http.views import (
     ReleasesQuery,
     decode_cursor,
@@ -21,6 +21,7 @@ from commingle.coordinator.store.rows import Files
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import ApprovalRequest
+from commingle.shared.runtime.openapi import takes
 from commingle.shared.runtime.problem import AGAIN
 from commingle.shared.wire import ReleaseDetails, ReleasePage, ReleaseSummary
 

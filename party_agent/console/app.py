@@ -5,14 +5,16 @@ It has no way of its own to anything: every page and every decision is a request
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, TypeAlias, get_args
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
+from commingle.party_agent.client import PartyClient
 from commingle.party_agent.console.drafting import MAX_FIELDS, Line, lines_of, propose, schema_of
 from commingle.party_agent.console.pages import (
     WIDTH,
@@ -29,7 +31,6 @@ from commingle.party_agent.doctor import examine_home
 from commingle.party_agent.home import Home
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.proposals import DecisionNote
-from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import Missing, parse_attributes
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
@@ -57,16 +58,13 @@ _RULES: dict[Missing, str] = {"error": "are refused", "midpoint": "count as the 
 _NEW_DATASET = {"name": "", "path": "", "subject_id": "", "subjects": "keyed", "schema": "", "replace": ""} | {
     name: str(value) for name, value in asdict(USUAL).items() if name in _FORMATS
 }
-_DECISIONS = {"approve": "approval", "reject": "rejection"}
 
 
-class Ask(Protocol):
-    """A request to the local API. Raises CommingleError where it is refused."""
-
-    def __call__(self, method: str, path: str, *, body: bytes | None = None) -> Any: ...  # noqa: ANN401 - JSON
+Reach: TypeAlias = Callable[[], AbstractContextManager[PartyClient]]
+"""Opens the local API for what one page asks of it, all at once."""
 
 
-def create_console(home: Home, session: Session, ask: Ask, *, address: str, person: str = "") -> FastAPI:
+def create_console(home: Home, session: Session, reach: Reach, *, address: str, person: str = "") -> FastAPI:
     """The console at `address`, as host:port; of one person, or of the operator, who says who decides."""
     shown = {
         "in_words": in_words,
@@ -80,7 +78,7 @@ def create_console(home: Home, session: Session, ask: Ask, *, address: str, pers
     site = Site(_TEMPLATES, name="Commingle", pages=_PAGES, shown=shown)
     console = LocalConsole(site, session, address=address, command="commingle party console")
     session.person = person
-    pages = _Pages(home, session, ask, site, console)
+    pages = _Pages(home, session, reach, site, console)
     app = console.application()
     app.include_router(_page_routes(pages))
     app.include_router(_form_routes(session, pages, console))
@@ -141,8 +139,8 @@ def _form_routes(session: Session, pages: "_Pages", console: LocalConsole) -> AP
 class _Pages:
     """What each page shows, asked anew every time."""
 
-    def __init__(self, home: Home, session: Session, ask: Ask, site: Site, console: LocalConsole) -> None:
-        self._home, self._session, self._ask, self._site, self._console = home, session, ask, site, console
+    def __init__(self, home: Home, session: Session, reach: Reach, site: Site, console: LocalConsole) -> None:
+        self._home, self._session, self._reach, self._site, self._console = home, session, reach, site, console
 
     def show(self, page: str, context: Callable[[], Mapping[str, Any]], *, error: str = "") -> Response:
         """A page; where the agent cannot be asked, what it says to that."""
@@ -155,19 +153,19 @@ class _Pages:
 
     def proposals(self) -> Mapping[str, Any]:
         """What waits, and what is past."""
-        waiting, past = by_turn(self._ask("GET", "/v1/proposals")["items"])
+        with self._reach() as agent:
+            waiting, past = by_turn(agent.proposals())
         return {"waiting": waiting, "past": past}
 
     def proposal(self, release: str) -> Mapping[str, Any]:
         """One proposal, with everything that a decision stands on."""
-        item, ledger, status = (
-            self._ask("GET", path) for path in (f"/v1/proposals/{_id(release)}", "/v1/ledger", "/v1/status")
-        )
-        charged = any(charge["release"] == item["id"] for charge in ledger["charges"])
+        with self._reach() as agent:
+            item, ledger, status = agent.proposal(_id(release)), agent.ledger(), agent.status()
+        charged = any(charge.release == item.id for charge in ledger.charges)
         return {
             "item": item,
             "asks": who_asks(item, self._home, status),
-            "budget": budget_of(ledger, None if charged else item["cost"]),
+            "budget": budget_of(ledger, None if charged else item.cost),
             "ledger": ledger,
             "may_approve": may_approve(item),
             "may_reject": may_reject(item),
@@ -176,18 +174,21 @@ class _Pages:
 
     def ledger(self) -> Mapping[str, Any]:
         """All charges."""
-        ledger = self._ask("GET", "/v1/ledger")
+        with self._reach() as agent:
+            ledger = agent.ledger()
         return {"ledger": ledger, "budget": budget_of(ledger)}
 
     def members(self) -> Mapping[str, Any]:
         """Whose keys this party goes by."""
-        status = self._ask("GET", "/v1/status")
-        pins = {one["name"]: self._home.consortium(one["name"]).pins() for one in status["consortia"]}
+        with self._reach() as agent:
+            status = agent.status()
+        pins = {one.name: self._home.consortium(one.name).pins() for one in status.consortia}
         return {"status": status, "pins": pins}
 
     def datasets(self, given: Mapping[str, str], lines: Sequence[Line] = ()) -> Mapping[str, Any]:
         """What is registered, and a form with what was typed last, or is proposed for its columns."""
-        return {"items": self._ask("GET", "/v1/datasets")["items"], "given": given, "lines": lines}
+        with self._reach() as agent:
+            return {"items": agent.datasets(), "given": given, "lines": lines}
 
     def doctor(self) -> Mapping[str, Any]:
         """What `commingle party doctor` says; without counts where the link is a person's."""
@@ -221,29 +222,31 @@ class _Pages:
                 "subjects": "listed" if given["subjects"] == "listed" else "keyed",
                 "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
             }
-            replace = "true" if given["replace"] == "yes" else "false"
-            self._ask("POST", f"/v1/datasets?replace={replace}", body=json.dumps(body).encode())
+            with self._reach() as agent:
+                agent.register(body, replace=given["replace"] == "yes")
         except CommingleError as fault:
             return self.show("datasets.html", lambda: self.datasets(given, lines), error=fault.diagnostics())
         return RedirectResponse("/datasets", status_code=303)
 
     def decide(self, release: str, form: Mapping[str, str]) -> Response:
         """Send a decision to the agent, and go back to its page; or say there why it was not sent, or not taken."""
-        decision = _DECISIONS.get(form.get("decision", ""))
+        decision = form.get("decision", "")
         name, why = self._session.person or form.get("by", "").strip(), form.get("why", "").strip()
         error = ""
-        if decision is None:
+        if decision not in {"approve", "reject"}:
             return self._console.refused()
         if not name:
             error = "Say who decides: the name is kept in this party's ledger."
-        elif decision == "rejection" and not why:
+        elif decision == "reject" and not why:
             error = "Say why: the reason is kept in this party's ledger and sent to nobody."
-        elif decision == "approval" and form.get("read") != "yes":
+        elif decision == "approve" and form.get("read") != "yes":
             error = "Confirm that you have read the proposal."
         if not error:
             try:
-                body = encode(DecisionNote(by=name, why=why))
-                self._ask("PUT", f"/v1/proposals/{_id(release)}/{decision}", body=body)
+                note = DecisionNote(by=name, why=why)
+                with self._reach() as agent:
+                    take = agent.approve if decision == "approve" else agent.reject
+                    take(_id(release), by=note.by, why=note.why)
                 self._session.name = name
                 return RedirectResponse(f"/proposals/{_id(release)}", status_code=303)
             except ValueError:

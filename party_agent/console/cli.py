@@ -7,11 +7,11 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import click
 
-from commingle.party_agent.compose import ask, bearer, home_option, person_option
+from commingle.party_agent.client import PartyClient
+from commingle.party_agent.compose import agent_client, home_option, person_option
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import AgentScope, create_token, revoke_token
 from commingle.shared.runtime.cli import console_port_option
@@ -39,9 +39,9 @@ def console(*, home: Path, person: str, port: int) -> None:
     place = Home(home)
     place.settings()  # refuses a directory that is no party's home
     with _token_of(place, person) as token:
-        asked = partial(_ask_in_turn, place, Lock(), token)
+        reach = partial(_in_turn, place, Lock(), token)
         run_console(
-            lambda session, address: create_console(place, session, asked, address=address, person=person), port=port
+            lambda session, address: create_console(place, session, reach, address=address, person=person), port=port
         )
 
 
@@ -58,15 +58,8 @@ def _token_of(place: Home, person: str) -> Iterator[str | None]:
         revoke_token(place, name)
 
 
-def _ask_in_turn(
-    place: Home,
-    turn: Any,  # noqa: ANN401 - a lock
-    token: str | None,
-    method: str,
-    path: str,
-    *,
-    body: bytes | None = None,
-) -> Any:  # noqa: ANN401 - JSON
-    """One request at a time: where no agent runs, each holds the ledger."""
-    with turn:
-        return ask(place, method, path, body=body, headers=bearer(token))
+@contextmanager
+def _in_turn(place: Home, turn: Lock, token: str | None) -> Iterator[PartyClient]:
+    """One page at a time: where no agent runs, each holds the ledger."""
+    with turn, agent_client(place, token=token) as agent:
+        yield agent

@@ -10,9 +10,10 @@ from fastapi.responses import StreamingResponse
 
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.http import examples
-from commingle.party_agent.http.bodies import document, takes
+from commingle.party_agent.http.bodies import document
 from commingle.party_agent.wire import ProposedView
 from commingle.shared.documents.study import Study
+from commingle.shared.runtime.openapi import takes
 
 ReleaseId = Annotated[str, Path(description="Id of the release, 64 hex digits.")]
 _MEDIA_TYPES = {"manifest": "application/json", "moments": "application/json"}
@@ -30,11 +31,11 @@ def propose_router(agents: Agents) -> APIRouter:
     """`POST /proposals`."""
     router = APIRouter(tags=["releases"])
 
-    @router.post("/proposals", status_code=201, openapi_extra=takes(Study, examples.STUDY), response_model=ProposedView)
+    @router.post("/proposals", status_code=201, openapi_extra=takes(Study, examples.STUDY))
     async def propose(
         request: Request,
         consortium: Annotated[
-            str | None, Query(description="Which, where this party belongs to more than one.")
+            str | None, Query(description="Which consortium, if this party belongs to several.")
         ] = None,
         idempotency_key: Annotated[
             str | None,
@@ -44,7 +45,7 @@ def propose_router(agents: Agents) -> APIRouter:
                 "days.",
             ),
         ] = None,
-    ) -> dict[str, Any]:
+    ) -> ProposedView:
         """Propose a release in this party's name: signed with its key, for every party to decide, this one included."""
         from commingle.party_agent.proposing import Proposing  # noqa: PLC0415 - loads scipy: only who proposes waits
 

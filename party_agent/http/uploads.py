@@ -8,11 +8,12 @@ from fastapi.concurrency import run_in_threadpool
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.counts import Viewer, sees_counts
 from commingle.party_agent.http import examples
-from commingle.party_agent.http.bodies import document, read_body, takes
+from commingle.party_agent.http.bodies import document, read_body
 from commingle.party_agent.own_thread import OwnThread
 from commingle.party_agent.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, Uploads
 from commingle.party_agent.wire import ARROW, CSV, JSON_LINES, DatasetView, PieceView, UploadView
 from commingle.shared.documents.model import Name
+from commingle.shared.runtime.openapi import takes
 from commingle.shared.runtime.problem import AGAIN
 
 DatasetName = Annotated[Name, Path(description="The data set that the rows are for.")]
@@ -73,10 +74,8 @@ def uploads_router(agents: Agents, readings: OwnThread) -> APIRouter:
     @router.post(
         "/close",
         openapi_extra=takes(CloseRequest, examples.CLOSE),
-        response_model=DatasetView,
-        response_model_exclude_unset=True,
     )
-    async def close(name: DatasetName, upload: UploadName, request: Request) -> dict[str, Any]:
+    async def close(name: DatasetName, upload: UploadName, request: Request) -> DatasetView:
         """Read the rows of all pieces; releases that are approved from then on are made of them."""
         asked = await document(request, CloseRequest)
         made = await readings.run(of(request).close, name, upload, asked)

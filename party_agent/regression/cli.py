@@ -3,15 +3,17 @@
 import json
 import secrets
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from commingle.party_agent.compose import ask, home_option
+from commingle.party_agent.client import PartyClient
+from commingle.party_agent.compose import agent_client, home_option
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home import Home
 from commingle.party_agent.private.public_rows import public_moments
@@ -19,7 +21,8 @@ from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.regression.outlook import describe
 from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, require_unit, rows_of
-from commingle.shared.documents.model import decode, encode
+from commingle.party_agent.wire import DatasetView, RegressionLine, RegressionView
+from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression import (
     AdjacencyName,
     CalibrationName,
@@ -115,31 +118,32 @@ def regress(
     by anybody: commingle verify FILE.
     """
     place = Home(home)
-    attributes, registered, subjects = _find_dataset(place, dataset)
-    fields = {
-        "dataset": dataset,
-        "target": target,
-        "features": _features(features, target, attributes),
-        "method": method,
-        "calibration": calibration,
-        "epsilon": epsilon,
-        "delta": delta,
-        **({} if n is None else {"n": n}),
-        "bounds": dict(map(_bounds, bounds)),
-        "mapping": mapping,
-        "intercept": intercept,
-        "row_norm": row_norm,
-        "label_bound": label_bound,
-        "nonce": secrets.token_hex(32),
-    }
-    request = decode(RegressionRequest, json.dumps(fields).encode())
-    require_unit(request, dataset, subjects)
-    if public is not None:  # after the bounds that they are computed with have been checked
-        source = FileSource(path=str(public), **asdict(csv_format or USUAL))
-        request = request.model_copy(update={"public": _moments(source, request, attributes)})
-    allowed = place.policy().regressions.methods
-    _tell(plan_regression(request, attributes, registered, among=allowed), yes=yes)
-    value = ask(place, "POST", "/v1/regressions", body=encode(request))
+    with agent_client(place) as agent:
+        found = _find_dataset(agent, dataset)
+        fields = {
+            "dataset": dataset,
+            "target": target,
+            "features": _features(features, target, found.attributes),
+            "method": method,
+            "calibration": calibration,
+            "epsilon": epsilon,
+            "delta": delta,
+            **({} if n is None else {"n": n}),
+            "bounds": dict(map(_bounds, bounds)),
+            "mapping": mapping,
+            "intercept": intercept,
+            "row_norm": row_norm,
+            "label_bound": label_bound,
+            "nonce": secrets.token_hex(32),
+        }
+        request = decode(RegressionRequest, json.dumps(fields).encode())
+        require_unit(request, dataset, found.subjects)
+        if public is not None:  # after the bounds that they are computed with have been checked
+            source = FileSource(path=str(public), **asdict(csv_format or USUAL))
+            request = request.model_copy(update={"public": _moments(source, request, found.attributes)})
+        allowed = place.policy().regressions.methods
+        _tell(plan_regression(request, found.attributes, found.n or 0, among=allowed), yes=yes)
+        value = agent.regress(request)
     _hand_over(value, out, as_json=as_json)
 
 
@@ -154,28 +158,28 @@ def regress(
 @json_option
 def regressions(*, home: Path, regression: str | None, finish: bool, out: Path | None, as_json: bool) -> None:
     """List regressions that were paid for, or show one. REGRESSION may be the beginning of its id."""
-    place = Home(home)
-    items = ask(place, "GET", "/v1/regressions")["items"]
-    if regression is None:
-        emit({"items": items}, as_json=as_json, text=lambda console: _list(console, items))
-        return
-    matching = [item["id"] for item in items if item["id"].startswith(regression)]
-    if len(matching) != 1:
-        raise NotFoundError(
-            f"{len(matching)} regressions have an id that begins so", remedy="List them: commingle party regressions"
-        )
-    value = ask(place, "GET", f"/v1/regressions/{matching[0]}")
-    if finish:
-        value = ask(place, "POST", "/v1/regressions", body=json.dumps(value["request"]).encode())
+    with agent_client(Home(home)) as agent:
+        items = agent.regressions()
+        if regression is None:
+            emit({"items": items}, as_json=as_json, text=lambda console: _list(console, items))
+            return
+        matching = [item.id for item in items if item.id.startswith(regression)]
+        if len(matching) != 1:
+            raise NotFoundError(
+                f"{len(matching)} regressions have an id that begins so",
+                remedy="List them: commingle party regressions",
+            )
+        value = agent.regression(matching[0])
+        if finish:
+            value = agent.regress(decode(RegressionRequest, json.dumps(value.request).encode()))
     _hand_over(value, out, as_json=as_json)
 
 
-def _find_dataset(place: Home, dataset: str) -> tuple[tuple[Attribute, ...], int, str]:
-    known = {item["name"]: item for item in ask(place, "GET", "/v1/datasets")["items"]}
-    if dataset not in known:
+def _find_dataset(agent: PartyClient, dataset: str) -> DatasetView:
+    found = next((one for one in agent.datasets() if one.name == dataset), None)
+    if found is None:
         raise NotFoundError(f"there is no data set {dataset}", remedy="Register it: commingle party datasets add")
-    found = known[dataset]
-    return parse_attributes(json.dumps(found["attributes"]).encode()), int(found["n"]), str(found["subjects"])
+    return found
 
 
 def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, ...]) -> tuple[str, ...]:
@@ -218,31 +222,24 @@ def _about(adjacency: AdjacencyName) -> str:
     return "" if adjacency == "replace_one" else "about "
 
 
-def _hand_over(value: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
-    if out is not None and value["document"] is not None:
-        write_durably(out, json.dumps(value["document"]).encode(), mode=_FOR_EVERYONE)
+def _hand_over(value: RegressionView, out: Path | None, *, as_json: bool) -> None:
+    if out is not None and value.document is not None:
+        write_durably(out, json.dumps(value.document.model_dump(mode="json")).encode(), mode=_FOR_EVERYONE)
     emit(value, as_json=as_json, text=lambda console: _show(console, value, out))
 
 
-def _list(console: Console, items: list[dict[str, Any]]) -> None:
+def _list(console: Console, items: Sequence[RegressionLine]) -> None:
     table = Table("regression", "data set", "target", "method", "epsilon", "unit", "state")
     for item in items:
-        table.add_row(
-            item["id"][:16],
-            item["dataset"],
-            item["target"],
-            item["method"],
-            f"{item['epsilon']:g}",
-            item["charge"]["unit"],
-            item["state"],
-        )
+        about = item.id[:16], item.dataset, item.target, item.method, f"{item.epsilon:g}"
+        table.add_row(*about, item.charge.unit, item.state)
     console.print(table)
 
 
-def _show(console: Console, value: dict[str, Any], out: Path | None) -> None:
-    result = value["result"]
+def _show(console: Console, value: RegressionView, out: Path | None) -> None:
+    result = value.result
     if result is None:
-        console.print(f"{value['id'][:16]}: {value['state']}", soft_wrap=True)
+        console.print(f"{value.id[:16]}: {value.state}")
         return
     privacy = result["privacy"]
     n = f"{_about(privacy['adjacency'])}{result['n']}"
@@ -255,19 +252,17 @@ def _show(console: Console, value: dict[str, Any], out: Path | None) -> None:
     console.print(table)
     for attribute in parse_attributes(json.dumps([result["target"], *result["features"]]).encode()):
         if words := words_for_missing(attribute):
-            console.print(words, soft_wrap=True)
+            console.print(words)
     console.print(
         f"epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} ({privacy['adjacency']}). "
-        f"{privacy['guarantee']}",
-        soft_wrap=True,
+        f"{privacy['guarantee']}"
     )
     for stability in result["published"].get("stability", ()):
         if stability < STABLE:
             console.print(
                 f"Not stable: the noise may take up all but little of the least moment (stability {stability:.2g}, "
-                f"{STABLE:g} or more are wanted). Single coefficients may be far off.",
-                soft_wrap=True,
+                f"{STABLE:g} or more are wanted). Single coefficients may be far off."
             )
     if not privacy["exact_noise"]:
-        console.print("Noise was drawn in floating point, which the proof does not cover.", soft_wrap=True)
-    console.print(f"Regression {value['id']}" + (f", signed document in {out}" if out else ""), soft_wrap=True)
+        console.print("Noise was drawn in floating point, which the proof does not cover.")
+    console.print(f"Regression {value.id}" + (f", signed document in {out}" if out else ""))

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from sqlite3 import Connection
-from typing import Any
 
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.ledger import ChargeRecord
 from commingle.party_agent.store import AgentStore
+from commingle.party_agent.wire import RegressionCharge, RegressionLine, RegressionView
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest, RegressionResult
 from commingle.shared.documents.statements import SignedDocument
@@ -76,29 +76,29 @@ _STATES = {
 _UNWITNESSED = "kept: shown as soon as a coordinator has witnessed its charge"
 
 
-def regression_line(regression: Regression) -> dict[str, Any]:
+def regression_line(regression: Regression) -> RegressionLine:
     """One line of the list."""
     request, charge = regression.request, regression.charge
     kept = charge.state is ChargeState.STORED and regression.document is None
-    return {
-        "id": request.id,
-        "state": _UNWITNESSED if kept else _STATES.get(charge.state, charge.state.value),
-        "dataset": request.dataset,
-        "target": request.target,
-        "method": request.method,
-        "epsilon": request.epsilon,
-        "delta": request.delta,
-        "charge": {"unit": charge.cost.unit, "rho": float(charge.rho), "delta": charge.delta},
-    }
+    return RegressionLine(
+        id=request.id,
+        state=_UNWITNESSED if kept else _STATES.get(charge.state, charge.state.value),
+        dataset=request.dataset,
+        target=request.target,
+        method=request.method,
+        epsilon=request.epsilon,
+        delta=request.delta,
+        charge=RegressionCharge(unit=charge.cost.unit, rho=float(charge.rho), delta=charge.delta),
+    )
 
 
-def regression_view(regression: Regression) -> dict[str, Any]:
+def regression_view(regression: Regression) -> RegressionView:
     """One of them: as asked, what came out in plain, and the signed document that others can verify."""
     document = regression.document
     result = None if document is None else decode(RegressionResult, document.envelope.payload_bytes)
-    return {
-        **regression_line(regression),
-        "request": regression.request.model_dump(mode="json"),
-        "result": result and result.model_dump(mode="json", exclude={"request"}),
-        "document": document and document.model_dump(mode="json"),
-    }
+    return RegressionView(
+        **dict(regression_line(regression)),
+        request=regression.request.model_dump(mode="json"),
+        result=result and result.model_dump(mode="json", exclude={"request"}),
+        document=document,
+    )

@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, generate_latest
-from pydantic.json_schema import models_json_schema
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,7 +22,6 @@ from commingle.services.learner.computing import (
     start_worker,
 )
 from commingle.services.learner.pages import add_pages
-from commingle.services.learner.requests import RequestBody
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail, ReleaseList, ReleaseMoments
 from commingle.shared import __version__
@@ -42,7 +39,7 @@ from commingle.shared.runtime.errors import (
     UnreachableError,
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
-from commingle.shared.runtime.pages.answers import with_answers
+from commingle.shared.runtime.openapi import describe, takes
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem, status_of
 
@@ -62,10 +59,8 @@ STATUSES: dict[type[CommingleError], int] = {
     RemoteError: 502,
     ProtocolError: 502,  # the coordinator serves what does not verify
 }
-_ANSWERS = Path(__file__).with_name("answers.json")
 _PATIENCE_SECONDS = 60.0
 _PAGE = 100
-_SCHEMAS = "#/components/schemas/"
 
 
 class LearnerMetrics(RequestMetrics):
@@ -144,7 +139,6 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
         document=lambda: app.openapi(),  # noqa: PLW0108 - as it is in the end
         status_of=lambda error: status_of(error, STATUSES),
     )
-    app.openapi = with_answers(app.openapi, _ANSWERS)  # type: ignore[method-assign] # FastAPI's documented way to extend its document
     return app
 
 
@@ -225,26 +219,13 @@ def _add_computations(app: FastAPI, computer: _Computer) -> None:
             description=asked.description,
             tags=[asked.tag],
             response_model=asked.gives,
-            openapi_extra=_takes(asked.takes),
+            responses={200: {"content": {"application/json": {"example": asked.shows}}}} if asked.shows else None,
+            openapi_extra=takes(asked.takes),
         )
 
     for asked in COMPUTATIONS:
         add(asked)
-    plain = app.openapi
-
-    def described() -> dict[str, Any]:
-        document = plain()
-        bodies = [(asked.takes, "validation") for asked in COMPUTATIONS]
-        _, definitions = models_json_schema(bodies, ref_template=_SCHEMAS + "{model}")  # type: ignore[arg-type] # a literal
-        document["components"]["schemas"] |= definitions["$defs"]
-        return document
-
-    app.openapi = described  # type: ignore[method-assign] # FastAPI's own way to add what no route of it parses
-
-
-def _takes(model: type[RequestBody]) -> dict[str, Any]:
-    schema = {"$ref": _SCHEMAS + model.__name__}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    describe(app, (asked.takes for asked in COMPUTATIONS))
 
 
 def _add_operations(app: FastAPI, source: ReleaseSource, metrics: LearnerMetrics) -> None:

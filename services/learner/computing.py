@@ -3,7 +3,7 @@
 Parsing is a part of it: a body of a few megabytes that does not fit keeps a validator busy for seconds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from commingle.services.fit import Fit, fit_prepared
+from commingle.services.learner.examples import ANSWERS
 from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, PredictionBody, RequestBody
 from commingle.services.learner.views import Predictions
 from commingle.services.results import Result
@@ -133,6 +134,7 @@ class Computation:
     Attributes:
         takes: the model of its body, of `most_bytes` at most.
         gives: that of its answer.
+        shows: an example of an answer that has none.
         work: from what was asked about, where the path names a release, and the bytes of a body.
     """
 
@@ -141,6 +143,7 @@ class Computation:
     tag: str
     takes: type[RequestBody]
     gives: Any
+    shows: Mapping[str, Any] | None = None
     work: Callable[..., Answer]
     most_bytes: int
     description: str | None
@@ -156,6 +159,7 @@ COMPUTATIONS = (
         tag="fits",
         takes=FitBody,
         gives=dict[str, Any],
+        shows=ANSWERS["fit"],
         work=fit,
         most_bytes=_NAMES_BYTES,
         description=fit.__doc__,
@@ -187,6 +191,7 @@ COMPUTATIONS = (
             tag="analyses",
             takes=takes,
             gives=dict[str, Any],
+            shows=ANSWERS[kind],
             work=partial(analyse, kind),
             most_bytes=_NAMES_BYTES,
             description=takes.__doc__,

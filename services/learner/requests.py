@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from commingle.services import analysis
 from commingle.services.analysis.paths import MAX_PENALTIES
 from commingle.services.fit import ESTIMATORS, FitRequest
+from commingle.services.learner.examples import with_example
 from commingle.services.results import Result
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.spec import MAX_COLUMNS
@@ -52,6 +53,8 @@ class RequestBody(BaseModel):
 class FitBody(RequestBody):
     """One linear model of one attribute."""
 
+    model_config = with_example('{"target": "charges, yearly", "features": ["age", "smoker"]}')
+
     target: Name = _TARGET
     features: Names | None = _FEATURES
     estimator: EstimatorName | None = Field(
@@ -78,6 +81,8 @@ class FitBody(RequestBody):
 class PredictionBody(FitBody):
     """A model and rows to apply it to, in original units: numbers, or levels as strings, by attribute name."""
 
+    model_config = with_example('{"target": "charges, yearly", "rows": [{"age": 40, "bmi": 25.5, "smoker": "yes"}]}')
+
     estimator: EstimatorName | None = "shrunken"
     rows: Annotated[list[_Given], Field(min_length=1, max_length=MAX_ROWS, fail_fast=True)]
 
@@ -94,6 +99,17 @@ def _study(value: object) -> object:
 
 class PlanBody(RequestBody):
     """A study, as in a study file, and what is assumed of rows nobody has seen."""
+
+    model_config = with_example(
+        """
+        {"study": {"study": "Charges", "mechanism": "rmgm", "epsilon": 1, "delta": 1e-05, "n": 20000, "parties": [
+          {"name": "clinic", "dataset": "main", "attributes": [{"kind": "numeric", "name": "age", "lower": 20,
+           "upper": 80}]},
+          {"name": "insurer", "dataset": "main", "attributes": [{"kind": "numeric", "name": "charges", "lower": 0,
+           "upper": 50000}]}]},
+         "target": "charges"}
+        """
+    )
 
     study: Annotated[Study, BeforeValidator(_study)]
     target: Name | None = Field(None, description="the label; the middle one of all possible labels where left out")
@@ -133,6 +149,8 @@ def _matrix(rows: list[list[float]] | None) -> NDArray[np.float64] | None:
 class RidgePathBody(RequestBody):
     """Ridge regressions over a row of penalties."""
 
+    model_config = with_example('{"target": "charges, yearly", "penalties": [0.01, 0.1]}')
+
     target: Name = _TARGET
     features: Names | None = _FEATURES
     penalties: Penalties | None = _PENALTIES
@@ -140,6 +158,8 @@ class RidgePathBody(RequestBody):
 
 class LassoPathBody(RequestBody):
     """Lasso, or elastic net where l1_ratio is below 1, over a row of penalties."""
+
+    model_config = with_example('{"target": "charges, yearly", "l1_ratio": 1.0}')
 
     target: Name = _TARGET
     features: Names | None = _FEATURES
@@ -150,6 +170,8 @@ class LassoPathBody(RequestBody):
 class PcaBody(RequestBody):
     """Principal components."""
 
+    model_config = with_example('{"attributes": ["age", "bmi"]}')
+
     attributes: Names | None = Field(None, description="all where left out")
     standardise: bool = Field(default=True, description="every column to variance 1; otherwise in encoded units")
 
@@ -157,12 +179,18 @@ class PcaBody(RequestBody):
 class PartialCorrelationsBody(RequestBody):
     """Correlation of every pair of columns, all others held fixed."""
 
+    model_config = with_example('{"attributes": ["age", "bmi", "smoker"]}')
+
     attributes: Names | None = Field(None, description="all where left out")
     interval_for: IntervalFor = "table"
 
 
 class TwoStageBody(RequestBody):
     """Two-stage least squares."""
+
+    model_config = with_example(
+        '{"target": "charges, yearly", "endogenous": ["bmi"], "instruments": ["age"], "exogenous": ["smoker"]}'
+    )
 
     target: Name = _TARGET
     endogenous: Names = Field(description="features that may be correlated with the error")
@@ -174,6 +202,8 @@ class TwoStageBody(RequestBody):
 
 class CompareBody(RequestBody):
     """Wald's test of what a larger model has beyond a smaller one."""
+
+    model_config = with_example('{"target": "charges, yearly", "smaller": ["age"]}')
 
     target: Name = _TARGET
     larger: Names | None = _FEATURES

@@ -6,6 +6,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from commingle.services.learner.examples import with_example
 from commingle.services.learner.memory import LoadedRelease
 from commingle.shared.documents.manifest import PrivacyStatement, PublishedColumn
 from commingle.shared.documents.purpose import StatedPurpose
@@ -23,6 +24,14 @@ class _View(BaseModel):
 class Predictions(_View):
     """Expected target for every row given, in its own unit."""
 
+    model_config = with_example(
+        """
+        {"release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "target": "charges, yearly", "estimator": "shrunken", "predictions": [66.08],
+         "warnings": ["shrunken is for prediction: it is biased on purpose and has no standard errors."]}
+        """
+    )
+
     release: str
     target: str
     estimator: str
@@ -32,6 +41,14 @@ class Predictions(_View):
 
 class ReleaseItem(_View):
     """One line of the list. `epsilon` and `delta` are per party, in the release's own adjacency."""
+
+    model_config = with_example(
+        """
+        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "study": "Charges", "mechanism": "rmgm", "n": 2000, "k": 400, "epsilon": 1.0, "delta": 1e-05,
+         "parties": ["clinic", "insurer"]}
+        """
+    )
 
     id: str
     study: str
@@ -97,6 +114,8 @@ class MemberKey(_View):
 class ReleaseDetail(ReleaseItem):
     """A verified release."""
 
+    model_config = ConfigDict(json_schema_extra={})
+
     rows: int
     stated: StatedPurpose
     adjacency: str
@@ -142,6 +161,18 @@ class ReleaseMoments(_View):
     A moments release publishes S_hat itself, with the variances of the noise E in the entries of what was published;
     S_hat carries the noise T E T^T, T being `mixing`, the identity where no party whitened.
     """
+
+    model_config = with_example(
+        """
+        {"release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "mechanism": "moments", "n": 2000, "rows": 2000, "columns": ["(intercept)", "age"],
+         "labels": ["(intercept)", "age"],
+         "offset": [0.0, 50.0], "scale": [1.0, 30.0], "second_moments": [[2000.0, -54.9], [-54.9, 721.1]],
+         "noise_variance": [0.0, 0.0], "noise_covariance": [[0.0, 0.0], [0.0, 0.0]],
+         "mixing": [[1.0, 0.0], [0.0, 1.0]],
+         "entry_variance": [[0.0, 12.5], [12.5, 25.0]]}
+        """
+    )
 
     release: str
     mechanism: str

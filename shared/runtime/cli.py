@@ -56,14 +56,20 @@ class LazyGroup(click.Group):
             formatter.write_dl(lazy + sorted(others))
 
 
-def emit(value: object, *, as_json: bool, text: "Callable[[Console], None]") -> None:
-    """Print a result: as one JSON document of ASCII characters, or as text on the console."""
+def emit(value: object, *, as_json: bool, text: "str | Callable[[Console], object]") -> None:
+    """Print a result: as one JSON document of ASCII characters, models in it as they travel, or as text for people."""
     if as_json:
-        click.echo(json.dumps(value, indent=2, default=str))
+        click.echo(json.dumps(value, indent=2, default=_plain))
         return
     from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - as above
 
-    text(PlainConsole())
+    console = PlainConsole()
+    console.print(text) if isinstance(text, str) else text(console)
+
+
+def _plain(value: object) -> object:
+    dump = getattr(value, "model_dump", None)
+    return str(value) if dump is None else dump(mode="json")
 
 
 def say(text: str) -> None:

@@ -1,9 +1,11 @@
 """The one console that commands print on: no text on it can be an order to the terminal, whoever wrote it."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from commingle.shared.text import printable
 
@@ -16,6 +18,12 @@ class PlainConsole(Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False)
+
+    def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 - rich's own signature
+        """As rich does it; sentences are not broken into lines, so that they can be searched and copied."""
+        if all(isinstance(each, str | Text) for each in objects):
+            options = {"soft_wrap": True, "highlight": False, **options}
+        super().print(*objects, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """As rich does it, piece by piece, every text in it made printable."""

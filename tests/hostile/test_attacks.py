@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commingle.party_agent.agent import Agent
-from commingle.party_agent.compose import ask
+from commingle.party_agent.compose import agent_client
 from commingle.party_agent.errors import AgentRunningError, ConflictError, StaleLedgerError
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.ledger_head import open_head
@@ -311,16 +311,22 @@ def test_no_proxy_sees_anything_of_a_command(pair: Consortium, monkeypatch: pyte
         user.proxy(monkeypatch) as seen,
         pair.agent("clinic") as agent,
         serving_at(user.home.socket, operator_app(agent)),
+        agent_client(user.home) as client,
     ):
-        assert ask(user.home, "GET", "/v1/status")["name"] == "clinic"
-        assert ask(user.home, "GET", "/v1/proposals") == {"items": []}
+        assert client.status().name == "clinic"
+        assert client.proposals() == ()
     assert seen == []
 
 
 def test_process_on_the_port_of_a_killed_agent_is_sent_nothing(pair: Consortium) -> None:
     user = LocalUser(pair)
-    with user.old_port() as seen, pair.agent("clinic"), pytest.raises(AgentRunningError):
-        ask(user.home, "GET", "/v1/proposals")
+    with (
+        user.old_port() as seen,
+        pair.agent("clinic"),
+        pytest.raises(AgentRunningError),
+        agent_client(user.home) as client,
+    ):
+        client.proposals()
     assert seen == []
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.party_agent.compose import ask
+from commingle.party_agent.compose import agent_client
 from commingle.party_agent.errors import PeerError
 from commingle.party_agent.home import Home
 from commingle.party_agent.tokens import create_token
@@ -69,8 +69,8 @@ def test_other_users_process_in_the_place_of_a_killed_agent_is_sent_nothing(open
             return connection.recv(1 << 16) + b"end"
 
     with open_house.agent("clinic"), another_user(impersonate) as sent:
-        with pytest.raises(PeerError, match=f"a process of user {NOBODY} listens"):
-            ask(home, "GET", "/v1/proposals")
+        with pytest.raises(PeerError, match=f"a process of user {NOBODY} listens"), agent_client(home) as client:
+            client.proposals()
         assert sent() == b"end"
 
 
@@ -93,7 +93,8 @@ def test_other_user_who_reaches_the_socket_is_answered_nothing(open_house: Conso
         home.socket.chmod(0o777)
         with another_user(intrude) as received:
             assert received() == b"end"
-        assert ask(home, "GET", "/v1/ledger")["charges"] == []  # and its own user is served as before
+        with agent_client(home) as client:
+            assert client.ledger().charges == ()  # and its own user is served as before
 
 
 def test_token_does_not_travel_without_tls(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +149,8 @@ def test_agent_that_was_killed_starts_again_over_its_old_socket_and_without_the_
         assert home.socket.exists()
     with serving(home) as (process, said):
         assert said == {"event": "listening", "socket": str(home.socket)}
-        assert ask(home, "GET", "/v1/status")["running"] is True
+        with agent_client(home) as client:
+            assert client.status().running is True
         listening = Path(f"/proc/{process.pid}/net/tcp").read_text().splitlines()[1:]
         own = {str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir()}
         assert [line for line in listening if line.split()[3] == "0A" and f"socket:[{line.split()[9]}]" in own] == []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from commingle.party_agent.client import PartyClient
 from commingle.party_agent.console.app import create_console
 from commingle.party_agent.counts import Viewer, sees_counts
 from commingle.party_agent.errors import DataError
@@ -34,7 +35,6 @@ from commingle.shared.forecast.result import Forecast
 from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.runtime.errors import UnreachableError
 from commingle.shared.runtime.pages.session import COOKIE, Session
-from commingle.shared.runtime.remote import check, json_of
 from tests.hostile.endpoints import endpoints
 from tests.hostile.test_authorisation_local import OPEN, needed
 from tests.world.consortium import (
@@ -382,8 +382,9 @@ class Clinic:
                 with suppress(DataError):
                     self.consortium.register(agent, replace=True, attributes=GAPS, subjects="keyed")
                 agent.step(attend)
-                network, local = reached_at(network_app(agent)), reached_at(operator_app(agent))
-                found = {"person": dict(self._pages(network)), "operator": dict(self._asked(local, "read", ""))}
+                app, local = network_app(agent), reached_at(operator_app(agent))
+                network = reached_at(app)
+                found = {"person": dict(self._pages(InProcess(app))), "operator": dict(self._asked(local, "read", ""))}
                 return {**found, **{scope: dict(self._asked(network, scope)) for scope in IN_TURN}}
         finally:
             self.consortium.coordinator.before = no_fault
@@ -400,14 +401,10 @@ class Clinic:
                 answer = http.request(method, at, headers=headers, json=BODIES.get(route, {}))
                 yield f"{route} {name}".strip(), (answer.status_code, answer.content)
 
-    def _pages(self, api: httpx.Client) -> Iterator[tuple[str, Answer]]:
+    def _pages(self, way: InProcess) -> Iterator[tuple[str, Answer]]:
         """The console by a person's link, which asks with a token of their own."""
-        headers = {"Authorization": f"Bearer {self.tokens['person']}"}
-
-        def ask(method: str, path: str, *, body: bytes | None = None) -> Any:
-            return json_of(check(api.request(method, path, content=body, headers=headers), "the agent", own=True))
-
-        app = create_console(self.consortium.homes["clinic"], self.session, ask, address=CONSOLE, person="Ann")
+        reach = partial(PartyClient.over, way, token=self.tokens["person"])
+        app = create_console(self.consortium.homes["clinic"], self.session, reach, address=CONSOLE, person="Ann")
         with httpx.Client(
             transport=InProcess(app), base_url=f"http://{CONSOLE}", cookies={COOKIE: self.cookie}
         ) as browser:

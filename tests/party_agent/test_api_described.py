@@ -106,11 +106,11 @@ def test_every_example_does_what_its_operation_says(consortium: Consortium, tmp_
             assert decided.json()["decided"][-1] == {"document": decision, **note}
         answered = http.get(f"/v1/proposals/{release}").json()
         answered_view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.OPERATOR)
-        assert answered == json.loads(json.dumps(answered_view))
+        assert answered == answered_view.model_dump(mode="json")
         assert set(answered) == set(ProposalView.model_fields)
         ledger = http.get("/v1/ledger").json()
         assert (ledger, set(ledger)) == (
-            json.loads(json.dumps(ledger_view(agent.ledger))),
+            ledger_view(agent.ledger).model_dump(mode="json"),
             set(LedgerView.model_fields),
         )
     RegressionRequest.model_validate_json(json.dumps(asked))

@@ -9,16 +9,19 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from commingle.party_agent.app import LocalApi, create_app
+from commingle.party_agent.client import PartyClient
 from commingle.party_agent.console.app import create_console
 from commingle.party_agent.console.pages import WIDTH, budget_of, in_words
 from commingle.party_agent.policy import Policy
+from commingle.party_agent.wire import Budget, CostView, LedgerView
 from commingle.shared.documents.purpose import Attachment
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.pages.session import COOKIE, Session
-from commingle.shared.runtime.remote import check, json_of
 from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, consortium_of, strictly
 from tests.world.pages import Tags
 from tests.world.transport import InProcess, unreachable
@@ -52,14 +55,10 @@ def session() -> Session:
 @pytest.fixture
 def browser(local: LocalApi, session: Session) -> Iterator[httpx.Client]:
     """Nobody has opened the link yet."""
-    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as api:
-
-        def ask(method: str, path: str, *, body: bytes | None = None) -> Any:
-            return json_of(check(api.request(method, path, content=body), "the agent", own=True))
-
-        app = create_console(local.agents.home, session, ask, address=ADDRESS)
-        with httpx.Client(transport=InProcess(app), base_url=ORIGIN, headers={"Origin": ORIGIN}) as client:
-            yield client
+    way = InProcess(create_app(local))
+    app = create_console(local.agents.home, session, lambda: PartyClient.over(way), address=ADDRESS)
+    with httpx.Client(transport=InProcess(app), base_url=ORIGIN, headers={"Origin": ORIGIN}) as client:
+        yield client
 
 
 @pytest.fixture
@@ -267,12 +266,8 @@ def test_what_the_agent_refuses_is_refused_here_too(
 
 
 def test_agent_that_cannot_be_asked_is_said_to_be_that(session: Session, local: LocalApi) -> None:
-    api = httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent")
-
-    def ask(method: str, path: str, *, body: bytes | None = None) -> Any:
-        return check(api.request(method, "/v1/nothing" + path, content=body), "the agent", own=True)
-
-    app = create_console(local.agents.home, session, ask, address=ADDRESS)
+    nothing = InProcess(FastAPI())
+    app = create_console(local.agents.home, session, lambda: PartyClient.over(nothing), address=ADDRESS)
     with httpx.Client(transport=InProcess(app), base_url=ORIGIN) as browser:
         browser.get(f"/enter/{session.link}")
         assert (browser.get("/").status_code, "could not be asked" in browser.get("/").text) == (502, True)
@@ -417,31 +412,36 @@ def test_doctor_says_what_the_command_says(inside: httpx.Client, consortium: Con
     assert "✗" in page
 
 
-def _ledger(spent: float) -> dict[str, Any]:
-    return {
-        "cap": {"rho": 1.0, "epsilon": 6.0, "delta": 1e-5},
-        "spent": {"rho": spent, "epsilon": 3.0},
-        "remaining": {"rho": 1 - spent, "epsilon": 2.0},
-    }
+def ledger_with(spent: float) -> LedgerView:
+    cap, lost, left = (
+        Budget(rho=rho, epsilon=epsilon, delta=1e-5) for rho, epsilon in ((1.0, 6.0), (spent, 3.0), (1 - spent, 2.0))
+    )
+    unit = "add_remove"
+    return LedgerView(
+        population="x", unit=unit, cap=cap, spent=lost, replacement=lost, remaining=left, charges=(), entries=0
+    )
+
+
+ASKED = CostView(unit="add_remove", rho=0.5, epsilon=2.5, delta_implementation=0.0, replacement=None)
 
 
 def test_budget_is_drawn_to_scale() -> None:
-    whole = budget_of(_ledger(0.25), {"rho": 0.5, "epsilon": 2.5})
+    whole = budget_of(ledger_with(0.25), ASKED)
     assert [(s.kind, s.start, s.width) for s in whole.segments] == [
         ("spent", 0.0, 0.25 * WIDTH),
         ("asked", 0.25 * WIDTH, 0.5 * WIDTH),
         ("left", 0.75 * WIDTH, 0.25 * WIDTH),
     ]
     assert whole.fits
-    over = budget_of(_ledger(0.75), {"rho": 0.5, "epsilon": 2.5})
+    over = budget_of(ledger_with(0.75), ASKED)
     assert not over.fits
     assert sum(segment.width for segment in over.segments) == pytest.approx(WIDTH)
 
 
 def test_columns_are_said_in_plain_words() -> None:
-    sex = {"kind": "binary", "name": "sex", "levels": ["female", "male"], "missing": "midpoint"}
+    sex = BinaryAttribute(name="sex", levels=("female", "male"), missing="midpoint")
     assert in_words(sex) == "female or male; what is missing counts as the middle"
-    smoker = {"kind": "categorical", "name": "smoker", "levels": ["never", "former", "current"]}
+    smoker = CategoricalAttribute(name="smoker", levels=("never", "former", "current"))
     assert in_words(smoker) == "never, former or current"
-    stay = {"kind": "numeric", "name": "stay", "lower": 0.0, "upper": 30.0, "unit": None, "missing": "error"}
+    stay = NumericAttribute(name="stay", lower=0.0, upper=30.0)
     assert in_words(stay) == "a number from 0 to 30; what lies beyond is cut to that"

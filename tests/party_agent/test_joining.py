@@ -111,7 +111,7 @@ def test_coordinator_that_shows_a_member_another_key_is_heard_and_nothing_is_pin
         lab.enrol(), ward.enrol()
         lab.hear()
         lied_to.add("lab")
-        with pytest.raises(ConflictError, match="nobody is pinned"):
+        with pytest.raises(ConflictError, match="no keys were pinned"):
             ward.hear(" ".join(lab.seen[0]))
         assert len(ward.seen) == 3
         assert ward.seen[0] != lab.seen[0]

@@ -88,7 +88,7 @@ def test_moments_without_noise_are_those_of_each_partys_buckets(pair: Consortium
         pair.step(name)
         with pair.agent(name) as agent:
             view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.OPERATOR)
-            assert (view["buckets"], view["kept"]) == (80, round(40 * (1 - 1 / 80) ** 39))
+            assert (view.buckets, view.kept) == (80, round(40 * (1 - 1 / 80) ** 39))
             agent.approve(release, BY_A_PERSON)
     rounds(pair, draw=exact)
     found, tables = published(pair, release), []
@@ -202,10 +202,11 @@ def test_study_of_keyed_subjects_at_epsilon_three_passes_the_policy_and_the_cap_
             assert 2.99 < cost.loss.epsilon(1e-5) <= 3
             assert cost.replaced.rho >= cost.loss.rho
             shown = ledger_view(agent.ledger)
-            assert (shown["unit"], shown["charges"][0]["unit"]) == ("add_remove", "add_remove")
-            assert shown["spent"]["epsilon"] == pytest.approx(shown["charges"][0]["epsilon"], rel=1e-6)
-            other = shown["charges"][0]["replacement"]
-            assert shown["replacement"]["epsilon"] == pytest.approx(other["epsilon"], rel=1e-6)
+            assert (shown.unit, shown.charges[0].unit) == ("add_remove", "add_remove")
+            assert shown.spent.epsilon == pytest.approx(shown.charges[0].epsilon, rel=1e-6)
+            other = shown.charges[0].replacement
+            assert other is not None
+            assert shown.replacement.epsilon == pytest.approx(other.epsilon, rel=1e-6)
 
 
 def test_policy_that_counts_replacement_refuses_it_and_says_in_which_unit(pair: Consortium) -> None:
@@ -216,7 +217,7 @@ def test_policy_that_counts_replacement_refuses_it_and_says_in_which_unit(pair: 
     with pair.agent("clinic") as agent:
         [finding] = agent.proposals.get(release).findings
         assert re.search(r"it costs epsilon 6\.\d+ \(replace_one\) > 3", finding)
-        assert ledger_view(agent.ledger)["unit"].endswith(", and replace_one")
+        assert ledger_view(agent.ledger).unit.endswith(", and replace_one")
 
 
 def test_lists_without_anybody_in_common_are_published_alike_and_a_fit_across_them_is_refused(

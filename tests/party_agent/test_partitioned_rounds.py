@@ -33,7 +33,7 @@ def folder(pair: Consortium, tmp_path: Path) -> Path:
     )
     with pair.agent("clinic") as agent:
         found = agent.datasets.register(request, replace=True)
-        assert found.view(counts=False)["source"] == str(folder)
+        assert found.view(counts=False).source == str(folder)
     return folder
 
 

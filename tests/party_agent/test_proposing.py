@@ -1,9 +1,7 @@
 """A party proposes: signed with its key, to its coordinator, for everybody to decide, itself included."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +18,7 @@ from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.world.command import run_command
 from tests.world.consortium import BY_A_PERSON, BY_HAND, SCHEMAS, Consortium, Noise, consortium_of, strictly
 from tests.world.coordinator import problem
-from tests.world.local_api import network_app
+from tests.world.local_api import network_app, operator_app, serving_at
 from tests.world.transport import InProcess, unreachable
 
 PARTIES = tuple(StudyParty(name=n, dataset="main", attributes=SCHEMAS[n]) for n in ("clinic", "insurer"))
@@ -122,28 +120,18 @@ def test_system_proposes_approves_follows_and_downloads(consortium: Consortium, 
 
 
 def test_command_proposes_and_says_what_it_will_be_worth(
-    consortium: Consortium, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    consortium: Consortium, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = consortium.root / "study.json"
     study.write_text(STUDY.model_dump_json())
-    asked = list[Any]()
-
-    def ask(_: object, method: str, path: str, **sent: Any) -> Any:
-        asked.append((method, path, sent))
-        with consortium.agent("clinic") as agent:
-            http = httpx.Client(transport=InProcess(network_app(agent)), base_url="http://agent")
-            scope: frozenset[AgentScope] = frozenset({"propose"})
-            token = create_token(agent.home, name="cli", scopes=scope, lifetime=None, now=agent.clock())
-            headers = {**sent["headers"], "Authorization": f"Bearer {token}"}
-            return http.request(method, path, content=sent["body"], params=sent["params"], headers=headers).json()
-
-    monkeypatch.setattr("commingle.party_agent.propose_cli.ask", ask)
     home = consortium.homes["clinic"].root
-    code, out, _ = run_command(capsys, "party", "propose", study, "--home", home, "--attach", study)
+    with consortium.agent("clinic") as agent, serving_at(agent.home.socket, operator_app(agent)):
+        code, out, _ = run_command(capsys, "party", "propose", study, "--home", home, "--attach", study)
     assert code == 0
     assert "“Charges”: proposed" in out or "'Charges': proposed" in out or '"Charges": proposed' in out
     assert "Not useful" in out
-    assert json.loads(asked[0][2]["body"])["attachments"][0]["name"] == "study.json"
+    (attached,) = consortium.coordinator.found(out.split()[0]).document.attachments or ()
+    assert attached.name == "study.json"
 
 
 def test_download_of_what_nobody_asked_of_this_party_is_refused(agent: Agent) -> None:

@@ -25,7 +25,7 @@ def test_sparse_release_without_noise_holds_signed_sums_of_rows(tmp_path: Path) 
         view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.TOKEN)
     shown = StringIO()
     _show_proposal(Console(file=shown, width=200), view)
-    assert view["projection"] == "sparse"
+    assert view.projection == "sparse"
     assert "rmgm, sparse mixing, k = 16" in shown.getvalue()
     for _ in range(3):
         for name in PAIR:

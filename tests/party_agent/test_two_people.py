@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from commingle.party_agent.agents import Agents
 from commingle.party_agent.app import LocalApi, create_app
+from commingle.party_agent.client import PartyClient
 from commingle.party_agent.console.app import create_console
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.policy import Policy
@@ -28,7 +30,6 @@ from commingle.shared.release.audit import confirm_by_party, verify_party_audit
 from commingle.shared.release.charge import ChargeState, refuse_signature
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.pages.session import Session
-from commingle.shared.runtime.remote import check, json_of
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.test_cli import at
 from tests.world.command import Command
@@ -258,11 +259,10 @@ def test_command_shows_how_many_there_are_and_takes_a_persons_token(
 def test_console_of_a_person_decides_as_that_person_only(api: httpx.Client, agents: Agents, release: str) -> None:
     approve(api, release, token(agents, "desk", ADAMS), why="vote 12/26")
     origin, session, headers = "http://127.0.0.1:8901", Session(), token(agents, "console-1", BERG)
-
-    def ask(method: str, path: str, *, body: bytes | None = None) -> Any:
-        return json_of(check(api.request(method, path, content=body, headers=headers), "the agent", own=True))
-
-    app = create_console(agents.home, session, ask, address="127.0.0.1:8901", person=BERG)
+    secret = headers["Authorization"].removeprefix("Bearer ")
+    way = InProcess(create_app(LocalApi(agents, loops=None, peer_is_operator=True)))
+    reach = partial(PartyClient.over, way, token=secret)
+    app = create_console(agents.home, session, reach, address="127.0.0.1:8901", person=BERG)
     with httpx.Client(transport=InProcess(app), base_url=origin, headers={"Origin": origin}) as browser:
         browser.get(f"/enter/{session.link}")
         assert "waiting, 1 of 2 approvals" in browser.get("/").text

@@ -182,9 +182,10 @@ def test_proposal_says_what_the_first_stage_publishes_and_costs(tmp_path: Path) 
     spec = consortium.coordinator.found(release).document
     plan = plan_block(spec, spec.party("clinic"))
     assert plan.first_stage is not None
-    assert view["first_stage"]["sums"] == 4, "two columns and their squares"
-    assert view["first_stage"]["rho"] == float(first_stage_loss(plan.first_stage, Adjacency.REPLACE_ONE))
-    assert 0 < view["first_stage"]["epsilon"] < view["cost"]["epsilon"]
+    assert view.first_stage is not None
+    assert view.first_stage.sums == 4, "two columns and their squares"
+    assert view.first_stage.rho == float(first_stage_loss(plan.first_stage, Adjacency.REPLACE_ONE))
+    assert 0 < view.first_stage.epsilon < view.cost.epsilon
     shown = StringIO()
     _show_proposal(Console(file=shown, width=200), view)
     assert "first publishes 4 sums of this party's columns with noise" in shown.getvalue()

@@ -52,6 +52,7 @@ class Model:
     name: str
     said: str
     fields: tuple[Field, ...]
+    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,13 @@ def read(document: Document) -> Reference:
         said=document["info"].get("description", ""),
         operations={tag: tuple(found) for tag, found in operations.items()},
         models=tuple(
-            Model(name, model.get("description", ""), tuple(_fields(model))) for name, model in sorted(models.items())
+            Model(
+                name,
+                model.get("description", ""),
+                tuple(_fields(model)),
+                tuple(map(_as_text, model.get("examples", ()))),
+            )
+            for name, model in sorted(models.items())
         ),
     )
 
@@ -126,8 +133,11 @@ def _examples(what: str, described: Document) -> Iterator[tuple[str, str]]:
         if "example" in content:
             shown[""] = content["example"]
         for said, value in shown.items():
-            text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
-            yield f"{what}: {said}" if said else what, text
+            yield f"{what}: {said}" if said else what, _as_text(value)
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
 
 
 def _contents(status: str, described: Document) -> Iterator[Field]:

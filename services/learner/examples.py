@@ -1,0 +1,56 @@
+"""Short examples for the OpenAPI document: of models, and of answers whose model says only that they are JSON."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict
+
+_ABOUT = """
+"release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e", "coordinator_pinned": true,
+"members_pinned": ["clinic"], "warnings": []
+"""
+_FIT = """
+"target": "charges, yearly", "terms": ["(intercept)", "age", "smoker[yes]"], "coefficients": [-29.97, 1.98, 24.1],
+"standard_errors": [1.32, 0.02, 0.9], "t_values": [-22.8, 79.7, 26.8], "p_values": [0.0, 0.0, 0.0],
+"intervals": [[-32.55, -27.38], [1.93, 2.03], [22.3, 25.9]], "confidence_level": 0.95, "interval_for": "table",
+"covariance": [[1.73, -0.03, 0.0], [-0.03, 0.0006, 0.0], [0.0, 0.0, 0.81]], "degrees_of_freedom": 397,
+"diagnostics": {"condition_number": 2.9, "f_p_value": 0.0, "f_statistic": 3472.5, "feature_root": 4142.3,
+  "r_squared": 0.946, "r_squared_error": 0.005, "root": 67.2, "signal_to_noise": 1652.4},
+"estimator": "measurement_error", "features": ["age", "smoker"], "intercept": true, "mechanism": "rmgm",
+"n": 2000, "rows": 400
+"""
+_TEST = """
+"target": "charges, yearly", "smaller": ["age"], "larger": ["age", "bmi", "smoker"], "terms": ["bmi", "smoker[yes]"],
+"statistic": 1896.99, "degrees_of_freedom": [2, 396], "p_value": 0.0, "r_squared_smaller": 0.912,
+"r_squared_larger": 0.994, "interval_for": "population"
+"""
+_PATH = """
+"method": "ridge", "target": "charges, yearly", "features": ["age"], "terms": ["(intercept)", "age"],
+"penalties": [0.1, 0.01], "coefficients": [[6.44, 1.82], [1.03, 1.98]], "r_squared": [0.985, 0.993], "best": 1,
+"l1_ratio": 0.0, "noise_penalty": null, "n": 2000, "rows": 400
+"""
+ANSWERS: Mapping[str, Mapping[str, Any]] = {
+    name: json.loads("{" + ",".join((_ABOUT, *parts)) + "}")
+    for name, parts in {
+        "fit": (_FIT,),
+        "two-stage": (_FIT, '"endogenous": ["bmi"], "instruments": ["age"], "first_stages": []'),
+        "compare": (_TEST,),
+        "ridge-path": (_PATH,),
+        "lasso-path": (_PATH, '"method": "elastic_net", "l1_ratio": 1.0, "noise_penalty": 0.12'),
+        "pca": (
+            '"labels": ["age", "bmi"], "loadings": [[0.71, 0.71], [-0.71, 0.71]], "shares": [0.52, 0.48]',
+            '"variances": [1.03, 0.97], "signal_to_noise": [3960.7, 3706.7], "standardised": true',
+            '"n": 2000, "rows": 400',
+        ),
+        "partial-correlations": (
+            '"labels": ["age", "bmi"], "values": [[1.0, 0.05], [0.05, 1.0]]',
+            '"standard_errors": [[null, 0.05], [0.05, null]], "interval_for": "table", "n": 2000, "rows": 400',
+        ),
+    }.items()
+}
+
+
+def with_example(example: str) -> ConfigDict:
+    """A model's configuration with an example, JSON."""
+    return ConfigDict(json_schema_extra={"examples": [json.loads(example)]})
