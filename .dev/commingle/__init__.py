@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from commingle.shared import __version__
 
 if TYPE_CHECKING:
-    from commingle.party_agent.client import PartyClient
+    from commingle.party_agent.edge.client import PartyClient
     from commingle.services.client.regressor import CommingleRegressor
     from commingle.services.client.release import Release
     from commingle.services.client.remote import ReleaseClient
@@ -44,7 +44,7 @@ _WHERE = {
     "CommingleError": "commingle.shared.errors",
     "CommingleRegressor": "commingle.services.client.regressor",
     "Fit": "commingle.services.fit.result",
-    "PartyClient": "commingle.party_agent.client",
+    "PartyClient": "commingle.party_agent.edge.client",
     "Release": "commingle.services.client.release",
     "ReleaseClient": "commingle.services.client.remote",
     "Study": "commingle.shared.documents.study",

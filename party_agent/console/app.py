@@ -14,7 +14,6 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
-from commingle.party_agent.client import PartyClient
 from commingle.party_agent.console.drafting import MAX_FIELDS, Line, lines_of, propose, schema_of
 from commingle.party_agent.console.pages import (
     WIDTH,
@@ -25,12 +24,13 @@ from commingle.party_agent.console.pages import (
     may_reject,
     who_asks,
 )
-from commingle.party_agent.counts import Viewer
-from commingle.party_agent.decision_cli import CHARGE_STATES, words_for_decision
-from commingle.party_agent.doctor import examine_home
-from commingle.party_agent.home import Home
+from commingle.party_agent.edge.client import PartyClient
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.sources import FileSource
-from commingle.party_agent.proposals import DecisionNote
+from commingle.party_agent.rounds.counts import Viewer
+from commingle.party_agent.rounds.proposals import DecisionNote
+from commingle.party_agent.wire.answers import CHARGE_STATES, words_for_decision
 from commingle.shared.documents.schema import Missing, parse_attributes
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from commingle.party_agent.data.ranges import Range, draft_schema, known_ranges
 from commingle.party_agent.private.sources import FileSource, other_format, source_columns
-from commingle.party_agent.ranges import Range, draft_schema, known_ranges
 from commingle.shared.documents.spec import MAX_COLUMNS
 from commingle.shared.runtime.errors import SettingsError
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from commingle.party_agent.home import Home
-from commingle.party_agent.wire import CostView, LedgerView, ProposalView, StatusView
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.wire.answers import CostView, LedgerView, ProposalView, StatusView
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 
 WIDTH = 600.0

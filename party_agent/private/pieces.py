@@ -20,7 +20,7 @@ from commingle.party_agent.errors import DataError, PieceError
 from commingle.party_agent.private.cells import cells_of
 from commingle.party_agent.private.parquet_store import require_columns
 from commingle.party_agent.private.rows import RawBatch, RawReader
-from commingle.party_agent.wire import ARROW, CSV, JSON_LINES
+from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.encoding import Cells, as_text, encode_conforming, subject_ids

@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 from pydantic import ValidationError
 
-from commingle.party_agent.policy import Finding, Policy, outside_hours, over_cap
+from commingle.party_agent.home.policy import Finding, Policy, outside_hours, over_cap
 from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import (
     METHODS,

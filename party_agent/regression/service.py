@@ -16,12 +16,11 @@ from typing import TypeVar
 
 import structlog
 
-from commingle.party_agent.datasets import Dataset
+from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError, UnwitnessedError
-from commingle.party_agent.jobs import Stage
-from commingle.party_agent.ledger import ChargeRecord, Debit
-from commingle.party_agent.party import Party
-from commingle.party_agent.policy import Finding
+from commingle.party_agent.home.policy import Finding
+from commingle.party_agent.ledger.ledger import ChargeRecord, Debit
+from commingle.party_agent.ledger.requests import Regression, Requests
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
 from commingle.party_agent.private.snapshot import Snapshot
@@ -32,7 +31,8 @@ from commingle.party_agent.regression.plan import (
     plan_regression,
     require_unit,
 )
-from commingle.party_agent.regression.requests import Regression, Requests
+from commingle.party_agent.rounds.jobs import Stage
+from commingle.party_agent.rounds.party import Party
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError

@@ -22,10 +22,10 @@ from commingle.coordinator.feed import Feed
 from commingle.coordinator.home import open_coordinator
 from commingle.coordinator.http.app import create_app
 from commingle.coordinator.publisher import Publisher
-from commingle.party_agent.compose import compose_agents
-from commingle.party_agent.home import Home
-from commingle.party_agent.loop import Loops
-from commingle.party_agent.serve_cli import open_services
+from commingle.party_agent.cli.serve import open_services
+from commingle.party_agent.edge.loop import Loops
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.operate.compose import compose_agents
 from commingle.services.testing.errors import ConsortiumError, ProcessError
 from commingle.services.testing.processes import Command, printed
 from commingle.shared.runtime.server import Served, listen, serving

@@ -12,7 +12,7 @@ import pytest
 
 from commingle.shared.runtime.settings import system_clock
 from tests.e2e.test_first_fit import DESK, PHONE, Browser, browsers
-from tests.party_agent.test_cli import at
+from tests.party_agent.cli.test_cli import at
 from tests.world.consortium import BY_HAND, Consortium, consortium_of
 from tests.world.transport import on_a_socket
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle.party_agent.home import Home
+from commingle.party_agent.home.home import Home
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection

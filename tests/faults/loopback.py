@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle.party_agent.home import Home
+from commingle.party_agent.home.home import Home
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.errors import BlockError
 from commingle.shared.documents.model import decode, encode

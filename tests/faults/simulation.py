@@ -6,8 +6,8 @@ from random import Random
 
 import httpx
 
-from commingle.party_agent.agent import Agent
 from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.statements import Enrolment, SignedDocument

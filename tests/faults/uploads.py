@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from commingle.party_agent.home import Home
+from commingle.party_agent.home.home import Home
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec

@@ -26,12 +26,12 @@ from sqlalchemy.exc import OperationalError
 
 from commingle.coordinator.proposals import propose
 from commingle.coordinator.publisher import Publisher
-from commingle.party_agent.agent import Agent
-from commingle.party_agent.compose import compose_agents
 from commingle.party_agent.errors import StaleLedgerError
-from commingle.party_agent.home import Home
-from commingle.party_agent.policy import AutoApproval, Policy
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.policy import AutoApproval, Policy
+from commingle.party_agent.operate.compose import compose_agents
 from commingle.party_agent.regression.service import Regressions
+from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.spec import ReleaseSpec

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from commingle.party_agent.backup import write_backup
+from commingle.party_agent.operate.backup import write_backup
 from commingle.party_agent.regression.service import Regressions
 from commingle.shared.documents.regression import RegressionRequest
 from tests.party_agent.regression.asking import GENEROUS

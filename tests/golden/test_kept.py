@@ -12,10 +12,10 @@ import pytest
 
 from commingle.coordinator.coordinator import export_audit
 from commingle.coordinator.store.store import open_store
-from commingle.party_agent.backup import restore_backup
-from commingle.party_agent.compose import compose_agents
-from commingle.party_agent.home import Home
-from commingle.party_agent.store import AgentStore
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.operate.backup import restore_backup
+from commingle.party_agent.operate.compose import compose_agents
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode

@@ -33,11 +33,11 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle.party_agent.agent import Agent
-from commingle.party_agent.contribution import Made
-from commingle.party_agent.home import Home
-from commingle.party_agent.ledger import Debit
-from commingle.party_agent.row_checks import check_rows_there_are, prepare_to_check
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.ledger.ledger import Debit
+from commingle.party_agent.ledger.row_checks import check_rows_there_are, prepare_to_check
+from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.contribution import Made
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
-from commingle.party_agent.datasets import DatasetRequest
-from commingle.party_agent.home import Home
+from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.home.home import Home
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
 from commingle.shared.documents.dsse import open_envelope

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from commingle.party_agent.agent import Agent
-from commingle.party_agent.compose import agent_client
 from commingle.party_agent.errors import AgentRunningError, ConflictError, StaleLedgerError
+from commingle.party_agent.operate.compose import agent_client
+from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.ledger_head import open_head
 from commingle.shared.documents.model import decode, encode
@@ -20,8 +20,8 @@ from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from tests.hostile.actors import AlteredMember, HostileCoordinator, LocalUser, Unclipped, view_of
 from tests.party_agent.exchanging import body_of, columned, messages, replace_message, replied, resigned
 from tests.party_agent.releasing import approved_by_all, rejection_of
-from tests.party_agent.test_malicious_coordinator import tampered
-from tests.party_agent.test_set_back import adopt_all, allow, publish, refuse_to_start, step_everywhere
+from tests.party_agent.rounds.test_malicious_coordinator import tampered
+from tests.party_agent.rounds.test_set_back import adopt_all, allow, publish, refuse_to_start, step_everywhere
 from tests.world.consortium import Consortium, Noise, consortium_of, second_beside, strictly
 from tests.world.coordinator import problem
 from tests.world.local_api import operator_app, serving_at

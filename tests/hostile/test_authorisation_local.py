@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from commingle import ReleaseClient
-from commingle.party_agent.proposals import Decision
-from commingle.party_agent.tokens import EVERY_SCOPE, create_token
+from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
+from commingle.party_agent.rounds.proposals import Decision
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
 from tests.hostile.endpoints import Endpoint, endpoints

@@ -10,7 +10,7 @@ import pytest
 
 from commingle import coordinator, party_agent, services, shared
 from commingle.coordinator.http.app import STATUSES as COORDINATOR
-from commingle.party_agent import app as agent
+from commingle.party_agent.edge import app as agent
 from commingle.services.learner.app import STATUSES as LEARNER
 from commingle.shared.errors import CommingleError
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.party_agent.coordinator_client import MessageKind
+from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.statements import Approval, DeviationError
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement, quotations

@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.party_agent.compose import agent_client
 from commingle.party_agent.errors import PeerError
-from commingle.party_agent.home import Home
-from commingle.party_agent.tokens import create_token
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.tokens import create_token
+from commingle.party_agent.operate.compose import agent_client
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import trust
 from tests.e2e.networks import Authority
@@ -29,7 +29,7 @@ from tests.world.local_api import operator_app, operator_client, serving_at
 GREETING = b"GET /v1/ledger HTTP/1.1\r\nHost: agent\r\n\r\n"
 as_root = pytest.mark.skipif(
     os.geteuid() != 0,
-    reason="only root can become another user; pretended ones: tests/party_agent/test_local_socket.py",
+    reason="only root can become another user; pretended ones: tests/party_agent/wire/test_local_socket.py",
 )
 
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from commingle.party_agent.agent import Agent
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.home import Home
-from commingle.party_agent.tokens import EVERY_SCOPE, create_token
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
+from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.release.rounds import State
 from tests.hostile.actors import LocalUser
 from tests.world.consortium import (
@@ -291,7 +291,7 @@ def test_fault_of_a_reading_is_logged_by_its_kind_alone(
         raise RuntimeError("SENTINEL")
 
     with consortium.agent("clinic") as agent, capture_logs() as logs:
-        monkeypatch.setattr("commingle.party_agent.datasets.write_snapshot", fail)
+        monkeypatch.setattr("commingle.party_agent.data.datasets.write_snapshot", fail)
         agent.datasets.try_again("main")
     assert [log["fault"] for log in logs if log["event"] == "data set not read again"] == ["RuntimeError"]
     assert "SENTINEL" not in repr(logs)

@@ -21,13 +21,13 @@ import pytest
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from commingle.party_agent.client import PartyClient
 from commingle.party_agent.console.app import create_console
-from commingle.party_agent.counts import Viewer, sees_counts
+from commingle.party_agent.edge import examples
+from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import DataError
-from commingle.party_agent.http import examples
+from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token
 from commingle.party_agent.regression.service import Regressions
-from commingle.party_agent.tokens import EVERY_SCOPE, AgentScope, create_token
+from commingle.party_agent.rounds.counts import Viewer, sees_counts
 from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression import RegressionRequest, RegressionResult
 from commingle.shared.documents.schema import NumericAttribute
@@ -61,7 +61,7 @@ class Told(StrEnum):
     OWN = "what this party does and decides, of which no part follows from rows"
     BUDGET = "what is spent and left, by terms alone"
     SENT = "of what the caller has sent itself"
-    COUNT = "a count of rows, or when they were read: the operator's alone (party_agent/counts.py), left out for others"
+    COUNT = "a count of rows, or when they were read: the operator's alone (rounds/counts.py), left out for others"
 
 
 ROUTES: Mapping[str, str] = {

@@ -16,8 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from commingle.party_agent.home import Home
-from commingle.party_agent.local_socket import AGENT_URL, AgentTransport
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport
 from tests.world.command import run_command
 
 pytestmark = pytest.mark.slow

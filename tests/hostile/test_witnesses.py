@@ -6,15 +6,15 @@ from datetime import timedelta
 import pytest
 
 from commingle.coordinator.ledger_heads import head_row
-from commingle.party_agent.adoption import adopt_branch, find_lost_branch
-from commingle.party_agent.agent import Agent
-from commingle.party_agent.coordinator_client import CoordinatorClient
+from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.membership import rotate_key
-from commingle.party_agent.policy import AutoApproval, Policy
-from commingle.party_agent.proposals import Proposal
-from commingle.party_agent.rulings import Ruling
-from commingle.party_agent.views import export_audit
+from commingle.party_agent.home.policy import AutoApproval, Policy
+from commingle.party_agent.ledger.rulings import Ruling
+from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branch
+from commingle.party_agent.operate.membership import rotate_key
+from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.proposals import Proposal
+from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.ledger_head import LedgerHead, open_head, sign_head
 from commingle.shared.documents.model import encode
@@ -27,7 +27,7 @@ from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.wire import ReleaseDetails
 from tests.hostile.actors import HostileCoordinator, LocalUser
-from tests.party_agent.test_set_back import adopt_all, publish, refuse_to_start, step_everywhere
+from tests.party_agent.rounds.test_set_back import adopt_all, publish, refuse_to_start, step_everywhere
 from tests.world.consortium import EVERY_KIND, Consortium, second_beside, soon, strictly
 
 

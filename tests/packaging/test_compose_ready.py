@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from commingle.party_agent.app import LocalApi, create_app
-from commingle.party_agent.loop import Loops
+from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.loop import Loops
 from commingle.shared.runtime.errors import UnreachableError
 from tests.world.consortium import consortium_of
 from tests.world.local_api import serving_at

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from commingle.party_agent import wire as agents
+from commingle.party_agent.wire import answers as agents
 from commingle.services.learner import requests, views
 from commingle.shared import wire as coordinators
 from tests.packaging.openapi import FOLDER, descriptions

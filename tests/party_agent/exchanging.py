@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from commingle.party_agent.coordinator_client import MessageKind
 from commingle.party_agent.private.kept_rows import KeptRows
+from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.terms import Bounds

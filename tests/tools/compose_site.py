@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from commingle.party_agent.home import Home
+from commingle.party_agent.home.home import Home
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.coordinator.proposals import reject
-from commingle.party_agent.agent import Agent
-from commingle.party_agent.agents import Agents, assemble
-from commingle.party_agent.consortium import PinnedCoordinator
-from commingle.party_agent.coordinator_client import CoordinatorClient
-from commingle.party_agent.datasets import DatasetRequest
-from commingle.party_agent.home import Home, PartySettings
-from commingle.party_agent.policy import AutoApproval, Policy
+from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.home.consortium import PinnedCoordinator
+from commingle.party_agent.home.home import Home, PartySettings
+from commingle.party_agent.home.policy import AutoApproval, Policy
+from commingle.party_agent.ledger.rulings import Ruling
+from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.sources import FileSource
-from commingle.party_agent.rulings import Ruling
-from commingle.party_agent.store import AgentStore
+from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.agents import Agents, assemble
+from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import (
@@ -280,7 +280,7 @@ class Consortium:
         home: Home | None = None,
         store: AgentStore | None = None,
     ) -> Iterator[Agent]:
-        """As `party_agent.compose` puts one together."""
+        """As `party_agent.operate.compose` puts one together."""
         with self.agents(name, draw=draw, home=home, store=store) as agents:
             yield agents.consortia[0]
 

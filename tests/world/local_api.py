@@ -10,12 +10,12 @@ from threading import Thread
 import httpx
 from fastapi import FastAPI
 
-from commingle.party_agent.agent import Agent
-from commingle.party_agent.agents import Agents
-from commingle.party_agent.app import LocalApi, create_app
-from commingle.party_agent.home import Home
-from commingle.party_agent.local_socket import AGENT_URL, AgentTransport, listen
-from commingle.party_agent.party import Party
+from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.agents import Agents
+from commingle.party_agent.rounds.party import Party
+from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, listen
 from commingle.shared.runtime.server import Served, serving
 
 

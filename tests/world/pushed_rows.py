@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
-from commingle.party_agent.agent import Agent
+from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.schema import Attribute
 from tests.world.local_api import operator_app
 from tests.world.transport import InProcess

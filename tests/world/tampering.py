@@ -16,7 +16,7 @@ from commingle.coordinator.ledger_heads import newest_heads
 from commingle.coordinator.members import invite
 from commingle.coordinator.proposals import propose
 from commingle.coordinator.store.rows import ReleaseRow
-from commingle.party_agent.ledger import Ledger
+from commingle.party_agent.ledger.ledger import Ledger
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.spec import ReleaseSpec

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.wire import ARROW, CSV, JSON_LINES
+from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.runtime.csv_format import Decimal, Encoding, Separator
 from tests.hostile.records.cells import instead
 

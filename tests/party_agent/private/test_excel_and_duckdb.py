@@ -10,11 +10,11 @@ import openpyxl
 import pytest
 
 from commingle.party_agent.errors import DataError, SourceError, SourceRefusedError
-from commingle.party_agent.home import Home
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.source_paths import resolve_source
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import SourceTable
-from commingle.party_agent.source_paths import resolve_source
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.errors import MissingExtraError

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from commingle.party_agent.datasets import DatasetRequest, Datasets
-from commingle.party_agent.ledger import Cap, Ledger
+from commingle.party_agent.data.datasets import DatasetRequest, Datasets
+from commingle.party_agent.ledger.ledger import Cap, Ledger
+from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.store import AgentStore
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.settings import system_clock

@@ -11,7 +11,7 @@ import pytest
 
 from commingle.party_agent.errors import DataError, PieceError
 from commingle.party_agent.private.pieces import read_piece, stored_piece, write_piece
-from commingle.party_agent.wire import ARROW, CSV, JSON_LINES
+from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.world.consortium import SCHEMAS, rows_of
 from tests.world.pushed_rows import arrow_of, csv_of

@@ -5,12 +5,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from commingle.party_agent.agent import Agent
-from commingle.party_agent.datasets import DatasetRequest
-from commingle.party_agent.ledger import ChargeRecord
-from commingle.party_agent.policy import Policy, RegressionPolicy
+from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.home.policy import Policy, RegressionPolicy
+from commingle.party_agent.ledger.ledger import ChargeRecord
+from commingle.party_agent.ledger.requests import Regression
 from commingle.party_agent.private.sources import FileSource
-from commingle.party_agent.regression.requests import Regression
+from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest, RegressionResult
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute

@@ -4,9 +4,9 @@ from threading import Thread
 
 import pytest
 
+from commingle.party_agent.edge.loop import Loop
 from commingle.party_agent.errors import ConflictError, LostError
-from commingle.party_agent.loop import Loop
-from commingle.party_agent.policy import Policy, RegressionPolicy
+from commingle.party_agent.home.policy import Policy, RegressionPolicy
 from commingle.party_agent.regression.service import Regressions
 from commingle.shared.documents.regression import KIND, RegressionMethod
 from commingle.shared.documents.schema import NumericAttribute

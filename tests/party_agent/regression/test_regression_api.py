@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from commingle.__main__ import main
-from commingle.party_agent.cli import party
-from commingle.party_agent.policy import Policy, RegressionPolicy
+from commingle.party_agent.cli.party import party
+from commingle.party_agent.home.policy import Policy, RegressionPolicy
+from commingle.party_agent.home.tokens import create_token
 from commingle.party_agent.private.regression.public_moment import STABLE
-from commingle.party_agent.tokens import create_token
 from commingle.services.client.verify_cli import verify
 from commingle.shared.documents.errors import SignatureError, SpecError, VerificationError
 from commingle.shared.documents.model import encode

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from numpy.random import Generator, default_rng
 
-from commingle.party_agent.agent import Agent
+from commingle.party_agent.cli.regression import _show
+from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError, NotFoundError
-from commingle.party_agent.ledger import Debit
-from commingle.party_agent.policy import OpeningHours, Policy, RegressionPolicy
+from commingle.party_agent.home.policy import OpeningHours, Policy, RegressionPolicy
+from commingle.party_agent.ledger.ledger import Debit
+from commingle.party_agent.ledger.requests import regression_view
 from commingle.party_agent.private.regression.methods import METHODS, STAGED
-from commingle.party_agent.regression.cli import _show
-from commingle.party_agent.regression.requests import regression_view
 from commingle.party_agent.regression.service import Regressions
-from commingle.party_agent.views import export_audit
+from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError, VerificationError
 from commingle.shared.documents.model import encode

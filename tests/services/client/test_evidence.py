@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commingle.party_agent.views import export_audit
+from commingle.party_agent.edge.views import export_audit
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ProtocolError, SignatureError, VerificationError

@@ -20,7 +20,7 @@ from commingle.shared.estimation.pair_noise import PairNoise, form_covariances
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import build_system
 from commingle.shared.forecast.forecast import forecast_of
-from tests.party_agent.test_exchange import exact
+from tests.party_agent.rounds.test_exchange import exact
 
 TARGET = SCHEMA[-1].name
 

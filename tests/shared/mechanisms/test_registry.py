@@ -26,9 +26,9 @@ ALLOWED = {
     "coordinator/store/tables.py": Counter(moments=1),
     "coordinator/store/migrations/versions/first.py": Counter(moments=1),
     "services/client/remote.py": Counter(moments=1),
-    "party_agent/client.py": Counter(moments=1),
-    "party_agent/http/releases.py": Counter(moments=2),
-    "party_agent/http/examples.py": Counter(rmgm=1),  # a study in the description of the interface
+    "party_agent/edge/client.py": Counter(moments=1),
+    "party_agent/edge/release_routes.py": Counter(moments=2),
+    "party_agent/edge/examples.py": Counter(rmgm=1),  # a study in the description of the interface
     # what a regression of two stages publishes of its mapped rows
     "party_agent/private/regression/two_stage.py": Counter(moments=1),
     "shared/documents/regression_verification.py": Counter(moments=1),

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from commingle import Release
-from commingle.party_agent.policy import AutoApproval, Policy
+from commingle.party_agent.home.policy import AutoApproval, Policy
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents import terms
 from commingle.shared.documents.errors import SpecError

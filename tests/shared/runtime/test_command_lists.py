@@ -5,7 +5,7 @@ import pytest
 
 from commingle.__main__ import commingle
 from commingle.coordinator.cli import coordinator
-from commingle.party_agent.cli import party
+from commingle.party_agent.cli.party import party
 from commingle.shared.runtime.cli import LazyGroup
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from commingle.party_agent.release_files import ExchangeFiles
+from commingle.party_agent.rounds.release_files import ExchangeFiles
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError, SpecError, VerificationError
 from commingle.shared.documents.manifest import Manifest

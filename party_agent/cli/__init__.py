@@ -1,0 +1,1 @@
+"""`commingle party`: one module for each group of commands."""

@@ -1,0 +1,338 @@
+"""`commingle party datasets` and `whiten`: a party's own tables, and a whitening matrix from public rows."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from commingle.party_agent.data.ranges import draft_schema, known_ranges
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.operate.compose import agent_client, home_option
+from commingle.party_agent.private.public_rows import make_whitening
+from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
+from commingle.party_agent.wire.answers import DatasetView
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.schema import parse_attributes, words_for_missing
+from commingle.shared.documents.subject_ids import RULE_NAMES, IdRule
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.plain_files import read_plain
+
+_WARNING = (
+    "The matrix becomes part of the proposal and is published. It may come from PUBLIC rows only: made from private "
+    "rows it would disclose them, without noise and without a charge."
+)
+
+
+@click.group()
+def datasets() -> None:
+    """Register the tables this party can contribute."""
+
+
+@datasets.command(
+    "add",
+    epilog="Example: commingle party datasets add main --home ./ward --source stays.csv --subject-id patient "
+    "--schema schema.json",
+)
+@home_option
+@click.argument("name")
+@click.option(
+    "--source",
+    help="A CSV, Parquet or Excel file; or a directory or s3://bucket/prefix of Parquet files, one table's partitions.",
+)
+@click.option("--pushed", is_flag=True, help="The party's own systems push its rows to the agent.")
+@click.option("--database-url", help="An SQLAlchemy URL, with --query.")
+@click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--query",
+    "queries",
+    multiple=True,
+    help="A SELECT that returns the subject id and every attribute. Repeatable, one for each partition of a table.",
+)
+@click.option(
+    "--each-row-by-itself",
+    "promised",
+    is_flag=True,
+    help="With --query: you promise that each row of its result is of one subject's records alone.",
+)
+@click.option(
+    "--subject-id",
+    metavar="COLUMN",
+    multiple=True,
+    required=True,
+    help="The column that says who a row is about. Repeatable, where several do so together.",
+)
+@click.option(
+    "--id-rule",
+    "id_rules",
+    type=click.Choice(RULE_NAMES),
+    multiple=True,
+    help="How ids are written, as the study's id_rules; one for each --subject-id.  [exact/1]",
+)
+@click.option(
+    "--schema", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A JSON array of attributes."
+)
+@click.option(
+    "--listed",
+    is_flag=True,
+    help="All members hold the same list of subjects.  [who is in it is private: keyed]",
+)
+@click.option(
+    "--people",
+    default="everybody",
+    show_default=True,
+    help="What group its subjects are of; nobody is in two. Caps add up what all data sets of a group lose.",
+)
+@click.option("--replace", is_flag=True, help="Declare it anew.")
+@csv_options
+@json_option
+def add_dataset(
+    *,
+    home: Path,
+    name: str,
+    source: str | None,
+    database_url: str | None,
+    database_url_file: Path | None,
+    queries: tuple[str, ...],
+    promised: bool,
+    subject_id: tuple[str, ...],
+    id_rules: tuple[IdRule, ...],
+    schema: Path,
+    pushed: bool,
+    listed: bool,
+    people: str,
+    replace: bool,
+    csv_format: CsvFormat | None,
+    as_json: bool,
+) -> None:
+    """Read a table once, validate it against its schema, and remember it."""
+    if database_url_file is not None:
+        database_url = _read(database_url_file).decode(errors="replace").strip()
+    places = [source is not None, database_url is not None, pushed].count(True)
+    if places != 1 or (database_url is None) == bool(queries):
+        raise click.UsageError("give one of --source, --pushed, and --database-url (or its file) with --query")
+    attributes = parse_attributes(_read(schema))
+    columns = subject_id[0] if len(subject_id) == 1 else subject_id
+    query = queries[0] if len(queries) == 1 else queries
+    body = {
+        "name": name,
+        "source": {"kind": "pushed"}
+        if pushed
+        else _place(source, csv_format)
+        if source is not None
+        else {"kind": "sql", "url": database_url, "query": query, "promised": promised},
+        "subject_id": columns,
+        "id_rules": id_rules or None,
+        "subjects": "listed" if listed else "keyed",
+        "people": people,
+        "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
+    }
+    with agent_client(Home(home)) as agent:
+        value = agent.register(body, replace=replace)
+    emit(value, as_json=as_json, text=lambda console: _say_found(console, value))
+
+
+@datasets.command("read", epilog="Example: commingle party datasets read main --home ./ward")
+@home_option
+@click.argument("name")
+@json_option
+def read_dataset(*, home: Path, name: str, as_json: bool) -> None:
+    """Read a table again: releases that you approve from now on are made of what it holds now."""
+    with agent_client(Home(home)) as agent:
+        value = agent.read_again(name)
+    emit(value, as_json=as_json, text=lambda console: _say_found(console, value))
+
+
+def _say_found(console: Console, found: DatasetView) -> None:
+    """What a reading found."""
+    if found.read is None:
+        console.print(f"Data set {found.name}: its rows are pushed (docs/party-systems.md).")
+        return
+    console.print(f"Data set {found.name}: {found.n} subjects, {found.subjects} ({found.unit}).")
+    if found.ids_changed:
+        console.print(f"  {found.ids_changed} ids are written otherwise by {', '.join(found.id_rules or ())}")
+    for attribute, count in (found.clipped or {}).items():
+        if count:
+            console.print(f"  {attribute}: {count} values were outside the bounds and are clipped")
+    for one in found.attributes:
+        if words := words_for_missing(one, (found.missing or {}).get(one.name)):
+            console.print(f"  {words}")
+
+
+def _place(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
+    """A source as it is registered: what is one file, and what are many."""
+    if "://" in source:
+        return {"kind": "partitions", "path": source}
+    path = Path(source).resolve()
+    if path.is_dir():
+        return {"kind": "partitions", "path": str(path)}
+    return {"kind": "file", "path": str(path), **asdict(csv_format or USUAL)}
+
+
+@datasets.command(
+    "draft",
+    epilog="Example: commingle party datasets draft --source stays.csv --subject-id patient --unit glucose=mmol/l "
+    "--out schema.json",
+)
+@click.option(
+    "--source",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    required=True,
+    help="The table. Only the names of its columns are read.",
+)
+@click.option(
+    "--subject-id", metavar="COLUMN", multiple=True, required=True, help="What identifies subjects. Repeatable."
+)
+@click.option(
+    "--ranges",
+    "table",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Your public knowledge: a CSV with name,unit,lower,upper,levels (levels separated by |). It goes first.",
+)
+@click.option("--unit", "units", metavar="COLUMN=UNIT", multiple=True, help="What a column is measured in. Repeatable.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The schema file to write.")
+@csv_options
+@json_option
+def draft(
+    *,
+    source: Path,
+    subject_id: tuple[str, ...],
+    table: Path | None,
+    units: tuple[str, ...],
+    out: Path,
+    csv_format: CsvFormat | None,
+    as_json: bool,
+) -> None:
+    """Draft a schema from public knowledge: what is known of columns of these names. No row is looked at.
+
+    Bounds that were taken from private rows would tell of them without noise and without a charge. Columns of which
+    nothing is known are listed, for you to add.
+    """
+    if not all("=" in one for one in units):
+        raise click.UsageError("give units as COLUMN=UNIT")
+    named = FileSource(path=str(source), **asdict(csv_format or USUAL))
+    columns = [name for name in source_columns(named) if name not in subject_id]
+    said = {column: unit for column, _, unit in (one.partition("=") for one in units)}
+    drafted, unknown = draft_schema(columns, known_ranges(table), said)
+    if not drafted:  # their names may be a first row, so they are not repeated
+        raise SettingsError(
+            f"nothing is known of any of the {len(columns)} columns",
+            remedy=other_format(named) or "Give --ranges; a CSV needs a header line.",
+        )
+    schema = [attribute.model_dump(mode="json") for attribute, _ in drafted]
+    write_durably(out, json.dumps(schema, indent=2).encode())
+
+    def text(console: Console) -> None:
+        for attribute, known in drafted:
+            basis = "your table" if known.given else "public knowledge"
+            console.print(f"{attribute.name}: {known} ({basis})")
+        if unknown:
+            console.print(f"Not known: {', '.join(unknown)}. Add them, with --ranges or in {out}.")
+        console.print("No row was looked at. Check units and bounds before you register.")
+
+    emit({"out": str(out), "attributes": schema, "unknown": unknown}, as_json=as_json, text=text)
+
+
+@datasets.command("list")
+@home_option
+@json_option
+def list_datasets(*, home: Path, as_json: bool) -> None:
+    """List registered data sets."""
+    with agent_client(Home(home)) as agent:
+        found = agent.datasets()
+
+    def text(console: Console) -> None:
+        table = Table("name", "subjects", "unit", "attributes", "source")
+        for item in found:
+            names = ", ".join(attribute.name for attribute in item.attributes)
+            read = f"{item.n}" if item.read else "not pushed yet"
+            table.add_row(item.name, f"{read}, {item.subjects}", item.unit, names, item.source)
+        console.print(table)
+
+    emit({"items": found}, as_json=as_json, text=text)
+
+
+@click.command(
+    epilog="Example: commingle party whiten --public census.csv --schema schema.json --out whitening.json",
+)
+@click.option(
+    "--public",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    required=True,
+    help="PUBLIC rows, CSV or Parquet. Never private ones: the matrix is published as it is.",
+)
+@click.option(
+    "--schema",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    required=True,
+    help="This party's attributes, in the study's order.",
+)
+@click.option(
+    "--ridge",
+    type=click.FloatRange(0, 1),
+    default=1e-4,
+    show_default=True,
+    help="Added to the encoded columns' variances, for directions in which public rows hardly vary.",
+)
+@click.option(
+    "--radius",
+    type=click.FloatRange(0, min_open=True),
+    help="Norm of a whitened row above which it is clipped, in standard deviations.  [sqrt(d)]",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="For the study file.")
+@csv_options
+@json_option
+def whiten(
+    *,
+    public: Path,
+    schema: Path,
+    ridge: float,
+    radius: float | None,
+    out: Path,
+    csv_format: CsvFormat | None,
+    as_json: bool,
+) -> None:
+    """Make a whitening matrix from PUBLIC rows.
+
+    Written is the `whitening` of this party in a study file; it goes with `"row_norm": 1`. Whoever proposes the study
+    publishes it, so no private row may have gone into it.
+    """
+    attributes = parse_attributes(_read(schema))
+    source = open_source(FileSource(path=str(public), **asdict(csv_format or USUAL)))
+    made = make_whitening(source, attributes, ridge=ridge, radius=radius)
+    write_durably(out, encode(made.whitening))
+    columns = len(made.whitening.centre)
+    value = {
+        "out": str(out),
+        "columns": columns,
+        "public_rows": made.rows,
+        "condition_number_before": made.condition_before,
+        "condition_number_after": made.condition_after,
+        "share_clipped": made.clipped,
+        "row_norm": 1.0,
+        "warning": _WARNING,
+    }
+
+    def text(console: Console) -> None:
+        console.print(_WARNING, style="bold red")
+        console.print(f"{columns} encoded columns whitened by {made.rows} public rows: {out}")
+        console.print(f"Condition number {_say(made.condition_before)} before, {_say(made.condition_after)} after.")
+        console.print(f'With "row_norm": 1, {made.clipped:.0%} of the public rows are clipped.')
+
+    emit(value, as_json=as_json, text=text)
+
+
+def _say(condition: float | None) -> str:
+    return "infinite" if condition is None else f"{condition:.3g}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_plain(path)
+    except OSError as error:
+        raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None

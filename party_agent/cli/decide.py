@@ -1,0 +1,289 @@
+"""`commingle party proposals`, `approve`, `propose`, `ledger` and more: what is asked, decided and spent."""
+
+import secrets
+from collections.abc import Sequence
+from getpass import getuser
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from commingle.party_agent.edge.client import PartyClient
+from commingle.party_agent.errors import NotFoundError
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.operate.compose import (
+    agent_client,
+    compose_agents,
+    consortium_option,
+    home_option,
+    way_to_agent,
+)
+from commingle.party_agent.wire.answers import (
+    CHARGE_STATES,
+    ChargeView,
+    DecidedView,
+    LossView,
+    ProposalView,
+    words_for_decision,
+)
+from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.study import Study
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.runtime.attachments import attach_option, with_attachments
+from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.console import PlainConsole
+from commingle.shared.runtime.settings import load_settings, read_token
+from commingle.shared.text import quoted
+
+_LEAST_OF_ID = 8  # of 64: so that no letter by mistake decides
+
+
+by_option = click.option("--by", metavar="NAME", help="Who decides.  [the user logged in, or whose token it is]")
+person_token_option = click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Decide as the person whom this token was made for: where two people have to approve, one at least has one.",
+)
+why_option = click.option("--why", metavar="TEXT", default="", help="Why, in your words.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  commingle party proposals --home ./ward\n"
+    "  commingle party proposals --home ./ward 8d0c3f7a"
+)
+@home_option
+@click.argument("release", required=False)
+@json_option
+def proposals(*, home: Path, release: str | None, as_json: bool) -> None:
+    """List proposals with their cost and findings.
+
+    RELEASE, the first 8 letters of an id or more, shows that one alone.
+    """
+    with agent_client(Home(home)) as agent:
+        found = agent.proposals() if release is None else (_find(agent, release),)
+    value = {"items": found} if release is None else found[0]
+    emit(value, as_json=as_json, text=lambda console: _show_proposals(console, found))
+
+
+@click.command(epilog="Example: commingle party approve --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'vote 12/26'")
+@home_option
+@click.argument("release")
+@by_option
+@why_option
+@person_token_option
+@yes_option
+@json_option
+def approve(
+    *, home: Path, release: str, by: str | None, why: str, token_file: Path | None, yes: bool, as_json: bool
+) -> None:
+    """Approve a proposal: reserve its cost and sign.
+
+    It is shown first. RELEASE is its id, or the first 8 letters of it or more. Who approved, and why, goes into this
+    party's ledger and to nobody else. Where the policy asks for two people, the second approval reserves and signs.
+    """
+    _decide(home, release, "approval", by=by, why=why, token_file=token_file, yes=yes, as_json=as_json)
+
+
+@click.command(epilog="Example: commingle party reject --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'no ethics vote'")
+@home_option
+@click.argument("release")
+@by_option
+@why_option
+@person_token_option
+@yes_option
+@json_option
+def reject(
+    *, home: Path, release: str, by: str | None, why: str, token_file: Path | None, yes: bool, as_json: bool
+) -> None:
+    """Reject a proposal, or withdraw from it. A charge that was debited stays.
+
+    RELEASE is its id, or the first 8 letters of it or more. Who rejected, and why, goes into this party's ledger and to
+    nobody else.
+    """
+    _decide(home, release, "rejection", by=by, why=why, token_file=token_file, yes=yes, as_json=as_json)
+
+
+@click.command(epilog="Example: commingle party ledger --home ./ward --replacement")
+@home_option
+@click.option(
+    "--replacement",
+    is_flag=True,
+    help="Show the second figure of keyed data sets as well: what is lost if a person who stays has other values.",
+)
+@json_option
+def ledger(*, home: Path, replacement: bool, as_json: bool) -> None:
+    """Show charges and the remaining budget."""
+    with agent_client(Home(home)) as agent:
+        value = agent.ledger()
+
+    def text(console: Console) -> None:
+        cap = value.cap
+        console.print(
+            f"Population {value.population}: cap epsilon {cap.epsilon:g} at delta {cap.delta:g} ({value.unit})"
+        )
+        table = Table("release", "study", "state", "unit", "epsilon", "rho")
+        for charge in value.charges:
+            about = charge.release[:16], quoted(charge.study), CHARGE_STATES[charge.state]
+            table.add_row(*about, charge.unit, *_figures(charge))
+            if replacement and charge.replacement:
+                table.add_row("", "", "", Adjacency.REPLACE_ONE, *_figures(charge.replacement))
+        console.print(table)
+        for charge in value.charges:
+            _show_decided(console, charge.decided, before=f"{charge.release[:16]}  ")
+        spent, left = value.spent.epsilon, value.remaining.epsilon
+        console.print(f"Spent epsilon {spent:.4g}, left {left:.4g} ({value.unit}).")
+        if replacement:
+            console.print(f"Spent epsilon {value.replacement.epsilon:.4g} ({Adjacency.REPLACE_ONE}).")
+        console.print("Epsilons do not add, rhos do.")
+
+    emit(value, as_json=as_json, text=text)
+
+
+def _figures(loss: ChargeView | LossView) -> tuple[str, str]:
+    return f"{loss.epsilon:.4g}", f"{loss.rho:.4g}"
+
+
+@click.command(epilog="Example: commingle party propose study.json --home ./ward --attach protocol.pdf")
+@click.argument("study", type=click.Path(path_type=Path, dir_okay=False))
+@home_option
+@consortium_option
+@attach_option
+@json_option
+def propose(*, study: Path, home: Path, consortium: str | None, files: tuple[Path, ...], as_json: bool) -> None:
+    """Propose the release that STUDY, a JSON file, describes. Every party decides on it, this one too."""
+    asked = with_attachments(load_settings(Study, study), files)
+    with agent_client(Home(home)) as agent:
+        value = agent.propose(asked, key=secrets.token_hex(16), consortium=consortium)
+    trust = () if value.trust == TRUST_NOBODY else (value.trust,)
+    said = (value.id, f"{quoted(value.study)}: {value.state}", *value.outlook, *trust)
+    decide = f"Decide on it, too: commingle party approve --home {home} {value.id[:12]}"
+    emit(value, as_json=as_json, text="\n".join([*said, decide]))
+
+
+@click.command(epilog="Example: commingle party adopt --home ./ward")
+@home_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
+    """After a restore, recover charges that the ledger lacks from its witnesses, with the agent stopped."""
+    from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branch  # noqa: PLC0415 - only who restores waits
+
+    with compose_agents(Home(home)) as agents:
+        branch = find_lost_branch(agents)
+        costs = {lost.release: lost.charge[0] for lost in branch.releases if lost.charge is not None}
+        releases = {release: {"unit": cost.unit, "rho": float(cost.loss.rho)} for release, cost in costs.items()}
+        unnamed = branch.unexplained.loss
+        rest = {"rho": float(unnamed.rho), "delta": unnamed.delta}
+        said = {"adopted": bool(branch), "releases": releases, "unexplained": rest, "heads": list(branch.heads)}
+        if branch:
+            lines = [f"  release {name[:16]}: rho {float(c.loss.rho):.4g} ({c.unit})" for name, c in costs.items()]
+            lines.append(f"  unexplained: rho {rest['rho']:.4g}, delta {rest['delta']:.3g}")
+            say("\n".join(["A lost branch of this ledger has spent:", *lines]))
+            if not yes:
+                click.confirm("Charge this for good, and go on?", abort=True, err=True)
+            adopt_branch(agents, branch)
+    emit(said, as_json=as_json, text="Adopted." if branch else "The witnesses know nothing that this ledger lacks.")
+
+
+def _decide(
+    home: Path,
+    release: str,
+    decision: str,
+    *,
+    by: str | None,
+    why: str,
+    token_file: Path | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Show what is decided, have it confirmed, and only then send it to the agent."""
+    if as_json and not yes:
+        raise click.UsageError("--json asks nobody: add --yes.")
+    token = read_token(token_file)
+    name = by or (getuser() if token is None else "")
+    with way_to_agent(Home(home)) as way, PartyClient.over(way) as operator:
+        asked = _find(operator, release)
+        if not as_json:
+            _show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
+        if not yes:
+            verb = "Approve" if decision == "approval" else "Reject"
+            click.confirm(f"{verb} this as {name or 'the person of this token'}?", abort=True, err=True)
+        with PartyClient.over(way, token=token) as person:
+            take = person.approve if decision == "approval" else person.reject
+            value = take(asked.id, by=name, why=why)
+    emit(value, as_json=as_json, text=lambda console: console.print(_where_it_stands(value)))
+
+
+def _find(agent: PartyClient, release: str) -> ProposalView:
+    """The one proposal whose id begins so."""
+    if len(release) < _LEAST_OF_ID:
+        raise click.UsageError(f"give at least the first {_LEAST_OF_ID} letters of the release's id")
+    matching = [item for item in agent.proposals() if item.id.startswith(release)]
+    if len(matching) > 1:
+        raise click.UsageError(f"{release} is the beginning of several releases")
+    if not matching:
+        raise NotFoundError("no such proposal", remedy="List them: commingle party proposals")
+    return matching[0]
+
+
+def _show_proposals(console: Console, items: Sequence[ProposalView]) -> None:
+    for item in items:
+        _show_proposal(console, item)
+    if not items:
+        console.print("No proposals.")
+
+
+def _show_proposal(console: Console, item: ProposalView) -> None:
+    k = f", {item.projection or 'dense'} mixing, k = {item.k}" if item.k else ""
+    console.print(_where_it_stands(item))
+    for sentence in item.stated_sentences or ["Nothing is said of what it is for."]:
+        console.print(f"  {sentence}")
+    counted = f", of whom about {item.kept} count" if item.kept is not None else ""
+    console.print(f"  {item.mechanism}{k}, n = {item.n}{counted}, with {', '.join(item.parties)}")
+    console.print(f"  asks of {item.dataset}: {', '.join(item.attributes)}")
+    for words in item.missing:
+        console.print(f"  {words}")
+    console.print(f"  matches subjects by ids as {', '.join(item.id_rules)} writes them")
+    if item.whitening:
+        console.print(
+            f"  maps this party's {item.whitening.columns} encoded columns by a public matrix (condition number "
+            f"{item.whitening.condition_number:.3g}), then clips rows to norm {item.row_norm:g}"
+        )
+    if item.first_stage:
+        console.print(
+            f"  first publishes {item.first_stage.sums} sums of this party's columns with noise (epsilon "
+            f"{item.first_stage.epsilon:.3g}, {item.adjacency}, of what it costs), then scales the columns as "
+            f"they suggest and clips rows to norm {item.row_norm:g}"
+        )
+    console.print(
+        f"  epsilon {item.epsilon:g}, delta {item.delta:g} ({item.adjacency}); costs this ledger epsilon "
+        f"{item.cost.epsilon:.3g} ({item.cost.unit})"
+    )
+    for sentence in (_loss_of_a_subject(item), item.protects, item.trust, *item.outlook):
+        console.print(f"  {sentence}")
+    for finding in item.findings:
+        console.print(Text.assemble(("  speaks against it: ", "red"), finding))
+    _show_decided(console, item.decided, before="  ")
+
+
+def _show_decided(console: Console, decided: Sequence[DecidedView], *, before: str) -> None:
+    for note in decided:
+        why = f": {quoted(note.why)}" if note.why else ""
+        console.print(f"{before}{note.document.replace('-', ' ')} by {quoted(note.by)}{why}")
+
+
+def _where_it_stands(item: ProposalView) -> Text:
+    stands = f"  {item.id[:16]}  {item.state}, here {words_for_decision(item)}"
+    return Text.assemble((quoted(item.study), "bold"), stands)
+
+
+def _loss_of_a_subject(item: ProposalView) -> str:
+    """A subject is a row at every party, which the cost to one ledger does not tell."""
+    return (
+        f"A subject loses at most, by all parties together ({item.adjacency}): to outsiders epsilon "
+        f"{item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
+        f"{item.per_subject_epsilon:.3g}."
+    )

@@ -1,0 +1,148 @@
+"""`commingle party join`: from an invitation to an agent that can take part."""
+
+import time
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+
+from commingle.party_agent.cli.data import add_dataset
+from commingle.party_agent.cli.serve import serve as serve_command
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home.home import Home, PartySettings
+from commingle.party_agent.operate.compose import agent_client, calling, home_option
+from commingle.party_agent.operate.joining import Roster, confirm, joined, make_home, roster, share_linkage_key
+from commingle.party_agent.operate.membership import enrol
+from commingle.party_agent.wire.coordinator_client import CoordinatorClient
+from commingle.shared.documents.invitation import Invitation
+from commingle.shared.documents.model import explain
+from commingle.shared.documents.words import LETTERS
+from commingle.shared.runtime.cli import say
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.plain_files import read_plain
+from commingle.shared.runtime.settings import system_clock
+from commingle.shared.runtime.tls import ca_option, http_option
+
+_LOOK_SECONDS = 1.0
+_IN_A_ROW = 4
+
+
+def _invitation(_: click.Context, __: click.Parameter, given: str) -> Invitation:
+    """As given, or from the file of that name, which has no `+` in it."""
+    try:
+        return Invitation.parse(given if "+" in given else read_plain(given).decode(errors="replace"))
+    except OSError as error:
+        raise click.BadParameter(f"neither an invitation nor a file that can be read ({error.strerror})") from None
+
+
+@click.command(
+    epilog="\b\nExamples:\n  commingle party join INVITATION --home ./ward\n"
+    "  commingle party join INVITATION --home ./ward --source stays.csv --subject-id patient --schema schema.json "
+    "--serve"
+)
+@click.argument("invitation", callback=_invitation)
+@home_option
+@click.option("--population", default="default", show_default=True, help="Whose data the budget is for.")
+@click.option("--epsilon-cap", type=float, default=10.0, show_default=True, help="The most it may ever lose.")
+@click.option("--delta-cap", type=float, default=1e-5, show_default=True)
+@click.option("--source", type=click.Path(path_type=Path, dir_okay=False), help="A CSV or Parquet file to register.")
+@click.option("--subject-id", metavar="COLUMN", multiple=True, help="Its column that says who a row is about.")
+@click.option("--schema", type=click.Path(path_type=Path, dir_okay=False), help="Its attributes, a JSON array.")
+@click.option("--listed", is_flag=True, help="Who is in it is a list that all members hold (see `datasets add`).")
+@click.option("--dataset", default="main", show_default=True, help="What the data set is called.")
+@click.option("--wait-minutes", default=60.0, show_default=True, help="How long to wait for the other members.")
+@click.option("--serve", "serves", is_flag=True, help="Run the agent then, until told to stop.")
+@ca_option
+@http_option
+@click.pass_context
+def join(
+    ctx: click.Context,
+    *,
+    invitation: Invitation,
+    home: Path,
+    population: str,
+    epsilon_cap: float,
+    delta_cap: float,
+    source: Path | None,
+    subject_id: tuple[str, ...],
+    schema: Path | None,
+    listed: bool,
+    dataset: str,
+    wait_minutes: float,
+    serves: bool,
+    ca_file: Path | None,
+    allow_http: bool,
+) -> None:
+    """Join a new consortium: home, keys, data set, everybody's words, pins, linkage key.
+
+    INVITATION is the line the coordinator's operator sent, or a file that holds it: who else is on this machine sees
+    what commands are given, but no file.
+
+    When all members are there, each is shown twelve words. Read them to each other over the telephone and type them:
+    they say that all of you were shown the same keys. Repeat the command if it was interrupted.
+    """
+    if (source is None) != (schema is None) or (source is None) != (not subject_id):
+        raise click.UsageError("--source, --subject-id and --schema go together")
+    invited, place = invitation, Home(home)
+    try:
+        settings = PartySettings(
+            name=invited.party, population=population, epsilon_cap=epsilon_cap, delta_cap=delta_cap
+        )
+    except ValidationError as error:
+        raise SettingsError(f"these settings cannot be used: {explain(error)}", remedy="See --help.") from None
+    make_home(place, settings, invited)
+    membership = joined(place, invited.coordinator) or enrol(
+        place, url=invited.url, invite=invited.invite, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http
+    )
+    say(f"{invited.party} is enrolled at {membership.coordinator().url}.")
+    if source is not None and not _is_registered(place, dataset):
+        table = {"source": str(source), "subject_id": subject_id, "schema": schema, "listed": listed}
+        ctx.invoke(add_dataset, home=home, name=dataset, **table)
+    with calling(place, membership) as client:
+        keys = _wait_for_all(place, client, invited, seconds=60 * wait_minutes)
+        if confirm(membership, keys, invited.party, lambda words: _read_out(words, invited)):
+            say(f"The keys of {', '.join(name for name in sorted(keys) if name != invited.party)} are pinned.")
+        check = share_linkage_key(place, membership, client, invited, clock=system_clock)
+    say(
+        f"The linkage key's check value, the same for all: {check}"
+        if check is not None
+        else f"The linkage key comes from {invited.key_maker}; the running agent takes it over."
+    )
+    if serves:
+        ctx.invoke(serve_command, home=home)
+    else:
+        say(f"Run the agent: commingle party serve --home {home}")
+
+
+def _is_registered(place: Home, dataset: str) -> bool:
+    with agent_client(place) as agent:
+        return any(one.name == dataset for one in agent.datasets())
+
+
+def _wait_for_all(place: Home, client: CoordinatorClient, invited: Invitation, *, seconds: float) -> Roster:
+    """Everybody's keys, once all are there. Raises ConflictError where they do not come in time."""
+    until, said = time.monotonic() + seconds, ""
+    while True:
+        keys, missing = roster(place, client, invited)
+        if not missing:
+            return keys
+        if time.monotonic() >= until:
+            raise ConflictError(
+                f"{', '.join(missing)} did not join in time", remedy="Repeat the command when they have."
+            )
+        if said != (now := ", ".join(missing)):
+            say(f"Waiting for {now} …")
+        said = now
+        time.sleep(_LOOK_SECONDS)
+
+
+def _read_out(words: tuple[str, ...], invited: Invitation) -> str:
+    rows = (words[start : start + _IN_A_ROW] for start in range(0, len(words), _IN_A_ROW))
+    shown = "\n".join("  " + "".join(f"{word:<12}" for word in row) for row in rows)
+    say(
+        f"\nThe words of {', '.join(sorted(invited.members))}, and of their coordinator:\n\n{shown}\n\n"
+        "Call each other, all of you. One reads the words, the others type what they hear; then another reads them to "
+        "the first.\nEverybody has to hear somebody else, and to say that it was accepted."
+    )
+    typed: str = click.prompt(f"What you hear (the first {LETTERS} letters of each will do)", err=True)
+    return typed

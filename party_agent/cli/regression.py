@@ -1,0 +1,268 @@
+"""`commingle party regress` and `regressions`."""
+
+import json
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import get_args
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from commingle.party_agent.edge.client import PartyClient
+from commingle.party_agent.errors import ConflictError, NotFoundError
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.operate.compose import agent_client, home_option
+from commingle.party_agent.private.public_rows import public_moments
+from commingle.party_agent.private.regression.public_moment import STABLE
+from commingle.party_agent.private.sources import FileSource, open_source
+from commingle.party_agent.regression.outlook import describe
+from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, require_unit, rows_of
+from commingle.party_agent.wire.answers import DatasetView, RegressionLine, RegressionView
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.regression import (
+    AdjacencyName,
+    CalibrationName,
+    PublicSecondMoments,
+    RegressionMethod,
+    RegressionRequest,
+    RowMapping,
+)
+from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
+from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
+from commingle.shared.runtime.files import write_durably
+
+_METHODS = ["auto", *get_args(RegressionMethod)]
+_FOR_EVERYONE = 0o644
+_out = click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the signed document here, to hand on."
+)
+
+
+@click.command(
+    epilog="\b\nExamples:\n"
+    "  commingle party regress --home ./ward --dataset main --n 2000 --target charges --epsilon 1 --out charges.json\n"
+    "  commingle party regress --home ./ward --dataset main --n 2000 --target charges --features age,bmi \\\n"
+    "    --method adassp --epsilon 0.5\n"
+    "  commingle party regress --home ./ward --dataset main --n 2000 --target charges --bounds charges=0:20000 \\\n"
+    "    --mapping per_row_with_label --no-intercept --epsilon 1\n"
+    "  commingle party regress --home ./ward --dataset panel --target charges --epsilon 1"
+)
+@home_option
+@click.option("--dataset", required=True, help="A registered data set.")
+@click.option("--target", required=True, help="The attribute to explain: numeric or binary.")
+@click.option("--features", multiple=True, metavar="A,B", help="By which; may be repeated. All others by default.")
+@click.option("--method", type=click.Choice(_METHODS), default="auto", show_default=True)
+@click.option("--calibration", type=click.Choice(get_args(CalibrationName)), help="By default the method's own.")
+@click.option("--epsilon", type=float, required=True, help="What it may cost, in the data set's unit.")
+@click.option("--delta", type=float, default=1e-6, show_default=True)
+@click.option(
+    "--n",
+    type=click.IntRange(min=1),
+    help="For a keyed data set: about how many subjects there are, a round public figure.",
+)
+@click.option(
+    "--bounds",
+    multiple=True,
+    metavar="NAME=LOWER:UPPER",
+    help="Clip a numeric attribute to these, within those it is registered with; may be repeated.",
+)
+@click.option(
+    "--mapping",
+    type=click.Choice(get_args(RowMapping)),
+    default="maximum",
+    show_default=True,
+    help="Divide no row, each row, or each row and its label by the row's norm.",
+)
+@click.option("--intercept/--no-intercept", default=True, show_default=True, help="Fit an intercept.")
+@click.option("--row-norm", type=float, help="Scale encoded features down to this Euclidean norm.")
+@click.option("--label-bound", type=float, default=1.0, show_default=True, help="Cut the encoded target to this.")
+@click.option(
+    "--public",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="PUBLIC rows with the same columns, CSV or Parquet. Their second moments are published as they are.",
+)
+@csv_options
+@click.option("--yes", is_flag=True, help="Spend without asking where the forecast is poor.")
+@_out
+@json_option
+def regress(
+    *,
+    home: Path,
+    dataset: str,
+    target: str,
+    features: tuple[str, ...],
+    method: RegressionMethod,
+    calibration: CalibrationName | None,
+    epsilon: float,
+    delta: float,
+    n: int | None,
+    bounds: tuple[str, ...],
+    mapping: RowMapping,
+    intercept: bool,
+    row_norm: float | None,
+    label_bound: float,
+    public: Path | None,
+    csv_format: CsvFormat | None,
+    yes: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Publish a private linear regression on this party's own rows.
+
+    Says what it will be worth, spends the budget, and prints coefficients. The signed document in --out can be checked
+    by anybody: commingle verify FILE.
+    """
+    place = Home(home)
+    with agent_client(place) as agent:
+        found = _find_dataset(agent, dataset)
+        fields = {
+            "dataset": dataset,
+            "target": target,
+            "features": _features(features, target, found.attributes),
+            "method": method,
+            "calibration": calibration,
+            "epsilon": epsilon,
+            "delta": delta,
+            **({} if n is None else {"n": n}),
+            "bounds": dict(map(_bounds, bounds)),
+            "mapping": mapping,
+            "intercept": intercept,
+            "row_norm": row_norm,
+            "label_bound": label_bound,
+            "nonce": secrets.token_hex(32),
+        }
+        request = decode(RegressionRequest, json.dumps(fields).encode())
+        require_unit(request, dataset, found.subjects)
+        if public is not None:  # after the bounds that they are computed with have been checked
+            source = FileSource(path=str(public), **asdict(csv_format or USUAL))
+            request = request.model_copy(update={"public": _moments(source, request, found.attributes)})
+        allowed = place.policy().regressions.methods
+        _tell(plan_regression(request, found.attributes, found.n or 0, among=allowed), yes=yes)
+        value = agent.regress(request)
+    _hand_over(value, out, as_json=as_json)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  commingle party regressions --home ./ward\n"
+    "  commingle party regressions --home ./ward 4c1f… --out charges.json"
+)
+@home_option
+@click.argument("regression", required=False)
+@click.option("--finish", is_flag=True, help="Go on with one that was interrupted; it costs nothing more.")
+@_out
+@json_option
+def regressions(*, home: Path, regression: str | None, finish: bool, out: Path | None, as_json: bool) -> None:
+    """List regressions that were paid for, or show one. REGRESSION may be the beginning of its id."""
+    with agent_client(Home(home)) as agent:
+        items = agent.regressions()
+        if regression is None:
+            emit({"items": items}, as_json=as_json, text=lambda console: _list(console, items))
+            return
+        matching = [item.id for item in items if item.id.startswith(regression)]
+        if len(matching) != 1:
+            raise NotFoundError(
+                f"{len(matching)} regressions have an id that begins so",
+                remedy="List them: commingle party regressions",
+            )
+        value = agent.regression(matching[0])
+        if finish:
+            value = agent.regress(decode(RegressionRequest, json.dumps(value.request).encode()))
+    _hand_over(value, out, as_json=as_json)
+
+
+def _find_dataset(agent: PartyClient, dataset: str) -> DatasetView:
+    found = next((one for one in agent.datasets() if one.name == dataset), None)
+    if found is None:
+        raise NotFoundError(f"there is no data set {dataset}", remedy="Register it: commingle party datasets add")
+    return found
+
+
+def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, ...]) -> tuple[str, ...]:
+    """Names given one by one or with commas between them; a name may itself contain a comma."""
+    known = [attribute.name for attribute in attributes]
+    names = [name for text in given for name in ([text] if text in known else map(str.strip, text.split(",")))]
+    return tuple(names) or tuple(name for name in known if name != target)
+
+
+def _bounds(text: str) -> tuple[str, tuple[float, float]]:
+    """NAME=LOWER:UPPER; a name may itself contain the signs."""
+    name, _, numbers = text.rpartition("=")
+    lower, _, upper = numbers.partition(":")
+    try:
+        return name, (float(lower), float(upper))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not NAME=LOWER:UPPER", param_hint="--bounds") from None
+
+
+def _moments(source: FileSource, request: RegressionRequest, attributes: tuple[Attribute, ...]) -> PublicSecondMoments:
+    """Second moments of a file of PUBLIC rows, encoded and clipped as the request says."""
+    target, features = attributes_of(request, attributes)
+    return public_moments(open_source(source), target, features, rows=rows_of(request))
+
+
+def _tell(plan: RegressionPlan, *, yes: bool) -> None:
+    """What will be done and what it will be worth, before anything is spent."""
+    task, promise, outlook = plan.task, plan.promise, describe(plan.outlook)
+    say(f"{task.method.name}: {plan.reason}.")
+    unit = promise.adjacency + ("" if task.privacy.replaces else f"; {plan.replacement_epsilon:.4g} under replace_one")
+    on = f"{_about(promise.adjacency)}{task.n} subjects"
+    say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} ({unit}) on {on}. {outlook}")
+    poor = plan.outlook is not None and plan.outlook.poor
+    if poor and not yes and sys.stdin.isatty() and not click.confirm("Spend it all the same?", err=True):
+        raise ConflictError("nothing was spent", remedy="More rows, a larger epsilon, or fewer features.")
+
+
+def _about(adjacency: AdjacencyName) -> str:
+    """Before a number of rows that is not the exact one."""
+    return "" if adjacency == "replace_one" else "about "
+
+
+def _hand_over(value: RegressionView, out: Path | None, *, as_json: bool) -> None:
+    if out is not None and value.document is not None:
+        write_durably(out, json.dumps(value.document.model_dump(mode="json")).encode(), mode=_FOR_EVERYONE)
+    emit(value, as_json=as_json, text=lambda console: _show(console, value, out))
+
+
+def _list(console: Console, items: Sequence[RegressionLine]) -> None:
+    table = Table("regression", "data set", "target", "method", "epsilon", "unit", "state")
+    for item in items:
+        about = item.id[:16], item.dataset, item.target, item.method, f"{item.epsilon:g}"
+        table.add_row(*about, item.charge.unit, item.state)
+    console.print(table)
+
+
+def _show(console: Console, value: RegressionView, out: Path | None) -> None:
+    result = value.result
+    if result is None:
+        console.print(f"{value.id[:16]}: {value.state}")
+        return
+    privacy = result["privacy"]
+    n = f"{_about(privacy['adjacency'])}{result['n']}"
+    table = Table(title=f"{result['target']['name']}, n = {n}, {result['method']}", title_justify="left")
+    table.add_column("term")
+    unitless = result["coefficients"][0]["original"] is None
+    table.add_column("coefficient" + (" (encoded, rows divided by their norms)" if unitless else ""), justify="right")
+    for term in result["coefficients"]:
+        table.add_row(term["label"], f"{term['encoded' if unitless else 'original']:.6g}")
+    console.print(table)
+    for attribute in parse_attributes(json.dumps([result["target"], *result["features"]]).encode()):
+        if words := words_for_missing(attribute):
+            console.print(words)
+    console.print(
+        f"epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} ({privacy['adjacency']}). "
+        f"{privacy['guarantee']}"
+    )
+    for stability in result["published"].get("stability", ()):
+        if stability < STABLE:
+            console.print(
+                f"Not stable: the noise may take up all but little of the least moment (stability {stability:.2g}, "
+                f"{STABLE:g} or more are wanted). Single coefficients may be far off."
+            )
+    if not privacy["exact_noise"]:
+        console.print("Noise was drawn in floating point, which the proof does not cover.")
+    console.print(f"Regression {value.id}" + (f", signed document in {out}" if out else ""))

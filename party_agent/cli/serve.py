@@ -1,0 +1,104 @@
+"""`commingle party serve`: the composition root of the agent's process."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+import click
+
+from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.loop import Loops
+from commingle.party_agent.edge.webhook import Notices
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.operate.compose import compose_agents, home_option
+from commingle.party_agent.rounds.agents import Agents
+from commingle.party_agent.wire.local_socket import listen as listen_at
+from commingle.shared import loops as compiled
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.cli import json_option
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.logging import configure_logging
+from commingle.shared.runtime.server import Served, listen, run
+from commingle.shared.runtime.tls import ServerTls, tls_options
+
+_JOIN_SECONDS = 5.0
+_SELF_SIGNED = (
+    "openssl req -x509 -newkey rsa:3072 -nodes -days 365 -subj /CN=localhost "
+    "-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout api.key -out api.pem"
+)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  commingle party serve --home ./ward\n"
+    "  commingle party serve --home ./ward --port 8100 --tls-certificate api.pem --tls-key api.key"
+)
+@home_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="With --port: the address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Also serve HTTPS, to tokens only.  [HOME/agent.sock only]")
+@tls_options
+@click.option("--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning"]))
+@json_option
+def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log_level: str, as_json: bool) -> None:
+    """Run the agent: answer proposals, privatise, upload. The first line of output says where it listens."""
+    del as_json  # the announcement is JSON either way
+    if port is None and tls is not None:
+        raise click.UsageError("--tls-certificate and --tls-key go with --port")
+    if port is not None and tls is None:
+        raise SettingsError(
+            "on the network the local API is served by TLS only, as tokens could be read on the way",
+            remedy=f"Add --tls-certificate and --tls-key. One of your own: {_SELF_SIGNED}",
+        )
+    place = Home(home)
+    configure_logging(service="party_agent", level=log_level, party=place.settings().name)
+    compiled.available()  # says in the log what is missing
+    faults.arm_from(os.environ)
+    if place.next_key.exists():  # the coordinator may know the next key already, and only that one
+        raise SettingsError("the key is being replaced", remedy="Finish it: commingle party rotate-key")
+    with compose_agents(place) as agents:
+        loops = Loops(agents)
+        _serve(agents, loops, None if port is None else (host, port), tls)
+        if loops.halted is not None:
+            raise loops.halted
+
+
+def _serve(agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: ServerTls | None) -> None:
+    """Serve until told to stop."""
+    halt = partial(os.kill, os.getpid(), signal.SIGTERM)
+    with open_services(agents, loops, address, tls) as (services, begin):
+        announcement = {"socket": str(agents.home.socket)}
+        if address is not None:
+            announcement["url"] = services[-1].url
+        run(services, announcement=announcement, on_listening=partial(begin, halt))
+
+
+@contextmanager
+def open_services(
+    agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: ServerTls | None
+) -> Iterator[tuple[list[Served], Callable[[Callable[[], None]], None]]]:
+    """What is served on the home's socket, and to tokens on the network where there is an address.
+
+    With it comes a function that begins the agents' work, to be called once these are served, with what stops them.
+    """
+    at, notices = agents.home.socket, Notices(agents.home, agents.proposals, agents.jobs, agents.clock)
+    try:
+        local = LocalApi(agents, loops, peer_is_operator=True)
+        services = [Served(create_app(local), listen_at(at))]
+        if address is not None:
+            host, port = address
+            remote = create_app(replace(local, peer_is_operator=False))
+            services.append(Served(remote, listen(host=host, port=port), tls))
+
+        def begin(halt: Callable[[], None]) -> None:
+            loops.start(on_halt=halt)
+            Thread(target=notices.run, daemon=True).start()
+
+        yield services, begin
+    finally:
+        at.unlink(missing_ok=True)
+        notices.stop.set()
+        loops.finish(seconds=_JOIN_SECONDS)

@@ -1,0 +1,375 @@
+"""Data sets that the owner has declared, and the snapshot of each that releases are made of.
+
+The owner alone says where rows are, how they are read, what identifies subjects and which attributes there are. A
+token names a data set and asks for it to be read again, or pushes its rows; it chooses nothing else, and it learns
+nothing of what was read. While a data set cannot be read again, releases go on with the snapshot that there is.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from sqlite3 import Connection, Row
+from threading import RLock
+from typing import Annotated, Literal
+
+import structlog
+from pydantic import AwareDatetime, Field, TypeAdapter
+
+from commingle.party_agent.errors import ConflictError, NotFoundError
+from commingle.party_agent.ledger.ledger import Ledger
+from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
+from commingle.party_agent.private.rows import RawReader
+from commingle.party_agent.private.snapshot import (
+    Snapshot,
+    snapshot_digest,
+    with_subjects,
+    write_snapshot,
+)
+from commingle.party_agent.private.sources import PushedSource, Source, open_table, remedying
+from commingle.party_agent.private.sql_store import SqlSource
+from commingle.party_agent.private.table import SourceTable
+from commingle.party_agent.wire.answers import DatasetView
+from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
+from commingle.shared.documents.schema import Attribute, words_for_missing
+from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey
+from commingle.shared.dp.sensitivity import Adjacency, unit_of
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.settings import Clock
+
+_log = structlog.get_logger()
+_KEY_BYTES = 32
+_ATTRIBUTES = TypeAdapter(tuple[Attribute, ...])
+_UNUSED = """
+SELECT digest FROM snapshots
+WHERE digest NOT IN (SELECT json_extract(body, '$.snapshot') FROM datasets
+                     WHERE json_extract(body, '$.snapshot') IS NOT NULL)
+  AND digest NOT IN (SELECT snapshot FROM to_read)
+"""
+
+
+class DatasetRequest(WireModel):
+    """What the owner declares.
+
+    Attributes:
+        name: what studies will call it.
+        source: where its rows are.
+        subject_id: the column that identifies a subject, or several that do so together.
+        id_rules: how each is written (`shared.documents.subject_ids`); left out, exactly.
+        subjects: "keyed" where who is in it is private and changes as it is read again; "listed" where that is a list
+            which all members hold: it stays as the owner registered it, and somebody who is no longer found has a row
+            of missing cells. It is released, regressed and charged as that, and related ones are alike (`unit_of`).
+        people: what group its subjects are of. Caps add up what all data sets of a group lose, since they may have
+            somebody in common. A person in one group is in no other.
+        attributes: public schema of the columns it offers.
+    """
+
+    name: Name
+    source: Source
+    subject_id: SubjectColumns
+    id_rules: IdRules | None = None
+    subjects: Literal["keyed", "listed"] = "keyed"
+    people: Name = "everybody"
+    attributes: tuple[Attribute, ...]
+
+    @property
+    def unit(self) -> Adjacency:
+        """In which it is released, regressed and charged."""
+        return unit_of(keyed=self.subjects == "keyed")
+
+    @property
+    def key(self) -> SubjectKey:
+        """What identifies a subject. Raises SpecError: not one rule for each column."""
+        return SubjectKey.of(self.subject_id, self.id_rules)
+
+
+class Dataset(DatasetRequest):
+    """A declared data set and what was found when it was last read. Its counts are of private cells.
+
+    Attributes:
+        n: subjects; 0 until its rows have been read.
+        ids_changed: ids that their rule writes otherwise than the table.
+        snapshot: digest of the one that releases are made of; left out until its rows have been read.
+        read: when.
+        upload: whose rows these are, where they were pushed.
+    """
+
+    id_rules: Annotated[IdRules | None, LEFT_OUT] = None
+    n: Count = 0
+    ids_changed: Count = 0
+    clipped: dict[str, Count] = Field(default_factory=dict)
+    missing: dict[str, Count] = Field(default_factory=dict)
+    snapshot: Annotated[Digest | None, LEFT_OUT] = None
+    read: Annotated[AwareDatetime | None, LEFT_OUT] = None
+    upload: str = ""
+
+    @property
+    def declared(self) -> DatasetRequest:
+        """Without what was found."""
+        return DatasetRequest(**{name: getattr(self, name) for name in DatasetRequest.model_fields})
+
+    def missing_words(self, names: Iterable[str], *, counts: bool) -> list[str]:
+        """What becomes of missing cells of these attributes, in sentences; how many there are, if wanted."""
+        found = {a.name: words_for_missing(a, self.missing.get(a.name, 0) if counts else None) for a in self.attributes}
+        return [words for name in names if (words := found.get(name)) is not None]
+
+    def view(self, *, counts: bool) -> DatasetView:
+        """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
+        of_rows = {"n", "ids_changed", "clipped", "missing", "read"} if counts else set()
+        shown = self.model_dump(include={"name", "subject_id", "id_rules", "subjects", "people"} | of_rows)
+        return DatasetView(**shown, attributes=self.attributes, source=_where(self.source), unit=self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Datasets:
+    """The data sets of one agent.
+
+    Attributes:
+        folder: of snapshots; of this process alone.
+        engine: reads partitions, and mixes rows.
+    """
+
+    store: AgentStore
+    ledger: Ledger
+    folder: Path
+    clock: Clock
+    engine: Engine = IN_PROCESS
+    _one_at_a_time: RLock = field(default_factory=RLock, repr=False)
+
+    def register(self, request: DatasetRequest, *, replace: bool, progress: Progress = lambda _: None) -> Dataset:
+        """Declare a data set and read it, for its owner, who may be told what its rows are like.
+
+        Args:
+            request: name, source and schema. Rows that are pushed come later.
+            replace: whether the name may be taken.
+            progress: told the rows read.
+
+        Raises:
+            DataError: the table does not fit its schema.
+            ConflictError: the name is taken and `replace` was not asked for, or its people's losses would not add up in
+                one unit.
+        """
+        with self._one_at_a_time:  # so that no related one is registered meanwhile
+            self._require_possible(request, replace=replace)
+            self._require_one_unit(request)
+            if isinstance(request.source, PushedSource):
+                return self._store(Dataset(**dict(request)))
+            return self._read(request, self._table(request, strict=True), strict=True, progress=progress)
+
+    def read_again(self, name: str, *, strict: bool, progress: Progress = lambda _: None) -> Dataset:
+        """Read a declared data set again: strictly for its owner, totally for everybody else.
+
+        Raises:
+            NotFoundError: there is none.
+            ConflictError: its rows are pushed.
+            SourceError: it cannot be read; the snapshot that there was stays.
+            DataError: the same, and where `strict` also where rows do not fit the schema.
+        """
+        declared = self.readable(name)
+        return self._read(declared, self._table(declared, strict=strict), strict=strict, progress=progress)
+
+    def try_again(self, name: str) -> None:
+        """`read_again` for a token, which learns nothing: why it failed is for the operator.
+
+        Privacy: a fault is logged by its kind alone, since its text may quote a cell.
+        """
+        try:
+            self.read_again(name, strict=False)
+        except CommingleError as error:
+            _log.warning("data set not read again", dataset=name, error=error.code)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.error("data set not read again", dataset=name, fault=type(error).__name__)
+
+    def push(self, declared: DatasetRequest, pieces: Sequence[RawReader], *, upload: str) -> Dataset:
+        """Take pushed rows in place of those there were. Raises DataError: a subject is in two pieces."""
+        table = SourceTable(pieces, declared.key, declared.attributes)
+        return self._read(declared, table, strict=True, upload=upload)
+
+    def find(self, name: str) -> Dataset | None:
+        """A data set by name, once its rows have been read."""
+        found = self._find(name)
+        return found if found and found.snapshot else None
+
+    def get(self, name: str) -> Dataset:
+        """A data set that has been read. Raises NotFoundError."""
+        dataset = self.find(name)
+        if dataset is None:
+            raise NotFoundError(
+                f"there is no data set {name} that was read",
+                remedy="Register it: commingle party datasets add; or push its rows.",
+            )
+        return dataset
+
+    def declaration(self, name: str) -> DatasetRequest:
+        """What its owner declared. Raises NotFoundError."""
+        return self._declared(name).declared
+
+    def readable(self, name: str) -> DatasetRequest:
+        """What its owner declared, where that says where to read it. Raises NotFoundError, ConflictError."""
+        declared = self.declaration(name)
+        if isinstance(declared.source, PushedSource):
+            raise ConflictError(f"rows of data set {name} are pushed", remedy="Push them again.")
+        return declared
+
+    def all(self) -> list[Dataset]:
+        """All of them by name."""
+        with self.store.reading() as db:
+            return _all(db)
+
+    def snapshot(self, digest: str | None) -> Snapshot:
+        """One that a data set or a charge names. Raises NotFoundError: it is not kept any more."""
+        with self.store.reading() as db:
+            row = db.execute("SELECT * FROM snapshots WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            raise NotFoundError("the snapshot is not kept any more", remedy="Ask anew: commingle party datasets list")
+        return self._opened(row)
+
+    def related(self, name: str) -> frozenset[str]:
+        """The data set and all whose people it may share, or whose source: what they lose adds up for a person.
+
+        Privacy: by what was declared. Whether two tables do have somebody in common must decide nothing that shows.
+        """
+        known = self.all()
+        own = next((one for one in known if one.name == name), None)
+        return frozenset({name} if own is None else {one.name for one in known if _share_people(own, one)})
+
+    def sweep(self) -> None:
+        """Forget snapshots that neither a data set nor an open charge needs: first their keys, then the files."""
+        with self._one_at_a_time:
+            with self.store.transaction() as db:
+                for row in db.execute(_UNUSED).fetchall():
+                    db.execute("DELETE FROM snapshots WHERE digest = ?", (row["digest"],))
+            with self.store.reading() as db:
+                kept = {row["digest"] for row in db.execute("SELECT digest FROM snapshots")}
+            for path in self.folder.glob("*") if self.folder.is_dir() else ():
+                if path.name not in kept:
+                    path.unlink()
+
+    def _table(self, declared: DatasetRequest, *, strict: bool) -> SourceTable:
+        return open_table(declared.source, declared.key, declared.attributes, engine=self.engine, strict=strict)
+
+    def _read(
+        self,
+        declared: DatasetRequest,
+        table: SourceTable,
+        *,
+        strict: bool,
+        upload: str = "",
+        progress: Progress = lambda _: None,
+    ) -> Dataset:
+        with self._one_at_a_time, remedying(declared.source):
+            found, attributes = table.scan(progress, strict=strict), declared.attributes
+            known, records = self._find(declared.name), iter(found.sorter)
+            if known and known.snapshot and not strict and declared.subjects == "listed":
+                records = with_subjects(self.snapshot(known.snapshot).ids(), records, attributes)
+            snapshot = write_snapshot(self.folder, secrets.token_bytes(_KEY_BYTES), attributes, records)
+            try:
+                if strict:
+                    found.require_one_row_each(declared.key)
+                dataset = Dataset(
+                    **dict(declared),
+                    n=snapshot.n,
+                    ids_changed=found.ids.changed,
+                    clipped=dict(found.clipped),
+                    missing=dict(found.missing),
+                    snapshot=snapshot.digest,
+                    read=self.clock(),
+                    upload=upload,
+                )
+                self._store(dataset, snapshot)
+            except BaseException:
+                snapshot.path.unlink(missing_ok=True)
+                raise
+            self.sweep()
+        return dataset
+
+    def _store(self, dataset: Dataset, snapshot: Snapshot | None = None) -> Dataset:
+        with self.store.transaction() as db:
+            self._require_charged_so(dataset)  # again: a release may have been approved while it was read
+            db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset.name, encode(dataset).decode()))
+            if snapshot is not None:
+                attributes = _ATTRIBUTES.dump_json(snapshot.attributes).decode()
+                held = (snapshot.digest, snapshot.key, snapshot.n, attributes)
+                db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?)", held)
+        return dataset
+
+    def _opened(self, row: Row) -> Snapshot:
+        return Snapshot(
+            path=self.folder / snapshot_digest(row["key"]),
+            key=row["key"],
+            n=row["n"],
+            attributes=_ATTRIBUTES.validate_json(row["attributes"]),
+            engine=self.engine,
+        )
+
+    def _find(self, name: str) -> Dataset | None:
+        with self.store.reading() as db:
+            row = db.execute("SELECT body FROM datasets WHERE name = ?", (name,)).fetchone()
+        return stored_dataset(row["body"]) if row else None
+
+    def _declared(self, name: str) -> Dataset:
+        if (known := self._find(name)) is None:
+            raise NotFoundError(
+                f"there is no data set {name}", remedy="Its owner declares it: commingle party datasets add"
+            )
+        return known
+
+    def _require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
+        """Raise ConflictError where it could not be registered whatever its rows are."""
+        names = [attribute.name for attribute in request.attributes]
+        if not names:
+            raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
+        if len(set(names)) != len(names) or set(request.key.columns) & set(names):
+            raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
+        if not replace and self._find(request.name) is not None:
+            raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
+
+    def _require_one_unit(self, request: DatasetRequest) -> None:
+        """Raise ConflictError where a person's losses would be in two units (docs/proofs/noise-and-accounting.md, 3.4).
+
+        A list tells who is on it, which a keyed data set keeps private: neither stands for the other in a sum.
+        """
+        for one in self.all():
+            if one.name != request.name and one.subjects != request.subjects and _share_people(request, one):
+                raise ConflictError(
+                    f"data set {one.name} is of the same people or source, and its subjects are {one.subjects}",
+                    remedy="Register both alike (--listed, or not); or, where nobody is in both, from another source "
+                    "and with other --people.",
+                )
+        self._require_charged_so(request)
+
+    def _require_charged_so(self, request: DatasetRequest) -> None:
+        if (request.subjects == "listed") in self.ledger.charged_keyed(request.name):
+            raise ConflictError(
+                f"data set {request.name} was charged when its subjects were not {request.subjects}",
+                remedy="Keep that, or choose another name for other people.",
+            )
+
+
+def stored_dataset(body: str) -> Dataset:
+    """A data set as it was stored."""
+    return decode(Dataset, body.encode())
+
+
+def _all(db: Connection) -> list[Dataset]:
+    return [stored_dataset(row["body"]) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
+
+
+def _share_people(one: DatasetRequest, other: DatasetRequest) -> bool:
+    place = _place(one.source)
+    return one.people == other.people or (place is not None and _place(other.source) == place)
+
+
+def _place(source: Source) -> tuple[object, ...] | None:
+    """What two data sets have in common that are read from one place; rows that are pushed have none."""
+    if isinstance(source, PushedSource):
+        return None
+    return (source.url, source.query) if isinstance(source, SqlSource) else (source.path,)
+
+
+def _where(source: Source) -> str:
+    """Where rows are, without a password."""
+    if isinstance(source, PushedSource):
+        return "pushed rows"
+    return "a database query" if isinstance(source, SqlSource) else source.path

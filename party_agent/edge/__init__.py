@@ -1,0 +1,1 @@
+"""What the agent answers, tells and listens to."""

@@ -1,0 +1,289 @@
+"""A party's agent, asked by the party's own programs: `commingle.PartyClient`."""
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+import httpx
+
+from commingle.party_agent.edge.webhook_signature import is_signed
+from commingle.party_agent.rounds.jobs import Stage
+from commingle.party_agent.wire.answers import (
+    ARROW,
+    DatasetList,
+    DatasetView,
+    JobList,
+    JobView,
+    LedgerView,
+    PieceView,
+    ProposalList,
+    ProposalView,
+    ProposedView,
+    RegressionLine,
+    RegressionList,
+    RegressionView,
+    StatusView,
+    UploadView,
+)
+from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport
+from commingle.shared.documents.model import encode
+from commingle.shared.documents.regression import RegressionRequest
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.study import Study
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.errors import UnreachableError
+from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.remote import Kind, call, connect, model_of, reaching
+from commingle.shared.text import ascii_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TIMEOUT_SECONDS = 600.0  # the agent reads all rows before it answers that a data set is registered
+_AS_LONG_AS_IT_TAKES = 7 * 86400.0
+_FOLLOW_SECONDS = 1.0
+_LARGEST_FILE_BYTES = 8 << 30
+_OVER = frozenset({None, Stage.PUBLISHED, Stage.ENDED})  # none is known where the agent was started since
+_FILES = {"manifest": "manifest.json", "matrix": "matrix.parquet", "moments": "moments.json"}
+
+
+class PartyClient:
+    """The agent of one's own party: push rows, propose, decide, follow, read the ledger, download. Use it with `with`.
+
+    Every call raises RemoteError where it fails, in the agent's own words, and can be repeated: rows with the same
+    `upload` and `replace`, proposals with the same `key`.
+
+    Args:
+        base_url: where the agent serves its local API, https://.
+        token: of `commingle party token create`, with the scopes for what is to be done.
+        ca_file: PEM certificate to trust beside the system's: the agent's own.
+        timeout_seconds: for each answer.
+        transport: how requests travel instead, for tests and unusual networks.
+
+    Raises:
+        SettingsError: plain http to another machine, or certificates that cannot be read.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        token: str | None,
+        ca_file: Path | None = None,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        with reaching(base_url):
+            self._http = connect(
+                base_url,
+                ca_file=ca_file,
+                timeout_seconds=timeout_seconds,
+                transport=transport,
+                headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            )
+
+    @classmethod
+    def at_home(cls, home: Path | str) -> Self:
+        """The agent of a home on this machine, by its socket, as its operator: without a token."""
+        return cls(AGENT_URL, token=None, transport=AgentTransport(Path(home) / "agent.sock"))
+
+    @classmethod
+    def over(cls, way: httpx.BaseTransport, *, token: str | None = None) -> Self:
+        """An agent on this machine, by a way to it; answers may take as long as a large table takes."""
+        return cls(AGENT_URL, token=token, transport=way, timeout_seconds=_AS_LONG_AS_IT_TAKES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._http.close()
+
+    def status(self) -> StatusView:
+        """Who the agent is and how it is. Scope `read`."""
+        return self._get(StatusView, "/v1/status")
+
+    def datasets(self) -> tuple[DatasetView, ...]:
+        """Registered data sets. Scope `read`."""
+        return self._get(DatasetList, "/v1/datasets").items
+
+    def register(self, dataset: Mapping[str, Any], *, replace: bool = False) -> DatasetView:
+        """Declare and read a data set, as the body of `POST /v1/datasets`. For the operator: no token does."""
+        params = {"replace": str(replace).lower()}
+        return self._send(DatasetView, "POST", "/v1/datasets", ascii_json(dataset), params=params)
+
+    def read_again(self, dataset: str) -> DatasetView:
+        """Have a declared data set read again, behind the answer. Scope `register`."""
+        return self._send(DatasetView, "POST", f"/v1/datasets/{quote(dataset, safe='')}/reading", b"")
+
+    def push(
+        self,
+        dataset: str,
+        rows: "pa.Table | Iterable[Mapping[str, Any]]",
+        *,
+        upload: str | None = None,
+        rows_at_once: int = 20_000,
+    ) -> DatasetView:
+        """Send rows of a data set that its owner declared as pushed, in place of those it has. Scope `register`.
+
+        Args:
+            dataset: its name.
+            rows: an Arrow table, or mappings of column names to values.
+            upload: the same for the same rows, to go on with what was interrupted; None for a new one.
+            rows_at_once: in a piece.
+
+        Raises:
+            RemoteError: also where a row is refused, by its number in its piece and its column.
+        """
+        place = f"/v1/datasets/{dataset}/uploads/{upload or secrets.token_hex(8)}"
+        present = set(self._send(UploadView, "PUT", place, b"").pieces)
+        number = 0
+        for number, piece in enumerate(_streams(rows, rows_at_once), start=1):
+            if number not in present:
+                self._send(PieceView, "PUT", f"{place}/pieces/{number}", piece, media_type=ARROW)
+        return self._send(DatasetView, "POST", f"{place}/close", ascii_json({"pieces": number}))
+
+    def propose(self, study: Study, *, key: str | None = None, consortium: str | None = None) -> ProposedView:
+        """Propose a release in this party's name; every party has to approve it, this one too. Scope `propose`.
+
+        Args:
+            study: what is asked.
+            key: the same for the same proposal; None for a new one.
+            consortium: which, where the party belongs to more than one.
+        """
+        headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+        params = {} if consortium is None else {"consortium": consortium}
+        return self._send(ProposedView, "POST", "/v1/proposals", encode(study), headers=headers, params=params)
+
+    def proposals(self) -> tuple[ProposalView, ...]:
+        """Everything this party has been asked, the newest first. Scope `read`."""
+        return self._get(ProposalList, "/v1/proposals").items
+
+    def proposal(self, release: str) -> ProposalView:
+        """One proposal. Scope `read`."""
+        return self._get(ProposalView, f"/v1/proposals/{release}")
+
+    def approve(self, release: str, *, by: str = "", why: str = "") -> ProposalView:
+        """Approve: reserves the budget and signs. Who decides, and why, stays in the party's ledger. Scope `decide`."""
+        return self._decide(release, "approval", by, why)
+
+    def reject(self, release: str, *, by: str = "", why: str = "") -> ProposalView:
+        """Reject, or withdraw after an approval. Scope `decide`."""
+        return self._decide(release, "rejection", by, why)
+
+    def jobs(self) -> tuple[JobView, ...]:
+        """What was done since the agent started. Scope `read`."""
+        return self._get(JobList, "/v1/jobs").items
+
+    def job(self, release: str) -> JobView:
+        """Progress on one release. Scope `read`."""
+        return self._get(JobView, f"/v1/jobs/{release}")
+
+    def wait(self, release: str, *, seconds: float) -> ProposalView:
+        """A proposal once it is published or over. Scope `read`. Raises UnreachableError where it is not by then."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with suppress(UnreachableError):  # the agent may be started anew meanwhile
+                if (found := self._over(release)) is not None:
+                    return found
+            time.sleep(_FOLLOW_SECONDS)
+        raise UnreachableError(
+            f"the release is not over after {seconds:g} seconds", remedy="See GET /v1/jobs; wait again."
+        )
+
+    def ledger(self) -> LedgerView:
+        """Budget and charges. Scope `read`."""
+        return self._get(LedgerView, "/v1/ledger")
+
+    def regress(self, request: RegressionRequest) -> RegressionView:
+        """Pay for, compute and sign a regression; the same request again costs nothing. Scope `decide`."""
+        return self._send(RegressionView, "POST", "/v1/regressions", encode(request))
+
+    def regressions(self) -> tuple[RegressionLine, ...]:
+        """Every regression that was paid for, the newest first. Scope `read`."""
+        return self._get(RegressionList, "/v1/regressions").items
+
+    def regression(self, regression: str) -> RegressionView:
+        """One of them with its signed document. Scope `read`."""
+        return self._get(RegressionView, f"/v1/regressions/{regression}")
+
+    def audit(self) -> SignedDocument:
+        """The ledger's whole chain with everything this party has signed, signed for an auditor. Scope `read`."""
+        return self._get(SignedDocument, "/v1/audit")
+
+    def download(self, release: str, folder: Path | str) -> Path:
+        """Write the three files of a published release, for `Release.load`, which verifies them. Scope `read`."""
+        for name, file in _FILES.items():
+            path = f"/v1/releases/{release}/{name}"
+            answer = call(self._http, "GET", path, largest_bytes=_LARGEST_FILE_BYTES, own=True)
+            write_durably(Path(folder) / file, answer.content, mode=0o644)
+        return Path(folder)
+
+    @staticmethod
+    def is_from_agent(secret: str, body: bytes, signature: str) -> bool:
+        """Whether a message of the webhook was signed with its secret within five minutes of now.
+
+        Args:
+            secret: as `commingle party webhook set` printed it.
+            body: as it was received.
+            signature: the header `Commingle-Signature`.
+        """
+        return is_signed(secret, body, signature, now=time.time())
+
+    def _over(self, release: str) -> ProposalView | None:
+        """A proposal that is over. Jobs are asked first: they are shorter."""
+        stages = {job.release: job.stage for job in self.jobs()}
+        if stages.get(release) not in _OVER:
+            return None
+        found = next((one for one in self.proposals() if one.id == release), None)
+        return found if found is not None and State(found.state).final else None
+
+    def _decide(self, release: str, decision: str, by: str, why: str) -> ProposalView:
+        body = ascii_json({"by": by, "why": why})
+        return self._send(ProposalView, "PUT", f"/v1/proposals/{release}/{decision}", body)
+
+    def _get(self, kind: type[Kind], path: str) -> Kind:
+        return model_of(kind, call(self._http, "GET", path, largest_bytes=_LARGEST_FILE_BYTES, own=True))
+
+    def _send(
+        self,
+        kind: type[Kind],
+        method: str,
+        path: str,
+        body: bytes,
+        *,
+        media_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> Kind:
+        sent = {"Content-Type": media_type, **(headers or {})}
+        return model_of(kind, call(self._http, method, path, content=body, headers=sent, params=params, own=True))
+
+
+def _streams(rows: "pa.Table | Iterable[Mapping[str, Any]]", at_once: int) -> Iterator[bytes]:
+    """Rows as Arrow IPC streams, plain and uncompressed."""
+    import pyarrow as pa  # noqa: PLC0415 - who only decides needs none
+
+    if isinstance(rows, pa.Table):
+        parts: Iterator[pa.Table] = (rows.slice(start, at_once) for start in range(0, rows.num_rows, at_once))
+    else:
+        mappings = (dict(row) for row in rows)
+        parts = map(pa.Table.from_pylist, iter(lambda: list(islice(mappings, at_once)), []))
+    for part in parts:
+        plain = [
+            column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+            for column in part.columns
+        ]
+        table = pa.table(plain, names=part.column_names)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        yield sink.getvalue().to_pybytes()

@@ -1,0 +1,249 @@
+"""The agent's loop: look, wait until something happens, look again; bounded exponential back-off on failures.
+
+Looking, it also goes on with regressions that were paid for and interrupted.
+"""
+
+import random
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from errno import errorcode
+from functools import partial
+from threading import Event, Thread
+
+import structlog
+
+from commingle.party_agent.edge.listening import Listener
+from commingle.party_agent.errors import AgentError, StaleLedgerError
+from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.agents import Agents
+from commingle.party_agent.rounds.forecasts import Forecaster, Forecasts
+from commingle.shared.documents.regression import KIND
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, UnreachableError
+from commingle.shared.wire import ReleaseSteps
+
+_log = structlog.get_logger()
+_FIRST_DELAY_SECONDS = 0.5
+_LONGEST_DELAY_SECONDS = 60.0
+_LONGEST_AWAY_SECONDS = 8.0  # with the jitter 10: how long a coordinator that is back may wait for its agents
+_WAIT_SECONDS = 10
+_WHOLE_SECONDS = 60.0  # seldom: what is told of steps says all, and what was sent meanwhile would be sent once more
+_NO_STEPS = ReleaseSteps(items=(), last=0)
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Delays 0.5, 1, 2, ... up to the longest, with up to a quarter more so that agents do not march in step."""
+
+    longest: float = _LONGEST_DELAY_SECONDS
+    failures: int = 0
+    until: float = 0.0
+
+    def fail(self, now: float) -> float:
+        """One more failure; the delay until the next try."""
+        delay = min(self.longest, _FIRST_DELAY_SECONDS * 2.0**self.failures)
+        delay *= 1 + random.random() / 4  # noqa: S311 - spreads load, guards nothing
+        self.failures = min(self.failures + 1, 16)
+        self.until = now + delay
+        return delay
+
+
+@dataclass(slots=True)
+class Loop:
+    """Runs an agent until told to stop, or until it must not go on.
+
+    Attributes:
+        halted: why it stopped by itself.
+        trouble: what the coordinator's last failure was, None while it answers.
+        idle: whether nothing is being done just now but waiting.
+        last_contact: when a look last went well, seconds since 1970; 0 before the first.
+    """
+
+    agent: Agent
+    stop: Event = field(default_factory=Event)
+    halted: CommingleError | None = None
+    trouble: CommingleError | None = None
+    idle: bool = False
+    last_contact: float = 0.0
+    _coordinator: Backoff = field(default_factory=lambda: Backoff(longest=_LONGEST_AWAY_SECONDS))
+    _releases: dict[str, Backoff] = field(default_factory=dict)
+    _steps: ReleaseSteps = _NO_STEPS
+    _whole_at: float = 0.0
+    _listener: Listener = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._listener = Listener(self.agent.client, self.agent.identity.name)
+
+    @property
+    def postponed(self) -> int:
+        """How many releases failed and are retried."""
+        return len(self._releases)
+
+    def run(self, *, on_halt: Callable[[], None]) -> None:
+        """Until `stop` is set. `on_halt` is called if the agent must not go on."""
+        while not self.stop.is_set():
+            try:
+                self.turn()
+            except StaleLedgerError as error:
+                self.halted = error
+                _log.error("halted", error=error.code)
+                on_halt()
+                return
+            except RemoteError as error:
+                self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
+                self._pause(error, "coordinator unavailable")
+            except Exception as error:  # noqa: BLE001 - a loop that died unnoticed would be worse; the message stays out
+                self._pause(_fault(error), "unexpected fault")
+
+    def finish(self, thread: Thread, *, seconds: float) -> None:
+        """Tell the loop to stop and let what it is doing end; a mere wait for events is not worth waiting for."""
+        self.stop.set()
+        until = time.monotonic() + seconds
+        while thread.is_alive() and not self.idle and time.monotonic() < until:
+            thread.join(0.05)
+
+    def _pause(self, error: CommingleError, what: str) -> None:
+        self.trouble, self._whole_at = error, 0.0
+        self._listener.lose()
+        delay = self._coordinator.fail(time.monotonic())
+        _log.warning(what, retry_seconds=round(delay, 1), **_facts(error))
+        self.stop.wait(delay)
+
+    def turn(self) -> None:
+        """One look and one wait: at all releases once a minute, in between at those that took a step."""
+        self._finish_regressions()
+        whole = time.monotonic() >= self._whole_at
+        self._listener.begin()
+        self.agent.step(self._attend, None if whole else self._steps)
+        if self._return():
+            return
+        now = time.monotonic()
+        if whole:
+            self._whole_at = now + _WHOLE_SECONDS
+        # what is due and was not tried just now is not listed any more: nothing to hurry for
+        soonest = min((b.until for b in self._releases.values() if b.until > now), default=float("inf"))
+        self._whole_at = min(self._whole_at, soonest)
+        self.idle = True
+        try:
+            self._wait(min(max(self._whole_at - now, 0.0), _WAIT_SECONDS))
+        finally:
+            self.idle = False
+
+    def _wait(self, seconds: float) -> None:
+        self._steps = _NO_STEPS
+        if seconds < 1:
+            self.stop.wait(seconds)
+            return
+        self._steps = self._listener.next(int(seconds), alone=bool(self._releases))
+
+    def _return(self) -> bool:
+        """It answers. Whether it did not before and something was postponed meanwhile, which is then tried at once."""
+        back, self.trouble = self.trouble is not None, None
+        self._coordinator.failures = 0
+        self.last_contact = self.agent.clock().timestamp()
+        if not back:
+            return False
+        _log.info("reachable again", coordinator=self.agent.coordinator.url)
+        postponed = bool(self._releases)
+        self._releases.clear()
+        return postponed
+
+    def _finish_regressions(self) -> None:
+        """Before anything that needs the coordinator, who may be slow."""
+        interrupted = self.agent.ledger.interrupted_regressions()
+        if interrupted:
+            from commingle.party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy
+
+            for regression in interrupted:
+                self._attend(regression, partial(Regressions(self.agent).finish, regression))
+        stored = self.agent.ledger.signed_place(KIND)
+        if stored and not self.agent.witnesses.covers(stored):  # kept, and not shown before
+            self._attend(KIND, partial(self.agent.witnesses.accept, stored))
+
+    def _attend(self, release: str, work: Callable[[], None]) -> None:
+        backoff = self._releases.get(release, Backoff())
+        if time.monotonic() < backoff.until:
+            return
+        with structlog.contextvars.bound_contextvars(request_id=secrets.token_hex(8)):
+            self._try(release, work, backoff)
+
+    def _try(self, release: str, work: Callable[[], None], backoff: Backoff) -> None:
+        try:
+            work()
+            self._releases.pop(release, None)
+        except StaleLedgerError:
+            raise
+        except CommingleError as error:
+            if isinstance(error, UnreachableError):
+                self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
+            self._postpone(release, backoff, error.diagnostics(), **_facts(error))
+        except OSError as error:
+            said = (
+                f"cannot write ({error.strerror})\n  Free space or mend the disk; nothing was sent and it is retried."
+            )
+            self._postpone(release, backoff, said, error="disk", errno=errorcode.get(error.errno or 0))
+        except sqlite3.Error as error:
+            said = f"the ledger cannot be written ({error})\n  Mend the disk; nothing was sent and it is retried."
+            name = getattr(error, "sqlite_errorname", None)
+            self._postpone(release, backoff, said, error="ledger", errno=name)
+        except Exception as error:  # noqa: BLE001 - one release must not end the work on all others
+            fault = _fault(error)
+            self._postpone(release, backoff, fault.diagnostics(), **_facts(fault))
+
+    def _postpone(self, release: str, backoff: Backoff, said: str, **facts: str | None) -> None:
+        delay = backoff.fail(time.monotonic())
+        self._releases[release] = backoff
+        self.agent.jobs.fail(release, said)
+        _log.warning("postponed", release=release, retry_seconds=round(delay, 1), **facts)
+
+
+class Loops:
+    """The loops of all agents of a party, each in a thread; they wait for each other where they ask the witnesses."""
+
+    def __init__(self, agents: Agents) -> None:
+        self.all = tuple(Loop(agent) for agent in agents.consortia)
+        self._threads: list[Thread] = []
+        self._forecaster = Forecaster(Forecasts(agents.store))
+
+    @property
+    def halted(self) -> CommingleError | None:
+        """Why one of them stopped by itself."""
+        return next((loop.halted for loop in self.all if loop.halted is not None), None)
+
+    @property
+    def problem(self) -> CommingleError | None:
+        """That, or else what a coordinator's last failure was; None while all of them answer."""
+        return self.halted or next((loop.trouble for loop in self.all if loop.trouble is not None), None)
+
+    def start(self, *, on_halt: Callable[[], None]) -> None:
+        """Begin. `on_halt` is called if the party must not go on."""
+        self._forecaster.begin()
+        for loop in self.all:
+            thread = Thread(target=loop.run, kwargs={"on_halt": on_halt}, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def finish(self, *, seconds: float) -> None:
+        """Let all of them end what they are doing."""
+        self._forecaster.finish()
+        until = time.monotonic() + seconds
+        for loop in self.all:
+            loop.stop.set()
+        for loop, thread in zip(self.all, self._threads, strict=False):
+            loop.finish(thread, seconds=until - time.monotonic())
+
+
+def _facts(error: CommingleError) -> dict[str, str | None]:
+    """An error as it is logged: its code, and where a service refused, the code it gave."""
+    return {"error": error.code, **({"problem": error.problem} if isinstance(error, RemoteProblemError) else {})}
+
+
+def _fault(error: Exception) -> AgentError:
+    """A bug, without the message, which could quote a row."""
+    _log.error("unexpected fault", fault=type(error).__name__)
+    return AgentError(
+        f"an unexpected fault ({type(error).__name__})", remedy="It is retried; report it if it persists."
+    )

@@ -1,0 +1,286 @@
+"""What the local API shows the party's own systems and people (models of `wire`), and the history for auditors."""
+
+from dataclasses import asdict, replace
+from sys import float_info
+
+import numpy as np
+
+from commingle.party_agent.edge.loop import Loops
+from commingle.party_agent.ledger.ledger import Cap, ChargeRecord, Ledger
+from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.agents import Agents
+from commingle.party_agent.rounds.counts import Viewer, progress_of, sees_counts
+from commingle.party_agent.rounds.forecasts import Forecasts, Outlook
+from commingle.party_agent.rounds.jobs import Job
+from commingle.party_agent.rounds.party import Party
+from commingle.party_agent.rounds.proposals import Decision, Proposal
+from commingle.party_agent.wire.answers import (
+    Budget,
+    ChargeView,
+    ConsortiumView,
+    CostView,
+    DecidedView,
+    FirstStageView,
+    JobView,
+    LedgerView,
+    LossView,
+    ProposalView,
+    WhiteningView,
+)
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.kept import kept_of
+from commingle.shared.documents.purpose import StatedPurpose
+from commingle.shared.documents.regression import KIND
+from commingle.shared.documents.schema import words_for_missing
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
+from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.first_stage import first_stage_loss
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.forecast.forecast import exchange_of
+from commingle.shared.forecast.words import exchange_words
+from commingle.shared.release.audit import PartyAudit
+from commingle.shared.release.charge import GENESIS, link_digest
+from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
+from commingle.shared.release.resolve import terms_of
+from commingle.shared.runtime.errors import RemoteError
+
+_EITHER = "add_remove of keyed data sets, replace_one of listed ones"
+
+
+def proposal_views(party: Party, forecasts: Forecasts, viewer: Viewer) -> tuple[ProposalView, ...]:
+    """Every proposal, as `proposal_view`."""
+    notes = party.ledger.notes()
+    return tuple(
+        _proposal_view(party, p, forecasts.of(p.release, p.spec), notes.get(p.release, []), viewer)
+        for p in party.proposals.all()
+    )
+
+
+def proposal_view(party: Party, proposal: Proposal, forecasts: Forecasts, viewer: Viewer) -> ProposalView:
+    """A proposal as the person who decides needs it: what is asked, what it costs and brings, what speaks against it.
+
+    `decided` says who approved or rejected it, and why, where a person did. The forecast is the agent's own, from the
+    spec: what the coordinator says of it does not count; where it is not computed yet nobody waits for it. How many
+    cells are missing, which follows from rows, is told to whom `counts` says.
+    """
+    notes = party.ledger.notes().get(proposal.release, [])
+    return _proposal_view(party, proposal, forecasts.of(proposal.release, proposal.spec), notes, viewer)
+
+
+def _proposal_view(
+    party: Party, proposal: Proposal, outlook: Outlook, notes: list[dict[str, str]], viewer: Viewer
+) -> ProposalView:
+    spec = proposal.spec
+    share = spec.party(party.identity.name)
+    plan = plan_block(spec, share)
+    privacy, replacement = privacy_statement(spec), plan.cost.replacement
+    cost = exchange_of(terms_of(spec))
+    words = () if outlook.state == "computed" else exchange_words(cost, plan.delta_implementation)
+    return ProposalView(
+        id=proposal.release,
+        study=spec.study,
+        stated=spec.model_dump(mode="json", include=set(StatedPurpose.model_fields)),
+        stated_sentences=tuple(spec.stated_sentences),
+        state=proposal.state,
+        decision=proposal.decision.value,
+        decided=_decided(notes),
+        approvals_needed=party.home.policy().approvals,
+        approvals_given=_approvals(proposal, notes),
+        findings=tuple(proposal.findings),
+        mechanism=spec.mechanism,
+        k=spec.k,
+        projection=spec.projection,
+        n=spec.n,
+        buckets=spec.buckets,
+        kept=kept_of(spec),
+        subjects=spec.subjects or "listed",
+        epsilon=spec.epsilon,
+        delta=spec.delta,
+        adjacency=spec.adjacency,
+        calibration=spec.calibration,
+        id_rules=tuple(spec.id_rules_in_force),
+        dataset=share.dataset,
+        attributes=tuple(attribute.name for attribute in share.attributes),
+        missing=_missing_words(share, party, viewer),
+        columns=share.attributes,
+        row_norm=share.row_norm,
+        whitening=_whitening_view(share),
+        first_stage=_first_stage_view(plan, spec),
+        parties=tuple(member.name for member in spec.parties),
+        proposer=spec.proposer,
+        expires=spec.expires.isoformat(),
+        cost=CostView(
+            unit=plan.cost.unit,
+            rho=float(plan.loss),
+            epsilon=plan.cost.loss.epsilon(spec.delta),
+            delta_implementation=plan.delta_implementation,
+            replacement=replacement and _loss_view(replacement, replacement.epsilon(spec.delta)),
+        ),
+        per_subject_epsilon=privacy.per_subject.own.epsilon,
+        per_subject_outsiders_epsilon=privacy.outsiders.own.epsilon,
+        protects=privacy.protects,
+        trust=privacy.trust,
+        forecast=outlook.forecast,
+        forecast_state=outlook.state,
+        exchange=None if cost is None else asdict(cost),
+        outlook=(*outlook.sentences, *words),
+    )
+
+
+def budget_view(ledger: Ledger) -> dict[str, Budget]:
+    """Cap, what is spent or set aside, as replacement too, and what is left. Epsilons are at the cap's delta.
+
+    Units: `ledger_unit`; of `replacement` replace_one. What is left is that of the figure of which least is left, where
+    the cap holds for both.
+    """
+    cap, lost = ledger.cap, ledger.lost()
+    figures = lost.counted(replacement=ledger.counts_replacement)
+    left = min((_left(cap, loss) for _, loss in figures), key=lambda one: one.rho)
+    return {
+        "cap": Budget(epsilon=cap.epsilon, delta=cap.delta, rho=float(cap.rho)),
+        "spent": _spent(cap, lost.loss),
+        "replacement": _spent(cap, lost.replaced),
+        "remaining": left,
+    }
+
+
+def ledger_unit(ledger: Ledger) -> str:
+    """In which it adds up and its cap holds: that of its data sets."""
+    kinds = {charge.cost.unit for charge in ledger.charges() if charge.counts and charge.kind != "unexplained"}
+    unit = str(*kinds) if len(kinds) == 1 else _EITHER
+    return f"{unit}, and replace_one" if ledger.counts_replacement and unit != Adjacency.REPLACE_ONE else unit
+
+
+def _spent(cap: Cap, lost: Loss) -> Budget:
+    spent = Loss(lost.rho, gaussian=lost.gaussian)
+    return Budget(rho=float(lost.rho), epsilon=spent.epsilon(_delta_left(cap, lost)), delta=lost.delta)
+
+
+def _left(cap: Cap, lost: Loss) -> Budget:
+    left, delta = Loss(cap.rho_beside(lost) - lost.rho, gaussian=lost.gaussian), _delta_left(cap, lost)
+    return Budget(rho=float(left.rho), epsilon=left.epsilon(delta), delta=delta)
+
+
+def _delta_left(cap: Cap, lost: Loss) -> float:
+    return max(cap.delta - lost.delta, float_info.min)
+
+
+def _loss_view(loss: Loss, epsilon: float) -> LossView:
+    return LossView(rho=float(loss.rho), delta=loss.delta, epsilon=epsilon)
+
+
+def ledger_view(ledger: Ledger) -> LedgerView:
+    """Budget and charges."""
+    notes, delta = ledger.notes(), ledger.cap.delta
+    return LedgerView(
+        population=ledger.cap.population,
+        unit=ledger_unit(ledger),
+        **budget_view(ledger),
+        charges=tuple(_charge_view(c, notes.get(c.release, []), delta=delta) for c in ledger.charges()),
+        entries=ledger.length,
+    )
+
+
+def consortium_view(agent: Agent, running: Loops | None) -> ConsortiumView:
+    """One consortium of this party, and what its coordinator's last failure was."""
+    loops = running.all if running else ()
+    trouble = next((one.halted or one.trouble for one in loops if one.agent is agent), None)
+    return ConsortiumView(
+        name=agent.membership.name,
+        coordinator=agent.coordinator.url,
+        fingerprint=agent.coordinator.key.fingerprint,
+        trouble=trouble.diagnostics() if trouble else None,
+    )
+
+
+def job_view(job: Job, viewer: Viewer) -> JobView:
+    """Progress of one release."""
+    return JobView(release=job.release, stage=job.stage, **progress_of(job, viewer))
+
+
+def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: float) -> ChargeView:
+    def at_cap(loss: Loss) -> LossView:
+        return _loss_view(loss, Loss(loss.rho, gaussian=loss.gaussian).epsilon(delta))
+
+    return ChargeView(
+        release=charge.release,
+        kind=charge.kind,
+        study=charge.study,
+        dataset=charge.dataset,
+        state=charge.state,
+        unit=_EITHER if charge.kind == "unexplained" else charge.cost.unit,
+        **dict(at_cap(charge.loss)),
+        replacement=charge.cost.replacement and at_cap(charge.cost.replacement),
+        attempt=charge.attempt,
+        coordinator=charge.coordinator,
+        decided=_decided(notes),
+    )
+
+
+def _decided(notes: list[dict[str, str]]) -> tuple[DecidedView, ...]:
+    return tuple(DecidedView(document=note["document"], by=note["by"], why=note["why"]) for note in notes)
+
+
+def _approvals(proposal: Proposal, notes: list[dict[str, str]]) -> int:
+    """How many there are: the policy's own counts as one."""
+    first = any(note["document"] == FIRST_APPROVAL for note in notes)
+    return first + (proposal.decision is Decision.APPROVED)
+
+
+def _missing_words(share: PartySpec, party: Party, viewer: Viewer) -> tuple[str, ...]:
+    """What becomes of missing cells; by the schema alone where the data set is not read yet."""
+    dataset = party.datasets.find(share.dataset)
+    if dataset is not None and sees_counts(viewer):
+        return tuple(dataset.missing_words((a.name for a in share.attributes), counts=True))
+    return tuple(words for attribute in share.attributes if (words := words_for_missing(attribute)) is not None)
+
+
+def _whitening_view(share: PartySpec) -> WhiteningView | None:
+    if share.whitening is None:
+        return None
+    condition = float(np.linalg.cond(np.array(share.whitening.matrix)))
+    return WhiteningView(columns=len(share.whitening.centre), condition_number=condition)
+
+
+def _first_stage_view(plan: BlockPlan, spec: ReleaseSpec) -> FirstStageView | None:
+    if plan.first_stage is None:
+        return None
+    loss = replace(plan.cost.loss, rho=first_stage_loss(plan.first_stage, spec.adjacency))
+    return FirstStageView(sums=plan.first_stage.size, rho=float(loss.rho), epsilon=loss.epsilon(spec.delta))
+
+
+def export_audit(agents: Agents) -> SignedDocument:
+    """The whole history up to now. It holds no value of any row; rejected and withdrawn releases are in it too.
+
+    Raises:
+        RemoteError: a regression in it is not witnessed yet, or the party has replaced its key: the coordinator, which
+            cannot be asked, witnesses, and has the signed rotations.
+    """
+    agents.witnesses.accept(agents.ledger.signed_place(KIND))
+    entries, documents = agents.ledger.history()
+    audit = PartyAudit(
+        party=agents.identity.name,
+        coordinator=agents.consortia[0].coordinator.key.fingerprint,
+        exported=agents.clock(),
+        head=link_digest(entries[-1]) if entries else GENESIS,
+        entries=entries,
+        documents=documents,
+        rotations=_rotations(agents),
+    )
+    key = agents.identity.signing_key
+    envelope = seal(audit, kind="party-audit", key=key)
+    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)
+
+
+def _rotations(agents: Agents) -> tuple[RotationRequest, ...]:
+    """How this party came to its key, from the coordinator who has known it longest. Raises RemoteError."""
+    found, failure = [], None
+    for one in agents.consortia if agents.identity.former_keys else ():
+        try:
+            found.append(one.client.rotations(agents.identity.name))
+        except RemoteError as error:
+            failure = error
+    if failure is not None and not found:
+        raise failure
+    return max(found, key=len, default=())

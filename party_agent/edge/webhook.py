@@ -1,0 +1,176 @@
+"""Telling one of the party's own systems that a proposal waits for a person: a signed call, tried until it is taken.
+
+What is sent says which release waits and nothing else: no row, no title, no count, no address and nothing that lets
+anybody in. Whoever receives it asks the agent for more, with a token. The receiver checks the signature
+(`webhook_signature`).
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Annotated, Any, Literal
+
+import httpx
+import structlog
+from pydantic import Field, RootModel
+
+from commingle.party_agent.edge.webhook_signature import HEADER, signature
+from commingle.party_agent.errors import NotFoundError, WebhookError
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.rounds.jobs import Jobs, Stage
+from commingle.party_agent.rounds.proposals import Proposals
+from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.errors import RemoteError, SettingsError
+from commingle.shared.runtime.files import remove_durably, write_durably
+from commingle.shared.runtime.remote import call, connect, reaching
+from commingle.shared.runtime.settings import Clock, Settings, load_settings
+
+_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS, _TIMEOUT_SECONDS = 2.0, 3600.0, 10.0
+_LARGEST_ANSWER_BYTES = 64 << 10
+_log = structlog.get_logger()
+
+
+class Webhook(Settings):
+    """`webhook.json`.
+
+    Attributes:
+        url: whom to tell.
+        secret: known to it and to this agent; messages are signed with it.
+        ca_file: PEM certificates of authorities to trust beside the system's.
+        allow_http: whether it may be reached over plain http on another machine.
+    """
+
+    url: str
+    secret: Annotated[str, Field(repr=False, min_length=16)]
+    ca_file: Path | None = None
+    allow_http: bool = False
+
+
+class _Told(RootModel[tuple[str, ...]]):
+    root: tuple[str, ...] = ()
+
+
+def webhook_of(home: Home) -> Webhook | None:
+    """Read at every use, so that an edit counts at once. Raises SettingsError."""
+    return load_settings(Webhook, _file(home)) if _file(home).exists() else None
+
+
+def set_webhook(home: Home, url: str, *, ca_file: Path | None, allow_http: bool) -> Webhook:
+    """Tell new proposals to an address from now on, signed with a fresh secret. Raises SettingsError, NonsenseError."""
+    if not url.startswith(("https://", "http://")):
+        raise SettingsError("not a valid URL", remedy="Give a URL such as https://desk.example/hook.")
+    made = Webhook(url=url, secret=secrets.token_urlsafe(32), ca_file=ca_file, allow_http=allow_http)
+    with _connected(made):
+        pass  # refuses what cannot be an address, and plain http to elsewhere
+    write_durably(_file(home), made.model_dump_json(indent=2).encode())
+    return made
+
+
+def remove_webhook(home: Home) -> None:
+    """Tell nobody any more. Raises NotFoundError."""
+    if not _file(home).exists():
+        raise NotFoundError("no webhook is configured", remedy="commingle party webhook set URL")
+    remove_durably(_file(home))
+
+
+def send(webhook: Webhook, event: Literal["proposal", "test"], *, release: str | None, at: int, **options: Any) -> None:  # noqa: ANN401 - of `connect`
+    """One message.
+
+    Raises:
+        RemoteError, SettingsError: it was not taken.
+    """
+    body = json.dumps({"event": event, "release": release}, sort_keys=True).encode()
+    headers = {"Content-Type": "application/json", HEADER: signature(webhook.secret, body, at)}
+    with _connected(webhook, **options) as http:
+        call(http, "POST", webhook.url, content=body, headers=headers, largest_bytes=_LARGEST_ANSWER_BYTES)
+
+
+@dataclass(slots=True)
+class Notices:
+    """What has been told, kept in `HOME/told.json`, and what is due.
+
+    Attributes:
+        transport: how messages travel, where not over the network.
+    """
+
+    home: Home
+    proposals: Proposals
+    jobs: Jobs
+    clock: Clock
+    transport: httpx.BaseTransport | None = None
+    stop: Event = field(default_factory=Event)
+    _failures: int = 0
+
+    def run(self) -> None:
+        """Look until told to stop; what fails is logged by its code and tried again, more and more seldom."""
+        while not self.stop.wait(min(_LOOK_SECONDS * 2.0**self._failures, _LONGEST_PAUSE_SECONDS)):
+            self.attempt()
+
+    def attempt(self) -> None:
+        """Tell what is due."""
+        try:
+            self.tell()
+            self._failures = 0
+        except CommingleError as error:
+            self._failed(error.code)
+        except Exception as error:  # noqa: BLE001 - a thread that died unnoticed would be worse; the message stays out
+            self._failed(type(error).__name__)
+
+    def tell(self) -> None:
+        """Tell each proposal that waits for a person and was not told. Raises RemoteError, SettingsError."""
+        webhook = webhook_of(self.home)
+        if webhook is None:
+            return
+        told, waiting = self._told(), set(self.proposals.waiting())
+        for release in sorted(waiting - told):
+            if (job := self.jobs.get(release)) is not None and job.stage is Stage.WAITING:
+                send(webhook, "proposal", release=release, at=int(self.clock().timestamp()), transport=self.transport)
+                told.add(release)
+                self._keep(told & waiting)
+
+    def _failed(self, code: str) -> None:
+        self._failures = min(self._failures + 1, 16)
+        _log.warning("a new proposal could not be told", error=code)
+
+    def _told(self) -> set[str]:
+        path = self.home.root / "told.json"
+        return set(load_settings(_Told, path).root) if path.exists() else set()
+
+    def _keep(self, told: Collection[str]) -> None:
+        write_durably(self.home.root / "told.json", _Told(tuple(sorted(told))).model_dump_json().encode())
+
+
+def send_test(home: Home) -> str:
+    """Send a message that says it is a test; where to. Raises NotFoundError, WebhookError."""
+    webhook = webhook_of(home)
+    if webhook is None:
+        raise NotFoundError("no webhook is configured", remedy="commingle party webhook set URL")
+    try:
+        send(webhook, "test", release=None, at=int(time.time()))
+    except (RemoteError, SettingsError) as error:
+        raise WebhookError(f"it was not taken: {error}", remedy="Mend the receiver, then try again.") from None
+    return webhook.url
+
+
+@contextmanager
+def _connected(webhook: Webhook, **options: Any) -> Iterator[httpx.Client]:  # noqa: ANN401 - of `connect`
+    with (
+        reaching(webhook.url),
+        connect(
+            webhook.url,
+            ca_file=webhook.ca_file,
+            allow_http=webhook.allow_http,
+            timeout_seconds=_TIMEOUT_SECONDS,
+            **options,
+        ) as http,
+    ):
+        yield http
+
+
+def _file(home: Home) -> Path:
+    return home.root / "webhook.json"

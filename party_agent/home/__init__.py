@@ -1,0 +1,1 @@
+"""The files of a party's home that people edit."""

@@ -1,0 +1,340 @@
+"""A party's home directory: settings, keys, policy and consortia, as files that people can read and back up.
+
+One home is one ledger: however many consortia it belongs to, what they may take of its people is one budget. Until the
+party is enrolled, pins and linkage key lie at the top; they go with its first consortium.
+"""
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home.consortium import Membership, PinnedCoordinator
+from commingle.party_agent.home.engine_settings import EngineSettings
+from commingle.party_agent.home.policy import Policy
+from commingle.party_agent.ledger.ledger import Cap
+from commingle.party_agent.ledger.store import AgentStore
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.model import Hex32, Name
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import (
+    close_to_others,
+    create_secret,
+    keep_from_backups,
+    load_secret,
+    load_signing_key,
+    remove_durably,
+    sealing_public_key,
+    sync_directory,
+    write_durably,
+)
+from commingle.shared.runtime.settings import Settings, load_settings
+
+_NOT_IN_NAMES = re.compile("[^a-z0-9_.-]+")
+_PRIVATE = 0o700
+_LONGEST_NAME = 40
+
+
+class PushingLimits(Settings):
+    """What rows that are pushed may take.
+
+    Attributes:
+        token_bytes: of one token, in uploads that it has not closed.
+        reserve_bytes: what is kept free on the disk of the home, for ledger and releases.
+    """
+
+    token_bytes: Annotated[int, Field(ge=1)] = 4 << 30
+    reserve_bytes: Annotated[int, Field(ge=0)] = 1 << 30
+
+
+class PartySettings(Settings):
+    """`settings.json`.
+
+    Attributes:
+        population: whose data the budget is for; every data set of this agent belongs to it.
+        epsilon_cap, delta_cap: the most it may ever lose, in the unit of each data set.
+        engine: where the partitions of tables are read.
+        pushing: how much may be pushed.
+        former_keys: public keys this party signed with before it rotated; only what is over is still read under them.
+    """
+
+    name: Name
+    population: Name = "default"
+    epsilon_cap: Annotated[float, Field(gt=0)] = 10.0
+    delta_cap: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    engine: EngineSettings = EngineSettings()
+    pushing: PushingLimits = PushingLimits()
+    former_keys: tuple[Hex32, ...] = ()
+
+    @property
+    def cap(self) -> Cap:
+        """The population's cap."""
+        return Cap(self.population, self.epsilon_cap, self.delta_cap)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a party signs with."""
+
+    name: str
+    signing_key: SigningKey
+    former_keys: tuple[VerifyingKey, ...] = ()
+
+    @property
+    def keys(self) -> tuple[VerifyingKey, ...]:
+        """Every key that is or was this party's, the present one first."""
+        return (self.signing_key.verifying_key, *self.former_keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a party's files are."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        """Ledger, data sets and proposals."""
+        return self.root / "ledger.sqlite"
+
+    @property
+    def outbox(self) -> Path:
+        """Privatised blocks that wait for upload."""
+        return self.root / "outbox"
+
+    @property
+    def exchanges(self) -> Path:
+        """Keys, rows and messages of releases whose parties exchange before they upload."""
+        return self.root / "exchanges"
+
+    @property
+    def rows(self) -> Path:
+        """Rows that were pushed, and snapshots: in no backup."""
+        return self.root / "rows"
+
+    @property
+    def snapshots(self) -> Path:
+        """What releases are made of."""
+        return self.rows / "snapshots"
+
+    @property
+    def socket(self) -> Path:
+        """Where a running agent's local API is."""
+        return self.root / "agent.sock"
+
+    def secure(self) -> None:
+        """Close every directory here to others, and keep what exchanges keep from backups. Raises KeyFileError."""
+        consortia = sorted(path for path in self._consortia.glob("*") if path.is_dir())
+        own = (self.root, self.root / "keys", self.outbox, self.exchanges, self.snapshots, self._consortia)
+        for directory in (*own, *consortia):
+            close_to_others(directory)
+        keep_from_backups(self.exchanges)
+        keep_from_backups(self.rows)
+
+    def create(
+        self, settings: PartySettings, *, policy: Policy, linkage_key: bytes | None, receives_linkage_key: bool = False
+    ) -> None:
+        """Fill an empty home: keys, settings, policy and an empty ledger.
+
+        A linkage key that is not given is made, unless a fellow member is going to send it.
+
+        Raises:
+            ConflictError: there is a party here already.
+        """
+        if (self.root / "settings.json").exists():
+            raise ConflictError(f"{self.root} is a party's home already", remedy="Choose another --home.")
+        _ = settings.cap.rho  # refuses caps that cannot be calibrated before anything is written
+        self.secure()
+        create_secret(self.root / "keys" / "signing.key")
+        create_secret(self.root / "keys" / "sealing.key")
+        if linkage_key is not None:
+            self.consortium().adopt_linkage_key(linkage_key, replace=False)
+        elif not receives_linkage_key:
+            self.consortium().make_linkage_key()
+        self.save_policy(policy)
+        AgentStore(self.database).close()
+        self.save_settings(settings)
+
+    def settings(self) -> PartySettings:
+        """Raises SettingsError."""
+        return load_settings(PartySettings, self.root / "settings.json")
+
+    def save_settings(self, settings: PartySettings) -> None:
+        """Written last at creation: a home with settings is complete."""
+        write_durably(self.root / "settings.json", settings.model_dump_json(indent=2).encode())
+
+    def policy(self) -> Policy:
+        """Read at every use, so that an edit counts from the next proposal on. Raises SettingsError."""
+        return load_settings(Policy, self.root / "policy.json")
+
+    def save_policy(self, policy: Policy) -> None:
+        """Write `policy.json`."""
+        write_durably(self.root / "policy.json", policy.model_dump_json(indent=2).encode())
+
+    def consortia(self) -> Mapping[str, Membership]:
+        """Those this party belongs to, by name."""
+        return {one.name: one for one in self._present()}
+
+    def consortium(self, name: str | None = None) -> Membership:
+        """One of them; the only one where none is named. Before the party is enrolled, the one it will join first.
+
+        Raises:
+            SettingsError: there is none of that name, or more than one where none is named.
+        """
+        known = self.consortia()
+        if name is None and len(known) > 1:
+            raise SettingsError(
+                f"this party belongs to several consortia: {', '.join(known)}", remedy="Say which: --consortium NAME"
+            )
+        if name is not None and name not in known:
+            raise SettingsError(
+                f"this party belongs to no consortium {name}", remedy=f"It knows: {', '.join(known) or 'none yet'}."
+            )
+        if known:
+            return known[name] if name is not None else next(iter(known.values()))
+        return Membership("", self.root, self.root / "keys" / "linkage.key")
+
+    def join(self, coordinator: PinnedCoordinator, *, name: str) -> Membership:
+        """Note a coordinator: a new consortium, or the known one of that key. An interrupted call can be repeated.
+
+        A consortium at the same address, whose coordinator has another key now, is left: nobody answers for it there.
+        """
+        present = {one.name: one.coordinator() for one in self._present()}
+        known = next((one for one, pinned in present.items() if pinned.key == coordinator.key), None)
+        joined = self._in(known or name)
+        noted = coordinator.model_dump_json(indent=2).encode()
+        if joined.folder.exists():
+            write_durably(joined.coordinator_file, noted)
+        else:
+            self._make_folder(joined, noted, take_over=not present)
+        for kept in (self.root / "pins.json", self.root / "keys" / "linkage.key"):
+            remove_durably(kept)  # it went with the first consortium
+        for other, pinned in present.items():
+            if pinned.url == coordinator.url and pinned.key != coordinator.key:
+                self.leave(other)
+        return joined
+
+    def leave(self, name: str) -> None:
+        """Belong to a consortium no longer. Its pins and its linkage key stay, should it be joined again."""
+        remove_durably(self._in(name).coordinator_file)
+
+    def name_for(self, key: VerifyingKey, *, wanted: str | None, called: str) -> str:
+        """What to call the consortium whose coordinator has this key, which may be known already.
+
+        Args:
+            key: the coordinator's.
+            wanted: a name of this party's choice, which may be that of a consortium it left.
+            called: what the coordinator calls itself.
+
+        Raises:
+            SettingsError, ConflictError: `wanted` cannot be a name, or is that of another consortium.
+        """
+        present = {one.coordinator().key: one.name for one in self._present()}
+        if key in present:
+            return present[key]
+        if wanted is None:
+            name, taken = _name_of(called), {one.name for one in self._folders()}
+            names = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 2)))
+            return next(free for free in names if free not in taken)
+        if _name_of(wanted) != wanted:
+            raise SettingsError(
+                f"{wanted!r} cannot name a consortium", remedy="Use lower-case letters, digits and dashes."
+            )
+        if wanted in present.values():
+            raise ConflictError(f"{wanted} is another consortium here", remedy="Choose a name: --consortium NAME")
+        return wanted
+
+    @property
+    def _consortia(self) -> Path:
+        return self.root / "consortia"
+
+    def _in(self, name: str) -> Membership:
+        folder = self._consortia / name
+        return Membership(name, folder, folder / "linkage.key")
+
+    def _folders(self) -> list[Membership]:
+        """Of every consortium that is or was this party's."""
+        folders = sorted(self._consortia.iterdir()) if self._consortia.is_dir() else []
+        return [self._in(folder.name) for folder in folders if not folder.name.startswith(".")]
+
+    def _present(self) -> list[Membership]:
+        return [one for one in self._folders() if one.coordinator_file.exists()]
+
+    def _make_folder(self, joined: Membership, coordinator: bytes, *, take_over: bool) -> None:
+        """A consortium's folder, and in it what lies at the top: whole or not at all."""
+        for folder in (self._consortia, draft := self._consortia / ".new"):
+            if folder == draft:
+                shutil.rmtree(draft, ignore_errors=True)
+            folder.mkdir(mode=_PRIVATE, exist_ok=True)
+            folder.chmod(_PRIVATE)
+        for source in (self.root / "pins.json", self.root / "keys" / "linkage.key") if take_over else ():
+            if source.exists():
+                write_durably(draft / source.name, source.read_bytes())
+        write_durably(draft / joined.coordinator_file.name, coordinator)
+        draft.rename(joined.folder)
+        sync_directory(self._consortia)
+
+    @property
+    def next_key(self) -> Path:
+        """The key that is to replace the signing key, while a rotation is under way."""
+        return self.root / "keys" / "next-signing.key"
+
+    @property
+    def next_sealing_key(self) -> Path:
+        """The same for the sealing key. It is made before the next signing key and taken over before it."""
+        return self.root / "keys" / "next-sealing.key"
+
+    def prepare_next_sealing_key(self) -> bytes:
+        """The public sealing key to rotate to; to be asked for before `prepare_next_key`. Raises KeyFileError."""
+        if self.next_key.exists() and not self.next_sealing_key.exists():
+            return self.sealing_key()  # an interrupted attempt has taken it over already
+        make = load_secret if self.next_sealing_key.exists() else create_secret
+        return sealing_public_key(make(self.next_sealing_key))
+
+    def prepare_next_key(self) -> SigningKey:
+        """The key to rotate to: made now, or by an attempt that was interrupted. Raises KeyFileError."""
+        return load_signing_key(self.next_key) if self.next_key.exists() else SigningKey(create_secret(self.next_key))
+
+    def adopt_next_key(self) -> None:
+        """Sign and unseal with the next keys from now on. Old private keys are gone, the public signing key is kept."""
+        if self.next_sealing_key.exists():
+            write_durably(self.root / "keys" / "sealing.key", self.next_sealing_key.read_bytes())
+            remove_durably(self.next_sealing_key)
+        settings, identity = self.settings(), self.identity()
+        old = identity.signing_key.verifying_key.raw.hex()
+        # where an earlier attempt got this far, the old key has been noted already or is the next one
+        if old not in settings.former_keys and identity.signing_key.fingerprint != self.prepare_next_key().fingerprint:
+            self.save_settings(settings.model_copy(update={"former_keys": (*settings.former_keys, old)}))
+        write_durably(self.root / "keys" / "signing.key", self.next_key.read_bytes())
+        remove_durably(self.next_key)
+
+    def identity(self) -> Identity:
+        """Raises KeyFileError."""
+        settings = self.settings()
+        signing_key = load_signing_key(self.root / "keys" / "signing.key")
+        for one in (self.consortium(name) for name in self.consortia() or (None,)):
+            if one.linkage_file.exists():
+                one.linkage_key()  # a file that others can read is told at the start
+        return Identity(
+            name=settings.name,
+            signing_key=signing_key,
+            former_keys=tuple(map(VerifyingKey.from_hex, settings.former_keys)),
+        )
+
+    def sealing_key(self) -> bytes:
+        """The public sealing key, 32 bytes. Raises KeyFileError."""
+        return sealing_public_key(self.sealing_secret())
+
+    def sealing_secret(self) -> bytes:
+        """The private sealing key, 32 bytes. Raises KeyFileError."""
+        return load_secret(self.root / "keys" / "sealing.key")
+
+
+def _name_of(text: str) -> str:
+    """A consortium's name, as near to the text as a name can be."""
+    return _NOT_IN_NAMES.sub("-", text.lower()).strip("-_.")[:_LONGEST_NAME] or "consortium"

@@ -1,0 +1,375 @@
+"""The party's own rules: which proposals it can agree to at all, and which it agrees to by itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, time
+from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, field_validator, model_validator
+
+from commingle.party_agent.data.datasets import Dataset
+from commingle.party_agent.ledger.rulings import Approvals
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.regression import RegressionMethod
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
+from commingle.shared.documents.statements import RejectionReason
+from commingle.shared.documents.terms import MechanismName
+from commingle.shared.dp.accounting import FREE, Cost, rho_left
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_of
+from commingle.shared.release.plan import BlockPlan
+from commingle.shared.runtime.settings import Settings
+
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+EpsilonCap = Annotated[float, Field(gt=0)]
+_WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_EVERY_OTHER = "*"
+
+
+class AutoApproval(Settings):
+    """Proposals by these keys are approved without a person while all of them together cost at most `max_rho`.
+
+    Attributes:
+        proposer: a key's fingerprint, or "*" for any: what all proposers have cost counts then, whoever they were.
+        mechanisms: the kinds it is about; never releases whose bounds are trusted.
+    """
+
+    proposer: str
+    mechanisms: frozenset[MechanismName] = frozenset(MECHANISMS)
+    max_rho: Annotated[float, Field(gt=0)]
+
+
+class OpeningHours(Settings):
+    """When budget may be spent: on these days between two times of the wall clock in a time zone.
+
+    Attributes:
+        opens, closes: local times, `closes` excluded and later than `opens`.
+        time_zone: a name of the IANA database, such as "Europe/Berlin".
+    """
+
+    weekdays: frozenset[Weekday] = frozenset(_WEEKDAYS)
+    opens: time = time.min
+    closes: time = time.max
+    time_zone: str = "UTC"
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError("not a time zone of this machine's IANA database") from None
+        return name
+
+    @model_validator(mode="after")
+    def _opens_before_it_closes(self) -> Self:
+        if self.opens.tzinfo or self.closes.tzinfo or self.opens >= self.closes:
+            raise ValueError("opens and closes are local times without offset, and closes is the later")
+        return self
+
+    def include(self, now: datetime) -> bool:
+        """Whether an aware `now` lies within them."""
+        local = now.astimezone(ZoneInfo(self.time_zone))
+        open_today = _WEEKDAYS[local.weekday()] in self.weekdays
+        return open_today and self.opens <= local.time() < self.closes
+
+    def __str__(self) -> str:
+        days = " ".join(day for day in _WEEKDAYS if day in self.weekdays)
+        return f"{days} {self.opens:%H:%M}-{self.closes:%H:%M} {self.time_zone}"
+
+
+class RegressionPolicy(Settings):
+    """Which regressions this party publishes by itself (docs/regression.md).
+
+    Attributes:
+        max_epsilon: of one regression, besides the policy's own.
+        floating_point_noise: whether methods may run whose noise is floating point, which leaves no proof.
+    """
+
+    methods: frozenset[RegressionMethod] = frozenset(
+        {"two_stage", "ssp", "adassp", "boosted_adassp", "dp_pmtolse", "dp_pmtse"}
+    )
+    max_epsilon: Annotated[float, Field(gt=0)] = 1.0
+    floating_point_noise: bool = False
+
+
+class Policy(Settings):
+    """`policy.json`. Everything not allowed here is rejected, or waits where time or a person can mend it.
+
+    Attributes:
+        replacement: whether caps hold for replacement of keyed subjects too, one that stays having other values; they
+            hold for presence whatever it says.
+        dataset_caps: the most epsilon a data set may lose over all releases, by its name; "*" is for each not named.
+            What all data sets lose counts that have its source or are of the same group of people.
+        study_caps: the same for all releases of one study, by its title.
+        opening_hours: outside them nothing is approved and nothing is debited; None means always open.
+        max_epsilon: of one release, as caps count it.
+        max_delta: of one release or regression, all of it: what an exchange may fail to hide is in a spec's delta.
+        trusted_bounds: whether releases are allowed in which other members are trusted to keep their bounds.
+        max_releases_per_day: approvals, and regressions, within 24 hours, whatever became of them.
+        approvals: how many people have to approve a release; with two nothing is approved by itself.
+        max_cells: of a block, or of all columns that are exchanged: rows or buckets times the columns of all parties.
+        regressions: what it takes for regressions besides; caps, hours, max_delta and min_n hold for them too.
+
+    Caps are at the delta of the ledger's cap, in the unit of the data set (`shared.dp.sensitivity.unit_of`), and rhos
+    are summed.
+    """
+
+    mechanisms: frozenset[MechanismName] = frozenset(MECHANISMS)
+    trusted_bounds: bool = False
+    replacement: bool = False
+    max_epsilon: Annotated[float, Field(gt=0)] = 3.0
+    max_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    max_cells: Annotated[int, Field(gt=0)] = 100_000_000
+    max_lifetime_hours: Annotated[float, Field(gt=0)] = 24.0 * 30
+    min_n: Annotated[int, Field(ge=2)] = 2
+    dataset_caps: Mapping[str, EpsilonCap] = Field(default_factory=dict)
+    study_caps: Mapping[str, EpsilonCap] = Field(default_factory=dict)
+    opening_hours: OpeningHours | None = None
+    max_releases_per_day: Annotated[int, Field(ge=0)] | None = None
+    approvals: Approvals = 1
+    auto_approve: tuple[AutoApproval, ...] = ()
+    regressions: RegressionPolicy = Field(default_factory=RegressionPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that speaks against a proposal.
+
+    Attributes:
+        rule: the rule of `policy.json`, or what it is about.
+        message: for the party's own people.
+        reason: the code that would travel in a rejection; None where the party can still put it right itself.
+    """
+
+    rule: str
+    message: str
+    reason: RejectionReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What has been charged or reserved that the policy limits.
+
+    Attributes:
+        datasets, study: sums over the charges of the data set and of each that is related to it, by name
+            (`Party.lost_by`), and over the releases of the study, without the release that is looked at.
+        approved_today: releases approved and regressions paid for within the last 24 hours, where they are limited.
+        replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
+        delta: at which caps on epsilon are meant.
+    """
+
+    datasets: Mapping[str, Cost] = field(default_factory=dict)
+    study: Cost = FREE
+    approved_today: int = 0
+    replayed: str | None = None
+    delta: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the party knows when it looks at a proposal.
+
+    Attributes:
+        pins: fingerprints of fellow members, compared out of band.
+        dataset: the data set the spec names, if it is registered.
+        linked: whether the party has the members' linkage key.
+    """
+
+    policy: Policy
+    pins: Mapping[str, str]
+    dataset: Dataset | None
+    now: datetime
+    usage: Usage = field(default_factory=Usage)
+    linked: bool = True
+
+
+def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
+    """Everything that speaks against approving, field by field. Empty: nothing does."""
+    return (
+        *_against_text(spec),
+        *_against_policy(spec, party, plan, situation),
+        *_against_time(spec, situation),
+        *_against_usage(spec, party, plan, situation),
+        *_against_pins(spec, party, situation.pins),
+        *_against_data(spec, party, situation.dataset),
+    )
+
+
+def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
+    """What speaks against a release that was approved, as policy and pins are now.
+
+    Not what counts approvals, nor the time of day, by which a debit goes (`outside_hours`), nor the data set, which is
+    held against the approval where it is read; an expired spec is ended by the ledger and by the coordinator.
+    """
+    return (
+        *_against_policy(spec, party, plan, situation),
+        *_against_usage(spec, party, plan, situation),
+        *_against_pins(spec, party, situation.pins),
+    )
+
+
+def asks_trust(spec: ReleaseSpec) -> bool:
+    """Whether other members' bounds are trusted."""
+    return mechanism_of(spec).interactive and spec.bounds != "proved"
+
+
+def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it: Cost, by_all: Cost) -> bool:
+    """Whether a proposal without findings is approved without a person.
+
+    Never where others' bounds are trusted, nor where two people have to approve.
+
+    `by_it` and `by_all` are what releases have cost or reserved so far: those of its proposer, those of all.
+    """
+
+    def within(rule: AutoApproval) -> bool:
+        total = plan.cost + (by_all if rule.proposer == _EVERY_OTHER else by_it)
+        return all(float(loss.rho) <= rule.max_rho for _, loss in total.counted(replacement=policy.replacement))
+
+    by_people = asks_trust(spec) or policy.approvals > 1
+    rules = () if by_people else (rule for rule in policy.auto_approve if spec.mechanism in rule.mechanisms)
+    return any(rule.proposer in {_EVERY_OTHER, spec.proposer} and within(rule) for rule in rules)
+
+
+def _against_text(spec: ReleaseSpec) -> tuple[Finding, ...]:
+    try:
+        require_plain_text(spec)
+    except SpecError as error:
+        return (Finding("text", str(error), "policy"),)
+    return ()
+
+
+def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
+    policy = situation.policy
+    lifetime = spec.expires - min(spec.created, situation.now)  # a spec may be dated ahead
+    cells = mechanism_of(spec).cells(spec, party)
+    asked = ((spec.adjacency, spec.epsilon), *epsilons(plan.cost, delta=spec.delta, policy=policy))
+    unit, epsilon = max(asked, key=lambda one: one[1])
+    checks = (
+        ("mechanisms", spec.mechanism in policy.mechanisms, f"mechanism {spec.mechanism} is not allowed"),
+        (
+            "trusted_bounds",
+            policy.trusted_bounds or not asks_trust(spec),
+            "other members are trusted to keep their rows within bounds; propose it with bounds: proved",
+        ),
+        (
+            "max_epsilon",
+            epsilon <= policy.max_epsilon,
+            f"it costs epsilon {epsilon:.6g} ({unit}) > {policy.max_epsilon:g}",
+        ),
+        ("max_delta", spec.delta <= policy.max_delta, f"delta {spec.delta:g} > {policy.max_delta:g}"),
+        ("max_cells", cells <= policy.max_cells, f"{cells} cells to work on > {policy.max_cells}"),
+        (
+            "max_lifetime_hours",
+            lifetime.total_seconds() <= policy.max_lifetime_hours * 3600,
+            f"it stays open for {lifetime}, longer than {policy.max_lifetime_hours:g} hours",
+        ),
+        ("min_n", spec.n >= policy.min_n, f"{spec.n} subjects are fewer than {policy.min_n}"),
+    )
+    return tuple(Finding(rule, message, "policy") for rule, holds, message in checks if not holds)
+
+
+def outside_hours(policy: Policy, now: datetime) -> tuple[Finding, ...]:
+    """What speaks against spending budget at this time of the week. Empty: nothing does."""
+    hours = policy.opening_hours
+    if hours is None or hours.include(now):
+        return ()
+    return (Finding("opening_hours", f"budget is spent only during {hours}", None),)
+
+
+def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
+    policy, usage = situation.policy, situation.usage
+    findings, lost = [], {party.dataset: FREE, **usage.datasets}
+    for rule, caps, name, charged in (
+        *(("dataset_caps", policy.dataset_caps, name, charged) for name, charged in sorted(lost.items())),
+        ("study_caps", policy.study_caps, spec.study, usage.study),
+    ):
+        if message := over_cap(caps, name, charged + plan.cost, delta=usage.delta, policy=policy):
+            findings.append(Finding(rule, message, "budget"))
+    if usage.replayed is not None:
+        message = f"its seed is that of release {usage.replayed[:16]}: an earlier spec is being replayed"
+        findings.append(Finding("seed", message, "policy"))
+    return tuple(findings)
+
+
+def _against_time(spec: ReleaseSpec, situation: Situation) -> tuple[Finding, ...]:
+    """What speaks against one more approval just now."""
+    findings, most = [], situation.policy.max_releases_per_day
+    if spec.expired(situation.now):
+        findings.append(Finding("expires", "the proposal has expired", "expired"))
+    if most is not None and situation.usage.approved_today >= most:
+        message = f"{situation.usage.approved_today} releases were approved within 24 hours, and {most} are allowed"
+        findings.append(Finding("max_releases_per_day", message, None))
+    if not situation.linked:
+        message = "no linkage key yet; a fellow member sends it: commingle party linkage send"
+        findings.append(Finding("linkage_key", message, None))
+    return (*findings, *outside_hours(situation.policy, situation.now))
+
+
+def epsilons(cost: Cost, *, delta: float, policy: Policy) -> tuple[tuple[Adjacency, float], ...]:
+    """What is held against a cap on epsilon, each with its unit."""
+    return tuple((unit, loss.epsilon(delta)) for unit, loss in cost.counted(replacement=policy.replacement))
+
+
+def over_cap(caps: Mapping[str, float], name: str, total: Cost, *, delta: float, policy: Policy) -> str | None:
+    """In words, if a total loss is more than the cap of that name, at the ledger's delta."""
+    cap = caps.get(name, caps.get(_EVERY_OTHER))
+    if cap is None:
+        return None
+    for unit, loss in total.counted(replacement=policy.replacement):
+        if loss.rho > rho_left(cap, delta, beside=loss):
+            wants = f"{loss.epsilon(delta):.3g}" if loss.delta < delta else "beyond any"
+            return f"with it {name!r} would have lost epsilon {wants} ({unit}) at delta {delta:g}, more than {cap:g}"
+    return None
+
+
+def _against_pins(spec: ReleaseSpec, party: PartySpec, pins: Mapping[str, str]) -> tuple[Finding, ...]:
+    findings = []
+    for member in spec.parties:
+        if member.name == party.name:
+            continue
+        pinned = pins.get(member.name)
+        if pinned is None:
+            message = f"{member.name} is not pinned; compare fingerprints, then: commingle party pin {member.name} …"
+            findings.append(Finding("pins", message, None))
+        elif pinned != member.verifying_key.fingerprint:
+            new = member.verifying_key.fingerprint
+            message = (
+                f"{member.name} is pinned with another key than the proposal names; if it has replaced its key, "
+                f"compare the new fingerprint over another channel, then: commingle party pin --replace {member.name} "
+                f"{new}"
+            )
+            findings.append(Finding("pins", message, None))
+    return tuple(findings)
+
+
+def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) -> tuple[Finding, ...]:
+    if dataset is None:
+        message = f"data set {party.dataset} is not registered; register it: commingle party datasets add"
+        return (Finding("dataset", message, None),)
+    own = {attribute.name: attribute for attribute in dataset.attributes}
+    findings = []
+    if dataset.unit is not spec.adjacency:
+        asked, option = ("keyed", "without") if spec.keyed else ("listed", "with")
+        message = (
+            f"data set {dataset.name} is registered with {dataset.subjects} subjects, and {asked} ones are asked for: "
+            f"propose it of a data set of such; one that was never charged may be registered anew: --replace, {option} "
+            "--listed"
+        )
+        findings.append(Finding("subjects", message, None))
+    for attribute in party.attributes:
+        if attribute.name not in own:
+            message = f"data set {dataset.name} has no attribute {attribute.name}"
+            findings.append(Finding("schema", message, "schema"))
+        elif own[attribute.name] != attribute:
+            message = f"attribute {attribute.name} has other bounds, levels or kind than it is registered with here"
+            findings.append(Finding("schema", message, "schema"))
+    if dataset.key.rules != spec.id_rules_in_force:
+        wanted = " ".join(f"--id-rule {rule}" for rule in spec.id_rules_in_force)
+        message = f"data set {dataset.name} is registered with other id rules; register it with --replace {wanted}"
+        findings.append(Finding("id_rules", message, None))
+    elif dataset.n != spec.n and not spec.keyed:
+        message = f"the proposal is about {spec.n} subjects, and data set {dataset.name} has another number of them"
+        findings.append(Finding("subjects", message, "subjects"))
+    return tuple(findings)

@@ -1,0 +1,511 @@
+"""The durable privacy ledger: debit before noise, and never under-count.
+
+Every change is one entry of a hash chain; what the entries come to is folded by `shared.release.ledger_fold` and kept
+in memory. The chain's head goes into every signature the agent makes. One ledger is one population's, and its cap holds
+over all that is in it, whichever consortium it was for and whatever the population is called.
+"""
+
+import json
+import secrets
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from commingle.party_agent.errors import LedgerError
+from commingle.party_agent.ledger.rulings import Ruling
+from commingle.party_agent.ledger.store import RESTORE, AgentStore
+from commingle.party_agent.ledger.verification import catch_up, verify_ledger
+from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.statements import FIRST_APPROVAL
+from commingle.shared.dp.accounting import NOTHING, Cost, Loss, Rho, rho_left
+from commingle.shared.release.charge import (
+    GENESIS,
+    Acknowledge,
+    Adopt,
+    Charge,
+    ChargeKind,
+    ChargeState,
+    ChargeTerms,
+    RecordBlock,
+    Redraw,
+    Reserve,
+    Spend,
+    Withdraw,
+    adopted_kind,
+    advance,
+    link_digest,
+    link_text,
+    refuse_signature,
+)
+from commingle.shared.release.ledger_fold import REJOINED, LedgerFold, entry_facts, sum_of
+from commingle.shared.release.rounds import Refused
+
+_log = structlog.get_logger()
+_YET_TO_READ = frozenset({ChargeState.RESERVED, ChargeState.DEBITED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeRecord(Charge):
+    """One charge as the ledger has it: what its chain tells, and what its data may be read from.
+
+    Attributes:
+        release: the release's id, or the regression's.
+        snapshot: digest of the one that was approved; empty once nothing is read for it any more.
+    """
+
+    release: str
+    snapshot: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The most a population's data may ever lose, in the unit of each data set.
+
+    Charges with a delta that were chosen in view of earlier answers add their deltas to it once more
+    (docs/proofs/noise-and-accounting.md, 6.5).
+    """
+
+    population: str
+    epsilon: float
+    delta: float
+
+    @property
+    def rho(self) -> Rho:
+        """The cap as rho, rounded down."""
+        return self.rho_beside(NOTHING)
+
+    def rho_beside(self, lost: Loss) -> Rho:
+        """The same where losses have used up a delta of the cap's, or are not all known to be Gaussian."""
+        return rho_left(self.epsilon, self.delta, beside=lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Debit:
+    """Proof of a committed debit: what every function that reads rows asks for. Only `Ledger` makes one.
+
+    Attributes:
+        attempt: which drawing of noise this debit is for.
+        approvals: digest of the set of approvals relied on.
+        snapshot: digest of the one that may be read.
+    """
+
+    release: str
+    rho_units: int
+    attempt: int
+    approvals: str
+    snapshot: str = field(repr=False)
+    delta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summit:
+    """How far the chain has come.
+
+    Attributes:
+        height: see `shared.release.ledger_fold.LedgerFold`.
+        spent: what was debited or adopted so far and never comes back.
+    """
+
+    height: int
+    head: str
+    spent: Cost
+
+
+class Ledger:
+    """The charges of one party, over all its consortia."""
+
+    def __init__(self, store: AgentStore, *, cap: Cap, counts_replacement: Callable[[], bool] = lambda: False) -> None:
+        """On a store.
+
+        Args:
+            store: the file.
+            cap: of all charges.
+            counts_replacement: whether the cap holds for replacement of keyed subjects besides: the policy says so.
+        """
+        self._store = store
+        self._fold = LedgerFold()
+        self._counts_replacement = counts_replacement
+        self.cap = cap
+
+    @property
+    def counts_replacement(self) -> bool:
+        """As the policy says now."""
+        return self._counts_replacement()
+
+    def reserve(
+        self,
+        db: sqlite3.Connection,
+        release: str,
+        cost: Cost,
+        *,
+        dataset: str,
+        snapshot: str,
+        study: str,
+        expires: datetime,
+        kind: ChargeKind = "release",
+        coordinator: str = "",
+    ) -> ChargeRecord | Refused:
+        """Set budget aside for an approval, in the transaction that also records its signature.
+
+        `snapshot` names the one that was approved and that will be read.
+        """
+        terms = ChargeTerms(dataset=dataset, study=study, kind=kind, expires=expires, coordinator=coordinator)
+        told = self._told(db)
+        reserved = advance(told.charges.get(release), Reserve(self.cap.population, cost, terms))
+        if isinstance(reserved, Refused):
+            return reserved
+        if (refused := told.refuse_population(self.cap.population) or self._shortfall(db, reserved.cost)) is not None:
+            return refused
+        db.execute("INSERT INTO to_read VALUES (?, ?)", (release, snapshot))
+        self._write(db, release, None, reserved)
+        return self.charge_in(db, release)
+
+    def debit(self, release: str, *, approvals: str, snapshot: str, now: datetime) -> Debit | Refused:
+        """Spend a reservation, in one transaction with the checks of cap and expiry.
+
+        The caller has verified every member's approval of this release; `approvals` names that set.
+        """
+        with self._store.transaction() as db:
+            debit = self.debit_in(db, release, approvals=approvals, snapshot=snapshot, now=now)
+        if isinstance(debit, Debit):
+            _log.info("debited", release=release, rho=float(Rho(debit.rho_units)))
+        return debit
+
+    def debit_in(
+        self, db: sqlite3.Connection, release: str, *, approvals: str, snapshot: str, now: datetime
+    ) -> Debit | Refused:
+        """The same inside a transaction; the debit counts once that is committed."""
+        spent = advance(self._told(db).charges.get(release), Spend(approvals))
+        if isinstance(spent, Refused):
+            return spent
+        charge = self.charge_in(db, release)
+        if now >= charge.expires:
+            return Refused("the spec has expired")
+        lost = self.lost_in(db).counted(replacement=self.counts_replacement)
+        if any(loss.rho > self.cap.rho_beside(loss) for _, loss in lost):
+            return Refused("the cap has been lowered below what is reserved")
+        self._write(db, release, charge, spent)
+        return Debit(release, charge.rho.units, spent.attempt, approvals, snapshot, charge.delta)
+
+    def redraw(self, release: str, *, snapshot: str) -> Debit | Refused:
+        """After a crash between debit and storage nothing can have left: draw again under the same charge."""
+        with self._store.transaction() as db:
+            charge = self._move(db, release, Redraw())
+        if isinstance(charge, Refused):
+            return charge
+        if charge.approvals is None:
+            raise LedgerError("a debit names no approvals", remedy=RESTORE)
+        return Debit(release, charge.rho.units, charge.attempt, charge.approvals, snapshot, charge.delta)
+
+    def record_block(self, db: sqlite3.Connection, debit: Debit, body_sha256: str) -> bool:
+        """Record that this attempt's block is on disk. False if another attempt has taken over."""
+        return not isinstance(self._move(db, debit.release, RecordBlock(debit.attempt, body_sha256)), Refused)
+
+    def acknowledge(self, release: str) -> bool:
+        """The coordinator has the block."""
+        with self._store.transaction() as db:
+            return not isinstance(self._move(db, release, Acknowledge()), Refused)
+
+    def withdraw(self, db: sqlite3.Connection, release: str) -> bool:
+        """Give up a release. Before the debit the reservation returns; after it the charge stays."""
+        return not isinstance(self._move(db, release, Withdraw()), Refused)
+
+    def release_expired(self, now: datetime) -> None:
+        """Give back what is reserved for specs that have expired: nothing can be debited for them any more."""
+        with self._store.reading() as db:
+            reserved = [(r, c) for r, c in self._told(db).charges.items() if c.state is ChargeState.RESERVED]
+        for release, charge in reserved:
+            if now >= charge.expires:
+                with self._store.transaction() as db:
+                    self.withdraw(db, release)
+
+    def charge(self, release: str) -> ChargeRecord | None:
+        """The charge of a release, if there is one."""
+        with self._store.reading() as db:
+            return self._find(db, release)
+
+    def charge_in(self, db: sqlite3.Connection, release: str) -> ChargeRecord:
+        """The charge of a release that must have one. Raises LedgerError."""
+        charge = self._find(db, release)
+        if charge is None:
+            raise LedgerError("a charge has vanished", remedy=RESTORE)
+        return charge
+
+    def charged(self, release: str) -> bool:
+        """Whether there ever was a charge of this name."""
+        with self._store.reading() as db:
+            return release in self._told(db).charges
+
+    def counts(self, release: str) -> bool:
+        """Whether there is one that is lost or set aside."""
+        with self._store.reading() as db:
+            charge = self._told(db).charges.get(release)
+            return charge is not None and charge.counts
+
+    def charges(self) -> list[ChargeRecord]:
+        """All of them, oldest first."""
+        with self._store.reading() as db:
+            read = dict(map(tuple, db.execute("SELECT release, snapshot FROM to_read")))
+            return [_record(name, charge, read.get(name, "")) for name, charge in self._told(db).charges.items()]
+
+    def spent(self) -> Rho:
+        """Rho of `lost`, each charge in the unit of its data set."""
+        return self.lost().loss.rho
+
+    def lost(self) -> Cost:
+        """What was lost or set aside, over every consortium."""
+        with self._store.reading() as db:
+            return self.lost_in(db)
+
+    def lost_in(self, db: sqlite3.Connection) -> Cost:
+        """The same, inside a transaction."""
+        return self._told(db).lost
+
+    def lost_by(self, datasets: Collection[str], *, without: str | None) -> Cost:
+        """What these data sets have lost or set aside, but for one release."""
+        return self._lost_where(lambda release, charge: charge.dataset in datasets and release != without)
+
+    def lost_to_study(self, study: str, *, without: str) -> Cost:
+        """What releases of a study have cost or set aside, but for one."""
+        return self._lost_where(lambda name, of: of.kind == "release" and of.study == study and name != without)
+
+    def lost_to_releases(self, *, proposer: str | None = None) -> Cost:
+        """What releases have cost or set aside: those of one proposer, or all."""
+        if proposer is None:
+            return self._lost_where(lambda _, charge: charge.kind == "release")
+        whose = "spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.proposer') = ?"  # the index's words
+        with self._store.reading() as db:
+            proposed = db.execute(f"SELECT release FROM proposals WHERE {whose}", (proposer,))  # noqa: S608 - ours
+            those = {row["release"] for row in proposed}
+        return self._lost_where(lambda release, charge: charge.kind == "release" and release in those)
+
+    def _lost_where(self, counted: Callable[[str, Charge], bool]) -> Cost:
+        with self._store.reading() as db:
+            charges = self._told(db).charges
+            return sum_of(charge for name, charge in charges.items() if charge.counts and counted(name, charge))
+
+    def charged_keyed(self, dataset: str) -> frozenset[bool]:
+        """Whether the subjects of a data set were keyed when it was charged: both where that has changed."""
+        with self._store.reading() as db:
+            charges = self._told(db).charges.values()
+            return frozenset(each.cost.keyed for each in charges if each.counts and each.dataset == dataset)
+
+    def interrupted_regressions(self) -> tuple[str, ...]:
+        """Ids of regressions that are paid for and have no result."""
+        with self._store.reading() as db:
+            charges = self._told(db).charges.items()
+            return tuple(r for r, c in charges if c.kind == "regression" and c.state is ChargeState.DEBITED)
+
+    def shortfall(self, cost: Cost) -> Refused | None:
+        """Why a charge would not fit under the cap now, or None."""
+        with self._store.reading() as db:
+            return self._shortfall(db, cost)
+
+    def head(self, db: sqlite3.Connection) -> str:
+        """The digest of the newest entry."""
+        return self._told(db).head
+
+    @property
+    def length(self) -> int:
+        """How many entries the chain has."""
+        with self._store.reading() as db:
+            return self._told(db).length
+
+    def summit(self) -> Summit:
+        """How far the chain has come."""
+        with self._store.reading() as db:
+            told = self._told(db)
+            return Summit(told.height, told.head, told.spent)
+
+    def knows(self, head: str) -> bool:
+        """Whether the chain had this head, or has rejoined a branch with it."""
+        with self._store.reading() as db:
+            told = self._told(db)
+            return head in told.places or head in told.rejoined
+
+    def place(self, head: str) -> int:
+        """How many entries led to this head; 0 where it is none of the chain's own."""
+        with self._store.reading() as db:
+            return self._told(db).places.get(head, 0)
+
+    def signed_place(self, kind: str, release: str | None = None) -> int:
+        """Which entry of the chain records our newest signature of a kind, about that release; 0 for none."""
+        with self._store.reading() as db:
+            told = self._told(db)
+            if release is None:
+                return told.newest.get(kind, 0)
+            entry = told.signed.get((release, kind))
+            return 0 if entry is None else entry.place
+
+    def adopt(
+        self,
+        charges: Iterable[tuple[str, Cost, ChargeTerms]],
+        signed: Iterable[tuple[str, str, Envelope]],
+        heads: Iterable[str],
+        *,
+        height: int,
+    ) -> None:
+        """Take over what witnesses can show of a lost branch, in one transaction.
+
+        Args:
+            charges: id, cost and terms; what is charged here already stays at that and is never made again.
+            signed: release, kind and envelope of what the branch signed.
+            heads: the branch's, as witnessed; the last is the furthest.
+            height: its.
+        """
+        rejoined = tuple(heads)
+        with self._store.transaction() as db:
+            for release, kind, envelope in signed:
+                self._keep(db, "received", release, adopted_kind(kind), envelope)
+            for release, cost, terms in charges:
+                current = self._told(db).charges.get(release)
+                adopted = advance(current, Adopt(self.cap.population, cost, terms))
+                if isinstance(adopted, Refused):
+                    raise LedgerError(adopted.reason, remedy="Report this.")
+                self._write(db, release, current, adopted)
+            if rejoined:
+                beyond = max(height, self._told(db).height) + 1
+                self._append(db, REJOINED, rejoined[-1], heads=rejoined, height=beyond)
+
+    def sign_off(
+        self, db: sqlite3.Connection, release: str, kind: str, envelope: Envelope, ruling: Ruling | None = None
+    ) -> None:
+        """Keep a signature of ours, once and for all, with its chain entry.
+
+        Args:
+            db: the transaction.
+            release: what it is about.
+            kind: of the document.
+            envelope: of the document.
+            ruling: of the person who decided it; None where nobody did.
+
+        Raises:
+            LedgerError: the charge is not where this may be signed (a fault of the caller).
+        """
+        if (refused := refuse_signature(self._told(db).charges.get(release), kind)) is not None:
+            raise LedgerError(refused.reason, remedy="Report this.")
+        # heads are published: the salt keeps a name from being tested against one
+        note = {} if ruling is None else {**asdict(ruling), "salt": secrets.token_hex(16)}
+        self._keep(db, "signed", release, kind, envelope, **note)
+
+    def notes(self) -> Mapping[str, list[dict[str, str]]]:
+        """By whom and why documents were signed, by release, where a person decided it; the oldest first."""
+        found = defaultdict[str, list[dict[str, str]]](list)
+        with self._store.reading() as db:
+            for (release, document), entry in self._told(db).signed.items():
+                if entry.by is not None:
+                    found[release].append({"document": document, "by": entry.by, "why": entry.why})
+        return found
+
+    def first_approval(self, release: str) -> Ruling | None:
+        """The first of two approvals of a release, where it waits for the second or has had it."""
+        with self._store.reading() as db:
+            entry = self._told(db).signed.get((release, FIRST_APPROVAL))
+        if entry is None or entry.by is None:
+            return None
+        return Ruling(by=entry.by, why=entry.why, token=entry.token, person=entry.person)
+
+    def signature(self, release: str, kind: str) -> Envelope | None:
+        """A signature of ours, as it was made; or of a lost branch of this ledger."""
+        with self._store.reading() as db:
+            row = db.execute(
+                "SELECT envelope FROM signatures WHERE release = ? AND kind = ?", (release, kind)
+            ).fetchone()
+        return parse_envelope(row["envelope"]) if row else None
+
+    def history(self) -> tuple[tuple[str, ...], tuple[Envelope, ...]]:
+        """The chain's texts and, the oldest first, our signed documents that are published when a release is."""
+        with self._store.reading() as db:
+            bodies = db.execute("SELECT body FROM entries ORDER BY seq").fetchall()
+            signed = db.execute(
+                "SELECT envelope FROM signatures WHERE kind IN ('approval', 'block', 'rejection', 'regression') "
+                "ORDER BY rowid"
+            ).fetchall()
+        return tuple(row["body"] for row in bodies), tuple(parse_envelope(row["envelope"]) for row in signed)
+
+    def entries(self) -> list[Mapping[str, Any]]:
+        """The chain, verified.
+
+        Raises:
+            LedgerError: an entry was altered or is missing.
+        """
+        with self._store.reading() as db:
+            catch_up(db, LedgerFold())
+            rows = db.execute("SELECT seq, body, digest FROM entries ORDER BY seq").fetchall()
+        return [{**json.loads(row["body"]), "seq": row["seq"], "digest": row["digest"]} for row in rows]
+
+    def verify(self) -> None:
+        """Hold all that is in the file against the chain and the checks. Raises LedgerError (`ledger_verification`)."""
+        with self._store.reading() as db:
+            self._fold = verify_ledger(db, population=self.cap.population)
+
+    def _shortfall(self, db: sqlite3.Connection, cost: Cost) -> Refused | None:
+        lost, asked = (one.counted(replacement=self.counts_replacement) for one in (self.lost_in(db), cost))
+        found = (self._short(lost[i][1], loss, unit) for i, (unit, loss) in enumerate(asked))
+        return next((short for short in found if short is not None), None)
+
+    def _short(self, lost: Loss, loss: Loss, unit: str) -> Refused | None:
+        total = lost + loss
+        if total.rho <= self.cap.rho_beside(total):
+            return None
+        if total.delta >= self.cap.delta:
+            return Refused(
+                f"the budget of population {self.cap.population} does not suffice: it takes a delta of {loss.delta:g} "
+                f"in full, and {max(self.cap.delta - lost.delta, 0):g} is left of {self.cap.delta:g}"
+            )
+        delta = self.cap.delta - total.delta
+        left = self.cap.rho_beside(total) - lost.rho
+        wants, has = (Loss(rho, gaussian=total.gaussian).epsilon(delta) for rho in (loss.rho, left))
+        return Refused(
+            f"the budget of population {self.cap.population} does not suffice: the release costs epsilon {wants:.3g} "
+            f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, {unit})"
+        )
+
+    def _told(self, db: sqlite3.Connection) -> LedgerFold:
+        """What all entries tell, those of this transaction and of another process included."""
+        last = db.execute("SELECT digest FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+        if (GENESIS if last is None else last["digest"]) != self._fold.head:
+            self._fold = catch_up(db, self._fold)
+        return self._fold
+
+    def _find(self, db: sqlite3.Connection, release: str) -> ChargeRecord | None:
+        charge = self._told(db).charges.get(release)
+        if charge is None:
+            return None
+        row = db.execute("SELECT snapshot FROM to_read WHERE release = ?", (release,)).fetchone()
+        return _record(release, charge, row["snapshot"] if row else "")
+
+    def _move(
+        self, db: sqlite3.Connection, release: str, event: Redraw | RecordBlock | Acknowledge | Withdraw
+    ) -> Charge | Refused:
+        charge = self._told(db).charges.get(release)
+        moved = advance(charge, event)
+        if not isinstance(moved, Refused):
+            self._write(db, release, charge, moved)
+        return moved
+
+    def _write(self, db: sqlite3.Connection, release: str, before: Charge | None, after: Charge) -> None:
+        self._append(db, after.state.value, release, **entry_facts(before, after))
+        if after.state not in _YET_TO_READ:
+            db.execute("DELETE FROM to_read WHERE release = ?", (release,))
+
+    def _keep(
+        self, db: sqlite3.Connection, verb: str, release: str, kind: str, envelope: Envelope, **note: str
+    ) -> None:
+        db.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", (release, kind, envelope.to_json(), envelope.digest))
+        self._append(db, verb, release, document=kind, digest=envelope.digest, **note)
+
+    def _append(self, db: sqlite3.Connection, kind: str, release: str, **facts: Any) -> None:  # noqa: ANN401 - JSON
+        body = link_text(self.head(db), {"kind": kind, "release": release, **facts})
+        db.execute("INSERT INTO entries (body, digest) VALUES (?, ?)", (body, link_digest(body)))
+        self._told(db)  # an entry that the fold would refuse is refused before it is committed
+
+
+def _record(release: str, charge: Charge, snapshot: str) -> ChargeRecord:
+    said = {each.name: getattr(charge, each.name) for each in fields(Charge)}
+    return ChargeRecord(**said, release=release, snapshot=snapshot)

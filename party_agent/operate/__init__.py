@@ -1,0 +1,1 @@
+"""Commands' use cases, and what assembles an agent."""

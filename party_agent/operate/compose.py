@@ -1,0 +1,183 @@
+"""Putting an agent together from its home directory, and reaching the one that runs; for every command of a party."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import httpx
+
+from commingle.party_agent.edge.client import PartyClient
+from commingle.party_agent.errors import AgentRunningError, LedgerError
+from commingle.party_agent.home.consortium import Membership
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.rounds.agents import Agents, assemble
+from commingle.party_agent.wire.coordinator_client import CoordinatorClient
+from commingle.party_agent.wire.local_socket import AgentTransport
+from commingle.shared.dp.noise import Sampler, rounded_gaussian
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.remote import connect
+from commingle.shared.runtime.request_signing import RequestSigner
+from commingle.shared.runtime.settings import Clock, system_clock
+from commingle.shared.text import printable
+
+if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
+    from commingle.party_agent.edge.app import LocalApi
+
+_COORDINATOR_TIMEOUT_SECONDS = 30.0
+_LONGEST_NAME = 120
+
+home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    envvar="COMMINGLE_PARTY_HOME",
+    help="The party's directory (or COMMINGLE_PARTY_HOME).",
+)
+
+
+consortium_option = click.option(
+    "--consortium", metavar="NAME", help="Which consortium, if this party belongs to several."
+)
+
+person_option = click.option(
+    "--person",
+    metavar="NAME",
+    default="",
+    callback=lambda _, __, name: require_shown(name),
+    help="The person it is for; every decision made with it is this person's.",
+)
+
+
+def require_shown(name: str) -> str:
+    """A person's name as it may be shown and kept. Raises UsageError."""
+    if printable(name) != name or len(name) > _LONGEST_NAME:
+        raise click.UsageError(f"a person's name is at most {_LONGEST_NAME} characters that can be seen")
+    return name.strip()
+
+
+@contextmanager
+def compose_agents(
+    home: Home,
+    *,
+    transport: httpx.BaseTransport | None = None,
+    clock: Clock = system_clock,
+    draw: Sampler = rounded_gaussian,
+) -> Iterator[Agents]:
+    """The agents on a home directory, holding the ledger's lock.
+
+    Args:
+        home: the directory.
+        transport: the way to the coordinators, where it is not the network.
+        clock: time.
+        draw: entropy.
+
+    Raises:
+        SettingsError, KeyFileError: the home is incomplete, or the party is not enrolled.
+        AgentRunningError: another process has it.
+        LedgerError: the ledger is missing or damaged.
+    """
+    home.settings(), home.identity(), home.policy()  # a mistake in them is told now and not in the middle of a round
+    memberships = home.consortia()
+    if not memberships:
+        raise _not_enrolled()
+    for membership in memberships.values():
+        membership.coordinator(), membership.pins()
+    if not home.database.exists():
+        raise LedgerError(
+            f"{home.database} is missing",
+            remedy="Restore the newest backup. A party never starts again with an empty ledger.",
+        )
+    if draw is rounded_gaussian:
+        draw(1, 1)  # a sampler that does not work is told now and not after a debit
+    home.secure()
+    store = AgentStore(home.database)
+    try:
+        with ExitStack() as calls:
+            clients = {
+                name: calls.enter_context(calling(home, membership, transport=transport, clock=clock))
+                for name, membership in memberships.items()
+            }
+            agents = assemble(home, store, clients, clock=clock, draw=draw)
+            agents.ledger.verify()  # what was altered is told before anything is spent on it
+            yield agents
+    finally:
+        store.close()
+
+
+@contextmanager
+def calling(
+    home: Home,
+    membership: Membership,
+    *,
+    transport: httpx.BaseTransport | None = None,
+    clock: Clock = system_clock,
+) -> Iterator[CoordinatorClient]:
+    """Signed calls to the coordinator of a consortium. Raises SettingsError, KeyFileError."""
+    if not membership.name:
+        raise _not_enrolled()
+    coordinator = membership.coordinator()
+    with connect(
+        coordinator.url,
+        ca_file=coordinator.ca_file,
+        allow_http=coordinator.allow_http,
+        timeout_seconds=_COORDINATOR_TIMEOUT_SECONDS,
+        transport=transport,
+        auth=RequestSigner(home.identity().signing_key, audience=coordinator.key.fingerprint, clock=clock),
+    ) as http:
+        yield CoordinatorClient(http)
+
+
+def _not_enrolled() -> SettingsError:
+    return SettingsError(
+        "this party is not enrolled yet", remedy="First: commingle party enrol --coordinator URL --invite-file FILE"
+    )
+
+
+@contextmanager
+def agent_client(home: Home, *, token: str | None = None) -> Iterator[PartyClient]:
+    """The local API, asked as the operator or with a token. Raises as `way_to_agent`, its calls RemoteError."""
+    with way_to_agent(home) as way, PartyClient.over(way, token=token) as client:
+        yield client
+
+
+@contextmanager
+def way_to_agent(home: Home) -> Iterator[httpx.BaseTransport]:
+    """The way to the running agent or, where none runs, to one in this process, which has the ledger until the end.
+
+    Raises:
+        AgentRunningError: another command has the ledger, or an agent that does not listen yet.
+        SettingsError, KeyFileError, LedgerError: as `compose_agents`.
+    """
+    with ExitStack() as held:
+        yield _way(home, held)
+
+
+def _way(home: Home, held: ExitStack) -> httpx.BaseTransport:
+    try:
+        agents = held.enter_context(compose_agents(home))
+    except AgentRunningError:
+        if not home.socket.exists():
+            raise
+        return AgentTransport(home.socket)
+    from commingle.party_agent.edge.app import LocalApi  # noqa: PLC0415 - only where no agent runs
+
+    return _InProcess(LocalApi(agents, loops=None, peer_is_operator=True))
+
+
+class _InProcess(httpx.BaseTransport):
+    def __init__(self, api: "LocalApi") -> None:
+        from commingle.party_agent.edge.app import create_app  # noqa: PLC0415 - as above
+
+        self._asgi = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        return asyncio.run(self._answer(request))
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._asgi.handle_async_request(request)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())

@@ -1,0 +1,187 @@
+"""What can be wrong around a party's agent. Reads only, so it works beside a running agent too."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from commingle.party_agent.data.datasets import stored_dataset
+from commingle.party_agent.errors import ConflictError, LedgerError
+from commingle.party_agent.home.consortium import Membership
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.ledger.store import open_to_read, require_version
+from commingle.party_agent.ledger.verification import in_words, verify_ledger
+from commingle.party_agent.operate.open_addresses import open_addresses
+from commingle.party_agent.rounds.counts import Viewer, sees_counts
+from commingle.party_agent.rounds.release_files import Outbox
+from commingle.party_agent.wire.local_socket import process_at, reaching_agent
+from commingle.shared import loops
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.errors import CommingleError
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.remote import call, check, connect, json_of
+
+_TIMEOUT_SECONDS = 10.0
+_DAY = timedelta(days=1)
+_RESTORE = "Stop the agent and restore the newest backup; never start with an older ledger (docs/operations.md)."
+
+
+def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR) -> Iterator[Check]:
+    """Every check, in the order in which an operator would mend things; counts for whom `counts` shows them."""
+    yield look("settings", lambda: f"party {home.settings().name}")
+    yield look("keys", lambda: _keys(home))
+    yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
+    yield look("ledger file", lambda: _integrity(home))
+    yield look("ledger chain", lambda: _chain(home))
+    yield look("engine", lambda: home.settings().engine.open().describe())
+    yield look("data sets", lambda: _datasets(home, viewer))
+    yield look("loops", _loops)
+    yield look("outbox", lambda: _outbox(home, now))
+    yield look("disk space", lambda: disk_space(home.root))
+    yield look("agent", lambda: _agent(home))
+    try:
+        memberships = list(home.consortia().values()) or [home.consortium()]
+    except CommingleError:
+        return  # the settings, which were looked at first
+    for one in memberships:
+        which = f" of {one.name}" if len(memberships) > 1 else ""
+        yield look(f"linkage key{which}", partial(_linkage_key, one))
+        yield look(f"pins{which}", partial(_pins, one))
+        yield look(f"coordinator{which}", partial(_coordinator, one, now))
+
+
+def _keys(home: Home) -> str:
+    said = private_files([home.root / "keys" / "signing.key", home.root / "keys" / "sealing.key"])
+    home.sealing_key()
+    return f"{said}; fingerprint {home.identity().signing_key.fingerprint}"
+
+
+def _pins(membership: Membership) -> str:
+    return f"{len(membership.pins())} members pinned"
+
+
+def _linkage_key(membership: Membership) -> str:
+    if not membership.linkage_file.exists():
+        raise UnhealthyError(
+            "no linkage key yet, so nothing can be approved",
+            remedy="A fellow member runs: commingle party linkage send; a running agent then takes it over.",
+        )
+    membership.linkage_key()
+    return private_files([membership.linkage_file])
+
+
+@contextmanager
+def _ledger(home: Home) -> Iterator[sqlite3.Connection]:
+    if not home.database.exists():
+        raise LedgerError(f"{home.database} is missing", remedy=_RESTORE)
+    try:
+        with closing(open_to_read(home.database)) as connection:
+            connection.execute("BEGIN")  # all as it is at one moment, while the agent goes on
+            yield connection
+    except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:  # or what stands in it makes no sense
+        raise LedgerError(f"{home.database} cannot be read ({error})", remedy=_RESTORE) from None
+
+
+def _integrity(home: Home) -> str:
+    with _ledger(home) as db:
+        (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if found != "ok" or not version:
+            raise LedgerError(f"{home.database} is damaged: {found if version else 'it is empty'}", remedy=_RESTORE)
+        require_version(db)
+    return "SQLite finds no damage"
+
+
+def _chain(home: Home) -> str:
+    with _ledger(home) as db:
+        require_version(db)
+        told = verify_ledger(db, population=home.settings().population)
+    return f"{in_words(told)} agree, head {told.head}"
+
+
+def _datasets(home: Home, viewer: Viewer) -> str:
+    """What follows from rows is for who sees counts; it is of the last reading."""
+    with _ledger(home) as db:
+        found = [stored_dataset(row[0]) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
+    if not sees_counts(viewer):
+        return f"{len(found)} registered: {', '.join(dataset.name for dataset in found) or 'none'}"
+    said = []
+    for dataset in found:
+        if dataset.snapshot is not None and not (home.snapshots / dataset.snapshot).is_file():
+            raise UnhealthyError(
+                f"the snapshot of {dataset.name} is not here; no backup holds it",
+                remedy=f"Read it again: commingle party datasets read {dataset.name}; or push its rows.",
+            )
+        missing = dataset.missing_words((a.name for a in dataset.attributes), counts=True)
+        when = f"{dataset.n} subjects, read {dataset.read:%Y-%m-%d %H:%M} UTC" if dataset.read else "not pushed yet"
+        rules = ", ".join(dataset.id_rules or ())
+        written = [f"{dataset.ids_changed} ids are written otherwise by {rules}"] if dataset.ids_changed else []
+        said.append(f"{dataset.name} ({'; '.join([when, *written, *missing])})")
+    return f"{len(found)} registered: {', '.join(said) or 'none'}"
+
+
+def _outbox(home: Home, now: datetime) -> str:
+    with _ledger(home) as db:
+        proposals = db.execute("SELECT release, state FROM proposals").fetchall()
+        going_on = {release for release, state in proposals if not State(state).final}
+        published = {release for release, state in proposals if state == State.PUBLISHED}
+    blocks, exchanges = _folders(home.outbox), _folders(home.exchanges)
+    kept = published & blocks - Outbox(home.outbox).past_keeping(now - _DAY)  # a running agent removes them
+    leftover = sorted((blocks - kept | exchanges) - going_on)
+    if leftover:
+        raise ConflictError(
+            f"{len(leftover)} leftovers in {home.root}: {', '.join(name[:16] for name in leftover[:5])}",
+            remedy="They belong to releases that are over. With the agent stopped, remove these folders.",
+        )
+    return f"files of {len(blocks | exchanges)} releases are kept until these are over, blocks some days longer"
+
+
+def _loops() -> str:
+    if why := loops.missing():
+        raise UnhealthyError(f"compiled arithmetic is not available: {why}", remedy=loops.REMEDY)
+    return f"compiled; this processor is of level {loops.level()}"
+
+
+def _folders(root: Path) -> set[str]:
+    return {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
+
+
+def _agent(home: Home) -> str:
+    if not home.socket.exists():
+        return "not running"
+    with reaching_agent(home.socket, timeout_seconds=_TIMEOUT_SECONDS) as http:
+        check(http.get("/healthz"), "the agent")
+    return f"running at {home.socket}, for its user and root alone; {_open_ports(home)}"
+
+
+def _open_ports(home: Home) -> str:
+    """Where the agent and its workers can be reached, as the system tells it, whatever settings say."""
+    process = process_at(home.socket, timeout_seconds=_TIMEOUT_SECONDS)
+    try:
+        found = None if process is None else open_addresses(process)
+    except OSError:
+        found = None
+    if found is None:
+        return "what ports it listens on cannot be seen from here"
+    return f"it listens on {', '.join(map(str, found))}" if found else "it listens on no port"
+
+
+def _coordinator(membership: Membership, now: datetime) -> str:
+    if not membership.name:
+        raise SettingsError("not enrolled", remedy="Run: commingle party enrol --coordinator URL --invite …")
+    pinned = membership.coordinator()
+    ca_file, allow_http = pinned.ca_file, pinned.allow_http
+    with connect(pinned.url, ca_file=ca_file, allow_http=allow_http, timeout_seconds=_TIMEOUT_SECONDS) as http:
+        answer = call(http, "GET", "/v1/coordinator")
+    shown = json_of(answer)
+    key = shown.get("signing_key") if isinstance(shown, dict) else None
+    if key != pinned.signing_key:
+        raise UnhealthyError(
+            f"{pinned.url} does not answer with the pinned key {VerifyingKey.from_hex(pinned.signing_key).fingerprint}",
+            remedy="Check the address and proxies; if it is right, ask its operator over another channel.",
+        )
+    return f"{pinned.url} answers with the pinned key; {clock_skew(answer, now)}"

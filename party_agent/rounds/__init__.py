@@ -1,0 +1,1 @@
+"""A release, step by step, at one agent."""

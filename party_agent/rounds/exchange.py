@@ -1,0 +1,289 @@
+"""A party's side of the exchange of a release (`shared.mechanisms.moments.exchange`; docs/design/exchange.md).
+
+Everything that leaves is signed and on disk before it is sent, and is made once: one set of encrypted columns, one
+reply. Each call goes as far as what the coordinator shows allows, and can be repeated.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from commingle.party_agent.errors import ConflictError, LostError
+from commingle.party_agent.home.home import Identity
+from commingle.party_agent.ledger.ledger import Debit, Ledger
+from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.private.kept_rows import KeptRows
+from commingle.party_agent.private.privatise import ExchangedRows
+from commingle.party_agent.rounds.release_files import ExchangeFiles
+from commingle.party_agent.rounds.witnesses import Witnesses
+from commingle.party_agent.wire.coordinator_client import CoordinatorClient, MessageKind
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.errors import ExchangeError
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.statements import Sums
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    ColumnsStatement,
+    ReplyStatement,
+    open_columns,
+    open_reply_statement,
+    quotations,
+    require_one_set,
+)
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
+from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.charge import ChargeState
+from commingle.shared.runtime import faults
+from commingle.shared.wire import ReleaseDetails
+
+_log = structlog.get_logger()
+_STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]] = {
+    "columns": ColumnsStatement,
+    "reply": ReplyStatement,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """The exchanges of one party."""
+
+    identity: Identity
+    client: CoordinatorClient
+    store: AgentStore
+    ledger: Ledger
+    witnesses: Witnesses
+    files: ExchangeFiles
+    entropy: Callable[[int], bytes]
+
+    def made(self, release: str, kind: MessageKind) -> bool:
+        """Whether this party has signed that message; once it is columns, its table is not to be read again."""
+        return self.ledger.signature(release, kind) is not None
+
+    def rows(self, exchange: Exchange) -> KeptRows:
+        """This party's rows in an exchange. Raises LostError where their secret is gone."""
+        release = exchange.spec.digest
+        return self._rows(exchange, self.files.secret(release))
+
+    def sums(self, release: str) -> Sums | None:
+        """What this party's rows were mapped by, as it signed them with its columns."""
+        envelope = self.ledger.signature(release, "columns")
+        return None if envelope is None else decode(ColumnsStatement, envelope.payload_bytes).sums
+
+    def store_columns(self, exchange: Exchange, debit: Debit, found: ExchangedRows) -> None:
+        """Keep and encrypt this party's rows, and sign that: the point after which nothing can be made anew.
+
+        Raises:
+            ConflictError: the release was given up meanwhile.
+        """
+        release = exchange.spec.digest
+        rows = self._rows(exchange, self.files.make_secret(release))
+        rows.keep(found.pieces)
+        digest = self.files.put(release, "columns", rows.encrypted(self.entropy))
+        faults.reach("party.columns.written")
+        statement = ColumnsStatement(
+            spec=release,
+            party=self.identity.name,
+            approvals=exchange.approved,
+            body_sha256=digest,
+            sums=found.sums,
+        )
+        self._sign(statement, debit, "columns")
+
+    def store_reply(
+        self,
+        exchange: Exchange,
+        debit: Debit,
+        columns: Mapping[str, Envelope],
+        noise: Callable[[str], NDArray[np.int64]],
+    ) -> None:
+        """Verify what others encrypted, multiply the columns of those before with one's own, and sign that.
+
+        Args:
+            exchange: spec and approvals.
+            debit: under which the noise is drawn.
+            columns: every party's statement, as shown.
+            noise: draws that for one owner.
+
+        Raises:
+            ExchangeError: what was received is not what its party signed.
+            DeviationError: it is, and no honest party would have signed it.
+            ConflictError: the release was given up meanwhile.
+        """
+        release, name, rows = exchange.spec.digest, self.identity.name, self.rows(exchange)
+        seen = quotations(exchange, columns)
+        with ExitStack() as held:
+            sent = self._columns(held, exchange, columns)
+            for other in sent.values():
+                if exchange.proved and other.party != name:
+                    verify_bounds(other)
+            faults.reach("party.columns.verified")
+            owners = {owner: sent[owner] for owner in exchange.owners(name)}
+            digest = self.files.put(release, "reply", rows.reply(sent[name], owners, noise, self.entropy))
+        faults.reach("party.reply.written")
+        self._sign(ReplyStatement(spec=release, party=name, columns=seen, body_sha256=digest), debit, "reply")
+
+    def require_one_set(self, exchange: Exchange, shown: Mapping[str, Envelope]) -> None:
+        """Nothing, where nobody's columns are others than those that this party has replied to.
+
+        Raises:
+            DeviationError: a member signed two sets, which are the evidence.
+            SignatureError, DocumentError: what is shown that member did not sign for this exchange.
+        """
+        reply = self.ledger.signature(exchange.spec.digest, "reply")
+        if reply is not None:
+            require_one_set(exchange, shown, {self.identity.name: reply})
+
+    def send(self, view: ReleaseDetails, kind: MessageKind, permit: Callable[[], None]) -> bool:
+        """Send what was made, where the coordinator does not show it; whether everybody's is there.
+
+        `permit` is asked before anything is sent.
+
+        Raises:
+            LostError: it is gone before it was sent.
+        """
+        shown = view.signed(kind)
+        if self.identity.name not in shown:
+            permit()
+            self._send(view.id, kind)
+            return False
+        return {party.name for party in view.parties} == set(shown)
+
+    def open(
+        self, exchange: Exchange, view: ReleaseDetails, largest: Callable[[str], int]
+    ) -> Mapping[str, NDArray[np.int64]]:
+        """What every party after this one replied, by its name; `largest` is what one can honestly cause.
+
+        Columns are those that this party has replied to: `documents.transcript` was taken of them.
+
+        Raises:
+            ExchangeError: what was received is not what its party signed.
+            DeviationError: it is, and is no reply of an honest party.
+        """
+        name, rows, opened = self.identity.name, self.rows(exchange), {}
+        with ExitStack() as held:
+            evaluators = exchange.evaluators(name)
+            sent = self._columns(held, exchange, view.signed("columns")) if exchange.proved and evaluators else {}
+            for evaluator, whole in self._replies(held, exchange, view.signed("reply")).items():
+                reply = Reply(exchange, evaluator, whole)
+                if exchange.proved:
+                    verify_reply(reply, sent)
+                opened[evaluator] = rows.open(reply, largest=largest(evaluator))
+        faults.reach("party.opened")
+        return opened
+
+    def clear(self, release: str) -> None:
+        """Remove secret, rows and messages."""
+        self.files.clear(release)
+
+    def _rows(self, exchange: Exchange, secret: bytes) -> KeptRows:
+        return KeptRows(exchange, self.identity.name, self.files.file(exchange.spec.digest, "rows"), secret)
+
+    def _columns(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Columns]:
+        """The columns that this party works with, its own too, as files that stay open while they are held."""
+        senders = exchange.senders(self.identity.name)
+        signed = {sender: open_columns(exchange, shown[sender], sender).document.body_sha256 for sender in senders}
+        found = self._receive(held, exchange, "columns", signed, exchange.columns_size)
+        return {sender: Columns(exchange, sender, whole) for sender, whole in found.items()}
+
+    def _replies(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Stored]:
+        """What those after this party replied, likewise."""
+        senders = exchange.evaluators(self.identity.name)
+        signed = {sender: open_reply_statement(exchange, shown[sender], sender).document for sender in senders}
+        digests = {sender: statement.body_sha256 for sender, statement in signed.items()}
+        return self._receive(held, exchange, "reply", digests, exchange.reply_size)
+
+    def _receive(
+        self,
+        held: ExitStack,
+        exchange: Exchange,
+        kind: MessageKind,
+        signed: Mapping[str, str],
+        size: Callable[[str], int],
+    ) -> Mapping[str, Stored]:
+        """Messages as their senders signed them, by digest: fetched where they are not on the disk yet."""
+        release, name = exchange.spec.digest, self.identity.name
+        missing = [one for one in signed if not self.files.has(release, self._place(kind, one), signed[one])]
+        if name in missing:
+            raise LostError(f"the {kind} of an exchange are lost", remedy="Check the disk of the party's home.")
+        fetched = self._fetch_together(release, kind, {one: signed[one] for one in missing}, size)
+        for sender in missing[fetched:]:
+            body = self.client.message(release, sender, kind=kind, size=size(sender))
+            if not self._keep(release, kind, sender, body, signed[sender]):
+                raise ExchangeError(f"what {sender} sent was altered", remedy="It is fetched again.")
+        return {
+            sender: self.files.view(held, release, self._place(kind, sender), sender=sender, size=size(sender))
+            for sender in signed
+        }
+
+    def _fetch_together(
+        self, release: str, kind: MessageKind, signed: Mapping[str, str], size: Callable[[str], int]
+    ) -> int:
+        """Several messages in one answer; how many, in their order, came as they were signed.
+
+        The rest is to be asked for one by one, which tells whose fault it is: of who signed what has another length.
+        """
+        if len(signed) <= 1:
+            return 0
+        kept, total = 0, sum(map(size, signed))
+        with closing(self.client.messages(release, tuple(signed), kind=kind, size=total)) as pieces:
+            stream = _Stream(pieces)
+            for sender, digest in signed.items():
+                if not self._keep(release, kind, sender, stream.take(size(sender)), digest):
+                    return kept
+                kept += 1
+            next(pieces, None)  # its end, after which the connection serves again
+        return kept
+
+    def _keep(self, release: str, kind: MessageKind, sender: str, body: Iterable[bytes], signed: str) -> bool:
+        """Put a message on the disk, unless it is not the one that was signed."""
+        place = self._place(kind, sender)
+        if self.files.put(release, place, body) != signed:
+            self.files.file(release, place).unlink()
+            return False
+        faults.reach(f"party.{kind}.fetched")
+        return True
+
+    def _place(self, kind: MessageKind, sender: str) -> str:
+        return kind if sender == self.identity.name else f"{kind}.{sender}"
+
+    def _sign(self, statement: ColumnsStatement | ReplyStatement, debit: Debit, kind: MessageKind) -> None:
+        envelope = seal(statement, kind=kind, key=self.identity.signing_key)
+        with self.store.transaction() as db:
+            charge = self.ledger.charge_in(db, debit.release)
+            if (charge.state, charge.attempt) != (ChargeState.DEBITED, debit.attempt):
+                raise ConflictError("the release was given up meanwhile", remedy="Nothing is to be done.")
+            self.ledger.sign_off(db, debit.release, kind, envelope)
+        faults.reach(f"party.{kind}.signed")
+        _log.info("exchange message made", release=debit.release, kind=kind)
+
+    def _send(self, release: str, kind: MessageKind) -> None:
+        envelope = self.ledger.signature(release, kind)
+        if envelope is None:
+            return
+        digest = decode(_STATEMENTS[kind], envelope.payload_bytes).body_sha256
+        if not self.files.has(release, kind, digest):
+            raise LostError(f"the {kind} of an exchange is lost", remedy="Check the disk of the party's home.")
+        self.witnesses.accept(self.ledger.signed_place(kind, release))
+        with self.files.file(release, kind).open("rb") as file:
+            self.client.send_message(release, self.identity.name, envelope, file, kind=kind, digest=digest)
+        faults.reach(f"party.{kind}.sent")
+        _log.info("exchange message sent", release=release, kind=kind)
+
+
+class _Stream:
+    """Files that come one after the other, nothing in between."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def take(self, size: int) -> Iterator[bytes]:
+        """The next file, of that size, in pieces; less where the stream ends."""
+        while size and (piece := self._rest or next(self._pieces, b"")):
+            part, self._rest = piece[:size], piece[size:]
+            size -= len(part)
+            yield part

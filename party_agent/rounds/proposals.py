@@ -1,0 +1,188 @@
+"""What this party has been asked: its own record, for its own people. What it decided is what it signed."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from sqlite3 import Row
+from typing import Annotated
+
+from pydantic import AfterValidator, StringConstraints
+
+from commingle.party_agent.errors import ConflictError, NotFoundError
+from commingle.party_agent.home.policy import Finding
+from commingle.party_agent.ledger.ledger import Ledger
+from commingle.party_agent.ledger.store import AgentStore
+from commingle.shared.documents.dsse import Verified
+from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.release.checks import read_spec
+from commingle.shared.text import printable
+
+# what was decided the ledger's signatures tell
+_SELECT = """
+SELECT release, spec, state, findings,
+    coordinator,
+    EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'approval') AS approved,
+    EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'rejection') AS rejected
+FROM proposals p WHERE spec <> x''
+"""
+_UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
+RETENTION = timedelta(days=30)
+"""How long a spec is kept that was never charged here and is over. Its id is kept for ever, a charged one whole."""
+
+
+def _shown_as_it_is(text: str) -> str:
+    if printable(text) != text:
+        raise ValueError("has characters that cannot be shown")
+    return text
+
+
+class DecisionNote(WireModel):
+    """Who decided and why: for this party's own chain. Neither is sent to anybody.
+
+    Attributes:
+        by: who decides; a token that is used is named beside it.
+        why: the reason.
+    """
+
+    by: Annotated[str, StringConstraints(max_length=200), AfterValidator(_shown_as_it_is)] = ""
+    why: Annotated[str, StringConstraints(max_length=2000), AfterValidator(_shown_as_it_is)] = ""
+
+
+class Decision(StrEnum):
+    """What the party said. A rejection is the last word, also after an approval."""
+
+    WAITING = "waiting"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A release this party is named in.
+
+    Attributes:
+        spec: as verified when it was first seen.
+        state: where the coordinator last said the release stands.
+        findings: what speaks against it, in words.
+        coordinator: fingerprint of the one that showed it.
+    """
+
+    release: str
+    spec: ReleaseSpec
+    state: str
+    decision: Decision
+    findings: tuple[str, ...]
+    coordinator: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """The record."""
+
+    store: AgentStore
+    ledger: Ledger
+
+    def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: datetime, coordinator: str) -> Proposal:
+        """Note a verified proposal and where it stands now; a new one takes the place of what is over since long."""
+        with self.store.transaction() as db:
+            row = (spec.digest, seen.isoformat(), spec.payload, state, coordinator)
+            if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, '[]', ?)", row).rowcount:
+                over = f"SELECT release FROM proposals WHERE spec <> x'' AND seen < ? AND NOT {_UNFINISHED}"  # noqa: S608 - ours
+                since_long = [row["release"] for row in db.execute(over, ((seen - RETENTION).isoformat(),))]
+                free = [(release,) for release in since_long if not self.ledger.charged(release)]  # nor adopted as one
+                db.executemany("UPDATE proposals SET spec = x'', findings = '[]' WHERE release = ?", free)
+            else:
+                known = (state, spec.payload, coordinator, spec.digest)
+                db.execute("UPDATE proposals SET state = ?, spec = ?, coordinator = ? WHERE release = ?", known)
+        return self.get(spec.digest)
+
+    def end(self, release: str, *, state: str, seen: datetime, coordinator: str) -> None:
+        """Note that a release is over whose spec is not to be had any more."""
+        with self.store.transaction() as db:
+            db.execute(
+                "INSERT INTO proposals VALUES (?, ?, x'', ?, '[]', ?) "
+                "ON CONFLICT (release) DO UPDATE SET state = excluded.state",
+                (release, seen.isoformat(), state, coordinator),
+            )
+
+    def require_of(self, release: str, coordinator: str) -> None:
+        """Raise ConflictError where another coordinator has shown this release before: it is of that consortium."""
+        with self.store.reading() as db:
+            row = db.execute("SELECT coordinator FROM proposals WHERE release = ?", (release,)).fetchone()
+        if row is not None and row["coordinator"] != coordinator:
+            raise ConflictError("the release is of another consortium", remedy="Ask its proposer for one of its own.")
+
+    def find_against(self, release: str, findings: tuple[Finding, ...]) -> None:
+        """Note what speaks against it."""
+        messages = json.dumps([f"{finding.rule}: {finding.message}" for finding in findings])
+        with self.store.transaction() as db:
+            which = "WHERE release = ? AND findings <> ?"  # nothing is written where nothing has changed
+            db.execute(f"UPDATE proposals SET findings = ? {which}", (messages, release, messages))  # noqa: S608 - ours
+
+    def get(self, release: str) -> Proposal:
+        """One proposal. Raises NotFoundError."""
+        found = self._select("AND release = ?", release)
+        if not found:
+            raise NotFoundError("no such proposal", remedy="List them: commingle party proposals")
+        return found[0]
+
+    def all(self) -> list[Proposal]:
+        """All of which the spec is kept, newest first."""
+        return self._select("ORDER BY seen DESC, release")
+
+    def waiting(self) -> dict[str, datetime]:
+        """When each proposal was first seen that is open and that nobody has decided, by release."""
+        which = "SELECT release, seen FROM proposals p WHERE state = 'proposed' AND NOT EXISTS "
+        decided = "(SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind IN ('approval', 'rejection'))"
+        with self.store.reading() as db:
+            return {row["release"]: datetime.fromisoformat(row["seen"]) for row in db.execute(which + decided)}
+
+    def charged_with_seed(self, seed: str, *, without: str) -> str | None:
+        """A release that was charged whose spec has this seed, other than one; None where there is none."""
+        which = "spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.seed') = ? AND release <> ?"  # the index's words
+        with self.store.reading() as db:
+            rows = db.execute(f"SELECT release FROM proposals WHERE {which}", (seed, without)).fetchall()  # noqa: S608 - ours
+            return next((row["release"] for row in rows if self.ledger.counts(row["release"])), None)
+
+    def unfinished(self, coordinator: str) -> list[str]:
+        """Releases of one consortium that were not over when last seen."""
+        which = f"SELECT release FROM proposals WHERE coordinator = ? AND {_UNFINISHED}"  # noqa: S608 - ours
+        with self.store.reading() as db:
+            rows = db.execute(which, (coordinator,)).fetchall()
+        return [row["release"] for row in rows]
+
+    def finished(self, coordinator: str) -> frozenset[str]:
+        """Releases of one consortium that were seen to be over."""
+        which = f"SELECT release FROM proposals WHERE coordinator = ? AND NOT {_UNFINISHED}"  # noqa: S608 - ours
+        with self.store.reading() as db:
+            rows = db.execute(which, (coordinator,)).fetchall()
+        return frozenset(row["release"] for row in rows)
+
+    def _select(self, clause: str, *values: str) -> list[Proposal]:
+        with self.store.reading() as db:
+            rows = db.execute(_SELECT + clause, values).fetchall()
+        return [
+            Proposal(
+                release=row["release"],
+                spec=_spec(row["spec"]),
+                state=row["state"],
+                decision=_decision(row),
+                findings=tuple(json.loads(row["findings"])),
+                coordinator=row["coordinator"],
+            )
+            for row in rows
+        ]
+
+
+@lru_cache(maxsize=16)  # of a release, at each of its steps
+def _spec(payload: bytes) -> ReleaseSpec:
+    return read_spec(payload)
+
+
+def _decision(row: Row) -> Decision:
+    if row["rejected"]:
+        return Decision.REJECTED
+    return Decision.APPROVED if row["approved"] else Decision.WAITING

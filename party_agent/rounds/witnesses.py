@@ -1,0 +1,272 @@
+"""Who outside this home knows how far its ledger has come, so that it cannot be set back unnoticed.
+
+Every coordinator keeps its members' newest ledger heads, and every agent keeps its fellow members': whatever of them a
+coordinator has lost or hides is brought to it again. A majority of the coordinators is asked before anything is signed,
+paid or answered, and a majority has accepted the newest head before what was made under a debit leaves; two majorities
+have a member in common, as long as the coordinators are the same ones. What remains is in docs/threat-model.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import RLock
+
+import structlog
+
+from commingle.party_agent.errors import StaleLedgerError
+from commingle.party_agent.home.consortium import Membership
+from commingle.party_agent.home.home import Identity
+from commingle.party_agent.ledger.ledger import Ledger
+from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.rounds.look_back import LookBack
+from commingle.party_agent.wire.coordinator_client import CoordinatorClient
+from commingle.shared.documents.errors import ProtocolError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.ledger_head import NO_HEAD, LedgerHead, open_head, sign_head
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.release.charge import GENESIS
+from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
+from commingle.shared.runtime.settings import Clock
+
+_log = structlog.get_logger()
+_REFUSED = "ledger-head"
+
+
+Opened = tuple[LedgerHead, VerifyingKey, SignedDocument]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A coordinator, and what this party has agreed on with its members."""
+
+    membership: Membership
+    past: LookBack
+
+    @property
+    def coordinator(self) -> str:
+        """Its fingerprint."""
+        return self.past.coordinator
+
+    @property
+    def client(self) -> CoordinatorClient:
+        """Signed calls to it."""
+        return self.past.client
+
+
+@dataclass(slots=True)
+class Witnesses:
+    """All of them. Safe to use from several threads."""
+
+    identity: Identity
+    store: AgentStore
+    ledger: Ledger
+    clock: Clock
+    all: tuple[Witness, ...]
+    _asked: set[str] = field(default_factory=set)
+    _halted: StaleLedgerError | None = None
+    _guard: RLock = field(default_factory=RLock)
+
+    def ask(self, own: str | None = None) -> None:
+        """Make sure that a majority was asked since this process started or lost touch; that one too, if one is named.
+
+        What it shows of all releases is looked back at, and it is asked for the newest head it has.
+
+        Raises:
+            StaleLedgerError: one shows what this ledger does not have. Nothing may be signed any more.
+            RemoteError: too few of them answer.
+        """
+        failure: RemoteError | None = None
+        for witness in sorted(self.all, key=lambda one: one.coordinator != own):
+            with self._guard:
+                self._require_going_on()
+                wanted = witness.coordinator == own or len(self._asked) < self._majority
+                due = wanted and witness.coordinator not in self._asked
+            if due:
+                try:
+                    self._ask(witness)
+                except RemoteError as error:
+                    failure = failure or error
+        with self._guard:
+            if failure is not None and (own not in {None, *self._asked} or len(self._asked) < self._majority):
+                raise failure
+
+    def collect(self, own: str, heads: tuple[SignedDocument, ...] | None) -> None:
+        """See once more how far everybody has come, now that something has changed. Raises as `ask` does.
+
+        `heads` are those that this coordinator has just shown; where there are none it is asked.
+        """
+        with self._guard:
+            if heads is None or own not in self._asked:
+                self._asked.discard(own)
+            else:
+                self._require_going_on()
+                self._look(next(witness for witness in self.all if witness.coordinator == own), heads)
+        self.ask(own)
+
+    def lose(self, coordinator: str) -> None:
+        """Touch with that one was lost: it may be another, or an older one, that answers next."""
+        with self._guard:
+            self._asked.discard(coordinator)
+            for witness in self.all:
+                if witness.coordinator == coordinator:
+                    witness.past.forget()
+
+    def accept(self, place: int) -> None:
+        """Have the newest head witnessed, unless one that comes after entry `place` of the chain already is.
+
+        Raises:
+            StaleLedgerError, RemoteError: as `ask`.
+        """
+        if not place:
+            return
+        self.ask()  # before the others have to wait
+        with self._guard:
+            self.ask()
+            if self.covers(place):
+                return
+            failure: RemoteError | None = None
+            for witness in (one for one in self.all if one.coordinator in self._asked):
+                try:
+                    self._put(witness)
+                except RemoteError as error:
+                    failure = failure or error
+            if failure is not None and not self.covers(place):
+                raise failure
+
+    def covers(self, place: int) -> bool:
+        """Whether a majority has accepted a head that comes after entry `place` of the chain."""
+        heads = [self._kept(witness, self.identity.name) for witness in self.all]
+        reached = sum(head is not None and self.ledger.place(head[0].head) >= place for head in heads)
+        return reached >= self._majority
+
+    def halt(self, error: StaleLedgerError) -> StaleLedgerError:
+        """Let nothing be signed any more, in no consortium. Gives the error back, to be raised."""
+        with self._guard:
+            self._halted = error
+        return error
+
+    @property
+    def _majority(self) -> int:
+        return len(self.all) // 2 + 1
+
+    def _require_going_on(self) -> None:
+        if self._halted is not None:
+            raise self._halted
+
+    def _ask(self, witness: Witness) -> None:
+        """Look back at what it shows, then at its heads. The other consortia go on while releases are looked at."""
+        try:
+            witness.past.complete()
+        except StaleLedgerError as error:
+            raise self.halt(error) from None
+        with self._guard:
+            self._look(witness, witness.client.ledger_heads())
+
+    def _look(self, witness: Witness, heads: tuple[SignedDocument, ...]) -> None:
+        """See what it has of this party, and of the fellow members."""
+        shown = _opened(heads)
+        own = self._own(shown.pop(self.identity.name, None))
+        kept = self._kept(witness, self.identity.name)
+        if (own and own[2]) != (kept and kept[2]):
+            self._keep(witness, {self.identity.name: own and own[2]})
+        self._asked.add(witness.coordinator)
+        if own is None or (kept is not None and own[0].height < kept[0].height):
+            self._put(witness)
+        fellows = {name: pin for name, pin in witness.membership.pins().items() if name != self.identity.name}
+        further = {name: self._further(witness, name, pin, shown.get(name)) for name, pin in fellows.items()}
+        self._keep(witness, {name: signed for name, signed in further.items() if signed is not None})
+
+    def _further(self, witness: Witness, name: str, pin: str, shown: Opened | None) -> SignedDocument | None:
+        """A fellow member's head that goes further than the one that is kept. The one that does is brought back."""
+        kept = self._kept(witness, name)
+        if shown is not None and (kept is None or shown[0].height > kept[0].height):
+            return shown[2] if shown[1].fingerprint == pin else None
+        if kept is not None and (shown is None or shown[0].height < kept[0].height):
+            _log.warning("a fellow member's ledger head was missing", member=name, height=kept[0].height)
+            try:
+                witness.client.put_ledger_head(name, kept[2], after=shown[0].head if shown else NO_HEAD)
+            except RemoteProblemError as error:  # somebody else was faster
+                _log.info("ledger head not brought back", member=name, error=error.code)
+        return None
+
+    def _put(self, witness: Witness) -> None:
+        """Have it accept the newest head."""
+        for last in (False, True):
+            summit, known = self.ledger.summit(), self._kept(witness, self.identity.name)
+            if summit.head == GENESIS or (known is not None and known[0].head == summit.head):
+                return
+            head = LedgerHead(
+                party=self.identity.name,
+                height=summit.height,
+                head=summit.head,
+                rho_units=str(summit.spent.loss.rho.units),
+                delta=summit.spent.loss.delta,
+                replacement_units=str(summit.spent.replaced.rho.units),
+                replacement_delta=summit.spent.replaced.delta,
+                created=self.clock(),
+            )
+            signed = sign_head(head, self.identity.signing_key)
+            try:
+                witness.client.put_ledger_head(head.party, signed, after=known[0].head if known else NO_HEAD)
+            except RemoteProblemError as error:
+                if error.problem != _REFUSED or last:
+                    raise
+                self._see_own(witness)
+            else:
+                self._keep(witness, {head.party: signed})
+                return
+
+    def _own(self, shown: Opened | None) -> Opened | None:
+        """What is shown as this party's, if it is. Raises StaleLedgerError where this ledger does not have it."""
+        if shown is None or shown[1].fingerprint not in {key.fingerprint for key in self.identity.keys}:
+            return None  # not ours at all is the coordinator's mistake, and no reason to halt
+        if not self.ledger.knows(shown[0].head):
+            raise self.halt(_stale(shown[0]))
+        return shown
+
+    def _see_own(self, witness: Witness) -> None:
+        """What it has of this party, after it refused what should follow that."""
+        own = self._own(_opened(witness.client.ledger_heads()).get(self.identity.name))
+        self._keep(witness, {self.identity.name: own and own[2]})
+
+    def _kept(self, witness: Witness, party: str) -> Opened | None:
+        with self.store.reading() as db:
+            row = db.execute(
+                "SELECT document FROM heads WHERE coordinator = ? AND party = ?", (witness.coordinator, party)
+            ).fetchone()
+        if row is None:
+            return None
+        signed = decode(SignedDocument, row["document"])
+        return (*open_head(signed, party=party), signed)
+
+    def _keep(self, witness: Witness, heads: Mapping[str, SignedDocument | None]) -> None:
+        """Instead of those that are kept of these parties."""
+        if not heads:
+            return
+        with self.store.transaction() as db:
+            for party, signed in heads.items():
+                db.execute("DELETE FROM heads WHERE coordinator = ? AND party = ?", (witness.coordinator, party))
+                if signed is not None:
+                    db.execute("INSERT INTO heads VALUES (?, ?, ?)", (witness.coordinator, party, encode(signed)))
+
+
+def _opened(items: tuple[SignedDocument, ...]) -> dict[str, Opened]:
+    """What verifies of it, by party."""
+    opened: dict[str, Opened] = {}
+    for signed in items:
+        try:
+            head, key = open_head(signed)
+        except ProtocolError as error:
+            _log.warning("not a ledger head", error=error.code)
+            continue
+        opened[head.party] = head, key, signed
+    return opened
+
+
+def _stale(shown: LedgerHead) -> StaleLedgerError:
+    return StaleLedgerError(
+        f"this party has stated that its ledger has the head {shown.head[:16]}, of height {shown.height}, which this "
+        "ledger does not know",
+        remedy="The ledger was restored from an old backup, or a copy of it is used elsewhere. Stop every copy but "
+        "one; restore the newest ledger; then: commingle party adopt",
+    )

@@ -1,0 +1,454 @@
+"""What the local API answers: models that `views` builds, OpenAPI shows, and commands, pages and `PartyClient` read."""
+
+from typing import Any, Literal, TypeAlias
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.wire import shown_as
+
+ARROW, CSV, JSON_LINES = "application/vnd.apache.arrow.stream", "text/csv", "application/x-ndjson"
+"""How rows may be sent."""
+ForecastState: TypeAlias = Literal["computed", "not_yet", "too_costly", "failed"]
+DecisionName: TypeAlias = Literal["waiting", "approved", "rejected"]
+
+
+def _absent(value: object) -> bool:
+    return value is None
+
+
+class Shown(BaseModel):
+    """A response body or a part of one. A reader ignores fields that a newer agent adds."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        json_schema_extra={"additionalProperties": False},  # described as it is served
+    )
+
+
+class Health(Shown):
+    """How the process is."""
+
+    status: str = Field(description="`ok`, or the code of what is wrong.")
+
+
+class ConsortiumView(Shown):
+    """A consortium that this party belongs to."""
+
+    name: str = Field(description="what this party calls it.")
+    coordinator: str = Field(description="its coordinator's address.")
+    fingerprint: str = Field(description="of the coordinator's pinned key.")
+    trouble: str | None = Field(description="the last failure to reach it, with a remedy; null while it answers.")
+
+
+class StatusView(Shown):
+    """Who this agent is and how it is."""
+
+    model_config = shown_as(
+        """
+        {"name": "clinic", "running": true, "trouble": null,
+         "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a",
+         "consortia": [{"name": "trial", "coordinator": "https://hub.example.org", "trouble": null,
+           "fingerprint": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499"}]}
+        """
+    )
+
+    name: str = Field(description="of the party, as its consortia know it.")
+    fingerprint: str = Field(description="of the key it signs with.")
+    consortia: tuple[ConsortiumView, ...] = Field(description="those it belongs to.")
+    running: bool = Field(
+        description="whether the agent's loop runs; false where a command answers in its own process."
+    )
+    trouble: str | None = Field(description="what keeps it from its work, with a remedy; null while nothing does.")
+
+
+class DatasetView(Shown):
+    """A data set that its owner declared. Counts follow from rows: for the operator, and for who pushed those rows."""
+
+    model_config = shown_as(
+        """
+        {"name": "stays", "source": "/srv/etl/stays.csv", "subject_id": "patient", "subjects": "keyed",
+         "unit": "add_remove", "people": "everybody",
+         "attributes": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
+         "n": 4812, "ids_changed": 0, "clipped": {"age": 3}, "missing": {"age": 0}, "read": "2026-01-02T12:00:00Z"}
+        """
+    )
+
+    name: str = Field(description="of the data set, as studies ask for it.")
+    source: str = Field(description="the file the rows are in, or that they are a query's, or pushed.")
+    subject_id: str | tuple[str, ...] = Field(
+        description="the column that identifies a subject, or several that do so together."
+    )
+    id_rules: tuple[str, ...] | None = Field(
+        None, exclude_if=_absent, description="how each of them is written; absent where exactly."
+    )
+    subjects: str = Field(
+        description='"keyed" where who is in it is private, "listed" where that is a list which all members hold.'
+    )
+    unit: str = Field(description="in which it is released, regressed and charged: add_remove or replace_one.")
+    people: str = Field(
+        description="the group that its subjects are of; caps add up what all data sets of a group lose."
+    )
+    attributes: tuple[Attribute, ...] = Field(description="the columns it offers, with their public bounds or levels.")
+    n: int | None = Field(None, exclude_if=_absent, description="subjects; 0 where the rows have not been read.")
+    ids_changed: int | None = Field(
+        None, exclude_if=_absent, description="ids that their rule writes otherwise than the table."
+    )
+    clipped: dict[str, int] | None = Field(
+        None, exclude_if=_absent, description="by attribute, values outside the bounds, which count as the bound."
+    )
+    missing: dict[str, int] | None = Field(None, exclude_if=_absent, description="by attribute, cells without a value.")
+    read: AwareDatetime | None = Field(None, exclude_if=_absent, description="when its rows were read.")
+
+
+class DatasetList(Shown):
+    """Data sets."""
+
+    items: tuple[DatasetView, ...] = Field(description="by name.")
+
+
+class UploadView(Shown):
+    """Rows on their way into a data set."""
+
+    model_config = shown_as(
+        """
+        {"dataset": "stays", "upload": "monday", "pieces": [1, 2]}
+        """
+    )
+
+    dataset: str = Field(description="the data set they are for.")
+    upload: str = Field(description="what the caller calls this upload.")
+    pieces: tuple[int, ...] = Field(description="numbers of the pieces that are in.")
+
+
+class PieceView(Shown):
+    """A piece that is in."""
+
+    model_config = shown_as(
+        """
+        {"number": 1, "rows": 20000}
+        """
+    )
+
+    number: int = Field(description="which one.")
+    rows: int = Field(description="how many rows it has.")
+
+
+class LossView(Shown):
+    """A loss."""
+
+    rho: float = Field(description="in zCDP.")
+    delta: float = Field(description="beside it.")
+    epsilon: float = Field(description="of both, at the delta that is meant.")
+
+
+class CostView(Shown):
+    """What a release takes from this party's ledger."""
+
+    unit: str = Field(
+        description="the neighbouring relation: add_remove of keyed subjects, replace_one of listed ones."
+    )
+    rho: float = Field(description="in zCDP; what ledgers add up.")
+    epsilon: float = Field(description="the same at the release's delta.")
+    delta_implementation: float = Field(
+        description="the part of the release's delta that is no noise's; ledgers add it up too."
+    )
+    replacement: LossView | None = Field(
+        description="of keyed subjects, the same under replace_one: if one that stays has other values."
+    )
+
+
+class WhiteningView(Shown):
+    """The public map that a release applies to this party's columns."""
+
+    columns: int = Field(description="how many it maps.")
+    condition_number: float = Field(description="of its matrix.")
+
+
+class FirstStageView(Shown):
+    """The noisy sums that a release publishes of this party's columns before its rows."""
+
+    sums: int = Field(description="how many.")
+    rho: float = Field(description="what they cost, in zCDP, of what the release costs.")
+    epsilon: float = Field(description="the same at the release's delta.")
+
+
+class DecidedView(Shown):
+    """A decision of a person or of a system of this party."""
+
+    document: str = Field(
+        description="`approval` or `rejection`; `first-approval` where two people have to approve and this is the "
+        "first."
+    )
+    by: str = Field(description="who decided; a token that was used is named beside it.")
+    why: str = Field(description="the reason given.")
+
+
+class ProposalView(Shown):
+    """A release that this party was asked for: what is asked, what it costs and brings, what speaks against it."""
+
+    model_config = shown_as(
+        """
+        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "study": "Length of stay", "stated": {"requester": "Dr. Adams", "target": "length_of_stay"},
+         "stated_sentences": ["Requested by \u201cDr. Adams\u201d."], "state": "proposed", "decision": "waiting",
+         "decided": [{"document": "first-approval", "by": "Dr. Berg", "why": "vote 12/26"}],
+         "approvals_needed": 2, "approvals_given": 1, "findings": [], "mechanism": "rmgm", "k": 60, "projection": null,
+         "subjects": "keyed", "n": 5000, "buckets": null, "kept": null, "epsilon": 1.0, "delta": 1e-05,
+         "adjacency": "add_remove", "calibration": "analytic", "id_rules": ["exact/1"], "dataset": "stays",
+         "attributes": ["age"], "missing": [],
+         "columns": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
+         "row_norm": null, "whitening": null, "first_stage": {"sums": 4, "rho": 0.009, "epsilon": 0.46},
+         "parties": ["clinic", "insurer"], "expires": "2026-01-05T12:00:00+00:00",
+         "proposer": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499",
+         "cost": {"unit": "add_remove", "rho": 0.036, "epsilon": 1.0, "delta_implementation": 0.0,
+           "replacement": {"rho": 0.128, "delta": 0.0, "epsilon": 2.02}},
+         "per_subject_epsilon": 1.47, "per_subject_outsiders_epsilon": 1.47,
+         "protects": "Who is in a party's table is protected, how many they are, and their values.",
+         "trust": "Nobody has to be trusted: each block is private before it leaves its party.",
+         "exchange": null, "forecast": null, "forecast_state": "not_yet", "outlook": []}
+        """
+    )
+
+    id: str = Field(description="digest of the spec; what the release is called everywhere.")
+    study: str = Field(description="its title.")
+    stated: dict[str, Any] = Field(
+        description="what it is for, by field: purpose, requester, ethics_reference, target, features, attachments."
+    )
+    stated_sentences: tuple[str, ...] = Field(description="the same in sentences.")
+    state: str = Field(
+        description="where the coordinator last said it stands: proposed, approved, collecting, published, or how "
+        "it ended."
+    )
+    decision: DecisionName = Field(description="this party's: waiting, approved or rejected.")
+    decided: tuple[DecidedView, ...] = Field(
+        description="who decided so here, and why, the first approval of two among them."
+    )
+    approvals_needed: int = Field(1, description="how many people's the policy asks for.")
+    approvals_given: int = Field(0, description="how many there are; one where the policy has approved by itself.")
+    findings: tuple[str, ...] = Field(
+        description="what speaks against it here, in sentences; it cannot be approved before they are put right."
+    )
+    mechanism: str = Field(description="rmgm, dgm or moments.")
+    k: int | None = Field(description="rows of the published matrix, for rmgm.")
+    projection: str | None = Field(description="what rmgm mixes rows with: null for signs of every row, or sparse.")
+    subjects: str = Field(description="whether all parties hold the same people, listed, or each its own, keyed.")
+    n: int = Field(description="subjects; where they are keyed about as many as a party holds.")
+    buckets: int | None = Field(description="that keyed rows are exchanged in; null where they are not.")
+    kept: int | None = Field(description="how many of n count, as they meet nobody in their bucket; null where all do.")
+    epsilon: float = Field(description="of each party's block.")
+    delta: float = Field(description="of each party's block.")
+    adjacency: str = Field(description="in which every epsilon of this is meant: add_remove or replace_one.")
+    calibration: str = Field(description="how noise follows from epsilon and delta.")
+    id_rules: tuple[str, ...] = Field(description="how subject ids are written.")
+    dataset: str = Field(description="of this party, that it asks for.")
+    attributes: tuple[str, ...] = Field(description="names of this party's columns that it asks for.")
+    missing: tuple[str, ...] = Field(
+        description="what becomes of missing cells, in sentences; with counts for the operator."
+    )
+    columns: tuple[Attribute, ...] = Field(description="this party's columns with bounds or levels.")
+    row_norm: float | None = Field(description="rows of this party are clipped to this norm; null where they are not.")
+    whitening: WhiteningView | None = Field(
+        description="the public map of this party's columns; null where there is none."
+    )
+    first_stage: FirstStageView | None = Field(description="the noisy sums that come first; null where there are none.")
+    parties: tuple[str, ...] = Field(description="everybody who is asked.")
+    proposer: str = Field(description="fingerprint of whose proposal it is.")
+    expires: str = Field(description="when it lapses unless everybody approved, ISO 8601.")
+    cost: CostView = Field(description="what it takes from this ledger.")
+    per_subject_epsilon: float = Field(description="what a subject loses by all parties together, to everybody.")
+    per_subject_outsiders_epsilon: float = Field(description="the same, to outsiders.")
+    protects: str = Field(description="what is protected, in a sentence.")
+    trust: str = Field(description="whom it trusts, in a sentence.")
+    exchange: dict[str, Any] | None = Field(
+        description="what it costs its parties besides budget, in bytes and seconds; null where they exchange nothing."
+    )
+    forecast: dict[str, Any] | None = Field(
+        description="what fits of it will be worth, as `commingle plan` says it; null where nothing can be "
+        "predicted, and where it is not computed."
+    )
+    forecast_state: ForecastState = Field(
+        description="computed; not_yet, where it will be while the release is open; too_costly or failed."
+    )
+    outlook: tuple[str, ...] = Field(description="the same in sentences.")
+
+
+class ProposalList(Shown):
+    """Proposals."""
+
+    items: tuple[ProposalView, ...] = Field(description="the newest first.")
+
+
+class ProposedView(Shown):
+    """A release that this party has proposed."""
+
+    model_config = shown_as(
+        """
+        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "study": "Length of stay", "state": "proposed", "parties": ["clinic", "insurer"],
+         "expires": "2026-01-05T12:00:00+00:00", "forecast": null, "outlook": ["Not useful below n = 6,500."],
+         "trust": "Nobody has to be trusted: each block is private before it leaves its party."}
+        """
+    )
+
+    id: str = Field(description="digest of the spec; what the release is called everywhere.")
+    study: str = Field(description="its title.")
+    state: str = Field(description="where it stands at the coordinator.")
+    parties: tuple[str, ...] = Field(description="everybody who is asked, this party's own people among them.")
+    expires: str = Field(description="when it lapses unless everybody approved, ISO 8601.")
+    forecast: dict[str, Any] | None = Field(
+        description="what fits of it will be worth, as `commingle plan` says it; null where nothing can be predicted."
+    )
+    outlook: tuple[str, ...] = Field(description="the same in sentences.")
+    trust: str = Field(description="whom it trusts, in a sentence.")
+
+
+class JobView(Shown):
+    """Work on one release since the agent started."""
+
+    model_config = shown_as(
+        """
+        {"release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "stage": "uploading", "done": 65536, "total": 262144, "error": null}
+        """
+    )
+
+    release: str = Field(description="its id.")
+    stage: str = Field(description="the last thing that was begun or done.")
+    done: int | None = Field(
+        None,
+        exclude_if=_absent,
+        description="for the operator: rows read while checking and privatising, bytes while uploading.",
+    )
+    total: int | None = Field(None, exclude_if=_absent, description="for the operator: of them in all.")
+    error: str | None = Field(
+        description="what stopped it last, with a remedy for the operator; null where nothing did."
+    )
+
+
+class JobList(Shown):
+    """Jobs."""
+
+    items: tuple[JobView, ...] = Field(description="in the order in which they began.")
+
+
+class Budget(Shown):
+    """An amount of privacy loss, in the unit of what it is part of."""
+
+    rho: float = Field(description="in zCDP, where it can be said so.")
+    epsilon: float = Field(description="at this delta.")
+    delta: float = Field(description="of the epsilon; of what is spent, the part that was spent beside rho.")
+
+
+class ChargeView(Shown):
+    """What a release or a regression has cost or reserved."""
+
+    release: str = Field(description="its id.")
+    kind: str = Field(description="release or regression.")
+    study: str = Field(description="its title.")
+    dataset: str = Field(description="of this party, that it is about.")
+    state: str = Field(description="reserved, debited, stored, acked, released, withdrawn or adopted.")
+    unit: str = Field(description="that of its data set: add_remove or replace_one.")
+    rho: float = Field(description="in zCDP.")
+    delta: float = Field(description="spent beside it.")
+    epsilon: float = Field(description="of rho, at the cap's delta.")
+    replacement: LossView | None = Field(description="of keyed subjects, the same under replace_one.")
+    attempt: int = Field(description="how often it was reserved.")
+    coordinator: str = Field(description="fingerprint of whose consortium it is; empty for a regression.")
+    decided: tuple[DecidedView, ...] = Field(
+        (), description="who approved, rejected or withdrew, and why, where people did."
+    )
+
+
+class LedgerView(Shown):
+    """This party's budget and what has been taken from it."""
+
+    model_config = shown_as(
+        """
+        {"population": "everybody", "unit": "add_remove", "entries": 4,
+         "cap": {"rho": 2.0, "epsilon": 10.0, "delta": 1e-05}, "spent": {"rho": 0.036, "epsilon": 1.0, "delta": 0.0},
+         "replacement": {"rho": 0.075, "epsilon": 1.5, "delta": 0.0},
+         "remaining": {"rho": 1.964, "epsilon": 9.89, "delta": 1e-05},
+         "charges": [{"release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+           "kind": "release", "study": "Length of stay", "dataset": "stays", "state": "acked", "unit": "add_remove",
+           "rho": 0.036, "delta": 0.0, "epsilon": 1.0, "replacement": {"rho": 0.075, "delta": 0.0, "epsilon": 1.5},
+           "attempt": 1, "coordinator": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499",
+           "decided": [{"document": "approval", "by": "Dr. Adams", "why": "vote 12/26"}]}]}
+        """
+    )
+
+    population: str = Field(description="whose data it is for.")
+    unit: str = Field(description="in which cap, spent and remaining are meant: that of the data sets.")
+    cap: Budget = Field(description="the most that may ever be lost.")
+    spent: Budget = Field(description="lost or set aside.")
+    replacement: Budget = Field(description="the same under replace_one.")
+    remaining: Budget = Field(description="what is left.")
+    charges: tuple[ChargeView, ...] = Field(description="in the order in which they were made.")
+    entries: int = Field(description="how many entries the ledger's chain has.")
+
+
+class RegressionCharge(Shown):
+    """What a regression took from the ledger."""
+
+    unit: str = Field(description="that of its data set, as of the regression's epsilon: add_remove or replace_one.")
+    rho: float = Field(description="in zCDP.")
+    delta: float = Field(description="beside it.")
+
+
+class RegressionLine(Shown):
+    """A regression that was paid for."""
+
+    model_config = shown_as(
+        """
+        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
+         "state": "published", "dataset": "stays", "target": "age", "method": "auto", "epsilon": 1.0, "delta": 1e-06,
+         "charge": {"unit": "add_remove", "rho": 0.028, "delta": 0.0}}
+        """
+    )
+
+    id: str = Field(description="digest of the request.")
+    state: str = Field(description="published, or why not yet.")
+    dataset: str = Field(description="it is on.")
+    target: str = Field(description="the attribute that is explained.")
+    method: str = Field(description="asked for.")
+    epsilon: float = Field(description="of the whole regression.")
+    delta: float = Field(description="of the whole regression.")
+    charge: RegressionCharge = Field(description="what it took.")
+
+
+class RegressionList(Shown):
+    """Regressions."""
+
+    items: tuple[RegressionLine, ...] = Field(description="the newest first.")
+
+
+class RegressionView(RegressionLine):
+    """A regression with its result."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+
+    request: dict[str, Any] = Field(description="as it was asked.")
+    result: dict[str, Any] | None = Field(description="what came out, in plain; null while there is none.")
+    document: SignedDocument | None = Field(
+        description="the signed result, for others to verify; null while there is none."
+    )
+
+
+CHARGE_STATES = {  # of a charge, as people say it
+    "reserved": "reserved",
+    "debited": "spent, nothing made yet",
+    "stored": "spent",
+    "acked": "spent, delivered",
+    "released": "given back",
+    "withdrawn": "spent, then withdrawn",
+    "adopted": "spent, taken over from witnesses",
+}
+
+
+def words_for_decision(item: ProposalView) -> str:
+    """What this party has said, and how many of its people where it takes two."""
+    needed, given = item.approvals_needed, item.approvals_given
+    counted = needed > 1 and item.decision != "rejected"
+    return f"{item.decision}, {given} of {needed} approvals" if counted else item.decision

@@ -1,0 +1,524 @@
+"""The operator's commands, without and with a running agent."""
+
+import io
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commingle.party_agent.home.home import Home
+from commingle.shared.documents.purpose import Attachment
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import Bounds
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
+from commingle.shared.runtime.settings import system_clock
+from tests.world.command import Command
+from tests.world.consortium import (
+    AUTOMATIC,
+    BY_A_PERSON,
+    BY_HAND,
+    SCHEMAS,
+    Consortium,
+    consortium_of,
+    rows_of,
+    write_csv,
+)
+from tests.world.coordinator import SetClock
+from tests.world.tampering import TamperedCoordinator
+from tests.world.transport import on_a_socket
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys, "party")
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Consortium:
+    """Commands live in the present, so this coordinator does too."""
+    made = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    made.clock_shows = system_clock()
+    return made
+
+
+def present(tmp_path: Path) -> TamperedCoordinator:
+    """A coordinator that lives in the present."""
+    return TamperedCoordinator(tmp_path / "coordinator", clock=SetClock(system_clock()))
+
+
+def at(consortium: Consortium, url: str) -> None:
+    """The homes know the coordinator under its real address."""
+    for home in consortium.homes.values():
+        known = home.consortium()
+        home.join(known.coordinator().model_copy(update={"url": url}), name=known.name)
+
+
+def schema_file(tmp_path: Path, party: str = "clinic") -> Path:
+    path = tmp_path / f"{party}.schema.json"
+    path.write_text(json.dumps([a.model_dump(mode="json") for a in SCHEMAS[party]]))
+    return path
+
+
+def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Command, tmp_path: Path) -> None:
+    home, coordinator = tmp_path / "ward", present(tmp_path)
+    code, out, _ = run("init", "--home", home, "--name", "clinic", "--epsilon-cap", 6, "--json")
+    assert code == 0
+    made = json.loads(out)
+    assert made == {
+        "home": str(home), "name": "clinic", "fingerprint": Home(home).identity().signing_key.fingerprint,
+    }  # fmt: skip
+    invite = coordinator.invited("clinic")
+    with on_a_socket(coordinator.handle) as url:
+        code, out, _ = run("enrol", "--home", home, "--coordinator", url, "--invite", invite, "--json")
+    assert (code, json.loads(out)) == (
+        0,
+        {"consortium": "hub", "coordinator": url, "fingerprint": coordinator.key.fingerprint},
+    )
+    code, out, _ = run("pin", "--home", home, "lab", "AB" * 32, "--json")
+    assert (code, json.loads(out)) == (0, {"pinned": {"lab": "ab" * 32}})
+    table = write_csv(tmp_path / "t.csv", rows_of("clinic"))
+    add = ("datasets", "add", "main", "--home", home, "--source", table, "--subject-id", "subject")
+    code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--json")
+    assert (code, json.loads(out)["n"], sorted(json.loads(out)["clipped"])) == (0, 40, ["age", "bmi"])
+    code, out, _ = run(*add, "--schema", schema_file(tmp_path))
+    assert code == 1
+    code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--replace")
+    assert code == 0
+    assert "Data set main: 40 subjects, keyed (add_remove)." in out
+    code, out, _ = run("datasets", "list", "--home", home, "--json")
+    assert [item["name"] for item in json.loads(out)["items"]] == ["main"]
+    code, out, _ = run("ledger", "--home", home, "--json")
+    assert json.loads(out)["cap"]["epsilon"] == 6.0
+    code, out, _ = run("status", "--home", home, "--json")
+    assert (json.loads(out)["running"], json.loads(out)["fingerprint"]) == (False, made["fingerprint"])
+
+
+def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run: Command, tmp_path: Path) -> None:
+    run("init", "--home", tmp_path / "a", "--name", "a")
+    key = tmp_path / "a" / "keys" / "linkage.key"
+    code, out, _ = run("init", "--home", tmp_path / "b", "--name", "b", "--linkage-key", key)
+    assert code == 0
+    assert "Hand" not in out
+    assert Home(tmp_path / "a").consortium().linkage_key() == Home(tmp_path / "b").consortium().linkage_key()
+    key.chmod(0o644)
+    code, _, err = run("init", "--home", tmp_path / "c", "--name", "c", "--linkage-key", key)
+    assert (code, "can be read by others" in err, (tmp_path / "c").exists()) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--epsilon-cap", "nan"),
+        ("--epsilon-cap", "0"),
+        ("--epsilon-cap=-1",),
+        ("--epsilon-cap", "1e309"),
+        ("--epsilon-cap", "1e300"),
+        ("--delta-cap", "0"),
+        ("--delta-cap", "1"),
+        ("--delta-cap", "nan"),
+        ("--name", "Bad Name"),
+        ("--name", ""),
+        ("--population", "Bad Name"),
+    ],
+    ids=str,
+)
+def test_init_with_what_cannot_be_is_one_clear_error_and_writes_nothing(
+    run: Command, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    name = () if "--name" in options else ("--name", "ward")
+    code, out, err = run("init", "--home", tmp_path / "h", *name, *options, "--json")
+    assert code == 1
+    assert err.startswith("Error: ")
+    assert json.loads(out)["error"].keys() == {"code", "message", "remedy"}
+    assert not (tmp_path / "h").exists()
+
+
+def test_init_twice_keeps_the_first(run: Command, tmp_path: Path) -> None:
+    first = json.loads(run("init", "--home", tmp_path / "h", "--name", "a", "--json")[1])
+    code, _, err = run("init", "--home", tmp_path / "h", "--name", "b")
+    assert (code, "is a party's home already" in err) == (1, True)
+    assert Home(tmp_path / "h").identity().signing_key.fingerprint == first["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("datasets", "list"),
+        ("proposals",),
+        ("approve", "ab" * 4),
+        ("reject", "ab" * 4),
+        ("ledger",),
+        ("serve",),
+        ("status",),
+    ],
+)
+def test_party_that_is_not_enrolled_says_so(run: Command, tmp_path: Path, command: tuple[str, ...]) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    code, _, err = run(*command, "--home", tmp_path / "h")
+    assert (code, "this party is not enrolled" in err) == (1, True)
+    code, _, err = run(*command, "--home", tmp_path / "absent")
+    assert (code, err.startswith("Error: cannot read")) == (1, True)
+
+
+@pytest.mark.parametrize("fingerprint", ["garbage", "0" * 63, "g" * 64])
+def test_pin_of_garbage_is_refused(run: Command, tmp_path: Path, fingerprint: str) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    code, _, err = run("pin", "--home", tmp_path / "h", "lab", fingerprint)
+    assert (code, "64 hex digits" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [("lab", "AB" * 32, "insurer", "cd" * 32), (f"lab={'ab' * 32}", f"insurer={'cd' * 32}")],
+    ids=["pairs", "assignments"],
+)
+def test_several_members_are_pinned_at_once(run: Command, tmp_path: Path, given: tuple[str, ...]) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    run("pin", "--home", tmp_path / "h", "ward", "ef" * 32)
+    code, out, _ = run("pin", "--home", tmp_path / "h", *given, "--json")
+    assert (code, json.loads(out)) == (0, {"pinned": {"lab": "ab" * 32, "insurer": "cd" * 32}})
+    assert Home(tmp_path / "h").consortium().pins() == {"lab": "ab" * 32, "insurer": "cd" * 32, "ward": "ef" * 32}
+
+
+@pytest.mark.parametrize(
+    ("given", "exit_code"),
+    [
+        ((), 2),
+        (("lab",), 2),
+        (("lab", "ab" * 32, "insurer"), 2),
+        ((f"lab={'ab' * 32}", f"lab={'cd' * 32}"), 2),
+        ((f"={'ab' * 32}",), 2),
+        ((f"lab={'ab' * 32}", "insurer", "cd" * 32), 2),
+        ((f"lab={'ab' * 32}", "insurer=garbage"), 1),
+    ],
+    ids=["none", "no fingerprint", "one short", "twice", "nobody", "mixed", "garbage"],
+)
+def test_what_are_no_pairs_pins_nobody(run: Command, tmp_path: Path, given: tuple[str, ...], exit_code: int) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    assert run("pin", "--home", tmp_path / "h", *given)[0] == exit_code
+    assert Home(tmp_path / "h").consortium().pins() == {}
+
+
+@pytest.mark.parametrize("invite", ["garbage", f"commingle-invite.v1.{'0' * 64}.good-and-long-enough"])
+def test_enrol_with_a_wrong_invite_is_refused(run: Command, tmp_path: Path, invite: str) -> None:
+    run("init", "--home", tmp_path / "h", "--name", "a")
+    with on_a_socket(present(tmp_path).handle) as url:
+        code, _, err = run("enrol", "--home", tmp_path / "h", "--coordinator", url, "--invite", invite)
+    assert (code, "not an invite" in err or "another key" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--source", "a.csv", "--database-url", "sqlite://"),
+        ("--database-url", "sqlite://"),
+        ("--query", "SELECT 1"),
+    ],
+)
+def test_data_set_needs_exactly_one_source(
+    run: Command, consortium: Consortium, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject", "--listed")
+    code, _, err = run(*add, "--schema", schema_file(tmp_path), *options)
+    assert (code, "--source" in err) == (2, True)
+
+
+def test_query_that_looks_at_other_rows_is_added_with_its_owners_promise_only(
+    run: Command, consortium: Consortium, tmp_path: Path
+) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as db:
+        db.execute("CREATE TABLE t (subject, age, bmi)")
+        db.executemany("INSERT INTO t VALUES (:subject, :age, :bmi)", rows_of("clinic"))
+    db.close()
+    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject", "--listed")
+    asked = ("--database-url", f"sqlite:///{tmp_path}/t.db", "--query", "SELECT * FROM t ORDER BY age")
+    code, _, err = run(*add, "--schema", schema_file(tmp_path), *asked)
+    assert (code, "it uses order" in err, "--each-row-by-itself" in err) == (1, True, True)
+    code, out, _ = run(*add, "--schema", schema_file(tmp_path), *asked, "--each-row-by-itself", "--json")
+    assert (code, json.loads(out)["n"]) == (0, 40)
+
+
+def test_schema_that_cannot_be_read_is_a_clear_error(run: Command, consortium: Consortium, tmp_path: Path) -> None:
+    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject", "--listed")
+    table = ("--source", consortium.table("clinic"))
+    assert run(*add, *table, "--schema", tmp_path / "absent")[0] == 1
+    (tmp_path / "bad.json").write_text("{}")
+    code, _, err = run(*add, *table, "--schema", tmp_path / "bad.json")
+    assert (code, "not a valid attribute schema" in err) == (1, True)
+
+
+def propose(consortium: Consortium, title: str = "study") -> str:
+    return consortium.propose(title=title)
+
+
+def seen(consortium: Consortium) -> None:
+    for name in consortium.homes:
+        consortium.step(name)
+
+
+def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
+    run: Command, consortium: Consortium
+) -> None:
+    first, second = propose(consortium, "[/bold] one"), propose(consortium, "two [red]")
+    seen(consortium)
+    home = ("--home", consortium.homes["clinic"].root)
+    with on_a_socket(consortium.coordinator.handle) as url:
+        at(consortium, url)
+        code, out, err = run("approve", first[:20], *home, "--yes", "--json")
+        assert (code, json.loads(out)["decision"], err) == (0, "approved", "")
+        code, out, _ = run("reject", second, *home, "--yes", "--by", "Dr. Adams", "--why", "no [ethics] vote")
+        assert (code, "here rejected" in out) == (0, True)
+    assert "rejection by “Dr. Adams”: “no [ethics] vote”" in run("proposals", second[:8], *home)[1]
+    code, out, _ = run("proposals", *home)
+    assert code == 0
+    for expected in ("[/bold] one", "two [red]", "costs this ledger epsilon 1", "Not useful with n = 40 at epsilon 1"):
+        assert expected in out
+    code, out, _ = run("ledger", *home)
+    assert (code, "reserved" in out, "[/bold] one" in out.replace("\n", "")) == (0, True, True)
+    assert consortium.state(second) == "rejected"
+    code, _, err = run("approve", "f" * 8, *home)
+    assert (code, "no such proposal" in err) == (1, True)
+
+
+def test_proposal_is_shown_and_confirmed_before_it_is_decided(
+    run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = propose(consortium)
+    seen(consortium)
+    home = ("--home", consortium.homes["clinic"].root)
+    for given in ("", release[0], release[:7]):
+        code, out, err = run("approve", given, *home)
+        assert (code, out, "at least the first 8 letters" in err) == (2, "", True)
+    code, _, err = run("approve", release, *home, "--json")
+    assert (code, "--json asks nobody: add --yes" in err) == (2, True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    code, out, err = run("approve", release[:8], *home, "--by", "Dr. Adams")
+    assert (code, out) == (130, "")
+    assert err.index("costs this ledger epsilon 1") < err.index("Approve this as Dr. Adams? [y/N]")
+    assert json.loads(run("proposals", release[:8], *home, "--json")[1])["decision"] == "waiting"
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with on_a_socket(consortium.coordinator.handle) as url:
+        at(consortium, url)
+        assert run("approve", release[:8], *home, "--by", "Dr. Adams", "--why", "vote 12/26")[0] == 0
+    shown = json.loads(run("proposals", release[:8], *home, "--json")[1])
+    assert (shown["decision"], shown["decided"]) == (
+        "approved",
+        [{"document": "approval", "by": "Dr. Adams", "why": "vote 12/26"}],
+    )
+
+
+def test_table_with_semicolons_is_registered_as_it_is_said_to_be_written(
+    run: Command, consortium: Consortium, tmp_path: Path
+) -> None:
+    rows = rows_of("clinic")
+    lines = [";".join(rows[0]), *(";".join(row.values()).replace(".", ",") for row in rows)]
+    (tmp_path / "table.csv").write_bytes("\n".join(lines).encode("utf-16"))
+    source = ("--source", tmp_path / "table.csv", "--subject-id", "subject", "--schema", schema_file(tmp_path))
+    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source, "--listed")
+    code, _, err = run(*add)
+    assert (code, "Read it so: --encoding utf-16 --separator ';' --decimal ','" in err) == (1, True)
+    code, out, err = run(*add, "--encoding", "utf-16", "--separator", ";", "--decimal", ",")
+    assert (code, out.startswith(f"Data set more: {len(rows)} subjects, listed (replace_one).\n")) == (0, True), err
+
+
+def test_table_with_line_ends_in_cells_is_registered_where_that_is_said(
+    run: Command, consortium: Consortium, tmp_path: Path
+) -> None:
+    rows = rows_of("clinic")
+    lines = [",".join(["note", *rows[0]]), *(",".join(['"first\nlast"', *row.values()]) for row in rows)]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    source = ("--source", tmp_path / "table.csv", "--subject-id", "subject", "--schema", schema_file(tmp_path))
+    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source, "--listed")
+    refused = run(*add)
+    assert (refused[0], "--lines-per-record" in refused[2]) == (1, True)
+    assert run(*add, "--lines-per-record", "1001")[0] == 2
+    code, out, err = run(*add, "--lines-per-record", "2")
+    assert (code, out.startswith(f"Data set more: {len(rows)} subjects, listed (replace_one).\n")) == (0, True), err
+
+
+def test_charges_are_said_in_words(run: Command, consortium: Consortium) -> None:
+    first, second = propose(consortium), propose(consortium, "two")
+    seen(consortium)
+    with consortium.agent("clinic") as agent:
+        agent.approve(first, BY_A_PERSON)
+        agent.approve(second, BY_A_PERSON)
+        agent.reject(second)
+    _, out, _ = run("ledger", "--home", consortium.homes["clinic"].root)
+    assert "reserved" in out
+    assert "given back" in out
+    assert "released" not in out
+
+
+@pytest.mark.parametrize(
+    ("bounds", "trust"), [(None, TRUST_PROVED), ("proved", TRUST_PROVED), ("trusted", TRUST_MOMENTS)]
+)
+def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(
+    run: Command, consortium: Consortium, bounds: Bounds | None, trust: str
+) -> None:
+    release = consortium.propose(mechanism="moments", bounds=bounds)
+    seen(consortium)
+    assert consortium.state(release) == "proposed"
+    home = ("--home", consortium.homes["clinic"].root)
+    with on_a_socket(consortium.coordinator.handle) as url:
+        at(consortium, url)
+        (item,) = json.loads(run("proposals", *home, "--json")[1])["items"]
+        assert item["trust"] == trust
+        assert item["cost"]["epsilon"] < item["per_subject_outsiders_epsilon"] < item["per_subject_epsilon"]
+        code, _, err = run("approve", release, *home, "--yes")
+    assert code == 0
+    own = next(party for party in item["exchange"]["parties"] if party["name"] == "clinic")
+    assert (item["exchange"]["bounds"], own["bytes_sent"] > 0) == (bounds or "proved", True)
+    assert ("Proofs that members keep their bounds and follow it are" in err) == (bounds != "trusted")
+    assert "What is debited stays spent also where another member never sends its part, or a proof of it." in err
+    assert trust in err
+    assert f"to outsiders epsilon {item['per_subject_outsiders_epsilon']:.3g}" in err
+    assert f"fellow members included, epsilon {item['per_subject_epsilon']:.3g}." in err
+
+
+def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Command, consortium: Consortium) -> None:
+    release = propose(consortium)
+    seen(consortium)
+    at(consortium, "http://127.0.0.1:1")
+    home = ("--home", consortium.homes["clinic"].root)
+    code, _, err = run("approve", release, *home, "--yes")
+    assert (code, "no answer from http://127.0.0.1:1" in err) == (1, True)
+    assert err.index("Not useful with n = 40 at epsilon 1") < err.index("no answer")  # told before anything was signed
+    assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["decision"] == "waiting"
+
+
+def test_altered_ledger_is_told_before_anything_else(run: Command, consortium: Consortium) -> None:
+    release = propose(consortium)
+    seen(consortium)
+    with consortium.agent("clinic") as agent:
+        agent.approve(release, BY_A_PERSON)
+        with agent.store.transaction() as db:
+            db.execute("UPDATE entries SET body = replace(body, 'reserved', 'released')")
+    code, _, err = run("proposals", "--home", consortium.homes["clinic"].root)
+    assert (code, "was altered" in err) == (1, True)
+
+
+def test_second_command_at_the_same_time_says_that_the_home_is_in_use(run: Command, consortium: Consortium) -> None:
+    with consortium.agent("clinic"):
+        code, _, err = run("ledger", "--home", consortium.homes["clinic"].root)
+    assert (code, "another agent works on" in err) == (1, True)
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    arguments = [sys.executable, "-m", "commingle", "party", "serve", "--home", str(home)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        yield process, json.loads(line)["socket"] if line else ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.slow
+def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Command, consortium: Consortium) -> None:
+    release = propose(consortium)
+    consortium.homes["insurer"].save_policy(AUTOMATIC)
+    home = consortium.homes["clinic"]
+    found = consortium.coordinator.found(release)
+
+    def answer(*command: object) -> Any:
+        code, out, err = run(*command, "--home", home.root, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    def published() -> bool:
+        consortium.step("insurer")
+        return found.state == "published"
+
+    with on_a_socket(consortium.coordinator.handle) as url:
+        at(consortium, url)
+        with serving(home.root) as (clinic, where):
+            assert within(60, lambda: bool(answer("proposals")["items"]))
+            assert answer("status")["running"] is True
+            assert where == str(home.socket)
+            code, _, err = run("serve", "--home", home.root)
+            assert (code, "another agent works on" in err) == (1, True)
+            assert answer("approve", release, "--yes")["decision"] == "approved"
+            assert within(60, published), found.state
+            assert within(60, lambda: answer("ledger")["charges"][0]["state"] == "acked")
+            clinic.send_signal(signal.SIGTERM)
+            _, err = clinic.communicate(timeout=60)
+    assert clinic.returncode == 0, err
+    assert not home.socket.exists()
+    logged = [json.loads(line) for line in err.splitlines()]
+    done = [line["event"] for line in logged if line["event"] in {"approved", "stored", "uploaded"}]
+    assert done == ["approved", "stored", "uploaded"]
+    values = {row["age"] for row in rows_of("clinic")} | {home.consortium().linkage_key().hex()}
+    timeless = json.dumps([{**line, "timestamp": None} for line in logged])  # ages look like seconds
+    assert not any(value in timeless for value in values)
+
+
+@pytest.mark.slow
+def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: Consortium) -> None:
+    release = propose(consortium)
+    seen(consortium)
+    backup = consortium.homes["clinic"].database.read_bytes()
+    with consortium.agent("clinic") as agent:
+        agent.approve(release, BY_A_PERSON)
+    consortium.homes["clinic"].database.write_bytes(backup)
+    with on_a_socket(consortium.coordinator.handle) as url:
+        at(consortium, url)
+        with serving(consortium.homes["clinic"].root) as (process, _):
+            _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "restore the newest ledger" in err
+
+
+def test_what_a_study_is_for_is_shown_before_it_is_decided(
+    run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: dict[str, Any] = {
+        "purpose": "Do older people pay more?",
+        "requester": "Dr. Adams",
+        "ethics_reference": "EA1/123/26",
+        "target": "charges",
+        "features": ("age",),
+        "attachments": (Attachment(name="protocol.pdf", sha256="ab" * 32),),
+    }
+    silent, spoken = consortium.spec(title="silent"), consortium.spec(title="spoken")
+    for spec in (silent, ReleaseSpec(**dict(spoken) | said)):
+        consortium.enrol_everybody()
+        consortium.coordinator.propose(spec)
+    seen(consortium)
+    home = ("--home", consortium.homes["clinic"].root)
+    items = {item["study"]: item for item in json.loads(run("proposals", *home, "--json")[1])["items"]}
+    assert items["spoken"]["stated"]["target"] == "charges"
+    assert items["silent"]["stated"] == {}
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    _, out, err = run("approve", items["spoken"]["id"], *home)
+    assert out == ""
+    for expected in (
+        "Purpose: “Do older people pay more?”",
+        "Requested by “Dr. Adams”",
+        "Ethics reference: “EA1/123/26”",
+        "To explain charges by age",
+        f"Attachment: “protocol.pdf”, SHA-256 {'ab' * 32}",
+        "of 'charges'. ",
+    ):
+        assert expected in err
+    assert "Nothing is said of what it is for." in run("proposals", items["silent"]["id"], *home)[1]

@@ -1,0 +1,447 @@
+"""The console in a browser's place: who gets in, what is shown, and that it decides only as the local API does."""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from commingle.party_agent.console.app import create_console
+from commingle.party_agent.console.pages import WIDTH, budget_of, in_words
+from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.client import PartyClient
+from commingle.party_agent.home.policy import Policy
+from commingle.party_agent.wire.answers import Budget, CostView, LedgerView
+from commingle.shared.documents.purpose import Attachment
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.runtime.errors import RemoteProblemError
+from commingle.shared.runtime.pages.session import COOKIE, Session
+from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, consortium_of, strictly
+from tests.world.pages import Tags
+from tests.world.transport import InProcess, unreachable
+
+ADDRESS = "127.0.0.1:8901"
+ORIGIN = f"http://{ADDRESS}"
+SAID: dict[str, Any] = {
+    "purpose": "Do older people pay more? <script>alert(1)</script> \u202eeerf",
+    "requester": "Dr. Adams",
+    "target": "charges",
+    "attachments": (Attachment(name="protocol.pdf", sha256="ab" * 32),),
+}
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Consortium:
+    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+
+
+@pytest.fixture
+def local(consortium: Consortium) -> Iterator[LocalApi]:
+    with consortium.agents("clinic") as agents:
+        yield LocalApi(agents, loops=None, peer_is_operator=True)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def browser(local: LocalApi, session: Session) -> Iterator[httpx.Client]:
+    """Nobody has opened the link yet."""
+    way = InProcess(create_app(local))
+    app = create_console(local.agents.home, session, lambda: PartyClient.over(way), address=ADDRESS)
+    with httpx.Client(transport=InProcess(app), base_url=ORIGIN, headers={"Origin": ORIGIN}) as client:
+        yield client
+
+
+@pytest.fixture
+def inside(browser: httpx.Client, session: Session) -> httpx.Client:
+    assert browser.get(f"/enter/{session.link}").status_code == 303
+    return browser
+
+
+def proposed(consortium: Consortium, local: LocalApi, **changes: Any) -> str:
+    spec = consortium.spec(title="Length & stay")
+    consortium.enrol_everybody()
+    release = consortium.coordinator.propose(ReleaseSpec(**dict(spec) | SAID | {"purpose": "Why?"} | changes))
+    local.agents.consortia[0].step(strictly)
+    return release
+
+
+def form(session: Session, decision: str, **changes: str) -> dict[str, str]:
+    return {"csrf": session.csrf, "by": "Dr. Berg", "why": "vote 12/26", "read": "yes", "decision": decision, **changes}
+
+
+def test_link_works_once_and_its_cookie_is_kept_from_scripts_and_other_sites(
+    browser: httpx.Client, session: Session
+) -> None:
+    link = session.link
+    assert browser.get("/enter/" + "x" * 43).status_code == 403
+    answer = browser.get(f"/enter/{link}")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert browser.get("/").status_code == 200
+    assert session.link == ""
+    assert httpx.Client(transport=browser._transport, base_url=ORIGIN).get(f"/enter/{link}").status_code == 403
+    browser.post("/leave", data={"csrf": session.csrf})
+    assert browser.get("/").status_code == 403
+
+
+def test_session_ends_by_itself() -> None:
+    now = [0.0]
+    session = Session(clock=lambda: now[0])
+    cookie = session.enter(session.link)
+    assert session.knows(cookie)
+    now[0] = 8 * 3600.0
+    assert not session.knows(cookie)
+    assert not session.knows(None)
+    assert not Session().knows("")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/ledger", "/members", "/datasets", "/doctor", "/proposals/" + "a" * 64, "/nowhere"]
+)
+def test_nothing_is_shown_without_the_session(
+    browser: httpx.Client, consortium: Consortium, local: LocalApi, path: str
+) -> None:
+    proposed(consortium, local)
+    for cookie in ("", f"{COOKIE}=", f"{COOKIE}={'x' * 43}"):
+        answer = browser.get(path, headers={"Cookie": cookie})
+        assert answer.status_code == 403
+        assert "Length" not in answer.text
+
+
+def test_decision_needs_session_token_origin_and_address(
+    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+) -> None:
+    release = proposed(consortium, local)
+    path, right = f"/proposals/{release}", form(session, "approve")
+    strangers = httpx.Client(transport=inside._transport, base_url=ORIGIN, headers={"Origin": ORIGIN})
+    answers = [
+        strangers.post(path, data=right),
+        inside.post(path, data={**right, "csrf": "x"}),
+        inside.post(path, data={k: v for k, v in right.items() if k != "csrf"}),
+        inside.post(path, data=right, headers={"Origin": "https://evil.example"}),
+        inside.post(path, data=right, headers={"Origin": "null"}),
+        inside.post(path, data=right, headers={"Host": "evil.example"}),
+        inside.post(path, content=b"csrf=" + b"x" * (65 << 10)),
+        inside.post(path, content=b"\xff"),
+        inside.post(path, data={**right, "decision": "everything"}),
+        inside.get(path, headers={"Host": "rebound.example:8901"}),
+    ]
+    assert [answer.status_code for answer in answers] == [403] * 10
+    assert local.agents.proposals.get(release).decision == "waiting"
+    assert local.agents.ledger.charges() == []
+
+
+def test_every_page_is_its_own_and_loads_nothing_from_elsewhere(
+    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+) -> None:
+    release = proposed(consortium, local)
+    for path in ("/", "/ledger", "/members", "/datasets", "/doctor", f"/proposals/{release}", "/proposals/none", "/x"):
+        answer = inside.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; ")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        tags = Tags(answer.text)
+        assert all(address.startswith(("/", "#")) for address in tags.addresses)
+        assert session.csrf in answer.text or "<form" not in answer.text
+    for name, kind in (("pages.css", "text/css"), ("pages.js", "text/javascript")):
+        assert inside.get(f"/static/{name}").headers["content-type"].startswith(kind)
+    assert inside.get("/static/base.html").status_code == 404
+    assert inside.get("/static/..%2f..%2fapp.py").status_code in {403, 404}
+
+
+def test_one_page_has_everything_a_decision_stands_on(
+    inside: httpx.Client, consortium: Consortium, local: LocalApi
+) -> None:
+    release = proposed(consortium, local)
+    assert release in inside.get("/").text
+    page = unescape(inside.get(f"/proposals/{release}").text)
+    item = inside_item(local, release)
+    for expected in (
+        "Length & stay",
+        "Purpose: “Why?”",
+        "Requested by “Dr. Adams”",
+        "To explain charges by all others",
+        f"Attachment: “protocol.pdf”, SHA-256 {'ab' * 32}",
+        "Proposed by the coordinator of the consortium",
+        "a number from 20 to 80 years; what lies beyond is cut to that",
+        "<b>40</b> people",
+        "this release: epsilon 1",
+        f"everybody, fellow members included, epsilon <b>{item['per_subject_epsilon']:.3g}</b>",
+        item["trust"],
+        item["protects"],
+        item["outlook"][0],
+        "Nothing in this party's policy",
+    ):
+        assert expected in page
+
+
+def inside_item(local: LocalApi, release: str) -> dict[str, Any]:
+    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as api:
+        item: dict[str, Any] = api.get(f"/v1/proposals/{release}").json()
+        return item
+
+
+def test_words_of_a_proposer_are_no_markup_and_hide_nothing(
+    inside: httpx.Client, consortium: Consortium, local: LocalApi
+) -> None:
+    spec = ReleaseSpec(**dict(consortium.spec(title="<b>bold</b>\u202e")) | SAID)
+    consortium.enrol_everybody()
+    release = consortium.plant(spec)
+    with suppress(RemoteProblemError):  # it is refused at once, to a coordinator that does not know it
+        local.agents.consortia[0].step(strictly)
+    for path in ("/", f"/proposals/{release}"):
+        page = inside.get(path).text
+        assert "<script>alert" not in page
+        assert "<b>bold" not in page
+        assert "\u202e" not in page
+        assert "&lt;b&gt;bold&lt;/b&gt;" in page
+
+
+def test_approval_is_the_agents_own_with_name_and_reason(
+    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+) -> None:
+    release = proposed(consortium, local)
+    answer = inside.post(f"/proposals/{release}", data=form(session, "approve"))
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/proposals/{release}")
+    assert local.agents.proposals.get(release).decision == "approved"
+    assert local.agents.ledger.notes()[release] == [{"document": "approval", "by": "Dr. Berg", "why": "vote 12/26"}]
+    page = inside.get(f"/proposals/{release}").text
+    assert "approval by <b>Dr. Berg</b>: vote 12/26" in page
+    assert "this release: epsilon" not in page  # it is set aside now
+    assert re.search(r">\s*Withdraw\s*</button>", page)
+    assert 'value="Dr. Berg"' in page
+    assert inside.post(f"/proposals/{release}", data=form(session, "reject")).status_code == 303
+    assert local.agents.proposals.get(release).decision == "rejected"
+    page = inside.get(f"/proposals/{release}").text
+    assert "There is nothing left to decide." in page
+    assert "given back" in inside.get("/ledger").text
+
+
+INCOMPLETE: list[tuple[str, dict[str, str], str]] = [
+    ("approve", {"by": " "}, "Say who decides"),
+    ("approve", {"read": ""}, "Confirm that you have read"),
+    ("reject", {"why": " "}, "Say why"),
+    ("approve", {"by": "A\x1b[2J"}, "characters that can be seen"),
+    ("approve", {"by": "A" * 201}, "characters that can be seen"),
+]
+
+
+def test_decision_that_lacks_something_is_not_sent(
+    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+) -> None:
+    release = proposed(consortium, local)
+    for decision, changes, said in INCOMPLETE:
+        answer = inside.post(f"/proposals/{release}", data=form(session, decision, **changes))
+        assert (answer.status_code, said in answer.text) == (409, True)
+        assert local.agents.proposals.get(release).decision == "waiting"
+
+
+def test_what_the_agent_refuses_is_refused_here_too(
+    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+) -> None:
+    release = proposed(consortium, local)
+    local.agents.home.save_policy(Policy(mechanisms=("dgm",)))
+    answer = inside.post(f"/proposals/{release}", data=form(session, "approve"))
+    assert answer.status_code == 409
+    assert "rmgm" in answer.text
+    assert local.agents.ledger.charges() == []
+    consortium.coordinator.before = unreachable("PUT", "/rejections/")
+    answer = inside.post(f"/proposals/{release}", data=form(session, "reject"))
+    assert (answer.status_code, "no answer" in answer.text) == (409, True)
+
+
+def test_agent_that_cannot_be_asked_is_said_to_be_that(session: Session, local: LocalApi) -> None:
+    nothing = InProcess(FastAPI())
+    app = create_console(local.agents.home, session, lambda: PartyClient.over(nothing), address=ADDRESS)
+    with httpx.Client(transport=InProcess(app), base_url=ORIGIN) as browser:
+        browser.get(f"/enter/{session.link}")
+        assert (browser.get("/").status_code, "could not be asked" in browser.get("/").text) == (502, True)
+
+
+def test_interface_of_the_agent_is_explained_on_a_page_to_whoever_reaches_it(local: LocalApi) -> None:
+    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as api:
+        page = api.get("/docs")
+    assert (page.status_code, "PUT /v1/proposals/{release}/approval" in page.text) == (200, True)
+
+
+def test_members_and_ledger_show_keys_and_charges(
+    inside: httpx.Client, consortium: Consortium, local: LocalApi
+) -> None:
+    release = proposed(consortium, local)
+    local.agents.approve(release, BY_A_PERSON)
+    page = inside.get("/members").text
+    for home in consortium.homes.values():
+        assert home.identity().signing_key.fingerprint in page
+    assert consortium.coordinator.key.fingerprint in page
+    page = inside.get("/ledger").text
+    assert "reserved" in page
+    assert "Length &amp; stay" in page
+
+
+def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_typed(
+    inside: httpx.Client, session: Session, local: LocalApi, tmp_path: Path
+) -> None:
+    table = tmp_path / "new.csv"
+    table.write_text("patient,age\np1,30\np2,190\n")
+    schema = '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'
+    given = {
+        "name": "second",
+        "path": str(table),
+        "subject_id": "patient",
+        "subjects": "listed",
+        "schema": schema,
+        "csrf": session.csrf,
+        "knowledge": "yes",
+    }
+    refused = [
+        inside.post("/datasets", data=given | {"csrf": "x"}),
+        inside.post("/datasets", data=given | {"schema": "[<b>"}),
+        inside.post("/datasets", data=given | {"subject_id": "nobody"}),
+        inside.post("/datasets", data=given | {"knowledge": ""}),
+        inside.post("/datasets", data=given | {"separator": "?"}),
+        inside.post("/datasets", data=given | {"path": ""}),
+    ]
+    assert [answer.status_code for answer in refused] == [403, 409, 409, 409, 403, 409]
+    assert "&lt;b&gt;</textarea>" in refused[1].text
+    assert [one.name for one in local.agents.datasets.all()] == ["main"]
+    assert inside.post("/datasets", data=given).status_code == 303
+    page = inside.get("/datasets").text
+    assert "2 people" in page
+    assert '<th scope="row">age</th><td>a number from 0 to 120; what lies beyond is cut to that</td>' in page
+    assert 'class="number">1</td>' in page  # what is clipped is told to the operator
+    assert inside.post("/datasets", data=given).status_code == 409
+    assert inside.post("/datasets", data=given | {"replace": "yes"}).status_code == 303
+
+
+def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
+    inside: httpx.Client, session: Session, local: LocalApi, tmp_path: Path
+) -> None:
+    table = tmp_path / "stays.csv"
+    table.write_text("patient;Alter;age;glucose;sex;<b>note\np1;SENTINEL;30,5;5,8;f;77317731\np2;41;90;6,1;m;12\n")
+    form = {
+        "name": "stays",
+        "path": str(table),
+        "subject_id": "patient",
+        "subjects": "listed",
+        "csrf": session.csrf,
+        "separator": ";",
+    }
+    form |= {"encoding": "utf-8", "decimal": ","}
+    page = inside.post("/datasets", data=form | {"do": "draft"}).text
+    assert "No row was looked at." in page
+    answer = inside.post("/datasets", data=form | {"do": "draft", "separator": ","})
+    assert (answer.status_code, "It looks like this: ';' between columns" in unescape(answer.text)) == (409, True)
+    assert not any(cell in page for cell in ("SENTINEL", "30,5", "5,8", "77317731"))
+    assert "<b>note" not in page
+    fields = inputs(page)
+    assert (fields["name-1"], fields["use-1"], fields["lower-1"], fields["upper-1"]) == ("age", "yes", "0", "120")
+    assert (fields["name-2"], fields["lower-2"], "use-2" in fields) == ("glucose", "", False)  # in which unit?
+    assert (fields["name-3"], fields["levels-3"]) == ("sex", "female|male")
+    fields |= {"unit-2": "mmol/l", "upper-1": "110"}
+    fields = inputs(inside.post("/datasets", data=fields | {"do": "draft", "separator": ";", "decimal": ","}).text)
+    assert (fields["upper-1"], fields["lower-2"], fields["upper-2"]) == ("110", "0.5", "60")
+    fields |= {"use-0": "yes", "lower-0": "0", "upper-0": "x", "levels-3": "f|m", "missing-1": "midpoint"}
+    fields |= {"separator": ";", "decimal": ",", "do": "register", "subjects": "listed"}
+    refused = [inside.post("/datasets", data=fields | more) for more in ({}, {"knowledge": "yes"})]
+    assert [answer.status_code for answer in refused] == [409, 409]
+    assert "none was read off the rows" in refused[0].text
+    assert "range Alter has neither bounds nor levels" in refused[1].text
+    assert inputs(refused[1].text)["upper-0"] == "x"
+    del fields["use-0"]
+    answer = inside.post("/datasets", data=fields | {"knowledge": "yes"})
+    assert answer.status_code == 303
+    found = local.agents.datasets.get("stays")
+    assert [(a.name, a.missing) for a in found.attributes] == [
+        ("age", "midpoint"),
+        ("glucose", "error"),
+        ("sex", "error"),
+    ]
+    assert found.attributes[0].model_dump()["upper"] == 110
+
+
+def test_file_with_tabs_is_drafted_and_registered(
+    inside: httpx.Client, session: Session, local: LocalApi, tmp_path: Path
+) -> None:
+    table = tmp_path / "stays.tsv.csv"
+    table.write_text("patient\tage\np1\t30\np2\t41\n")
+    form = {"name": "stays", "path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": session.csrf}
+    assert '<option value="tab">tab</option>' in inside.get("/datasets").text
+    assert inputs(inside.post("/datasets", data=form | {"do": "draft", "separator": "tab"}).text)["upper-0"] == "120"
+    form |= {"separator": "tab", "schema": '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'}
+    assert inside.post("/datasets", data=form | {"knowledge": "yes"}).status_code == 303
+    assert local.agents.datasets.get("stays").n == 2
+
+
+def test_file_of_whose_columns_nothing_is_known_shows_no_name(
+    inside: httpx.Client, session: Session, tmp_path: Path
+) -> None:
+    table = tmp_path / "headless.csv"
+    table.write_text("patient,SENTINEL\np1,1\n")
+    form = {"path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": session.csrf, "do": "draft"}
+    answer = inside.post("/datasets", data=form)
+    assert (answer.status_code, "nothing is known" in answer.text, "SENTINEL" in answer.text) == (409, True, False)
+
+
+def inputs(page: str) -> dict[str, str]:
+    """What a browser would send of the form on a page, but for its selects and buttons."""
+    found = [dict(re.findall(r'([a-z-]+)="([^"]*)"', tag)) | {"": tag} for tag in re.findall(r"<input[^>]*>", page)]
+    sent = (one for one in found if one.get("type") != "checkbox" or " checked" in one[""])
+    return {one["name"]: unescape(one["value"]) for one in sent if "value" in one}
+
+
+def test_doctor_says_what_the_command_says(inside: httpx.Client, consortium: Consortium) -> None:
+    assert "✓ ledger" in inside.get("/doctor").text
+    consortium.homes["clinic"].root.chmod(0o755)
+    page = inside.get("/doctor").text
+    assert "Something is to be mended" in page
+    assert "✗" in page
+
+
+def ledger_with(spent: float) -> LedgerView:
+    cap, lost, left = (
+        Budget(rho=rho, epsilon=epsilon, delta=1e-5) for rho, epsilon in ((1.0, 6.0), (spent, 3.0), (1 - spent, 2.0))
+    )
+    unit = "add_remove"
+    return LedgerView(
+        population="x", unit=unit, cap=cap, spent=lost, replacement=lost, remaining=left, charges=(), entries=0
+    )
+
+
+ASKED = CostView(unit="add_remove", rho=0.5, epsilon=2.5, delta_implementation=0.0, replacement=None)
+
+
+def test_budget_is_drawn_to_scale() -> None:
+    whole = budget_of(ledger_with(0.25), ASKED)
+    assert [(s.kind, s.start, s.width) for s in whole.segments] == [
+        ("spent", 0.0, 0.25 * WIDTH),
+        ("asked", 0.25 * WIDTH, 0.5 * WIDTH),
+        ("left", 0.75 * WIDTH, 0.25 * WIDTH),
+    ]
+    assert whole.fits
+    over = budget_of(ledger_with(0.75), ASKED)
+    assert not over.fits
+    assert sum(segment.width for segment in over.segments) == pytest.approx(WIDTH)
+
+
+def test_columns_are_said_in_plain_words() -> None:
+    sex = BinaryAttribute(name="sex", levels=("female", "male"), missing="midpoint")
+    assert in_words(sex) == "female or male; what is missing counts as the middle"
+    smoker = CategoricalAttribute(name="smoker", levels=("never", "former", "current"))
+    assert in_words(smoker) == "never, former or current"
+    stay = NumericAttribute(name="stay", lower=0.0, upper=30.0)
+    assert in_words(stay) == "a number from 0 to 30; what lies beyond is cut to that"

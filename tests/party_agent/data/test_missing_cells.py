@@ -1,0 +1,130 @@
+"""Missing cells from a party's table to a fit: marked or at the midpoint, and said to whoever decides."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from commingle.__main__ import main
+from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
+from commingle.party_agent.operate.doctor import examine_home
+from commingle.services.client.release import Release
+from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.terms import MechanismName
+from commingle.shared.runtime.settings import system_clock
+from tests.party_agent.rounds.test_exchange import exact
+from tests.party_agent.rounds.test_two_stage_rounds import published, statement_of
+from tests.world.consortium import SCHEMAS, Consortium, N, rows_of, write_csv
+from tests.world.tampering import URL
+from tests.world.transport import InProcess, on_a_socket
+
+BMI = NumericAttribute(name="bmi", lower=15, upper=45, missing="indicator")
+AGE = NumericAttribute(name="age", lower=20, upper=80, unit="years", missing="midpoint")
+SCHEMA: dict[str, tuple[Attribute, ...]] = {**SCHEMAS, "clinic": (AGE, BMI)}
+SAID = [
+    "age: 5 missing cells count as the midpoint 50 years",
+    "bmi: 10 missing cells are marked in a column of their own, bmi[missing]",
+]
+PUBLIC = [
+    "age: missing cells count as the midpoint 50 years",
+    "bmi: missing cells are marked in a column of their own, bmi[missing]",
+]
+
+
+@pytest.fixture
+def gaps(pair: Consortium) -> Consortium:
+    """Cells of the clinic's table are empty: every fourth BMI, every eighth age."""
+    rows = [
+        {**row, "bmi": "" if i % 4 == 0 else row["bmi"], "age": "" if i % 8 == 0 else row["age"]}
+        for i, row in enumerate(rows_of("clinic"))
+    ]
+    write_csv(pair.table("clinic"), rows)
+    with pair.agent("clinic") as agent:
+        pair.register(agent, replace=True, attributes=SCHEMA["clinic"])
+    return pair
+
+
+def release_of(gaps: Consortium, mechanism: MechanismName, share: float | None) -> Release:
+    release = gaps.propose(mechanism=mechanism, schemas=SCHEMA, first_stage_share=share)
+    for _ in range(5):
+        for name in ("clinic", "insurer"):
+            gaps.step(name, draw=exact)
+    return published(gaps, release)
+
+
+@pytest.mark.parametrize("mechanism", ["dgm", "moments"])
+def test_release_without_noise_has_the_marks_and_zeros_beside_them(gaps: Consortium, mechanism: MechanismName) -> None:
+    found = release_of(gaps, mechanism, None)
+    assert found.columns == ("(intercept)", "age", "bmi", "bmi=missing", "charges")
+    held = sorted(csv.DictReader(gaps.table("clinic").read_text().splitlines()), key=lambda row: row["subject"])
+    marks = np.array([not row["bmi"] for row in held])
+    bmi = np.array([np.clip(float(row["bmi"] or 30), 15, 45) for row in held])
+    age = np.array([np.clip(float(row["age"] or 50), 20, 80) for row in held])
+    encoded = np.column_stack([np.ones(N), (age - 50) / 30, (bmi - 30) / 15, marks])
+    assert found.prepared.gram[:4, :4] == pytest.approx(encoded.T @ encoded, abs=0.02)
+    fit = found.fit("charges")
+    assert fit.terms == ("(intercept)", "age", "bmi", "bmi[missing]")
+    assert fit.imputed == tuple(PUBLIC)
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
+def test_first_stage_sums_marks_too_and_the_release_verifies(gaps: Consortium, mechanism: MechanismName) -> None:
+    found = release_of(gaps, mechanism, 0.25)
+    assert found.columns == ("(intercept)", "scaled[age]", "scaled[bmi]", "scaled[bmi=missing]", "scaled[charges]")
+    sums = statement_of(gaps, found.id, "clinic").sums
+    assert sums is not None
+    assert len(sums) == 3 + 2
+    assert sums[2] == pytest.approx(10 << 15)
+    assert found.prepared.gram.shape == (5, 5)
+
+
+def words_told(gaps: Consortium, *, token: bool) -> Any:
+    with gaps.agents("clinic") as agents:
+        app = create_app(LocalApi(agents, loops=None, peer_is_operator=not token))
+        made = create_token(agents.home, name="etl", scopes=EVERY_SCOPE, lifetime=None, now=agents.clock())
+        headers = {"Authorization": f"Bearer {made}"} if token else {}
+        with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as client:
+            return client.get("/v1/proposals").json()["items"][0]["missing"]
+
+
+@pytest.mark.parametrize(("token", "said"), [(False, SAID), (True, PUBLIC)])
+def test_counts_are_told_to_the_operator_and_to_no_token(gaps: Consortium, token: bool, said: list[str]) -> None:
+    gaps.propose(schemas=SCHEMA)
+    gaps.step("clinic")
+    assert words_told(gaps, token=token) == said
+
+
+def run(*arguments: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code == 0
+
+
+def test_whoever_registers_looks_over_or_approves_is_told_what_is_imputed(
+    gaps: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps([attribute.model_dump(mode="json") for attribute in SCHEMA["clinic"]]))
+    home = gaps.homes["clinic"]
+    source = ("--source", gaps.table("clinic"), "--subject-id", "subject", "--schema", schema)
+    run("party", "datasets", "add", "main", "--home", home.root, *source, "--replace", "--listed")
+    registered = capsys.readouterr().out
+    (check,) = (check for check in examine_home(home, now=system_clock()) if check.name == "data sets")
+    (home.root / "policy.json").write_text(json.dumps({"mechanisms": ["rmgm"], "max_epsilon": 2}))
+    gaps.clock_shows = system_clock()
+    release = gaps.propose(schemas=SCHEMA)
+    gaps.step("clinic")
+    with on_a_socket(gaps.coordinator.handle) as url:
+        file = home.consortium().coordinator_file
+        file.write_text(file.read_text().replace(URL, url))
+        run("party", "approve", release[:16], "--home", home.root, "--yes")
+    approving = capsys.readouterr()
+    for words in SAID:
+        assert words in registered
+        assert words in check.found
+        assert words in approving.err

@@ -1,0 +1,397 @@
+"""The local API: who may ask, what is answered, and what is never told."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.loop import Loops
+from commingle.party_agent.edge.views import export_audit
+from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
+from commingle.shared.documents.model import encode, text_digest
+from commingle.shared.documents.schema import Whitening
+from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.runtime.errors import UnreachableError
+from tests.world.consortium import (
+    BY_A_PERSON,
+    BY_HAND,
+    SCHEMAS,
+    Consortium,
+    Noise,
+    consortium_of,
+    rows_of,
+    strictly,
+    write_csv,
+)
+from tests.world.transport import InProcess, unreachable
+
+RELEASE = "0" * 64
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Consortium:
+    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+
+
+@pytest.fixture
+def local(consortium: Consortium) -> Iterator[LocalApi]:
+    with consortium.agents("clinic") as agents:
+        yield LocalApi(agents, loops=None, peer_is_operator=True)
+
+
+@pytest.fixture
+def api(local: LocalApi) -> Iterator[httpx.Client]:
+    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as client:
+        yield client
+
+
+def registration(path: Path, **changes: object) -> dict[str, Any]:
+    attributes = [a.model_dump(mode="json") for a in SCHEMAS["clinic"]]
+    source = {"kind": "file", "path": str(path)}
+    about = {"name": "more", "source": source, "subject_id": "subject", "subjects": "listed"}
+    return {**about, "attributes": attributes, **changes}
+
+
+def is_problem(response: httpx.Response, status: int, code: str) -> bool:
+    document = response.json()
+    assert response.headers["content-type"] == "application/problem+json"
+    assert {"type", "title", "status", "detail", "remedy"} <= document.keys()
+    return (response.status_code, document["status"], document["type"]) == (
+        status,
+        status,
+        f"urn:commingle:problem:{code}",
+    )
+
+
+@pytest.mark.parametrize("peer_is_operator", [False, True])
+def test_every_route_under_v1_asks_for_a_token_unless_the_operator_is_there(
+    local: LocalApi, api: httpx.Client, *, peer_is_operator: bool
+) -> None:
+    paths = api.get("/openapi.json").json()["paths"]
+    routes = [
+        (m.upper(), path.format(release=RELEASE, regression=RELEASE, name="a", upload="b", number=1, file="matrix"))
+        for path, by in paths.items()
+        for m in by
+    ]
+    private = [(method, path) for method, path in routes if path.startswith(("/v1", "/metrics"))]
+    assert len(private) >= 10
+    assert {path for _, path in routes} - {path for _, path in private} == {"/healthz", "/readyz"}
+    token = create_token(local.agents.home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=local.agents.clock())
+    wrong = ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {token}", token, f"Bearer {token}x", "Bearer ä"]
+    app = create_app(replace(local, peer_is_operator=peer_is_operator))
+    with httpx.Client(transport=InProcess(app), base_url="http://agent") as stranger:
+        for method, path in private:
+            if not peer_is_operator:
+                assert is_problem(stranger.request(method, path), 401, "unauthorised")
+            for header in wrong:
+                refused = stranger.request(method, path, headers=[(b"Authorization", header.encode("latin-1"))])
+                assert is_problem(refused, 401, "unauthorised"), header
+        for path in ("/healthz", "/readyz"):
+            assert stranger.get(path).json() == {"status": "ok"}
+
+
+def test_status_says_who_this_is(api: httpx.Client, local: LocalApi) -> None:
+    said = api.get("/v1/status").json()
+    assert said["name"] == "clinic"
+    assert said["fingerprint"] == local.agents.identity.signing_key.fingerprint
+    assert (said["running"], said["trouble"]) == (False, None)
+
+
+def test_readiness_fails_while_the_coordinator_is_away(consortium: Consortium) -> None:
+    with consortium.agents("clinic") as agents:
+        loops = Loops(agents)
+        app = create_app(LocalApi(agents, loops, peer_is_operator=True))
+        with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
+            assert client.get("/readyz").status_code == 200
+            loops.all[0].trouble = UnreachableError("no answer", remedy="Check the network.")
+            response = client.get("/readyz")
+            assert (response.status_code, response.json()) == (503, {"status": "unreachable"})
+            assert client.get("/v1/status").json()["trouble"] == "no answer\n  Check the network."
+            assert client.get("/healthz").status_code == 200
+
+
+def test_metrics_tell_budget_charges_waiting_proposals_and_contact(consortium: Consortium) -> None:
+    consortium.propose()
+    with consortium.agents("clinic") as agents:
+        loops = Loops(agents)
+        with httpx.Client(
+            transport=InProcess(create_app(LocalApi(agents, loops, peer_is_operator=True))), base_url="http://agent"
+        ) as client:
+            before = read_metrics(client)
+            assert before["commingle_agent_last_contact_timestamp_seconds"] == 0
+            consortium.coordinator.before = unreachable(
+                "GET", "/v1/parties/clinic/releases"
+            )  # it looks, and need not wait afterwards
+            with pytest.raises(UnreachableError):
+                loops.all[0].turn()
+            consortium.clock_shows += timedelta(hours=2)
+            waits = read_metrics(client)
+            agents.approve(agents.proposals.all()[0].release, BY_A_PERSON)
+            after = read_metrics(client)
+    assert before["commingle_agent_remaining_epsilon"] == pytest.approx(10, rel=1e-3)
+    assert waits["commingle_agent_waiting_proposals"] == 1
+    assert waits["commingle_agent_oldest_waiting_proposal_seconds"] == 7200
+    assert waits["commingle_agent_last_contact_timestamp_seconds"] > 0
+    assert waits["commingle_agent_postponed_releases"] == 0
+    assert after["commingle_agent_waiting_proposals"] == 0
+    assert after['commingle_agent_charges{state="reserved"}'] == 1
+    assert after["commingle_agent_remaining_rho"] < waits["commingle_agent_remaining_rho"]
+    assert after["commingle_agent_cap_rho"] == pytest.approx(
+        after["commingle_agent_remaining_rho"] + after["commingle_agent_spent_rho"]
+    )
+
+
+def read_metrics(client: httpx.Client) -> dict[str, float]:
+    """Values by name, with the labels of charges only."""
+    lines = [line for line in client.get("/metrics").text.splitlines() if not line.startswith("#")]
+    named = (line.rpartition(" ")[::2] for line in lines)
+    return {name if "_charges" in name else name.partition("{")[0]: float(value) for name, value in named}
+
+
+def test_data_set_is_registered_listed_and_replaced(api: httpx.Client, consortium: Consortium) -> None:
+    path = consortium.table("clinic")
+    made = api.post("/v1/datasets", json=registration(path))
+    assert made.status_code == 201
+    view = made.json()
+    ages = [float(row["age"]) for row in rows_of("clinic")]
+    assert (view["name"], view["n"], view["source"]) == ("more", 40, str(path))
+    assert view["clipped"]["age"] == sum(not 20 <= age <= 80 for age in ages) > 0
+    assert view["missing"] == {"age": 0, "bmi": 0}
+    assert [item["name"] for item in api.get("/v1/datasets").json()["items"]] == ["main", "more"]
+    assert is_problem(api.post("/v1/datasets", json=registration(path)), 409, "conflict")
+    assert api.post("/v1/datasets?replace=true", json=registration(path)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"name": "Bad Name"}, 422, "protocol"),
+        ({"source": {"kind": "carrier pigeon"}}, 422, "protocol"),
+        ({"source": {"kind": "file", "path": "/absent.csv"}}, 422, "source"),
+        ({"attributes": []}, 409, "conflict"),
+        ({"subject_id": "age"}, 409, "conflict"),
+        ({"subject_id": "absent"}, 422, "data"),
+        ({"more": 1}, 422, "protocol"),
+        ({"attributes": [{"kind": "numeric", "name": "age", "lower": 3, "upper": 3}]}, 422, "protocol"),
+        ({"attributes": [{"kind": "binary", "name": "age", "levels": ["a", "b"]}]}, 422, "data"),
+        ({"source": {"kind": "sql", "url": "nonsense", "query": "SELECT subject FROM t"}}, 422, "source"),
+        ({"source": {"kind": "sql", "url": "sqlite://", "query": "SELECT * FROM t LIMIT 9"}}, 403, "source-refused"),
+        ({"source": {"kind": "sql", "url": "sqlite://me:hunter2@/x", "query": "SELECT subject FROM t"}}, 422, "source"),
+    ],
+)
+def test_registration_that_cannot_be_is_a_problem_and_registers_nothing(
+    api: httpx.Client, consortium: Consortium, changes: dict[str, object], status: int, code: str
+) -> None:
+    response = api.post("/v1/datasets", json=registration(consortium.table("clinic"), **changes))
+    accepted = {code, "document"} if code == "protocol" else {code}
+    assert any(is_problem(response, status, c) for c in accepted), response.text
+    assert "hunter2" not in response.text
+    assert len(api.get("/v1/datasets").json()["items"]) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null"])
+def test_body_that_is_no_registration_is_a_problem(api: httpx.Client, body: bytes) -> None:
+    assert api.post("/v1/datasets", content=body).status_code == 422
+
+
+def test_errors_in_the_data_name_column_and_count_and_no_value(api: httpx.Client, consortium: Consortium) -> None:
+    rows = [{**row, "age": "SENTINEL"} for row in rows_of("clinic")]
+    path = write_csv(consortium.root / "bad.csv", rows)
+    response = api.post("/v1/datasets", json=registration(path))
+    assert is_problem(response, 422, "data")
+    assert response.json()["detail"] == "column age: 40 values are not numbers"
+
+
+def test_whitening_of_a_proposal_is_shown_to_whom_it_concerns(
+    api: httpx.Client, local: LocalApi, consortium: Consortium
+) -> None:
+    whitening = Whitening(centre=(0.0, 0.5), matrix=((4.0, 0.0), (0.0, 0.5)))
+    consortium.propose(row_norm=1.0, whitenings={"clinic": whitening})
+    others = Whitening(centre=(0.0,), matrix=((4.0,),))
+    consortium.propose(title="of others", row_norm=1.0, whitenings={"insurer": others})
+    local.agents.consortia[0].step(strictly)
+    items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
+    assert items["study"]["whitening"] == {"columns": 2, "condition_number": pytest.approx(8)}
+    assert items["of others"]["whitening"] is None
+
+
+def test_proposals_are_shown_with_cost_and_findings_and_decided(
+    api: httpx.Client, local: LocalApi, consortium: Consortium
+) -> None:
+    first, second = consortium.propose(title="one"), consortium.propose(title="two", mechanism="dgm")
+    local.agents.consortia[0].step(strictly)
+    items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
+    assert {item["decision"] for item in items.values()} == {"waiting"}
+    one = items["one"]
+    assert (one["attributes"], one["parties"], one["k"]) == (["age", "bmi"], ["clinic", "insurer"], 16)
+    assert one["cost"]["epsilon"] == pytest.approx(1.0, rel=1e-6)
+    assert one["per_subject_epsilon"] > one["cost"]["epsilon"]
+    assert one["per_subject_outsiders_epsilon"] == one["per_subject_epsilon"]  # rmgm publishes block by block
+    assert api.put(f"/v1/proposals/{first}/approval").json()["decision"] == "approved"
+    assert api.put(f"/v1/proposals/{second}/rejection").json()["decision"] == "rejected"
+    assert is_problem(api.put(f"/v1/proposals/{second}/approval"), 409, "conflict")
+    assert api.get(f"/v1/proposals/{first}").json()["decision"] == "approved"
+    for method, path in (("GET", ""), ("PUT", "/approval"), ("PUT", "/rejection")):
+        assert is_problem(api.request(method, f"/v1/proposals/{RELEASE}{path}"), 404, "unknown")
+
+
+def test_who_decided_and_why_is_kept_in_the_chain_and_sent_to_nobody(
+    api: httpx.Client, local: LocalApi, consortium: Consortium
+) -> None:
+    first, second, third = (consortium.propose(title=title) for title in ("one", "two", "three"))
+    local.agents.consortia[0].step(strictly)
+    told = api.put(f"/v1/proposals/{first}/approval", json={"by": "Dr. Adams", "why": "vote 12/26"}).json()
+    assert told["decided"] == [{"document": "approval", "by": "Dr. Adams", "why": "vote 12/26"}]
+    api.put(f"/v1/proposals/{first}/rejection", json={"why": "vote revoked"})
+    now = local.agents.clock()
+    token = create_token(local.agents.home, name="desk", scopes=frozenset({"decide"}), lifetime=None, now=now)
+    by_token = {"Authorization": f"Bearer {token}"}
+    api.put(f"/v1/proposals/{second}/rejection", json={"by": "B."}, headers=by_token)
+    api.put(f"/v1/proposals/{third}/approval", headers=by_token)
+    shown = {release: api.get(f"/v1/proposals/{release}").json()["decided"] for release in (first, second, third)}
+    assert [(n["document"], n["by"], n["why"]) for release in shown for n in shown[release]] == [
+        ("approval", "Dr. Adams", "vote 12/26"),
+        ("rejection", "the operator", "vote revoked"),
+        ("rejection", "B. (token desk)", ""),
+        ("approval", "token desk", ""),
+    ]
+    local.agents.ledger.verify()
+    history = verify_party_audit(encode(export_audit(local.agents)))  # an auditor takes such entries, too
+    assert sum('"by": ' in entry for entry in history.audit.entries) == 4
+    found = [consortium.coordinator.found(release) for release in shown]
+    sent = [e.payload_bytes for one in found for e in (*one.rejections.values(), *one.approvals.values())]
+    assert len(sent) == 4
+    assert not any(word in payload for payload in sent for word in (b"Adams", b"vote", b"desk"))
+    for wrong in ({"by": "A\x1b[2J"}, {"by": "A", "as": "B"}):
+        assert is_problem(api.put(f"/v1/proposals/{third}/approval", json=wrong), 422, "document")
+
+
+def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
+    api: httpx.Client, local: LocalApi, consortium: Consortium
+) -> None:
+    promise = {"useful": True, "sentences": ["Wonderfully useful."]}
+    consortium.coordinator.shown = lambda view: {**view, "forecast": promise}
+    release = consortium.propose()
+    local.agents.consortia[0].step(strictly)
+    shown = api.get(f"/v1/proposals/{release}").json()
+    expected = forecast_of(consortium.coordinator.found(release).document)
+    assert expected is not None
+    assert shown["forecast"] == json.loads(json.dumps(asdict(expected)))
+    assert shown["outlook"] == list(expected.sentences)
+    assert "Wonderfully" not in json.dumps(shown)
+    assert expected.sentences[0].startswith("Not useful with n = 40 at epsilon 1")
+
+
+def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
+    api: httpx.Client, local: LocalApi, consortium: Consortium
+) -> None:
+    release = consortium.propose()
+    local.agents.consortia[0].step(strictly)
+    consortium.coordinator.before = unreachable("PUT", "/approvals/")
+    assert is_problem(api.put(f"/v1/proposals/{release}/approval"), 502, "unreachable")
+    assert api.get(f"/v1/proposals/{release}").json()["decision"] == "approved"
+
+
+def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
+    assert api.get("/v1/ledger").json()["charges"] == []
+    release = consortium.propose()
+    local.agents.consortia[0].step(strictly)
+    api.put(f"/v1/proposals/{release}/approval")
+    said = api.get("/v1/ledger").json()
+    assert said["cap"]["epsilon"] == 10.0
+    assert said["spent"]["epsilon"] == pytest.approx(1.0, rel=1e-6)
+    assert said["spent"]["rho"] + said["remaining"]["rho"] == pytest.approx(said["cap"]["rho"])
+    (charge,) = said["charges"]
+    assert (charge["release"], charge["state"], charge["dataset"]) == (release, "reserved", "main")
+
+
+def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
+    release = consortium.propose()
+    local.agents.consortia[0].step(strictly)
+    api.put(f"/v1/proposals/{release}/approval")
+    with local.agents.store.transaction() as db:
+        db.execute("UPDATE entries SET body = '{}' WHERE seq = 1")
+    assert is_problem(api.get("/v1/ledger"), 500, "ledger")
+
+
+def test_jobs_show_progress_and_errors(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
+    release = consortium.propose()
+    assert api.get("/v1/jobs").json() == {"items": []}
+    assert is_problem(api.get(f"/v1/jobs/{release}"), 404, "unknown")
+    local.agents.consortia[0].step(strictly)
+    api.put(f"/v1/proposals/{release}/approval")
+    assert api.get(f"/v1/jobs/{release}").json() == {
+        "release": release, "stage": "approved", "done": 40, "total": 40, "error": None,
+    }  # fmt: skip
+    local.agents.jobs.fail(release, "a reason")
+    assert api.get("/v1/jobs").json()["items"][0]["error"] == "a reason"
+
+
+def test_unexpected_fault_is_a_problem_without_its_message(local: LocalApi) -> None:
+    app = create_app(local)
+
+    @app.get("/v1/broken")
+    def broken() -> None:
+        raise ValueError("SENTINEL")
+
+    with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
+        response = client.get("/v1/broken")
+    assert is_problem(response, 500, "fault")
+    assert "SENTINEL" not in response.text
+
+
+def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
+    home = local.agents.home
+    token = create_token(home, name="own", scopes=EVERY_SCOPE, lifetime=None, now=local.agents.clock())
+    path = consortium.root / "password-hunter2.db"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE t (subject, age, bmi)")
+        db.executemany("INSERT INTO t VALUES (:subject, :age, :bmi)", rows_of("clinic"))
+    db.close()
+    url = f"sqlite:///{path}"
+    source = {"kind": "sql", "url": url, "query": "SELECT * FROM t"}
+    assert api.post("/v1/datasets", json=registration(path, name="db", source=source)).status_code == 201
+    no_such_table = {**source, "query": "SELECT * FROM absent"}
+    refused = api.post("/v1/datasets", json=registration(path, name="db2", source=no_such_table))
+    assert is_problem(refused, 422, "source")
+    release = consortium.propose()
+    local.agents.consortia[0].step(strictly)
+    api.put(f"/v1/proposals/{release}/approval")
+    paths = ["/v1/status", "/v1/datasets", "/v1/ledger", "/v1/proposals", f"/v1/proposals/{release}", "/v1/jobs"]
+    said = "".join(api.get(p).text for p in [*paths, f"/v1/jobs/{release}", "/readyz", "/openapi.json"]) + refused.text
+    secrets = {
+        "password": "hunter2",
+        "token": token,
+        "digest of the token": text_digest(token),
+        "linkage key": local.agents.home.consortium().linkage_key().hex(),
+        "signing key": (home.root / "keys" / "signing.key").read_text().strip(),
+        "sealing key": (home.root / "keys" / "sealing.key").read_text().strip(),
+        "snapshot": str(local.agents.datasets.get("main").snapshot),
+    }
+    assert [name for name, secret in secrets.items() if secret in said] == []
+
+
+def test_openapi_describes_the_registration(api: httpx.Client) -> None:
+    document = api.get("/openapi.json").json()
+    body = document["paths"]["/v1/datasets"]["post"]["requestBody"]
+    assert body["required"]
+    assert "subject_id" in json.dumps(body)
+
+
+def test_person_may_decide_while_the_agent_works(consortium: Consortium) -> None:
+    release = consortium.propose()
+    with consortium.agents("clinic", draw=Noise()) as agents:
+        agents.consortia[0].step(strictly)
+        app = create_app(LocalApi(agents, Loops(agents), peer_is_operator=True))
+        with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
+            assert client.put(f"/v1/proposals/{release}/approval").status_code == 200
+            assert client.put(f"/v1/proposals/{release}/rejection").status_code == 200
+            assert client.get("/v1/ledger").json()["spent"]["rho"] == 0.0

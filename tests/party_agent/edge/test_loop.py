@@ -1,0 +1,319 @@
+"""The loop: what stops it, what it retries and how long it waits."""
+
+import errno
+import json
+import time
+from collections import Counter
+from threading import Event, Thread
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from commingle.party_agent.edge.loop import Backoff, Loop
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.runtime.errors import NonsenseError, UnreachableError
+from tests.world.consortium import BY_HAND, Consortium, CrashError, Noise
+from tests.world.transport import answering, no_fault, unreachable
+
+
+def test_delays_double_up_to_a_minute_with_a_quarter_of_jitter() -> None:
+    backoff = Backoff()
+    delays = [backoff.fail(100.0) for _ in range(40)]
+    for i, delay in enumerate(delays):
+        plain = min(60.0, 0.5 * 2**i)
+        assert plain <= delay <= plain * 1.25
+    assert backoff.until == 100.0 + delays[-1]
+
+
+def test_coordinator_that_is_back_waits_ten_seconds_at_most(pair: Consortium) -> None:
+    release = pair.propose()
+    with pair.agent("clinic") as agent, capture_logs() as logs:
+        loop = Loop(agent)
+        pair.coordinator.before = answering(503, b"", part="/approvals/")
+        loop.turn()
+        assert loop._releases[release].failures == 1
+        loop._releases[release].until = float("inf")
+        pair.coordinator.before = unreachable("GET", "/v1/")
+        loop.stop.set()  # no pause is really waited for
+        for _ in range(40):
+            with pytest.raises(UnreachableError) as away:
+                loop.turn()
+            loop._pause(away.value, "coordinator unavailable")
+            assert loop._coordinator.until - time.monotonic() <= 10
+        pair.coordinator.before = no_fault
+        turns(loop, 2)
+        assert loop.trouble is None
+    assert "clinic" in pair.coordinator.found(release).approvals
+    assert [log["event"] for log in logs].count("reachable again") == 1
+
+
+WAITS = ("/clinic/releases", "/insurer/releases")
+
+
+def turns(loop: Loop, count: int) -> None:
+    for _ in range(count):
+        loop.turn()
+        for backoff in loop._releases.values():
+            backoff.until = 0.0
+
+
+def test_turns_bring_a_release_to_publication(pair: Consortium) -> None:
+    release = pair.propose()
+    with pair.agent("clinic") as clinic, pair.agent("insurer") as insurer:
+        loops = Loop(clinic), Loop(insurer)
+        for _ in range(6):
+            for loop in loops:
+                turns(loop, 1)
+        assert clinic.jobs.get(release).stage == "published"  # type: ignore[union-attr]
+    assert pair.state(release) == "published"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_release_takes_each_member_three_requests_beside_its_waits(
+    pair: Consortium, monkeypatch: pytest.MonkeyPatch, *, shown: bool
+) -> None:
+    """However many members there are: nobody asks for what others do, but to be sure once a minute.
+
+    A coordinator that does not show the members' heads with the end of a release is asked for them.
+    """
+    if not shown:
+        pair.coordinator.rewrite = lambda _, said: {name: said[name] for name in said if name != "heads"}
+    monkeypatch.setattr("commingle.party_agent.edge.loop._WHOLE_SECONDS", 3600)
+    with pair.agent("clinic") as clinic, pair.agent("insurer") as insurer:
+        loops = Loop(clinic), Loop(insurer)
+        for title in ("first", "second"):
+            pair.coordinator.requests.clear()
+            release = pair.propose(title=title)
+            for _ in range(6):
+                for loop in loops:
+                    turns(loop, 1)
+            assert pair.state(release) == "published"
+    asked = Counter(request for request in pair.coordinator.requests if not request.endswith(WAITS))
+    own = {f"PUT /v1/releases/{release}/{what}/{name}" for what in ("approvals", "blocks") for name in pair.homes}
+    heads = {f"PUT /v1/parties/{name}/ledger-heads" for name in pair.homes}
+    assert asked == Counter(dict.fromkeys(own | heads, 1)) + Counter({"GET /v1/ledger-heads": 0 if shown else 2})
+
+
+def test_failure_on_one_release_is_told_in_its_job_and_does_not_keep_from_others(pair: Consortium) -> None:
+    bad = pair.propose(title="bad")
+    good = pair.propose(title="good")
+    pair.coordinator.before = answering(200, b"nonsense", part=f"/v1/releases/{bad}")
+    with pair.agent("clinic") as agent, capture_logs() as logs:
+        turns(Loop(agent), 1)
+        job = agent.jobs.get(bad)
+        assert job is not None
+        assert job.error is not None
+        assert "something else than expected" in job.error
+    assert "clinic" in pair.coordinator.found(good).approvals
+    assert [log["error"] for log in logs if log["event"] == "postponed"] == ["nonsense"]
+
+
+def test_spec_of_an_unknown_signer_is_a_clear_job_error(pair: Consortium) -> None:
+    stranger = SigningKey(b"\xee" * 32)
+    release = pair.plant(pair.spec(proposer=stranger), key=stranger)
+    with pair.agent("clinic") as agent:
+        turns(Loop(agent), 1)
+        error = agent.jobs.get(release).error  # type: ignore[union-attr]
+        assert error is not None
+        assert error.startswith(f"signed by key {stranger.fingerprint[:16]}, which is not expected here\n  ")
+
+
+def test_failing_release_is_left_alone_until_its_delay_is_over(
+    pair: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commingle.party_agent.edge.loop._FIRST_DELAY_SECONDS", 60.0)
+    release = pair.propose()
+    pair.coordinator.before = unreachable("PUT", "/approvals/")
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        agent.step(loop._attend)
+        agent.step(loop._attend)
+        assert pair.coordinator.requests.count(f"PUT /v1/releases/{release}/approvals/clinic") == 1
+        assert loop._releases[release].failures == 1
+        pair.coordinator.before = no_fault
+        loop._releases[release].until = time.monotonic()
+        turns(loop, 1)
+        assert loop._releases == {}
+    assert "clinic" in pair.coordinator.found(release).approvals
+
+
+def test_release_that_failed_and_is_listed_no_more_does_not_make_the_loop_spin(pair: Consortium) -> None:
+    release = pair.propose()
+    pair.coordinator.before = answering(200, b"nonsense", part=f"/v1/releases/{release}")
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        loop.turn()
+        pair.coordinator.rewrite = lambda path, said: {**said, "items": []} if path == "/v1/releases" else said
+        loop._releases[release].until = time.monotonic() - 1
+        pair.coordinator.requests.clear()
+        loop.turn()
+    assert pair.coordinator.requests[-1] == "GET /v1/parties/clinic/releases"
+
+
+def test_disk_that_is_full_is_told_with_a_remedy(pair: Consortium) -> None:
+    release = pair.propose()
+    for name in ("clinic", "insurer"):
+        pair.step(name)
+    pair.homes["clinic"].outbox.rmdir()
+    pair.homes["clinic"].outbox.write_text("in the way")
+    with pair.agent("clinic") as agent:
+        turns(Loop(agent), 1)
+        error = agent.jobs.get(release).error  # type: ignore[union-attr]
+        assert error is not None
+        assert error.startswith("cannot write (")
+
+
+def test_bug_in_one_release_does_not_end_the_loop_and_its_message_stays_out_of_sight(pair: Consortium) -> None:
+    release = pair.propose()
+    for name in ("clinic", "insurer"):
+        pair.step(name)
+
+    def tell_a_value() -> None:
+        raise ValueError("SENTINEL")
+
+    with pair.agent("clinic", draw=Noise(meanwhile=tell_a_value)) as agent, capture_logs() as logs:
+        loop = Loop(agent)
+        turns(loop, 2)
+        error = agent.jobs.get(release).error  # type: ignore[union-attr]
+        assert error is not None
+        assert "an unexpected fault (ValueError)" in error
+    assert "SENTINEL" not in f"{logs}{error}"
+
+
+def test_work_on_a_release_has_one_name_that_travels_with_its_requests(pair: Consortium) -> None:
+    first, second = pair.propose(title="first"), pair.propose(title="second")
+    asked: dict[str, set[str]] = {first: set(), second: set()}
+
+    def listen(request: httpx.Request) -> None:
+        for release, names in asked.items():
+            if release in request.url.path and "x-request-id" in request.headers:
+                names.add(request.headers["x-request-id"])
+
+    pair.coordinator.before = listen
+    with pair.agent("clinic") as agent:
+        agent.step(Loop(agent)._attend)
+    assert len(asked[first]) == len(asked[second]) == 1
+    assert asked[first] != asked[second]
+
+
+def test_refusal_is_logged_with_the_code_that_was_given_and_a_full_disk_with_its_errno(pair: Consortium) -> None:
+    release = pair.propose()
+    answer = {"type": "urn:commingle:problem:storage", "title": "x", "status": 503, "detail": "away", "remedy": "-"}
+    body = json.dumps(answer).encode()
+    pair.coordinator.before = answering(503, body, part="/approvals/", content_type="application/problem+json")
+    with pair.agent("clinic") as agent, capture_logs() as logs:
+        loop = Loop(agent)
+        agent.step(loop._attend)
+
+        def full() -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        loop._attend("other", full)
+    said = {log["release"]: log for log in logs if log["event"] == "postponed"}
+    assert (said[release]["error"], said[release]["problem"]) == ("remote-problem", "storage")
+    assert (said["other"]["error"], said["other"]["errno"]) == ("disk", "ENOSPC")
+
+
+def run(loop: Loop, *, until: Event, halts: list[str]) -> Thread:
+    def on_halt() -> None:
+        halts.append("halted")
+        until.set()
+
+    thread = Thread(target=loop.run, kwargs={"on_halt": on_halt})
+    thread.start()
+    return thread
+
+
+def test_ledger_that_was_set_back_halts_the_loop_at_its_first_look_even_after_publication(pair: Consortium) -> None:
+    pair.propose()
+    for _ in range(3):
+        for name in ("clinic", "insurer"):
+            pair.step(name)
+    pair.homes["clinic"].database.unlink()
+    halted, halts = Event(), list[str]()
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        thread = run(loop, until=halted, halts=halts)
+        assert halted.wait(60)
+        thread.join(60)
+        assert loop.halted is not None
+        assert loop.halted.code == "stale-ledger"
+    assert halts == ["halted"]
+
+
+def test_coordinator_that_is_away_is_told_as_trouble_and_waited_for(pair: Consortium) -> None:
+    release = pair.propose()
+    answered = Event()
+
+    def away(request: httpx.Request) -> None:
+        raise httpx.ConnectError("refused", request=request)
+
+    pair.coordinator.before = away
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        thread = run(loop, until=Event(), halts=[])
+        until = time.monotonic() + 60
+        while loop.trouble is None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert loop.trouble is not None
+        assert loop.trouble.code == "unreachable"
+
+        def back(_: Any) -> None:
+            answered.set()
+
+        pair.coordinator.before = back
+        assert answered.wait(60)
+        until = time.monotonic() + 60
+        while loop.trouble is not None and time.monotonic() < until:
+            time.sleep(0.01)
+        loop.stop.set()
+        thread.join(60)
+        problems = [loop.trouble, loop.halted]
+        assert not any(problems)
+    assert "clinic" in pair.coordinator.found(release).approvals
+
+
+def test_fault_outside_every_release_does_not_end_the_loop(pair: Consortium) -> None:
+    seen = Event()
+
+    def broken(_: httpx.Request) -> None:
+        seen.set()
+        raise CrashError
+
+    pair.coordinator.before = broken
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        thread = run(loop, until=Event(), halts=[])
+        assert seen.wait(60)
+        until = time.monotonic() + 60
+        while loop.trouble is None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert thread.is_alive()
+        loop.stop.set()
+        thread.join(60)
+        assert loop.trouble is not None
+        assert "CrashError" in str(loop.trouble)
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"last": "soon"}'])
+def test_events_that_are_nonsense_are_trouble(pair: Consortium, body: bytes) -> None:
+    pair.coordinator.before = answering(200, body, part="/v1/events")
+    with pair.agent("clinic") as agent, pytest.raises(NonsenseError):
+        Loop(agent).turn()
+
+
+def test_proposal_whose_first_look_failed_waits_for_a_person_once_it_was_looked_at(pair: Consortium) -> None:
+    pair.homes["clinic"].save_policy(BY_HAND)
+    release = pair.propose()
+    pair.coordinator.before = answering(200, b"nonsense", part=f"/v1/releases/{release}")
+    with pair.agent("clinic") as agent:
+        loop = Loop(agent)
+        turns(loop, 1)
+        pair.coordinator.before = no_fault
+        loop._releases.clear()  # its delay is over
+        turns(loop, 1)
+        job = agent.jobs.get(release)
+    assert job is not None
+    assert (job.stage, job.error) == ("waiting for a person", None)

@@ -1,0 +1,213 @@
+"""A party's files: keys, settings, pins."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home.consortium import PinnedCoordinator
+from commingle.party_agent.home.home import Home, PartySettings
+from commingle.party_agent.home.policy import Policy
+from commingle.shared.dp.errors import ParameterError
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import KeyFileError, SettingsError
+from tests.world.consortium import CrashError
+
+
+def create(root: Path, *, linkage_key: bytes | None = None, **settings: Any) -> Home:
+    home = Home(root)
+    home.create(PartySettings(name="ward", **settings), policy=Policy(), linkage_key=linkage_key)
+    return home
+
+
+def test_home_has_fresh_keys_settings_and_policy(tmp_path: Path) -> None:
+    one, two = create(tmp_path / "one"), create(tmp_path / "two")
+    assert one.settings() == PartySettings(name="ward")
+    assert one.policy() == Policy()
+    assert one.identity().name == "ward"
+    secrets = [
+        (h.identity().signing_key.fingerprint, h.consortium().linkage_key(), h.sealing_key()) for h in (one, two)
+    ]
+    assert len({*map(str, secrets[0]), *map(str, secrets[1])}) == 6
+
+
+def test_linkage_key_of_the_consortium_is_kept(tmp_path: Path) -> None:
+    assert create(tmp_path / "h", linkage_key=b"\x07" * 32).consortium().linkage_key() == b"\x07" * 32
+
+
+def test_files_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    assert home.root.stat().st_mode & 0o077 == 0
+    for path in home.root.rglob("*"):
+        if path.is_file():
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_second_creation_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    before = {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()}
+    with pytest.raises(ConflictError):
+        create(tmp_path / "h", epsilon_cap=3.0)
+    assert {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()} == before
+
+
+def test_keys_left_by_a_creation_that_crashed_are_never_overwritten(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    (home.root / "settings.json").unlink()
+    before = (home.root / "keys" / "signing.key").read_bytes()
+    with pytest.raises(KeyFileError, match="exists already"):
+        create(tmp_path / "h")
+    assert (home.root / "keys" / "signing.key").read_bytes() == before
+
+
+@pytest.mark.parametrize("cap", [0.0, -1.0, float("nan"), float("inf")])
+def test_caps_that_are_no_positive_numbers_are_refused(tmp_path: Path, cap: float) -> None:
+    for name in ("epsilon_cap", "delta_cap"):
+        with pytest.raises(ValidationError):
+            create(tmp_path / "h", linkage_key=None, **{name: cap})
+    assert not (tmp_path / "h").exists()
+
+
+@pytest.mark.parametrize("caps", [{"epsilon_cap": 1e300}, {"delta_cap": 5e-324}])
+def test_caps_that_cannot_be_calibrated_are_refused_before_anything_is_written(
+    tmp_path: Path, caps: dict[str, float]
+) -> None:
+    with pytest.raises(ParameterError):
+        create(tmp_path / "h", linkage_key=None, **caps)
+    assert not (tmp_path / "h").exists()
+
+
+@pytest.mark.parametrize("name", ["", "Ward", "a b", "ä", "../x", "-a", "a" * 64, "ward\n"])
+def test_names_that_cannot_travel_are_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        PartySettings(name=name)
+
+
+@pytest.mark.parametrize("file", ["signing.key", "sealing.key", "linkage.key"])
+def test_key_file_that_others_can_read_is_refused(tmp_path: Path, file: str) -> None:
+    home = create(tmp_path / "h")
+    (home.root / "keys" / file).chmod(0o640)
+    with pytest.raises(KeyFileError, match="read by others"):
+        home.sealing_key() if file == "sealing.key" else home.identity()
+
+
+@pytest.mark.parametrize("text", ["", "zz" * 32, "00" * 31, "00" * 33])
+def test_damaged_key_file_is_refused_without_showing_it(tmp_path: Path, text: str) -> None:
+    home = create(tmp_path / "h")
+    (home.root / "keys" / "signing.key").write_text(text)
+    with pytest.raises(KeyFileError, match="64 hex digits") as refused:
+        home.identity()
+    assert not text or text not in refused.value.diagnostics()
+
+
+def test_pins_are_kept_normalised_and_replaced(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    assert home.consortium().pins() == {}
+    home.consortium().pin("lab", f" {'AB' * 32}\n")
+    home.consortium().pin("clinic", "0" * 64)
+    home.consortium().pin("lab", "AB" * 32)  # the same again is no replacement
+    with pytest.raises(ConflictError, match=f"lab is pinned already, with another key: {'ab' * 32}") as refused:
+        home.consortium().pin_all({"new": "1" * 64, "lab": "cd" * 32}, replace=False)
+    assert "--replace" in refused.value.remedy
+    assert home.consortium().pins() == {"lab": "ab" * 32, "clinic": "0" * 64}
+    home.consortium().pin("lab", "cd" * 32, replace=True)
+    assert home.consortium().pins() == {"lab": "cd" * 32, "clinic": "0" * 64}
+
+
+@pytest.mark.parametrize("fingerprint", ["", "ab", "0" * 63, "0" * 65, "g" * 64, "٠" * 64, "0x" + "0" * 62])  # noqa: RUF001
+def test_what_is_no_fingerprint_is_not_pinned(tmp_path: Path, fingerprint: str) -> None:
+    home = create(tmp_path / "h")
+    with pytest.raises(SettingsError, match="64 hex digits"):
+        home.consortium().pin("lab", fingerprint)
+    assert home.consortium().pins() == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', "{", "\udcff"])
+def test_pins_file_with_a_mistake_is_refused(tmp_path: Path, text: str) -> None:
+    home = create(tmp_path / "h")
+    home.consortium().pins_file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(SettingsError, match=r"pins\.json"):
+        home.consortium().pins()
+
+
+def test_settings_with_a_mistake_are_refused(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    path = home.root / "settings.json"
+    good = json.loads(path.read_bytes())
+    for change in ({"epsilon_cap": 0}, {"epsilon_cup": 1}, {"coordinator": {"url": "u"}}):
+        path.write_text(json.dumps({**good, **change}))
+        with pytest.raises(SettingsError, match=r"settings\.json"):
+            home.settings()
+
+
+def test_what_is_no_home_says_what_to_do(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for read in (home.settings, home.policy, home.identity):
+        with pytest.raises(SettingsError, match=r"cannot read|not a party's home"):
+            read()
+
+
+def test_secrets_do_not_show_in_a_repr(tmp_path: Path) -> None:
+    home = create(tmp_path / "h")
+    identity = home.identity()
+    said = repr(identity) + str(home)
+    secret = (home.root / "keys" / "signing.key").read_text().strip()
+    for hidden in (secret, repr(home.consortium().linkage_key()), home.consortium().linkage_key().hex()):
+        assert hidden not in said
+
+
+def enrolled_home(root: Path) -> tuple[Home, PinnedCoordinator]:
+    """Made, pinned and then enrolled."""
+    home = create(root, linkage_key=b"\x07" * 32)
+    home.consortium().pin("lab", "ab" * 32)
+    where = PinnedCoordinator(url="https://hub.example:8443", signing_key="c0" * 32)
+    return home, where
+
+
+def test_what_lies_at_the_top_goes_with_the_first_consortium(tmp_path: Path) -> None:
+    home, where = enrolled_home(tmp_path / "h")
+    for _ in range(2):
+        consortium = home.join(where, name="hub.example")
+        assert list(home.consortia()) == ["hub.example"]
+        assert (consortium.coordinator(), consortium.linkage_key()) == (where, b"\x07" * 32)
+        assert consortium.pins() == {"lab": "ab" * 32}
+    assert not (home.root / "pins.json").exists()
+    assert not (home.root / "keys" / "linkage.key").exists()
+    assert (home.root / "consortia").stat().st_mode & 0o077 == 0
+    assert consortium.folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_power_cut_while_a_consortium_is_joined_loses_nothing(tmp_path: Path, nth: int) -> None:
+    home, where = enrolled_home(tmp_path / "h")
+    reached = 0
+
+    def strike(_: str) -> None:
+        nonlocal reached
+        reached += 1
+        if reached == nth:
+            raise CrashError
+
+    faults.arm(strike)
+    with suppress(CrashError):
+        home.join(where, name="hub.example")
+    faults.arm(lambda _: None)
+    assert reached >= min(nth, 3)
+    consortium = home.join(where, name="hub.example")
+    assert (consortium.coordinator(), consortium.linkage_key()) == (where, b"\x07" * 32)
+    assert consortium.pins() == {"lab": "ab" * 32}
+
+
+def test_left_consortium_keeps_its_files_and_its_name(tmp_path: Path) -> None:
+    home, where = enrolled_home(tmp_path / "h")
+    consortium = home.join(where, name="hub.example")
+    home.leave(consortium.name)
+    assert home.consortia() == {}
+    assert consortium.linkage_key() == b"\x07" * 32
+    other = PinnedCoordinator(url="https://other.example", signing_key="c1" * 32)
+    assert home.name_for(other.key, wanted=None, called="hub.example") == "hub.example-2"
+    assert home.join(where, name="hub.example").pins() == {"lab": "ab" * 32}

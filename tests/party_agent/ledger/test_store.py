@@ -1,0 +1,157 @@
+"""The SQLite file: durable, exclusive, and usable again after every failure."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from commingle.party_agent.errors import AgentRunningError, LedgerError
+from commingle.party_agent.ledger.store import AgentStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[AgentStore]:
+    store = AgentStore(tmp_path / "ledger.sqlite")
+    yield store
+    store.close()
+
+
+def names(store: AgentStore) -> list[str]:
+    with store.reading() as db:
+        return [row["name"] for row in db.execute("SELECT name FROM datasets ORDER BY name")]
+
+
+def test_second_store_on_the_same_file_is_refused_until_the_first_is_closed(store: AgentStore, tmp_path: Path) -> None:
+    with pytest.raises(AgentRunningError):
+        AgentStore(tmp_path / "ledger.sqlite")
+    store.close()
+    AgentStore(tmp_path / "ledger.sqlite").close()
+
+
+@pytest.mark.slow
+def test_second_process_is_refused(store: AgentStore, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from commingle.party_agent.ledger.store import AgentStore\n"
+        "AgentStore(Path(sys.argv[1]))"
+    )
+    path = str(tmp_path / "ledger.sqlite")
+    second = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert "AgentRunningError" in second.stderr
+    assert names(store) == []
+
+
+@pytest.mark.slow
+def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from commingle.party_agent.ledger.store import AgentStore\n"
+        "s = AgentStore(Path(sys.argv[1]))\n"
+        "with s.transaction() as db: db.execute(\"INSERT INTO datasets VALUES ('kept', '{}')\")\n"
+        "s._connection.execute('BEGIN'); s._connection.execute(\"INSERT INTO datasets VALUES ('lost', '{}')\")\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    path = tmp_path / "ledger.sqlite"
+    killed = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, check=False)
+    assert killed.returncode == -9
+    store = AgentStore(path)
+    assert names(store) == ["kept"]
+    store.close()
+
+
+def test_durability_settings_are_in_force(store: AgentStore) -> None:
+    with store.reading() as db:
+        shown = {p: db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("journal_mode", "synchronous", "user_version")}
+    assert shown == {"journal_mode": "wal", "synchronous": 2, "user_version": 1}
+
+
+def test_files_can_be_read_by_their_owner_only(store: AgentStore, tmp_path: Path) -> None:
+    with store.transaction() as db:
+        db.execute("INSERT INTO datasets VALUES ('a', '{}')")
+    for name in ("ledger.sqlite", "ledger.sqlite-wal"):
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0
+
+
+def test_failed_transaction_leaves_nothing_and_the_store_usable(store: AgentStore) -> None:
+    def half() -> None:
+        with store.transaction() as db:
+            db.execute("INSERT INTO datasets VALUES ('half', '{}')")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
+    with store.transaction() as db:
+        db.execute("INSERT INTO datasets VALUES ('whole', '{}')")
+    assert names(store) == ["whole"]
+
+
+def test_full_disk_is_reported_as_such_and_the_store_works_again_afterwards(store: AgentStore) -> None:
+    with store.reading() as db:
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+        db.execute(f"PRAGMA max_page_count = {pages + 1}")
+
+    def too_much() -> None:
+        with store.transaction() as db:
+            for i in range(200):
+                db.execute("INSERT INTO datasets VALUES (?, ?)", (f"n{i}", "x" * 3000))
+
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        too_much()
+    with store.reading() as db:
+        db.execute("PRAGMA max_page_count = 100000")
+    with store.transaction() as db:
+        db.execute("INSERT INTO datasets VALUES ('later', '{}')")
+    assert names(store) == ["later"]
+
+
+def test_commit_that_fails_is_rolled_back(store: AgentStore) -> None:
+    def broken() -> None:
+        with store.transaction() as db:
+            db.execute("CREATE TABLE child (of TEXT REFERENCES datasets (name) DEFERRABLE INITIALLY DEFERRED)")
+            db.execute("INSERT INTO child VALUES ('nobody')")  # found out at COMMIT
+
+    with pytest.raises(sqlite3.IntegrityError):
+        broken()
+    with store.transaction() as db:
+        db.execute("INSERT INTO datasets VALUES ('later', '{}')")
+    assert names(store) == ["later"]
+
+
+@pytest.mark.parametrize("content", [b"this is no database at all, and long enough to be seen as none", b"\x00" * 8192])
+def test_file_that_is_no_ledger_is_an_error_and_unlocked(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="is not a ledger"):
+            AgentStore(path)
+
+
+@pytest.mark.parametrize("version", [-7, 2, 9])
+def test_ledger_of_another_version_is_refused_with_a_remedy_and_left_alone(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "ledger.sqlite"
+    AgentStore(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(LedgerError, match=f"of format {version}, and this agent reads format 1") as refused:
+        AgentStore(path)
+    assert "commingle --version" in refused.value.remedy
+    with closing(sqlite3.connect(path)) as left:
+        assert left.execute("PRAGMA user_version").fetchone()[0] == version
+
+
+def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
+    def write(number: int) -> None:
+        for i in range(20):
+            with store.transaction() as db:
+                db.execute("INSERT INTO datasets VALUES (?, '{}')", (f"{number}-{i}",))
+
+    threads = [Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(names(store)) == 80

@@ -1,0 +1,207 @@
+"""Each thing that can be wrong around an agent is found, named and given a remedy."""
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from commingle.__main__ import main
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.operate.doctor import examine_home
+from commingle.party_agent.operate.open_addresses import open_addresses
+from commingle.party_agent.wire.local_socket import listen
+from commingle.shared import loops
+from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
+from commingle.shared.runtime.settings import system_clock
+from tests.world.consortium import Consortium
+from tests.world.local_api import operator_app, serving_at
+from tests.world.tampering import URL
+from tests.world.transport import on_a_socket
+
+
+def failed(home: Home) -> dict[str, str]:
+    checks = list(examine_home(home, now=system_clock()))
+    assert all(check.found for check in checks)
+    assert all(bool(check.remedy) is not check.ok for check in checks)
+    return {check.name: check.found for check in checks if not check.ok}
+
+
+def moved(pair: Consortium, url: str) -> Home:
+    home = pair.homes["clinic"]
+    file = home.consortium().coordinator_file
+    file.write_text(file.read_text().replace(URL, url))
+    return home
+
+
+def published(pair: Consortium) -> None:
+    pair.propose()
+    for name in ("clinic", "insurer", "clinic", "insurer", "clinic"):
+        pair.step(name)
+
+
+def test_home_in_order_passes_while_the_agent_runs_and_while_it_does_not(pair: Consortium) -> None:
+    published(pair)
+    with on_a_socket(pair.coordinator.handle) as url:
+        home = moved(pair, url)
+        assert failed(home) == {}
+        with pair.agent("clinic"):
+            assert failed(home) == {}
+
+
+def test_block_of_a_release_that_goes_on_is_no_leftover(pair: Consortium) -> None:
+    pair.propose()
+    for name in ("clinic", "insurer", "clinic"):
+        pair.step(name)
+    home = pair.homes["clinic"]
+    assert len(list(home.outbox.iterdir())) == 1
+    assert set(failed(home)) == {"coordinator"}
+
+
+def test_package_without_loops_is_found(pair: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "missing", lambda: "libloops.so.1: no such file")
+    assert failed(pair.homes["clinic"])["loops"] == "compiled arithmetic is not available: libloops.so.1: no such file"
+
+
+def unlock(home: Home) -> None:
+    (home.root / "keys" / "signing.key").chmod(0o644)
+
+
+def damage(home: Home) -> None:
+    data = bytearray(home.database.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    home.database.write_bytes(data)
+
+
+def rewrite(home: Home) -> None:
+    with sqlite3.connect(home.database) as db:
+        db.execute("UPDATE entries SET body = replace(body, 'reserved', 'released') WHERE seq = 1")
+    db.close()
+
+
+def misread(home: Home, *, version: int) -> None:
+    with sqlite3.connect(home.database) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    db.close()
+
+
+def leave(home: Home) -> None:
+    (home.exchanges / ("ab" * 32)).mkdir(parents=True)
+
+
+def lose_snapshot(home: Home) -> None:
+    for path in home.snapshots.iterdir():
+        path.unlink()
+
+
+BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
+    "key others can read": (unlock, {"keys"}),
+    "no linkage key": (lambda home: home.consortium().linkage_file.unlink(), {"linkage key"}),
+    "policy": (lambda home: (home.root / "policy.json").write_text('{"max_n": 3}'), {"policy"}),
+    "pins": (lambda home: home.consortium().pins_file.write_text("[]"), {"pins"}),
+    "no ledger": (lambda home: home.database.unlink(), {"ledger file", "ledger chain", "data sets", "outbox"}),
+    "rewritten ledger": (rewrite, {"ledger chain"}),
+    "version that never was": (partial(misread, version=-7), {"ledger file", "ledger chain"}),
+    "newer version": (partial(misread, version=9), {"ledger file", "ledger chain"}),
+    "leftover": (leave, {"outbox"}),
+    "snapshot away": (lose_snapshot, {"data sets"}),
+    "socket of a killed agent": (lambda home: listen(home.socket).close(), {"agent"}),
+}
+
+
+@pytest.mark.parametrize("what", BREAKAGES)
+def test_what_is_broken_is_found_and_nothing_else(pair: Consortium, what: str) -> None:
+    published(pair)
+    breaks, expected = BREAKAGES[what]
+    with on_a_socket(pair.coordinator.handle) as url:
+        home = moved(pair, url)
+        breaks(home)
+        assert set(failed(home)) == expected
+
+
+def test_damaged_ledger_is_found(pair: Consortium) -> None:
+    published(pair)
+    home = pair.homes["clinic"]
+    damage(home)
+    assert "ledger file" in failed(home)
+
+
+def test_every_address_that_the_agent_listens_on_is_told(pair: Consortium) -> None:
+    home = pair.homes["clinic"]
+    with (
+        pair.agent("clinic") as agent,
+        serving_at(home.socket, operator_app(agent)),
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        (said,) = (check.found for check in examine_home(home, now=system_clock()) if check.name == "agent")
+        assert f"running at {home.socket}, for its user and root alone; it listens on " in said
+        assert f"127.0.0.1:{listener.getsockname()[1]} (process {os.getpid()})" in said
+
+
+@pytest.mark.slow
+def test_addresses_of_the_processes_below_are_told_too_and_none_of_others() -> None:
+    program = (
+        "import socket, time\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listener.getsockname()[1], flush=True)\n"
+        "time.sleep(60)"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True, process_group=0
+    ) as process:
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline())
+            with socket.create_server(("127.0.0.1", 0)) as other:
+                (below,) = open_addresses(process.pid)
+                assert (below.host, below.port) == ("127.0.0.1", port)
+                assert other.getsockname()[1] in {one.port for one in open_addresses(os.getpid())}
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_coordinator_that_is_away_or_another_is_found(pair: Consortium) -> None:
+    home = moved(pair, "http://127.0.0.1:9")
+    assert set(failed(home)) == {"coordinator"}
+    other = Consortium(pair.root / "other")
+    other.coordinator.key = type(other.coordinator.key)(b"\xee" * 32)
+    with on_a_socket(other.coordinator.handle) as url:
+        file = home.consortium().coordinator_file
+        file.write_text(file.read_text().replace("http://127.0.0.1:9", url))
+        assert "does not answer with the pinned key" in failed(home)["coordinator"]
+
+
+def test_clock_that_is_off_is_told_with_both_times() -> None:
+    answer = httpx.Response(200, headers={"Date": "Fri, 02 Jan 2026 12:00:00 GMT"})
+    at_noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    assert clock_skew(answer, at_noon + timedelta(seconds=60)) == "clocks are 60 seconds apart"
+    with pytest.raises(UnhealthyError, match="61 seconds apart: 2026-01-02T12:00:00Z there"):
+        clock_skew(answer, at_noon - timedelta(seconds=61))
+    for headers in ({}, {"Date": "yesterday"}):
+        assert "not compared" in clock_skew(httpx.Response(200, headers=headers), at_noon)
+
+
+def test_command_tells_everything_as_json_and_fails(pair: Consortium, capsys: pytest.CaptureFixture[str]) -> None:
+    home = moved(pair, "http://127.0.0.1:9")
+    with pytest.raises(SystemExit) as ended:
+        main(["party", "doctor", "--home", str(home.root), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert (ended.value.code, said["healthy"]) == (1, False)
+    assert [check["name"] for check in said["checks"] if not check["ok"]] == ["coordinator"]
+    with pytest.raises(SystemExit):
+        main(["party", "doctor", "--home", str(home.root)])
+    assert "no answer from" in capsys.readouterr().out
+
+
+def test_directory_that_is_no_home_is_told_check_by_check(tmp_path: Path) -> None:
+    assert {"settings", "keys", "policy", "ledger file", "coordinator"} <= set(failed(Home(tmp_path / "none")))

@@ -1,0 +1,281 @@
+"""What an agent agrees to, refuses, and leaves to a person."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+
+from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
+from commingle.party_agent.home.policy import AutoApproval, Policy
+from commingle.party_agent.rounds.proposals import Decision
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.terms import Bounds
+from commingle.shared.dp.accounting import ZERO
+from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.plan import plan_block
+from commingle.shared.runtime.errors import RemoteProblemError
+from tests.party_agent.releasing import rejection_of
+from tests.world.consortium import (
+    AUTOMATIC,
+    BY_A_PERSON,
+    BY_HAND,
+    SCHEMAS,
+    Consortium,
+    consortium_of,
+    rows_of,
+    soon,
+    strictly,
+    write_csv,
+)
+
+
+def test_policy_without_automatic_approval_waits_for_a_person(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    release = consortium.propose()
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        agent.step(strictly)
+        proposal = agent.proposals.get(release)
+        assert (proposal.decision, proposal.findings, agent.ledger.charges()) == (Decision.WAITING, (), [])
+        agent.approve(release, BY_A_PERSON)
+        assert agent.approve(release, BY_A_PERSON).decision is Decision.APPROVED
+        charge = agent.ledger.charge(release)
+        assert charge is not None
+        assert charge.rho == plan_block(proposal.spec, proposal.spec.party("clinic")).loss
+    assert list(consortium.coordinator.found(release).approvals) == ["clinic"]
+
+
+def test_proposer_not_named_in_the_policy_waits_for_a_person(tmp_path: Path) -> None:
+    policy = Policy(auto_approve=(AutoApproval(proposer="0" * 64, max_rho=100),))
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=policy)
+    release = consortium.propose()
+    consortium.step("clinic")
+    assert not consortium.coordinator.found(release).approvals
+
+
+def test_person_rejects_and_nothing_is_spent(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    release = consortium.propose()
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        assert agent.reject(release).decision is Decision.REJECTED
+        assert agent.reject(release).decision is Decision.REJECTED
+        with pytest.raises(ConflictError, match="rejected here"):
+            agent.approve(release, BY_A_PERSON)
+        agent.step(strictly)
+        assert agent.ledger.spent() == ZERO
+    assert rejection_of(consortium, release, "clinic").reason == "operator"
+    assert consortium.state(release) == "rejected"
+
+
+def test_rejection_after_approval_gives_the_reservation_back(pair: Consortium) -> None:
+    release = pair.propose()
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        assert agent.ledger.spent() > ZERO
+        agent.reject(release)
+        assert agent.ledger.spent() == ZERO
+        assert agent.ledger.charge(release).state is ChargeState.RELEASED  # type: ignore[union-attr]
+    assert pair.state(release) == "rejected"
+
+
+def test_rejection_of_a_release_that_is_over_is_refused(pair: Consortium) -> None:
+    release = pair.propose()
+    pair.step("clinic")
+    pair.withdraw(release, "insurer")
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        with pytest.raises(ConflictError, match="the release is rejected"):
+            agent.reject(release)
+        with pytest.raises(NotFoundError):
+            agent.reject("0" * 64)
+        with pytest.raises(NotFoundError):
+            agent.approve("0" * 64, BY_A_PERSON)
+
+
+@pytest.mark.parametrize(
+    ("choices", "reason", "rule"),
+    [
+        ({"epsilon": 3.5}, "policy", "max_epsilon"),
+        ({"mechanism": "moments", "bounds": "trusted"}, "policy", "trusted_bounds"),
+        ({"n": 41}, "subjects", "subjects"),
+        ({"schemas": {**SCHEMAS, "clinic": (NumericAttribute(name="age", lower=0, upper=99),)}}, "schema", "schema"),
+        ({"schemas": {**SCHEMAS, "clinic": (NumericAttribute(name="height", lower=0, upper=9),)}}, "schema", "schema"),
+    ],
+)
+def test_what_the_policy_or_the_data_rules_out_is_rejected_by_itself(
+    pair: Consortium, choices: dict[str, Any], reason: str, rule: str
+) -> None:
+    pair.homes["clinic"].save_policy(AUTOMATIC.model_copy(update={"trusted_bounds": False}))
+    release = pair.propose(**choices)
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        proposal = agent.proposals.get(release)
+        assert proposal.decision is Decision.REJECTED
+        assert proposal.findings[0].startswith(rule)
+        assert agent.ledger.charges() == []
+    assert rejection_of(pair, release, "clinic").reason == reason
+
+
+@pytest.mark.parametrize(("bounds", "decision"), [("trusted", Decision.WAITING), ("proved", Decision.APPROVED)])
+def test_trusted_bounds_wait_for_a_person_where_proved_ones_are_approved_by_themselves(
+    tmp_path: Path, bounds: Bounds, decision: Decision
+) -> None:
+    policy = AUTOMATIC.model_copy(update={"trusted_bounds": True})
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=policy)
+    release = consortium.propose(mechanism="moments", bounds=bounds)
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        proposal = agent.proposals.get(release)
+        assert (proposal.decision, proposal.findings) == (decision, ())
+        assert len(agent.ledger.charges()) == (1 if decision is Decision.APPROVED else 0)
+
+
+def test_budget_that_does_not_suffice_is_rejected_by_itself(tmp_path: Path) -> None:
+    consortium = Consortium(tmp_path)
+    for name, cap in (("clinic", 1.5), ("insurer", 10.0)):
+        consortium.add(name, policy=AUTOMATIC, epsilon_cap=cap)
+        write_csv(consortium.table(name), rows_of(name))
+        with consortium.agent(name) as agent:
+            consortium.register(agent)
+    consortium.pin_everybody()
+    releases = [consortium.propose(title=str(i)) for i in range(4)]
+    consortium.step("clinic")
+    approved = [r for r in releases if "clinic" in consortium.coordinator.found(r).approvals]
+    rejected = [r for r in releases if "clinic" in consortium.coordinator.found(r).rejections]
+    assert (len(approved), len(rejected)) == (2, 2)  # 2 rho(1) <= rho(1.5) < 3 rho(1)
+    assert all(rejection_of(consortium, r, "clinic").reason == "budget" for r in rejected)
+    with consortium.agent("clinic") as agent:
+        assert agent.ledger.spent() <= agent.ledger.cap.rho
+
+
+def test_local_words_do_not_travel_with_a_rejection(pair: Consortium) -> None:
+    release = pair.propose(n=41)
+    pair.step("clinic")
+    sent = pair.coordinator.found(release).rejections["clinic"].payload_bytes
+    assert b"registered" not in sent
+    assert b"data set" not in sent
+
+
+def test_member_that_is_not_pinned_waits_and_goes_on_once_pinned(pair: Consortium) -> None:
+    (pair.homes["clinic"].consortium().pins_file).unlink()
+    release = pair.propose()
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        proposal = agent.proposals.get(release)
+        assert proposal.decision is Decision.WAITING
+        assert "insurer is not pinned" in proposal.findings[0]
+        with pytest.raises(ConflictError, match="not pinned"):
+            agent.approve(release, BY_A_PERSON)
+        pair.pin_everybody()
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision is Decision.APPROVED
+        assert agent.proposals.get(release).findings == ()
+
+
+def test_member_with_another_key_than_pinned_waits_until_the_new_one_is_pinned(pair: Consortium) -> None:
+    pair.homes["clinic"].consortium().pin("insurer", "0" * 64, replace=True)
+    release = pair.propose()
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision is Decision.WAITING
+        assert "pinned with another key" in agent.proposals.get(release).findings[0]
+        pair.pin_everybody()
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision is Decision.APPROVED
+
+
+def test_dataset_that_is_not_registered_waits_and_goes_on_once_registered(tmp_path: Path) -> None:
+    consortium = Consortium(tmp_path)
+    for name in ("clinic", "insurer"):
+        consortium.add(name)
+        write_csv(consortium.table(name), rows_of(name))
+    consortium.pin_everybody()
+    release = consortium.propose()
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        assert "not registered" in agent.proposals.get(release).findings[0]
+        consortium.register(agent)
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision is Decision.APPROVED
+
+
+def test_listed_subjects_of_a_data_set_that_is_declared_as_keyed_wait_for_a_person(pair: Consortium) -> None:
+    with pair.agent("clinic") as agent:
+        declared = agent.datasets.declaration("main").model_copy(update={"subjects": "keyed"})
+        agent.datasets.register(declared, replace=True)
+        release = pair.propose()
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision is Decision.WAITING
+        assert "with --listed" in agent.proposals.get(release).findings[0]
+
+
+def test_approval_that_failed_is_up_to_a_person_again(pair: Consortium) -> None:
+    pair.homes["clinic"].save_policy(BY_HAND)
+    release = pair.propose()
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        for path in agent.datasets.folder.iterdir():
+            path.unlink()
+        with pytest.raises(LostError):
+            agent.approve(release, BY_A_PERSON)
+        job = agent.jobs.get(release)
+    assert job is not None
+    assert (job.stage, job.error) == ("waiting for a person", None)
+
+
+def test_proposal_by_a_pinned_member_is_considered(pair: Consortium) -> None:
+    member = pair.homes["insurer"].identity().signing_key
+    release = pair.propose(key=member)
+    pair.step("clinic")
+    assert "clinic" in pair.coordinator.found(release).approvals
+
+
+def test_own_proposal_is_considered(pair: Consortium) -> None:
+    own = pair.homes["clinic"].identity().signing_key
+    release = pair.propose(key=own)
+    pair.step("clinic")
+    assert "clinic" in pair.coordinator.found(release).approvals
+
+
+def test_expired_proposal_is_given_up_and_its_reservation_returns(pair: Consortium) -> None:
+    release = pair.propose()
+    pair.step("clinic")
+    soon(pair, hours=100)
+    pair.coordinator.work()
+    assert pair.state(release) == "expired"
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        assert agent.ledger.spent() == ZERO
+
+
+def test_approval_and_rejection_at_the_same_moment_end_in_one_decision(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    for i in range(8):
+        release = consortium.propose(title=str(i))
+        with consortium.agent("clinic") as agent:
+            agent.step(strictly)
+            barrier = Barrier(4)
+
+            def decide(decision: Callable[[str], object], release: str = release, barrier: Barrier = barrier) -> None:
+                barrier.wait()
+                with suppress(ConflictError, RemoteProblemError):
+                    decision(release)
+
+            approve = partial(agent.approve, ruling=BY_A_PERSON)
+            decisions = (approve, agent.reject, approve, agent.reject)
+            threads = [Thread(target=decide, args=(decision,)) for decision in decisions]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            approved = agent.ledger.signature(release, "approval") is not None
+            proposal, charge = agent.proposals.get(release), agent.ledger.charge(release)
+            assert proposal.decision is Decision.REJECTED  # a rejection is always the last word
+            assert (charge is not None) == approved
+            assert charge is None or charge.state is ChargeState.RELEASED
+            assert agent.ledger.spent() == ZERO

@@ -1,0 +1,537 @@
+"""Whole moments releases over the real coordinator: what is opened is right, and nothing is made twice."""
+
+import csv
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import get_args
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from commingle.party_agent.edge.views import export_audit
+from commingle.party_agent.errors import ConflictError, LostError, StaleLedgerError
+from commingle.party_agent.wire.coordinator_client import MessageKind
+from commingle.shared.documents.dsse import open_envelope
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.schema import Whitening
+from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.documents.terms import Bounds
+from commingle.shared.mechanisms.moments.allocation import scales
+from commingle.shared.mechanisms.moments.entries import open_matrix
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
+from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.release.block import check_block
+from commingle.shared.release.matrix import assemble, second_moments
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.prepared import prepared_release
+from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import UnreachableError
+from tests.party_agent.exchanging import (
+    MESSAGES,
+    PATHS,
+    STATEMENTS,
+    approved,
+    body_of,
+    columned,
+    crash_at,
+    cut_at,
+    finish,
+    forget_messages,
+    in_earnest,
+    messages,
+    received,
+    replied,
+    reply_signed,
+    secret_of,
+    signed,
+)
+from tests.party_agent.releasing import change_table, reason_of, spent, state_of
+from tests.world.consortium import (
+    BY_A_PERSON,
+    NAMES,
+    Consortium,
+    CrashError,
+    Noise,
+    consortium_of,
+    soon,
+    strictly,
+    write_csv,
+)
+from tests.world.tampering import charge_less
+from tests.world.transport import answering, no_fault, unreachable
+
+REACHES: dict[tuple[Bounds, str], int] = {
+    ("proved", "clinic"): 48,
+    ("proved", "insurer"): 48,
+    ("trusted", "clinic"): 48,
+    ("trusted", "insurer"): 48,
+}
+"""How often a party of a pair comes by a fault point in a moments round."""
+each_bounds = pytest.mark.parametrize("bounds", get_args(Bounds))
+
+
+def exact(sigma: int, count: int) -> NDArray[np.int64]:
+    """No noise at all, to see what it is added to."""
+    del sigma
+    return np.zeros(count, np.int64)
+
+
+def matrix_of(consortium: Consortium, release: str) -> NDArray[np.int64]:
+    """All parties' blocks side by side."""
+    found = consortium.coordinator.found(release)
+    blocks = []
+    for party in found.document.parties:
+        statement = open_envelope(found.blocks[party.name], BlockStatement, kind="block", keys=[party.verifying_key])
+        blocks.append(check_block(found.body(party.name), statement.document))
+    return assemble(found.document, blocks)
+
+
+def opened(consortium: Consortium, release: str) -> NDArray[np.float64]:
+    """S and its noise, in units of the published columns."""
+    spec = consortium.coordinator.found(release).document
+    return open_matrix(spec, matrix_of(consortium, release)) / 4.0**14
+
+
+def rows_by_subject(path: Path) -> NDArray[np.float64]:
+    """(n, 1 + 2 + 1 + 4): the intercept and the encoded attributes of all three tables, in plain floating point."""
+    with path.open(newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: row["subject"].encode())
+
+    def number(row: dict[str, str], name: str, lower: float, upper: float) -> list[float]:
+        return [2 * (min(max(float(row[name]), lower), upper) - lower) / (upper - lower) - 1]
+
+    one_of: dict[str, Callable[[dict[str, str]], list[float]]] = {
+        "clinic": lambda r: number(r, "age", 20, 80) + number(r, "bmi", 15, 45),
+        "insurer": lambda r: number(r, "charges", 0, 200),
+        "lab": lambda r: [1.0 if r["smoker"] == "yes" else -1.0, *(float(r["blood"] == b) for b in ("A", "B", "AB"))],
+    }
+    return np.array([one_of[path.stem](row) for row in rows])
+
+
+@each_bounds
+def test_three_agents_open_the_exact_moments_of_their_tables(tmp_path: Path, bounds: Bounds) -> None:
+    consortium = consortium_of(tmp_path, *NAMES)
+    release = approved(consortium, bounds)
+    for _ in range(4):
+        for name in NAMES:
+            consortium.step(name, draw=exact)
+    assert consortium.state(release) == "published"
+    tables = [rows_by_subject(consortium.table(name)) for name in NAMES]
+    everything = np.hstack([np.ones((len(tables[0]), 1)), *tables])
+    assert opened(consortium, release) == pytest.approx(everything.T @ everything, abs=2e-4 * len(everything))
+
+
+def test_moments_of_whitened_rows_are_opened_exactly_and_undone(tmp_path: Path) -> None:
+    """The map shortens every row of the clinic below its norm 1, so that none is cut and all of it can be undone."""
+    whitening = Whitening(centre=(0.25, -0.5), matrix=((0.25, 0.125), (-0.0625, 0.375)))
+    consortium = consortium_of(tmp_path, "clinic", "insurer")
+    release = approved(consortium, row_norm=1.0, whitenings={"clinic": whitening})
+    for _ in range(4):
+        for name in ("clinic", "insurer"):
+            consortium.step(name, draw=exact)
+    clinic, insurer = (rows_by_subject(consortium.table(name)) for name in ("clinic", "insurer"))
+    mapped = (clinic - whitening.centre) @ np.array(whitening.matrix).T
+    ones = np.ones((len(clinic), 1))
+    published = np.hstack([ones, mapped, insurer])
+    assert opened(consortium, release) == pytest.approx(published.T @ published, abs=2e-4 * len(ones))
+    spec = consortium.coordinator.found(release).document
+    moments = second_moments(spec, release, matrix_of(consortium, release))
+    everything = np.hstack([ones, clinic, insurer])
+    undone = prepared_release(moments, spec)
+    assert undone.gram == pytest.approx(everything.T @ everything, abs=2e-3 * len(ones))
+
+
+def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
+    noises = {name: Noise() for name in NAMES}
+    found = []
+    for folder, draws in (("exact", dict.fromkeys(NAMES, exact)), ("noisy", noises)):
+        consortium = consortium_of(tmp_path / folder, *NAMES)
+        release = approved(consortium)
+        for _ in range(4):
+            for name in NAMES:
+                consortium.step(name, draw=draws[name])
+        found.append(opened(consortium, release))
+    spec = consortium.coordinator.found(release).document
+    largest = 2 * max(plan_block(spec, party).sigma for party in spec.parties) / 4.0**14
+    added = np.abs(found[1] - found[0])
+    assert added[0, 0] == 0
+    assert (added[1:, 1:] > 0).all()
+    assert (added <= largest).all()
+    columns = {party.name: len(party.columns) for party in spec.parties}
+    for party in spec.parties:
+        scale, d = scales(spec, party, plan_block(spec, party).sigma), len(party.columns)
+        cross = [(scale.cross, columns[other] * d) for other in NAMES if other != party.name]
+        own = [(scale.linear, d), (scale.diagonal, d), (scale.off_diagonal, d * (d - 1) // 2)]
+        assert sorted(noises[party.name].calls) == sorted(cross + own), "once for every entry"
+
+
+def test_noise_of_a_reply_is_drawn_for_it_and_that_of_the_other_entries_for_the_block(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, *NAMES)
+    release = consortium.propose(mechanism="moments")
+    noises: list[dict[str, Noise]] = []
+    for _ in range(4):
+        noises.append({name: Noise() for name in NAMES})
+        for name in NAMES:
+            consortium.step(name, draw=noises[-1][name])
+    assert consortium.state(release) == "published"
+    drawn = [[len(noise.calls) for noise in stage.values()] for stage in noises]
+    approval = columns = [0, 0, 0]
+    assert drawn == [approval, columns, [0, 1, 2], [5, 4, 3]], "cross blocks, linear, diagonal and off-diagonal"
+
+
+@each_bounds
+def test_nothing_of_the_exchange_is_left_after_the_end(pair: Consortium, bounds: Bounds) -> None:
+    release = replied(pair, bounds)
+    fetched: dict[str, list[str]] = {"clinic": [], "insurer": ["columns.clinic"]}
+    for name, home in pair.homes.items():
+        folder = home.exchanges / release
+        made = ["columns", "exchange.key", "reply", "rows"]
+        assert sorted(path.name for path in folder.iterdir()) == sorted([*made, *fetched[name]])
+        assert all(path.stat().st_mode & 0o077 == 0 for path in [folder, *folder.iterdir()])
+    finish(pair, release)
+    assert not any((home.exchanges / release).exists() for home in pair.homes.values())
+
+
+@pytest.mark.parametrize(("stage", "party"), [(columned, "insurer"), (replied, "clinic"), (replied, "insurer")])
+def test_charge_that_does_not_cover_the_noise_level_draws_and_signs_nothing(
+    pair: Consortium, stage: Callable[[Consortium], str], party: str
+) -> None:
+    release, noise = stage(pair), Noise()
+    with pair.agent(party, draw=noise) as agent:
+        before = {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}
+        charge_less(agent.ledger, release)
+        with pytest.raises(ConflictError, match="does not cover the block"):
+            agent.handle(agent.client.release(release), release)
+        after = {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}
+    assert (noise.calls, after) == ([], before)
+
+
+@pytest.mark.parametrize("stage", [signed, columned, replied])
+def test_table_is_never_read_again_once_columns_are_signed(
+    pair: Consortium, stage: Callable[[Consortium], str]
+) -> None:
+    release = stage(pair)
+    pair.table("clinic").unlink()
+    finish(pair, release)
+
+
+def test_data_set_registered_again_after_the_columns_changes_nothing(pair: Consortium) -> None:
+    release = columned(pair)
+    change_table(pair, "value")
+    with pair.agent("clinic") as agent:
+        pair.register(agent, replace=True)
+    finish(pair, release)
+
+
+@pytest.mark.parametrize("what", ["value", "text", "subject"])
+@pytest.mark.parametrize("point", ["party.debited", "party.columns.written"])
+def test_file_that_changes_between_debit_and_columns_changes_nothing(pair: Consortium, what: str, point: str) -> None:
+    release = approved(pair)
+    crash_at(pair, point)
+    change_table(pair, what)
+    finish(pair, release)
+
+
+def round_with_power_cuts(pair: Consortium, bounds: Bounds, party: str, nth: int) -> tuple[str, list[str]]:
+    """A round in which one party, and only it, is cut off at the n-th point it comes by; its points."""
+    release = pair.propose(mechanism="moments", bounds=bounds)
+    strike = cut_at(nth)
+    for _ in range(8):
+        for name in pair.homes:
+            faults.arm(strike if name == party else in_earnest)
+            with suppress(CrashError), pair.agent(name) as agent:
+                agent.step(strictly)
+                if bounds == "trusted" and pair.state(release) == "proposed":
+                    agent.approve(release, BY_A_PERSON)
+    faults.arm(in_earnest)
+    return release, strike.reached
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bounds", "party", "nth"), [(*which, nth) for which, last in REACHES.items() for nth in range(1, last + 1)]
+)
+def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(
+    pair: Consortium, bounds: Bounds, party: str, nth: int
+) -> None:
+    release, reached = round_with_power_cuts(pair, bounds, party, nth)
+    assert len(reached) > nth, "the agent has gone on"
+    assert (pair.state(release), state_of(pair, release, party)) == ("published", "acked")
+    assert len(pair.coordinator.received) == MESSAGES + len(pair.homes)
+    assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
+    charge = pair.charge(party, release)
+    assert charge is not None
+    assert spent(pair, party) == charge.rho.units
+    assert not (pair.homes[party].exchanges / release).exists()
+
+
+@pytest.mark.parametrize(("bounds", "party"), REACHES)
+def test_the_points_above_are_all_that_a_round_comes_by(pair: Consortium, bounds: Bounds, party: str) -> None:
+    release, reached = round_with_power_cuts(pair, bounds, party, 0)
+    assert pair.state(release) == "published"
+    columns, reply = ([f"party.{kind}.{step}" for step in ("written", "signed", "sent")] for kind in STATEMENTS)
+    columns_fetched = ["party.columns.fetched"] if party == "insurer" else []
+    reply_fetched = ["party.reply.fetched"] if party == "clinic" else []
+    steps = [*columns, *columns_fetched, "party.columns.verified", *reply, *reply_fetched]
+    assert [point for point in reached if point.startswith(("party.columns.", "party.reply."))] == steps
+    assert len(reached) == REACHES[bounds, party]
+
+
+@each_bounds
+def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consortium, bounds: Bounds) -> None:
+    release = approved(pair, bounds)
+    there, back = set[str](), set[str]()
+
+    def once_for_each(seen: set[str], failure: type[httpx.TransportError]) -> Callable[[httpx.Request], None]:
+        def fault(request: httpx.Request) -> None:
+            key = f"{request.method} {request.url.path}"
+            if key not in seen and any(part in key for part in (*PATHS.values(), "/blocks/")):
+                seen.add(key)
+                raise failure("cut", request=request)
+
+        return fault
+
+    pair.coordinator.before = once_for_each(there, httpx.ConnectError)
+    pair.coordinator.after = once_for_each(back, httpx.RemoteProtocolError)
+    for _ in range(20):
+        for name in pair.homes:
+            with suppress(UnreachableError):
+                pair.step(name)
+        if pair.state(release) == "published":
+            break
+    assert pair.state(release) == "published"
+    fetched = {f"GET /v1/releases/{release}/columns/clinic", f"GET /v1/releases/{release}/replies/insurer"}
+    assert there == back
+    assert {key for key in there if key.startswith("GET")} == fetched
+    assert len(there) == MESSAGES + 2 + len(fetched)
+    assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
+
+
+@pytest.mark.parametrize("stage", [columned, replied])
+@pytest.mark.parametrize("party", ["clinic", "insurer"])
+def test_coordinator_that_was_set_back_is_sent_the_stored_bytes_again(
+    pair: Consortium, stage: Callable[[Consortium], str], party: str
+) -> None:
+    release = stage(pair)
+    before = {kind: messages(pair, release, kind) for kind in PATHS}
+    sent = [kind for kind in PATHS if party in before[kind]]
+    forget_messages(pair, release, party)
+    for _ in sent:
+        pair.step(party)
+    assert {kind: messages(pair, release, kind) for kind in PATHS} == before
+    for kind in sent:
+        first, again = received(pair, party, kind)
+        assert first == again
+    finish(pair, release)
+
+
+@pytest.mark.parametrize("party", ["clinic", "insurer"])
+def test_coordinator_that_was_set_back_after_a_block_was_stored_is_sent_all_of_it_again(
+    pair: Consortium, party: str
+) -> None:
+    release = replied(pair)
+    pair.coordinator.before = unreachable("PUT", "/blocks/")
+    with pytest.raises(UnreachableError):
+        pair.step(party)
+    pair.coordinator.before = no_fault
+    before = {kind: messages(pair, release, kind) for kind in PATHS}
+    forget_messages(pair, release, party)
+    for kind in PATHS:
+        pair.step(party)
+        assert messages(pair, release, kind) == before[kind]
+    assert (state_of(pair, release, party), pair.coordinator.found(release).blocks) == ("stored", {})
+    finish(pair, release)
+    assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())
+
+
+def test_stale_view_without_messages_is_sent_nothing_new(pair: Consortium) -> None:
+    release = replied(pair)
+    pair.coordinator.shown = lambda view: {**view, "exchange": None}
+    before = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}
+    pair.step("clinic")
+    assert pair.coordinator.received == {**before, "columns of clinic": 2 * before["columns of clinic"]}
+    pair.coordinator.shown = lambda view: view
+    finish(pair, release)
+
+
+def test_lost_party_ends_the_round_at_its_expiry_and_nothing_of_it_is_used_again(pair: Consortium) -> None:
+    first = approved(pair)
+    pair.step("clinic")
+    home = pair.homes["clinic"]
+    before, secret = messages(pair, first, "columns")["clinic"], secret_of(pair, first, "clinic")
+    soon(pair, hours=80)
+    pair.coordinator.work()
+    pair.step("clinic")
+    assert (pair.state(first), state_of(pair, first)) == ("expired", "withdrawn")
+    assert not (home.exchanges / first).exists()
+    second = columned(pair, title="again")
+    assert secret_of(pair, second, "clinic") != secret
+    one, other = (
+        decode(ColumnsStatement, envelope.payload_bytes)
+        for envelope in (before, messages(pair, second, "columns")["clinic"])
+    )
+    assert one.body_sha256 != other.body_sha256
+    layouts = [pair.coordinator.exchange(release).layout("clinic") for release in (first, second)]
+    assert layouts[0].label != layouts[1].label
+
+
+def test_attempt_that_was_cut_off_is_made_anew_under_another_secret_and_its_bytes_never_leave(pair: Consortium) -> None:
+    release, home = approved(pair), pair.homes["clinic"]
+    crash_at(pair, "party.columns.written")
+    secret, made = secret_of(pair, release, "clinic"), (home.exchanges / release / "columns").read_bytes()
+    pair.step("clinic")
+    assert secret_of(pair, release, "clinic") != secret
+    (sent,) = received(pair, "clinic", "columns")
+    assert len(sent) == len(made)
+    assert sent != made
+    finish(pair, release)
+
+
+@pytest.mark.parametrize(("stage", "what"), [(approved, "columns"), (columned, "reply")])
+@pytest.mark.parametrize("party", ["clinic", "insurer"])
+def test_ledger_that_does_not_know_an_own_message_of_the_exchange_stops(
+    pair: Consortium, stage: Callable[[Consortium], str], what: str, party: str
+) -> None:
+    stage(pair)
+    database = pair.homes[party].database
+    backup = database.read_bytes()
+    pair.step(party)
+    database.write_bytes(backup)
+    pair.coordinator.before = answering(200, b'{"items": []}', part="ledger-heads")  # signatures are enough
+    with pytest.raises(StaleLedgerError, match=f"own {what}"):
+        pair.step(party)
+
+
+@pytest.mark.parametrize(("stage", "kind"), [(approved, "columns"), (columned, "reply")])
+def test_message_leaves_only_once_the_ledgers_entry_of_it_is_witnessed(
+    pair: Consortium, stage: Callable[[Consortium], str], kind: MessageKind
+) -> None:
+    release = stage(pair)
+    pair.coordinator.before = unreachable("PUT", "/ledger-heads")
+    with pytest.raises(UnreachableError):
+        pair.step("clinic")
+    with pair.agent("clinic") as agent:
+        assert agent.exchanges.made(release, kind)
+    assert "clinic" not in messages(pair, release, kind)
+    assert received(pair, "clinic", kind) == []
+    pair.coordinator.before = no_fault
+    finish(pair, release)
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged", "empty"])
+@pytest.mark.parametrize(
+    ("file", "stage", "party", "bounds"),
+    [
+        ("exchange.key", columned, "clinic", "trusted"),
+        ("exchange.key", columned, "insurer", "trusted"),
+        ("exchange.key", replied, "clinic", "trusted"),
+        ("exchange.key", replied, "insurer", "proved"),
+        ("rows", columned, "insurer", "trusted"),
+        ("rows", replied, "clinic", "trusted"),
+        ("rows", replied, "insurer", "trusted"),
+        ("columns", signed, "clinic", "trusted"),
+        ("columns", columned, "clinic", "trusted"),
+        ("columns", replied, "clinic", "proved"),
+        ("reply", reply_signed, "insurer", "trusted"),
+    ],
+)
+def test_what_is_lost_while_it_is_needed_gives_the_release_up_and_is_not_made_again(
+    pair: Consortium, file: str, stage: Callable[[Consortium, Bounds], str], party: str, *, bounds: Bounds, how: str
+) -> None:
+    release, noise = stage(pair, bounds), Noise()
+    sent, paid = {what: list(bodies) for what, bodies in pair.coordinator.received.items()}, spent(pair, party)
+    path = pair.homes[party].exchanges / release / file
+    whole = path.read_bytes()
+    path.unlink() if how == "gone" else path.write_bytes(b"" if how == "empty" else whole[:-3] + b"\0\1\2")
+    with pytest.raises(LostError):
+        pair.step(party, draw=noise)
+    assert (reason_of(pair, release, party), pair.state(release)) == ("block_lost", "aborted")
+    assert (state_of(pair, release, party), spent(pair, party)) == ("withdrawn", paid)
+    assert pair.coordinator.received == sent
+    assert not (pair.homes[party].exchanges / release).exists()
+    pair.step(party, draw=noise)
+    assert pair.coordinator.received == sent
+
+
+@pytest.mark.parametrize(("bounds", "lost"), [("proved", ["reply"]), ("trusted", ["columns", "reply"])])
+def test_message_lost_after_its_last_use_is_not_needed(pair: Consortium, bounds: Bounds, lost: list[str]) -> None:
+    """Where bounds are proved, a reply is verified against one's own columns too."""
+    release = replied(pair, bounds)
+    for home in pair.homes.values():
+        for kind in lost:
+            (home.exchanges / release / kind).unlink()
+    finish(pair, release)
+
+
+def test_party_to_which_nobody_replies_needs_no_columns_to_make_its_block(pair: Consortium) -> None:
+    release = replied(pair, "proved")
+    for name in ("columns", "columns.clinic"):
+        (pair.homes["insurer"].exchanges / release / name).unlink()
+    asked = len(pair.coordinator.requests)
+    finish(pair, release)
+    assert not any(request.endswith("/columns/clinic") for request in pair.coordinator.requests[asked:])
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged", "empty", "longer"])
+def test_fellows_message_that_was_lost_or_damaged_on_the_disk_is_fetched_again(pair: Consortium, how: str) -> None:
+    """Whoever sent it is not named: it is one's own disk."""
+    release = columned(pair, "proved")
+    crash_at(pair, "party.columns.verified", "insurer")
+    path = pair.homes["insurer"].exchanges / release / "columns.clinic"
+    whole = path.read_bytes()
+    assert whole == body_of(pair, release, "clinic", "columns")
+    changed = {"damaged": whole[:-3] + b"\0\1\2", "empty": b"", "longer": whole + b"\0"}
+    path.unlink() if how == "gone" else path.write_bytes(changed[how])
+    asked = len(pair.coordinator.requests)
+    pair.step("insurer")
+    assert f"GET /v1/releases/{release}/columns/clinic" in pair.coordinator.requests[asked:]
+    assert "insurer" in messages(pair, release, "reply")
+    finish(pair, release)
+
+
+@pytest.mark.parametrize(("stage", "kind"), [(approved, "columns"), (columned, "reply")])
+@pytest.mark.parametrize("party", ["clinic", "insurer"])
+def test_person_withdraws_while_a_message_is_made_and_it_is_not_signed(
+    pair: Consortium, stage: Callable[[Consortium], str], kind: MessageKind, party: str
+) -> None:
+    release = stage(pair)
+    before = list(pair.coordinator.received)
+    with pair.agent(party) as agent:
+
+        def strike(point: str) -> None:
+            if point == f"party.{kind}.written":
+                faults.arm(in_earnest)
+                agent.reject(release)
+
+        faults.arm(strike)
+        with pytest.raises(ConflictError, match="given up"):
+            agent.step(lambda _, work: work())
+        assert not agent.exchanges.made(release, kind)
+    assert (list(pair.coordinator.received), state_of(pair, release, party)) == (before, "withdrawn")
+    pair.step(party)
+    assert not (pair.homes[party].exchanges / release).exists()
+
+
+def test_history_of_an_exchange_verifies_and_counts_its_loss_once(pair: Consortium) -> None:
+    release = approved(pair)
+    finish(pair, release)
+    with pair.agents("clinic") as agents:
+        history = verify_party_audit(encode(export_audit(agents)))
+        assert history.lost == agents.ledger.lost()
+    assert {kind for _, kind in history.signed} == {"approval", "alignment", "columns", "reply", "block"}
+
+
+def test_moments_wait_for_a_pin_of_every_member_and_say_how_to_make_it(tmp_path: Path) -> None:
+    consortium = Consortium(tmp_path)
+    for name in ("clinic", "insurer"):
+        consortium.add(name)
+        write_csv(consortium.table(name), [{"subject": "s", "age": "30", "bmi": "20", "charges": "3"}] * 1)
+    release = consortium.propose(mechanism="moments")
+    consortium.step("clinic")
+    with consortium.agent("clinic") as agent:
+        findings = agent.proposals.get(release).findings
+    assert any("insurer is not pinned" in finding and "commingle party pin insurer" in finding for finding in findings)
+    assert consortium.state(release) == "proposed"

@@ -1,0 +1,329 @@
+"""A coordinator, a fellow party or a network that cheats in the exchange of a moments release."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+from typing import get_args
+
+import httpx
+import numpy as np
+import pytest
+
+from commingle.party_agent.edge.loop import Loop
+from commingle.party_agent.wire.coordinator_client import MessageKind
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.statements import Approval, DeviationError
+from commingle.shared.documents.terms import Bounds
+from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
+from commingle.shared.mechanisms.moments.exchange.messages import Columns
+from commingle.shared.runtime.errors import NonsenseError
+from tests.party_agent.exchanging import (
+    PATHS,
+    STATEMENTS,
+    approve_all,
+    as_the_sender_signs_it,
+    assert_given_up_because_of,
+    body_of,
+    columned,
+    crash_at,
+    finish,
+    messages,
+    replace_message,
+    replied,
+    second_columns,
+    signed_by,
+    step_all,
+)
+from tests.party_agent.releasing import rejection_of, spent, state_of
+from tests.world.consortium import NAMES, Consortium, Noise, consortium_of
+from tests.world.transport import no_fault
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """At which stage which party fetches whose message."""
+
+    stage: Callable[[Consortium, Bounds], str]
+    bounds: Bounds
+    by: str
+    sender: str
+    kind: MessageKind
+
+
+FETCHES = (
+    Fetch(columned, "trusted", "insurer", "clinic", "columns"),
+    Fetch(columned, "proved", "insurer", "clinic", "columns"),
+    Fetch(replied, "proved", "clinic", "insurer", "reply"),
+)
+each_fetch = pytest.mark.parametrize("fetch", FETCHES, ids=lambda fetch: f"{fetch.bounds} {fetch.kind}")
+each_bounds = pytest.mark.parametrize("bounds", get_args(Bounds))
+
+
+@each_fetch
+@pytest.mark.parametrize("how", ["first byte", "last byte", "cut short", "unreduced", "empty"])
+def test_message_altered_on_its_way_signs_nothing_and_is_fetched_again(
+    pair: Consortium, fetch: Fetch, how: str
+) -> None:
+    """Whoever relays it is not believed about its sender: an honest member is not named."""
+    release, noise = fetch.stage(pair, fetch.bounds), Noise()
+    envelope, body = messages(pair, release, fetch.kind)[fetch.sender], body_of(pair, release, fetch.sender, fetch.kind)
+    altered = {
+        "first byte": bytes([body[0] ^ 1]) + body[1:],
+        "last byte": body[:-1] + bytes([body[-1] ^ 1]),
+        "cut short": body[:-4],
+        "unreduced": body[:-4] + b"\xff" * 4,
+        "empty": b"",
+    }[how]
+    before = signed_by(pair, release, fetch.by)
+    replace_message(pair, release, fetch.sender, envelope, altered, kind=fetch.kind)
+    with pytest.raises(ExchangeError, match=f"what {fetch.sender} sent was altered") as refused:
+        pair.step(fetch.by, draw=noise)
+    assert not isinstance(refused.value, DeviationError)
+    assert signed_by(pair, release, fetch.by) == before
+    assert (state_of(pair, release, fetch.by), pair.state(release)) == ("debited", "approved")
+    replace_message(pair, release, fetch.sender, envelope, body, kind=fetch.kind)
+    finish(pair, release)
+
+
+@each_fetch
+def test_message_that_does_not_end_is_cut_off(pair: Consortium, fetch: Fetch) -> None:
+    release = fetch.stage(pair, fetch.bounds)
+    body, before = body_of(pair, release, fetch.sender, fetch.kind), signed_by(pair, release, fetch.by)
+    folder = pair.homes[fetch.by].exchanges / release
+    kept = {path.name for path in folder.iterdir()}
+
+    def longer(request: httpx.Request) -> httpx.Response | None:
+        asked = request.method == "GET" and f"{PATHS[fetch.kind]}{fetch.sender}" in request.url.path
+        return httpx.Response(200, content=body + bytes(2 << 20)) if asked else None
+
+    pair.coordinator.before = longer
+    with pytest.raises(NonsenseError, match="more than the"):
+        pair.step(fetch.by)
+    assert signed_by(pair, release, fetch.by) == before
+    assert {path.name for path in folder.iterdir()} == kept
+    pair.coordinator.before = no_fault
+    finish(pair, release)
+
+
+class Dripping(httpx.SyncByteStream):
+    """A body that comes byte by byte, and does not end."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            yield b"x"
+            sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("steps", "fetches", "path", "kind"),
+    [(1, "insurer", "columns/clinic", "reply"), (2, "clinic", "replies/insurer", "block")],
+)
+def test_message_that_drips_is_cut_off_and_other_releases_go_on(
+    pair: Consortium, steps: int, fetches: str, path: str, kind: str
+) -> None:
+    titles = ("slow", "other")
+    slow, other = (pair.propose(mechanism="moments", title=title, bounds="trusted") for title in titles)
+    approve_all(pair, slow, other)
+    for _ in range(steps):
+        step_all(pair)
+    kept = {file.name for file in (pair.homes[fetches].exchanges / slow).iterdir()}
+
+    def drip(request: httpx.Request) -> httpx.Response | None:
+        return httpx.Response(200, stream=Dripping()) if request.url.path.endswith(f"{slow}/{path}") else None
+
+    pair.coordinator.before = drip
+    with pair.agent(fetches) as agent:
+        object.__setattr__(agent.client, "patience_seconds", 0.2)
+        Loop(agent).turn()
+        assert "too slowly" in (agent.jobs.get(slow).error or "")  # type: ignore[union-attr]
+    assert {file.name for file in (pair.homes[fetches].exchanges / slow).iterdir()} == kept
+    assert [kind in signed_by(pair, release, fetches) for release in (slow, other)] == [False, True]
+    pair.coordinator.before = no_fault
+    for release in (slow, other):
+        finish(pair, release)
+
+
+def residues_at_random(pair: Consortium, release: str) -> bytes:
+    """A reply of the insurer to the clinic that is well formed and has nothing to do with its columns."""
+    exchange, draw = pair.coordinator.exchange(release), np.random.default_rng(1)
+    layout = exchange.layout("clinic")
+    shape = layout.whole_reply_shape if exchange.proved else layout.reply_shape
+    words = [draw.integers(0, prime, shape[1], np.uint32) for prime in layout.parameters.primes[: shape[0]]]
+    found = np.stack(words).astype("<u4").tobytes()
+    assert len(found) == exchange.part_size("clinic", "insurer")
+    return found + body_of(pair, release, "insurer", "reply")[len(found) :]
+
+
+@each_bounds
+@pytest.mark.parametrize("where", ["key", "ciphertext", "length", "too long", "nothing"])
+def test_columns_that_no_honest_member_signs_end_the_release_and_name_that_member(
+    pair: Consortium, bounds: Bounds, where: str
+) -> None:
+    release, noise, paid = columned(pair, bounds), Noise(), spent(pair, "insurer")
+    body = body_of(pair, release, "clinic", "columns")
+    end = Columns(pair.coordinator.exchange(release), "clinic", body).blocks.places[-1][1]
+    garbage = {
+        "key": b"\xff" * 4 + body[4:],
+        "ciphertext": body[: end - 4] + b"\xff" * 4 + body[end:],
+        "length": body[:-4],
+        "too long": body + b"\0" * (1 << 20),
+        "nothing": b"",
+    }[where]
+    as_the_sender_signs_it(pair, release, "clinic", "columns", garbage)
+    with pytest.raises(DeviationError, match="what clinic sent does not follow") as found:
+        pair.step("insurer", draw=noise)
+    assert found.value.party == "clinic"
+    assert "reply" not in signed_by(pair, release, "insurer")
+    assert "reply of insurer" not in pair.coordinator.received
+    assert_given_up_because_of(pair, release, "insurer", "clinic", noise)
+    assert spent(pair, "insurer") == paid, "sums may have been shown: the charge stays"
+
+
+@each_bounds
+@pytest.mark.parametrize("where", ["beyond its bound", "unreduced", "length", "too long"])
+def test_reply_that_no_honest_member_signs_ends_the_release_before_a_block_is_made(
+    pair: Consortium, bounds: Bounds, where: str
+) -> None:
+    release, noise, paid = replied(pair, bounds), Noise(), spent(pair)
+    body = body_of(pair, release, "insurer", "reply")
+    garbage = {
+        "beyond its bound": residues_at_random(pair, release),
+        "unreduced": b"\xff" * 4 + body[4:],
+        "length": body[:-4],
+        "too long": body + b"\0" * 4,
+    }[where]
+    as_the_sender_signs_it(pair, release, "insurer", "reply", garbage)
+    with pytest.raises(DeviationError, match="what insurer sent does not follow") as found:
+        pair.step("clinic", draw=noise)
+    assert found.value.party == "insurer"
+    assert noise.calls == [], "it is found before any noise of the block"
+    assert_given_up_because_of(pair, release, "clinic", "insurer", noise)
+    assert spent(pair) == paid
+
+
+def test_member_is_named_once_and_the_withdrawal_is_sent_when_the_coordinator_is_back(pair: Consortium) -> None:
+    release = replied(pair)
+    as_the_sender_signs_it(pair, release, "insurer", "reply", residues_at_random(pair, release))
+    said: list[bytes] = []
+
+    def away(request: httpx.Request) -> None:
+        if "/rejections/" in request.url.path:
+            said.append(request.content)
+            if len(said) == 1:
+                raise httpx.ConnectError("away", request=request)
+
+    pair.coordinator.before = away
+    with pair.agent("clinic") as agent:
+        Loop(agent).turn()
+    pair.step("clinic")
+    assert len(said) == 2
+    assert said[0] == said[1]
+    assert rejection_of(pair, release, "clinic").about == "insurer"
+
+
+def test_member_that_replies_to_other_columns_of_its_own_than_its_fellow_is_named_with_both(tmp_path: Path) -> None:
+    """The insurer signs two sets, each proved, has replied to the first, and the clinic is only shown the second.
+
+    It is named by its own reply, which quotes the first.
+    """
+    trio = consortium_of(tmp_path, *NAMES)
+    release, noise = columned(trio, "proved"), Noise()
+    first = messages(trio, release, "columns")["insurer"]
+    trio.step("insurer")
+    as_the_sender_signs_it(trio, release, "insurer", "columns", second_columns(trio, release, "insurer"))
+    second = messages(trio, release, "columns")["insurer"]
+    trio.step("lab")
+    trio.step("clinic")
+    with pytest.raises(DeviationError, match=r"insurer .* has signed two sets of columns"):
+        trio.step("clinic", draw=noise)
+    assert noise.calls == []
+    assert_given_up_because_of(trio, release, "clinic", "insurer", noise)
+    assert rejection_of(trio, release, "clinic").evidence == (first, second)
+
+
+@pytest.mark.parametrize("again", ["shown", "after a crash"])
+def test_member_that_signs_two_sets_of_columns_is_named_with_both(tmp_path: Path, again: str) -> None:
+    """By whoever is shown the second after its own reply, sent or about to be."""
+    trio = consortium_of(tmp_path, *NAMES)
+    release, noise, paid = columned(trio, "proved"), Noise(), spent(trio)
+    first = messages(trio, release, "columns")["insurer"]
+    if again == "after a crash":
+        crash_at(trio, "party.reply.signed")
+    else:
+        step_all(trio)
+    as_the_sender_signs_it(trio, release, "insurer", "columns", second_columns(trio, release, "insurer"))
+    second = messages(trio, release, "columns")["insurer"]
+    with pytest.raises(DeviationError, match=r"insurer .* has signed two sets of columns"):
+        trio.step("clinic", draw=noise)
+    assert_given_up_because_of(trio, release, "clinic", "insurer", noise)
+    assert spent(trio) == paid
+    said = rejection_of(trio, release, "clinic")
+    assert said.evidence == (first, second)
+    require_evidence(trio.coordinator.exchange(release).spec, said)
+    assert trio.coordinator.found(release).row.round.reason == (
+        "clinic withdrew: exchange with insurer, who signed two sets of columns"
+    )
+
+
+@pytest.mark.parametrize(("by", "bounds"), [("insurer", "proved"), ("lab", "trusted")])
+def test_member_that_shows_each_of_two_others_one_set_of_columns_is_named_by_either(
+    tmp_path: Path, by: str, bounds: Bounds
+) -> None:
+    """The clinic and the coordinator are in league: the lab multiplies with what the insurer never saw."""
+    trio = consortium_of(tmp_path, *NAMES)
+    release, noise, paid = columned(trio, bounds), Noise(), spent(trio)
+    first, body = messages(trio, release, "columns")["clinic"], body_of(trio, release, "clinic", "columns")
+    trio.step("insurer")
+    as_the_sender_signs_it(trio, release, "clinic", "columns", second_columns(trio, release, "clinic"))
+    second = messages(trio, release, "columns")["clinic"]
+    trio.step("lab")
+    replace_message(trio, release, "clinic", first, body, kind="columns")
+    trio.step("clinic")
+    assert set(messages(trio, release, "reply")) == set(NAMES)
+    shown, other = (first, second) if by == "insurer" else (second, first)
+    replace_message(trio, release, "clinic", shown, body, kind="columns")
+    with pytest.raises(DeviationError, match=r"clinic .* has signed two sets of columns"):
+        trio.step(by, draw=noise)
+    assert noise.calls == []
+    assert_given_up_because_of(trio, release, by, "clinic", noise)
+    said = rejection_of(trio, release, by)
+    assert said.evidence == (other, shown)
+    require_evidence(trio.coordinator.exchange(release).spec, said)
+    assert (trio.coordinator.found(release).blocks, spent(trio)) == ({}, paid)
+
+
+@each_fetch
+def test_message_signed_with_another_key_is_refused(pair: Consortium, fetch: Fetch) -> None:
+    release = fetch.stage(pair, fetch.bounds)
+    envelope, body = messages(pair, release, fetch.kind)[fetch.sender], body_of(pair, release, fetch.sender, fetch.kind)
+    forged = seal(decode(STATEMENTS[fetch.kind], envelope.payload_bytes), kind=fetch.kind, key=pair.coordinator.key)
+    replace_message(pair, release, fetch.sender, forged, body, kind=fetch.kind)
+    before = signed_by(pair, release, fetch.by)
+    with pytest.raises(SignatureError):
+        pair.step(fetch.by)
+    assert signed_by(pair, release, fetch.by) == before
+    replace_message(pair, release, fetch.sender, envelope, body, kind=fetch.kind)
+    finish(pair, release)
+
+
+@pytest.mark.parametrize("stage", [columned, replied])
+@pytest.mark.parametrize(("party", "other"), [("clinic", "insurer"), ("insurer", "clinic")])
+def test_other_approvals_than_the_columns_are_under_are_refused(
+    pair: Consortium, stage: Callable[[Consortium], str], party: str, other: str
+) -> None:
+    """A member approves twice, and the coordinator shows the second once rows are encrypted under the first."""
+    release, noise = stage(pair), Noise()
+    said = decode(Approval, pair.coordinator.found(release).approvals[other].payload_bytes)
+    key = pair.homes[other].identity().signing_key
+    twice = seal(said.model_copy(update={"ledger_head": "1" * 64}), kind="approval", key=key)
+    shown = {other: twice.model_dump(mode="json")}
+    pair.coordinator.shown = lambda view: {**view, "approvals": {**view["approvals"], **shown}}
+    before = signed_by(pair, release, party)
+    with pytest.raises(DocumentError, match="another set of approvals"):
+        pair.step(party, draw=noise)
+    assert (noise.calls, signed_by(pair, release, party)) == ([], before)
+    pair.coordinator.shown = lambda view: view
+    finish(pair, release)

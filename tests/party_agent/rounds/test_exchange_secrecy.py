@@ -1,0 +1,111 @@
+"""Whoever has the coordinator's database and disk, and all that the other parties have: no row of one is in it."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from structlog.testing import capture_logs
+
+from commingle.party_agent.private.kept_rows import KeptRows
+from commingle.shared.documents.terms import Bounds
+from tests.party_agent.exchanging import finish, kept_by, replied
+from tests.party_agent.rounds.test_exchange import rows_by_subject
+from tests.world.consortium import NAMES, Consortium, consortium_of, rows_of
+
+OWNERS = ("clinic", "insurer")
+"""Whose values are numbers with digits enough to be looked for."""
+AT_ONCE = 24
+
+
+@dataclass
+class Known:
+    """All that is not a party's own, by where it was found.
+
+    Attributes:
+        travelled: requests as they went over the wire, whoever sent them; what is answered, the coordinator has.
+        logged: what any of them logged.
+    """
+
+    travelled: list[bytes] = field(default_factory=list)
+    logged: list[str] = field(default_factory=list)
+
+    def asked(self, request: httpx.Request) -> None:
+        self.travelled.append(repr((request.url, request.headers.raw)).encode() + request.content)
+
+    def everything(self, consortium: Consortium, owner: str) -> Iterator[bytes]:
+        """With the coordinator's disk and database, and every other party's home and table."""
+        yield from self.travelled
+        yield "\n".join(self.logged).encode()
+        others = [consortium.homes[name].root for name in NAMES if name != owner]
+        for root in (consortium.coordinator.root, *others):
+            yield from (path.read_bytes() for path in root.rglob("*") if path.is_file())
+
+
+def found_in(data: bytes, runs: set[bytes]) -> set[bytes]:
+    """Which of the runs, of four bytes or more, occur in it.
+
+    They are compared where their first two bytes stand, and then their next two.
+    """
+    octets = np.frombuffer(data, np.uint8).astype(np.uint16)
+    words = octets[:-1] | octets[1:] << 8
+    begins, goes_on = (np.zeros(1 << 16, bool) for _ in range(2))
+    begins[[int.from_bytes(run[:2], "little") for run in runs]] = True
+    goes_on[[int.from_bytes(run[2:4], "little") for run in runs]] = True
+    places = np.flatnonzero(begins[words[:-2]])
+    places = places[goes_on[words[places + 2]]]
+    seen = {data[at : at + size] for size in {len(run) for run in runs} for at in places.tolist()}
+    return runs & seen
+
+
+def test_search_finds_runs_wherever_they_stand() -> None:
+    data = bytes(range(256)) * 3
+    runs = {data[:24], data[-24:], data[101:110], b"\1\2\3\5", bytes(24)}
+    assert found_in(data, runs) == {data[:24], data[-24:], data[101:110]}
+
+
+def patterns(rows: NDArray[np.int16]) -> set[bytes]:
+    """Every run of so many bytes in the rows, by rows and by columns, in any width in which they are computed with."""
+    found = set()
+    for width in ("<i2", "<i4", "<i8", "<f8"):
+        for order in (rows, rows.T):
+            data, size = np.ascontiguousarray(order).astype(width).tobytes(), np.dtype(width).itemsize
+            found |= {data[at : at + AT_ONCE] for at in range(0, len(data) - AT_ONCE + 1, size)}
+    return found
+
+
+def secrets_of(kept: KeptRows) -> set[bytes]:
+    """What opens the ciphertexts, in any form in which it could be written."""
+    keys = (kept.secret, kept._key("rows"), kept._key("ring"))
+    return {form for key in keys for form in (key, key.hex().encode(), b64encode(key), repr(key)[2:-1].encode())}
+
+
+@pytest.mark.parametrize("bounds", get_args(Bounds))
+def test_no_row_and_no_secret_of_a_party_is_in_anything_that_others_have(tmp_path: Path, bounds: Bounds) -> None:
+    consortium, known = consortium_of(tmp_path, *NAMES), Known()
+    consortium.coordinator.before = known.asked
+    with capture_logs() as logs:
+        release = replied(consortium, bounds)
+        looked_for, there = dict[str, set[bytes]](), dict[str, set[bytes]]()
+        for owner in OWNERS:
+            kept = kept_by(consortium, release, owner)
+            rows = kept(0, kept.exchange.spec.document.n)
+            plain = rows_by_subject(consortium.table(owner)) * 2**14
+            assert np.abs(rows - plain).max() <= 1, "these are the party's rows"
+            cells = {row[name].encode() for row in rows_of(owner) for name in row if name != "subject"}
+            looked_for[owner] = patterns(rows) | secrets_of(kept) | {cell for cell in cells if len(cell) >= 5}
+            there[owner] = set(known.everything(consortium, owner))
+            own = {path.read_bytes() for path in consortium.homes[owner].root.rglob("*") if path.is_file()}
+            assert not [found for data in own if (found := found_in(data, patterns(rows)))], "not even on its own disk"
+        finish(consortium, release)
+    known.logged = [repr(entry) for entry in logs]
+    assert len(known.logged) > 20
+    for owner in OWNERS:
+        held = there[owner].union(known.everything(consortium, owner))
+        assert sum(map(len, held)) > 1 << 20
+        assert not [found for data in held if (found := found_in(data, looked_for[owner]))]

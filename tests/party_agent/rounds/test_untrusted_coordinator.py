@@ -1,0 +1,391 @@
+"""A coordinator that lies, forges, forgets or talks nonsense, and a ledger that was set back."""
+
+import gzip
+import json
+import shutil
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from commingle.party_agent.errors import StaleLedgerError
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.proposals import Decision
+from commingle.party_agent.wire.coordinator_client import CoordinatorClient
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.errors import DocumentError, SignatureError, SpecError
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.statements import Approval, BlockStatement, Rejection
+from commingle.shared.dp.accounting import ZERO
+from commingle.shared.errors import CommingleError
+from commingle.shared.release.charge import ChargeState
+from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
+from tests.world.consortium import Consortium, Noise, consortium_of, strictly
+from tests.world.documents import enrolment
+from tests.world.tampering import NOW
+from tests.world.transport import answering
+
+STRANGER = SigningKey(b"\xee" * 32)
+HEAD = "0" * 64
+
+
+def approved_by_all(pair: Consortium) -> str:
+    release = pair.propose()
+    pair.step("clinic")
+    pair.step("insurer")
+    assert pair.state(release) == "approved"
+    return release
+
+
+def enrol(pair: Consortium, name: str, key: SigningKey) -> None:
+    hub = pair.coordinator.hub
+    assert hub.enrol(enrolment(hub.invited(name), name, key, sealing_key="00" * 32)).is_success
+
+
+def nothing_spent(pair: Consortium) -> bool:
+    with pair.agent("clinic") as agent:
+        return agent.ledger.charges() == [] and not pair.coordinator.received
+
+
+def dump(envelope: Envelope) -> dict[str, Any]:
+    return envelope.model_dump(mode="json")
+
+
+def test_spec_signed_by_nobody_we_trust_is_ignored(pair: Consortium) -> None:
+    pair.plant(pair.spec(proposer=STRANGER), key=STRANGER)
+    with pytest.raises(SignatureError, match="not expected here"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+    with pair.agent("clinic") as agent:
+        assert agent.proposals.all() == []
+
+
+def test_spec_signed_by_a_member_of_the_directory_that_is_not_pinned_is_ignored(pair: Consortium) -> None:
+    enrol(pair, "stranger", STRANGER)
+    pair.propose(key=STRANGER)
+    with pytest.raises(SignatureError):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_spec_that_names_another_proposer_than_its_signer_is_ignored(pair: Consortium) -> None:
+    pair.plant(pair.spec(proposer=STRANGER))
+    with pytest.raises(SignatureError, match="another proposer"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_spec_whose_signature_is_broken_is_ignored(pair: Consortium) -> None:
+    release = pair.propose()
+    found = pair.coordinator.found(release)
+    payload = found.spec.payload_bytes.replace(b'"epsilon":1.0', b'"epsilon":2.0')
+    broken = found.spec.model_copy(update={"payload": b64encode(payload).decode()})
+    pair.coordinator.shown = view_with(spec=dump(broken))
+    with pytest.raises(SignatureError, match="does not verify"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_other_spec_under_the_same_id_is_ignored(pair: Consortium) -> None:
+    pair.propose()
+    other = seal(pair.spec(title="other"), kind="spec", key=pair.coordinator.key)
+    pair.coordinator.shown = view_with(spec=dump(other))
+    with pytest.raises(DocumentError, match="another spec under this id"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_spec_that_names_another_key_for_this_party_is_ignored(pair: Consortium) -> None:
+    spec = pair.spec()
+    parties = tuple(
+        p.model_copy(update={"signing_key": STRANGER.verifying_key.raw.hex()}) if p.name == "clinic" else p
+        for p in spec.parties
+    )
+    pair.plant(spec.model_copy(update={"parties": parties}))
+    with pytest.raises(DocumentError, match="another key for this party"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_spec_no_noise_level_serves_is_ignored_and_spoils_no_list(pair: Consortium) -> None:
+    spec = pair.spec().model_copy(update={"epsilon": 5.45e-8, "delta": 1e-300, "k": 40})
+    pair.plant(spec)
+    with pytest.raises(SpecError, match="too much noise"):
+        pair.step("clinic")
+    with pair.agent("clinic") as agent:
+        assert agent.proposals.all() == []
+
+
+def forged(release: str, key: SigningKey, party: str = "insurer") -> Envelope:
+    return seal(Approval(spec=release, party=party, created=NOW, ledger_head=HEAD), kind="approval", key=key)
+
+
+@pytest.mark.parametrize("what", ["missing", "by a stranger", "by us for them", "about another release", "other kind"])
+def test_approval_that_is_missing_or_forged_prevents_the_debit(pair: Consortium, what: str) -> None:
+    release = pair.propose()
+    pair.step("clinic")
+    own_key = pair.homes["clinic"].identity().signing_key
+    their_key = pair.homes["insurer"].identity().signing_key
+    rejection = Rejection(spec=release, party="insurer", reason="operator", created=NOW, ledger_head=HEAD)
+    shown = {
+        "missing": None,
+        "by a stranger": forged(release, STRANGER),
+        "by us for them": forged(release, own_key),
+        "about another release": forged(HEAD, their_key),
+        "other kind": seal(rejection, kind="rejection", key=their_key),
+    }[what]
+
+    def lie(view: dict[str, Any]) -> dict[str, Any]:
+        extra = {} if shown is None else {"insurer": dump(shown)}
+        return {**view, "state": "approved", "approvals": {**view["approvals"], **extra}}
+
+    pair.coordinator.shown = lie
+    noise = Noise()
+    with pytest.raises((DocumentError, SignatureError)):
+        pair.step("clinic", draw=noise)
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert (charge.state, noise.calls, pair.coordinator.received) == (ChargeState.RESERVED, [], {})
+
+
+@pytest.mark.parametrize("state", ["approved", "collecting"])
+def test_release_said_to_be_approved_that_we_did_not_approve_costs_nothing(pair: Consortium, state: str) -> None:
+    pair.propose()
+    pair.coordinator.shown = lambda view: {**view, "state": state}
+    with pytest.raises(DocumentError, match="approved without us"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def test_approvals_in_one_place_and_rejected_in_another_stay_consistent(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    pair.coordinator.shown = lambda view: {**view, "state": "proposed", "approvals": {}}
+    pair.step("clinic")
+    with pair.agent("clinic") as agent:
+        assert len([e for e in agent.ledger.entries() if e["kind"] == "reserved"]) == 1
+    assert pair.charge("clinic", release) is not None
+
+
+NONSENSE = [b"", b"<html>hello</html>", b"null", b"[]", b"{}", b"\xff\xfe", b'{"items": 3}', b"[" * 2000]
+
+
+@pytest.mark.parametrize("body", NONSENSE)
+@pytest.mark.parametrize("part", ["/v1/releases", "/v1/releases/"])
+def test_nonsense_is_a_nonsense_error_and_changes_nothing(pair: Consortium, part: str, body: bytes) -> None:
+    pair.propose()
+    pair.coordinator.before = answering(200, body, part=part)
+    with pytest.raises(NonsenseError):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (500, b"oops", NonsenseError),
+        (404, b"{}", NonsenseError),
+        (302, b"", NonsenseError),
+        (502, b"<html>", UnreachableError),
+        (503, b"", UnreachableError),
+        (409, b'{"detail": "no", "type": "urn:commingle:problem:state"}', RemoteProblemError),
+        (500, b'{"detail": ["odd"], "remedy": 3}', RemoteProblemError),
+    ],
+)
+def test_refusals_of_every_kind_are_remote_errors(
+    pair: Consortium, status: int, body: bytes, error: type[CommingleError]
+) -> None:
+    pair.propose()
+    pair.coordinator.before = answering(status, body, part="/v1/releases/")
+    with pytest.raises(error):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def view_with(**changes: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda view: {**view, **changes}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "unheard-of"},
+        {"approvals": []},
+        {"approvals": {"clinic": {"payload": "!", "payloadType": "x", "signatures": []}}},
+        {"spec": None},
+        {"spec": {"payload": "AAAA", "payloadType": "x", "signatures": [{"keyid": "0" * 64, "sig": "AAAA"}]}},
+        {"approvals": {"clinic": {"payload": "*", "payloadType": "x", "signatures": [{"keyid": HEAD, "sig": "*"}]}}},
+        {"blocks": {"clinic": {"payload": "AAAA", "payloadType": "y", "signatures": [{"keyid": HEAD, "sig": "AA=="}]}}},
+    ],
+)
+def test_views_that_make_no_sense_are_our_errors_and_do_not_halt(pair: Consortium, changes: dict[str, Any]) -> None:
+    release = pair.propose()
+    pair.coordinator.shown = view_with(**changes)
+    with pytest.raises(CommingleError) as refused:
+        pair.step("clinic")
+    assert not isinstance(refused.value, StaleLedgerError)
+    pair.coordinator.shown = lambda view: view
+    pair.step("clinic")
+    assert "clinic" in pair.coordinator.found(release).approvals
+
+
+def own_documents(key: SigningKey, spec: str) -> dict[str, dict[str, Envelope]]:
+    block = BlockStatement(
+        spec=spec, approvals=HEAD, party="clinic", rows=1, columns=("x",), sigma=1,
+        body_sha256=HEAD, content_sha256=HEAD, ledger_head=HEAD,
+    )  # fmt: skip
+    rejection = Rejection(spec=spec, party="clinic", reason="operator", created=NOW, ledger_head=HEAD)
+    return {
+        "approvals": {"clinic": forged(spec, key, "clinic")},
+        "blocks": {"clinic": seal(block, kind="block", key=key)},
+        "rejections": {"clinic": seal(rejection, kind="rejection", key=key)},
+    }
+
+
+@pytest.mark.parametrize("kind", ["approvals", "blocks", "rejections"])
+def test_own_signature_the_ledger_does_not_know_stops_the_agent(pair: Consortium, kind: str) -> None:
+    release = pair.propose()
+    key = pair.homes["clinic"].identity().signing_key
+    shown = own_documents(key, release)[kind]
+    pair.coordinator.shown = view_with(**{kind: {name: dump(e) for name, e in shown.items()}})
+    with pytest.raises(StaleLedgerError, match="does not know"):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+@pytest.mark.parametrize("kind", ["approvals", "blocks", "rejections"])
+@pytest.mark.parametrize("how", ["by a stranger", "about another release"])
+def test_forged_own_signature_is_no_reason_to_halt(pair: Consortium, kind: str, how: str) -> None:
+    release = pair.propose()
+    key = STRANGER if how == "by a stranger" else pair.homes["clinic"].identity().signing_key
+    spec = release if how == "by a stranger" else "1" * 64
+    shown = own_documents(key, spec)[kind]
+    pair.coordinator.shown = view_with(**{kind: {name: dump(e) for name, e in shown.items()}})
+    with pytest.raises((SignatureError, DocumentError)):
+        pair.step("clinic")
+    assert nothing_spent(pair)
+
+
+def backup(pair: Consortium) -> Home:
+    copy = pair.root / "backup"
+    shutil.copytree(pair.homes["clinic"].root, copy)
+    return Home(copy)
+
+
+@pytest.mark.parametrize("since", ["approval", "block", "rejection", "publication"])
+def test_ledger_restored_from_before_a_release_halts(pair: Consortium, since: str) -> None:
+    old = backup(pair)
+    approved_by_all(pair)
+    if since == "rejection":
+        with pair.agent("clinic") as agent:
+            agent.reject(agent.proposals.all()[0].release)
+    if since in {"block", "publication"}:
+        pair.step("clinic")
+    if since == "publication":
+        pair.step("insurer")
+    with pair.agent("clinic", home=old) as agent, pytest.raises(StaleLedgerError):
+        agent.step(strictly)
+
+
+def test_ledger_that_was_deleted_halts(pair: Consortium) -> None:
+    approved_by_all(pair)
+    pair.homes["clinic"].database.unlink()
+    with pytest.raises(StaleLedgerError):
+        pair.step("clinic")
+
+
+def test_look_back_of_a_ledger_in_order_asks_for_no_release_that_ended_here(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer")
+    done = approved_by_all(consortium)
+    for name in ("clinic", "insurer", "clinic"):
+        consortium.step(name)
+    consortium.coordinator.requests.clear()
+    with consortium.agent("clinic") as agent:
+        agent.step(strictly)
+        assert agent.proposals.get(done).decision is Decision.APPROVED
+    assert f"GET /v1/releases/{done}" not in consortium.coordinator.requests
+
+
+def test_release_refused_as_late_by_the_coordinator_keeps_charge_and_block(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    pair.coordinator.before = answering(
+        409, json.dumps({"detail": "too late", "type": "urn:commingle:problem:state"}).encode(), part="/blocks/"
+    )
+    with pytest.raises(RemoteProblemError, match="too late"):
+        pair.step("clinic")
+    charge = pair.charge("clinic", release)
+    assert charge is not None
+    assert charge.state is ChargeState.STORED
+    with pair.agent("clinic") as agent:
+        assert agent.ledger.spent() > ZERO
+
+
+def test_members_directory_is_read_to_its_end(pair: Consortium) -> None:
+    keys = [home.identity().signing_key for home in pair.homes.values()]  # members already
+    for i in range(1, 4):
+        keys.append(SigningKey(bytes([i]) * 32))
+        enrol(pair, f"m{i}", keys[-1])
+    with pair.coordinator.client() as http:
+        assert CoordinatorClient(http).member_keys() == [key.verifying_key for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("read", "most"),
+    [
+        pytest.param(lambda client: client.members(), 50, id="members"),
+        pytest.param(lambda client: list(client.releases("clinic", over_too=False)), 1000, id="releases"),
+    ],
+)
+def test_lists_that_never_end_are_given_up(read: Callable[[CoordinatorClient], object], most: int) -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, json={"items": [], "next": f"page {len(asked)}"})
+
+    http = httpx.Client(transport=httpx.MockTransport(answer), base_url="http://hub")
+    with http, pytest.raises(NonsenseError, match="without end"):
+        read(CoordinatorClient(http))
+    assert len(asked) == most
+
+
+def test_list_page_larger_than_any_honest_one_is_refused() -> None:
+    answer = httpx.Response(200, content=b" " * (8 << 20) + b"{}")
+    http = httpx.Client(transport=httpx.MockTransport(lambda _: answer), base_url="http://hub")
+    with http, pytest.raises(NonsenseError, match="more than the"):
+        CoordinatorClient(http).members()
+
+
+def test_agent_shows_no_secret_in_its_repr(pair: Consortium) -> None:
+    with pair.agent("clinic") as agent:
+        said = repr(agent) + repr(agent.datasets.all())
+        assert isinstance(agent, Agent)
+        for secret in (
+            agent.home.consortium().linkage_key().hex(),
+            repr(agent.home.consortium().linkage_key())[2:-1],
+            repr(agent.datasets.snapshot(agent.datasets.all()[0].snapshot).key)[2:-1],
+        ):
+            assert secret not in said
+
+
+@pytest.mark.parametrize("encoding", [{}, {"content-encoding": "gzip"}])
+@pytest.mark.parametrize(
+    "fetch",
+    [
+        lambda client, size: client.message("0" * 64, "clinic", kind="columns", size=size),
+        lambda client, size: client.message("0" * 64, "insurer", kind="reply", size=size),
+    ],
+    ids=["columns", "reply"],
+)
+def test_message_of_an_exchange_that_is_compressed_or_too_long_is_not_taken(
+    fetch: Callable[[CoordinatorClient, int], Iterator[bytes]], encoding: dict[str, str]
+) -> None:
+    body = gzip.compress(bytes(2 << 20)) if encoding else bytes(2 << 20)
+    said = httpx.MockTransport(lambda _: httpx.Response(200, headers=encoding, content=body))
+    with httpx.Client(transport=said, base_url="http://hub") as http:
+        pieces = fetch(CoordinatorClient(http), (1 << 20) - (0 if encoding else 1))
+        with pytest.raises(NonsenseError, match="compressed" if encoding else "more than the 2097151 bytes"):
+            list(pieces)
