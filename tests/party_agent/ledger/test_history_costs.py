@@ -10,7 +10,7 @@ from commingle.party_agent.ledger import ledger
 from commingle.party_agent.rounds import proposals
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import parse_envelope
-from commingle.shared.documents.model import decode
+from commingle.shared.release.checks import read_spec
 from tests.world.consortium import Consortium, strictly
 
 
@@ -34,7 +34,7 @@ def counting(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]
         return read_one
 
     with monkeypatch.context() as patch:
-        patch.setattr(proposals, "decode", reading(decode))
+        patch.setattr(proposals, "read_spec", reading(read_spec))
         patch.setattr(ledger, "parse_envelope", reading(parse_envelope))
         agent.store._connection.set_trace_callback(counted.statements.append)
         yield counted

@@ -18,7 +18,6 @@ from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.private.sources import FileSource, open_source, open_table, other_format
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import SourceTable, TableScan
-from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import IdRule, SubjectKey
 from commingle.shared.errors import CommingleError
@@ -423,11 +422,6 @@ def test_agent_reads_on_whatever_bytes_an_encoding_does_not_have(csv: Write) -> 
     assert batch.columns["id"].to_pylist() == [b"\x81a", b"b", b"c"]
     assert batch.columns["x"].to_pylist() == [b"1.5", b"2.5", None]
     assert (batch.unreadable, batch.uneven) == (0, 1)
-
-
-def test_usual_format_leaves_what_is_stored_as_it_was() -> None:
-    assert encode(FileSource(path="/t.csv")) == b'{"kind":"file","path":"/t.csv"}'
-    assert b'"separator":";"' in encode(FileSource(path="/t.csv", separator=";"))
 
 
 @pytest.mark.parametrize(

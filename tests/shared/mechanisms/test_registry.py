@@ -24,11 +24,17 @@ ALLOWED = {
     ),  # an example of the command line and the help of --k and --projection
     # the published file of second moments, which every release has
     "coordinator/store/tables.py": Counter(moments=1),
-    "coordinator/store/migrations/versions/first.py": Counter(moments=1),
+    "coordinator/store/migrations/versions/one.py": Counter(moments=1),
     "services/client/remote.py": Counter(moments=1),
     "party_agent/edge/client.py": Counter(moments=1),
     "party_agent/edge/release_routes.py": Counter(moments=2),
-    "party_agent/edge/examples.py": Counter(rmgm=1),  # a study in the description of the interface
+    # descriptions and examples of the interfaces
+    "party_agent/edge/examples.py": Counter(rmgm=1),
+    "party_agent/wire/answers.py": Counter(rmgm=4, dgm=1),
+    "services/learner/examples.py": Counter(rmgm=1),
+    "services/learner/requests.py": Counter(rmgm=1),
+    "services/learner/views.py": Counter(rmgm=1),
+    "shared/wire.py": Counter(rmgm=1),
     # what a regression of two stages publishes of its mapped rows
     "party_agent/private/regression/two_stage.py": Counter(moments=1),
     "shared/documents/regression_verification.py": Counter(moments=1),
