@@ -1,13 +1,11 @@
-"""What a party owes a release that every party has approved: from the debit over its rows to the uploaded block.
+"""The steps of contributing to a release that every party has approved: debit, reading, noise, block, upload.
 
-Ordering rules (docs/design/states.md#ordering-rules): every member's approval is verified before the debit; noise is
-drawn after the debit is on disk; a block is sent after it is on disk and recorded. Where the release needs one, the
-exchange with the other parties (`exchange`) lies between debit and noise. It can crash anywhere.
+Which step is due `release` decides. Every approval is verified before the debit; noise is drawn after the debit
+is on disk; a block is sent after it is on disk and recorded (docs/design/states.md#ordering-rules).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +13,6 @@ import structlog
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
-from commingle.party_agent.home.consortium import Membership
 from commingle.party_agent.home.policy import outside_hours
 from commingle.party_agent.ledger.ledger import ChargeRecord, Debit
 from commingle.party_agent.private.charge import NO_SNAPSHOT
@@ -23,16 +20,11 @@ from commingle.party_agent.private.privatise import (
     BlockRequest,
     ExchangedRows,
     PrivateBlock,
-    exchanged_rows,
-    privatise,
 )
 from commingle.party_agent.private.snapshot import Snapshot
-from commingle.party_agent.rounds.exchange import Exchanges
+from commingle.party_agent.rounds.decision import Decider
 from commingle.party_agent.rounds.jobs import Stage
-from commingle.party_agent.rounds.party import Party
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import Verified, seal
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals
 from commingle.shared.mechanisms.moments.block import largest_opening
@@ -40,11 +32,10 @@ from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import transcript
 from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.rounds import Refused
+from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
 from commingle.shared.wire import ReleaseDetails
 
@@ -53,118 +44,10 @@ Made = TypeVar("Made", PrivateBlock, ExchangedRows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contributor(Party):
-    """A party in one consortium, as far as it contributes. What a failure means for a release `agent` decides."""
+class Contributor(Decider):
+    """A party in one consortium, as far as it contributes: each step of `release`, by itself."""
 
-    membership: Membership
-    client: CoordinatorClient
-    exchanges: Exchanges
-
-    def advance(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], permit: Callable[[], None]) -> None:
-        """Go as far as what the coordinator shows allows.
-
-        `permit` is asked before the debit and before each thing that is sent; what it raises ends the work there.
-
-        Raises:
-            LostError: the snapshot, or what was made of its rows, is gone: give the release up.
-        """
-        release = spec.digest
-        charge = self.ledger.charge(release)
-        if charge is None:
-            raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
-        if charge.state is ChargeState.RESERVED:
-            permit()
-        if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
-            if mechanism_of(spec.document).interactive:
-                self._exchange(view, spec, charge, permit)
-            else:
-                self._privatise(view, spec, charge)
-            charge = self.ledger.charge(release)
-        if charge is None or charge.state not in {ChargeState.STORED, ChargeState.ACKED}:
-            return
-        # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
-        if self.identity.name not in view.blocks:
-            if mechanism_of(spec.document).interactive and not self._exchanged(view, permit):
-                return
-            permit()
-            self._upload(release, charge)
-        self.ledger.acknowledge(release)
-
-    def _privatise(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
-        """From rows to a stored block."""
-        debit = self._debit_to_read(view, spec, charge)
-        if debit is not None:
-            block = self._read(spec.document, debit, partial(privatise, draw=self.draw))
-            faults.reach("party.drawn")
-            self._store_block(spec.document, debit, block)
-
-    def _exchange(
-        self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord, permit: Callable[[], None]
-    ) -> None:
-        """From rows to columns, from everybody's columns to a reply, from everybody's replies to a stored block."""
-        exchange, release = Exchange.of(spec, view.approvals), spec.digest
-        if not self.exchanges.made(release, "columns"):
-            debit = self._debit_to_read(view, spec, charge)
-            if debit is None:
-                return
-            rows = self._read(spec.document, debit, partial(exchanged_rows, draw=self.draw))
-            self.exchanges.store_columns(exchange, debit, rows)
-        self.jobs.end(release, Stage.EXCHANGING)
-        if not self.exchanges.send(view, "columns", permit):
-            return
-        if not self.exchanges.made(release, "reply"):
-            permit()
-            debit = self._redraw_covered(spec.document, release)
-            self.exchanges.store_reply(exchange, debit, view.signed("columns"), partial(self._cross_noise, exchange))
-        self.exchanges.require_one_set(exchange, view.signed("columns"))
-        if self.exchanges.send(view, "reply", permit):
-            self._submit(view, exchange)
-
-    def _exchanged(self, view: ReleaseDetails, permit: Callable[[], None]) -> bool:
-        """Whether the coordinator has everybody's messages; what it has not of this party's is sent again."""
-        return self.exchanges.send(view, "columns", permit) and self.exchanges.send(view, "reply", permit)
-
-    def _cross_noise(self, exchange: Exchange, owner: str) -> NDArray[np.int64]:
-        """This party's, for its cross block with one before it."""
-        request = self._request(exchange.spec.document)
-        return cross_noise(
-            request.spec, request.party, exchange.columns(owner), sigma=request.plan.sigma, draw=self.draw
-        )
-
-    def _submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
-        """From everybody's replies to a stored block: noise is drawn, the table not read."""
-        spec, release = exchange.spec.document, exchange.spec.digest
-        agreed = transcript(exchange, columns=view.signed("columns"), replies=view.signed("reply"))
-
-        def largest(name: str) -> int:
-            return largest_opening(spec, spec.party(name), sigma=plan_block(spec, spec.party(name)).sigma)
-
-        opened = self.exchanges.open(exchange, view, largest)
-        moments = self.exchanges.rows(exchange).moments()
-        debit = self._redraw_covered(spec, release)
-        sigma = self._request(spec).plan.sigma
-        integers = submission(
-            exchange, party=self.identity.name, moments=moments, opened=opened, sigma=sigma, draw=self.draw
-        )
-        faults.reach("party.drawn")
-        block = PrivateBlock(integers, self.exchanges.sums(release))
-        self._store_block(spec, debit, block, transcript=agreed)
-
-    def _redraw_covered(self, spec: ReleaseSpec, release: str) -> Debit:
-        """A debit to draw noise under, no row being read any more. Raises ConflictError."""
-        debit = self._redraw(release, NO_SNAPSHOT)
-        if isinstance(debit, Refused):
-            raise ConflictError(debit.reason, remedy="Nothing is to be done.")
-        if debit.rho_units < self._request(spec).plan.loss.units:
-            raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
-        return debit
-
-    def _request(self, spec: ReleaseSpec) -> BlockRequest:
-        party = spec.party(self.identity.name)
-        key = self.membership.linkage_key() if spec.keyed else None
-        return BlockRequest(spec, party, plan_block(spec, party), key)
-
-    def _debit_to_read(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
+    def debit_to_read(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
         """A debit to read the rows under; None where it is not the time for it."""
         release = spec.digest
         if charge.state is ChargeState.RESERVED:
@@ -179,36 +62,61 @@ class Contributor(Party):
         faults.reach("party.debited")
         return debit
 
-    def _debit(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | Refused:
-        if charge.state is ChargeState.DEBITED:
-            return self._redraw(spec.digest, charge.snapshot)
-        approvals = approval_set_digest(open_approvals(view.approvals, spec))
-        return self.ledger.debit(spec.digest, approvals=approvals, snapshot=charge.snapshot, now=self.clock())
-
-    def _redraw(self, release: str, snapshot: str) -> Debit | Refused:
-        self.outbox.clear(release)
-        return self.ledger.redraw(release, snapshot=snapshot)
-
-    def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
+    def read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
         """What a function of `private.privatise` makes of the rows."""
         request = self._request(spec)
         snapshot = self._approved(debit.snapshot).choose(request.party.attributes)
         self.jobs.begin(debit.release, Stage.PRIVATISING, total=request.readings * snapshot.n)
         return reading(snapshot, request, charge=debit, progress=self.jobs.progress(debit.release))
 
-    def _approved(self, digest: str) -> Snapshot:
-        """The snapshot that a charge names. Raises LostError."""
-        try:
-            return self.datasets.snapshot(digest)
-        except NotFoundError:
-            raise LostError(
-                "the snapshot that was approved is lost, so the release was given up",
-                remedy="Read the data set again: commingle party datasets read NAME. A new release costs budget again.",
-            ) from None
+    def _request(self, spec: ReleaseSpec) -> BlockRequest:
+        party = spec.party(self.identity.name)
+        key = self.membership.linkage_key() if spec.keyed else None
+        return BlockRequest(spec, party, plan_block(spec, party), key)
 
-    def _store_block(
+    def cross_noise(self, exchange: Exchange, owner: str) -> NDArray[np.int64]:
+        """This party's, for its cross block with one before it."""
+        request = self._request(exchange.spec.document)
+        return cross_noise(
+            request.spec, request.party, exchange.columns(owner), sigma=request.plan.sigma, draw=self.draw
+        )
+
+    def exchanged(self, view: ReleaseDetails, permit: Callable[[], None]) -> bool:
+        """Whether the coordinator has everybody's messages; what it has not of this party's is sent again."""
+        return self.exchanges.send(view, "columns", permit) and self.exchanges.send(view, "reply", permit)
+
+    def submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
+        """From everybody's replies to a stored block: noise is drawn, the table not read."""
+        spec, release = exchange.spec.document, exchange.spec.digest
+        agreed = transcript(exchange, columns=view.signed("columns"), replies=view.signed("reply"))
+
+        def largest(name: str) -> int:
+            return largest_opening(spec, spec.party(name), sigma=plan_block(spec, spec.party(name)).sigma)
+
+        opened = self.exchanges.open(exchange, view, largest)
+        moments = self.exchanges.rows(exchange).moments()
+        debit = self.redraw_covered(spec, release)
+        sigma = self._request(spec).plan.sigma
+        integers = submission(
+            exchange, party=self.identity.name, moments=moments, opened=opened, sigma=sigma, draw=self.draw
+        )
+        faults.reach("party.drawn")
+        block = PrivateBlock(integers, self.exchanges.sums(release))
+        self.store_block(spec, debit, block, transcript=agreed)
+
+    def redraw_covered(self, spec: ReleaseSpec, release: str) -> Debit:
+        """A debit to draw noise under, no row being read any more. Raises ConflictError."""
+        debit = self._redraw(release, NO_SNAPSHOT)
+        if isinstance(debit, Refused):
+            raise ConflictError(debit.reason, remedy="Nothing is to be done.")
+        if debit.rho_units < self._request(spec).plan.loss.units:
+            raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
+        return debit
+
+    def store_block(
         self, spec: ReleaseSpec, debit: Debit, block: PrivateBlock, *, transcript: str | None = None
     ) -> None:
+        """Keep a block, sign it and record it: the point after which it is sent, and none other made."""
         release, plan = debit.release, self._request(spec).plan
         body = encode_block(block.integers, plan.columns)
         digest = self.outbox.put(release, body)
@@ -233,7 +141,8 @@ class Contributor(Party):
         faults.reach("party.stored")
         _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
 
-    def _upload(self, release: str, charge: ChargeRecord) -> None:
+    def upload(self, release: str, charge: ChargeRecord) -> None:
+        """Send the stored block. Raises LostError where it is gone."""
         statement = self.ledger.signature(release, "block")
         body = self.outbox.get(release, charge.body_sha256 or "")
         if statement is None or body is None:
@@ -249,3 +158,36 @@ class Contributor(Party):
         faults.reach("party.acknowledged")
         self.jobs.end(release, Stage.UPLOADED)
         _log.info("uploaded", release=release, bytes=len(body))
+
+    def _debit(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | Refused:
+        if charge.state is ChargeState.DEBITED:
+            return self._redraw(spec.digest, charge.snapshot)
+        approvals = approval_set_digest(open_approvals(view.approvals, spec))
+        return self.ledger.debit(spec.digest, approvals=approvals, snapshot=charge.snapshot, now=self.clock())
+
+    def _redraw(self, release: str, snapshot: str) -> Debit | Refused:
+        self.outbox.clear(release)
+        return self.ledger.redraw(release, snapshot=snapshot)
+
+    def _approved(self, digest: str) -> Snapshot:
+        """The snapshot that a charge names. Raises LostError."""
+        try:
+            return self.datasets.snapshot(digest)
+        except NotFoundError:
+            raise LostError(
+                "the snapshot that was approved is lost, so the release was given up",
+                remedy="Read the data set again: commingle party datasets read NAME. A new release costs budget again.",
+            ) from None
+
+    def finish(self, view: ReleaseDetails, release: str) -> None:
+        """Wind up a release that is over: its charge, and the files made for it."""
+        charge = self.ledger.charge(release)
+        if charge is not None and self.identity.name in view.blocks:
+            self.ledger.acknowledge(release)
+        elif charge is not None:
+            with self.store.transaction() as db:
+                self.ledger.withdraw(db, release)
+        if view.state is not State.PUBLISHED:
+            self.outbox.clear(release)
+        self.exchanges.clear(release)
+        self.jobs.end(release, Stage.PUBLISHED if view.state is State.PUBLISHED else Stage.ENDED)

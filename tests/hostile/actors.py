@@ -183,8 +183,8 @@ class Unclipped(Agent):
 
     __slots__ = ()
 
-    def _read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
-        made = Agent._read(self, spec, debit, reading)
+    def read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
+        made = Agent.read(self, spec, debit, reading)
         made.integers[0] += 1 << 30
         return made
 

@@ -1,0 +1,370 @@
+"""What a party says to a release: examined, approved or rejected, and signed.
+
+Budget is reserved before an approval is signed, in one transaction (docs/design/states.md#ordering-rules).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import structlog
+
+from commingle.party_agent.data.datasets import Dataset
+from commingle.party_agent.errors import (
+    ConflictError,
+    ForbiddenError,
+    StaleLedgerError,
+)
+from commingle.party_agent.home.consortium import Membership, PinnedCoordinator
+from commingle.party_agent.home.policy import Finding, Situation, Usage, examine_again
+from commingle.party_agent.home.policy import approves_itself as policy_approves
+from commingle.party_agent.home.policy import examine as policy_findings
+from commingle.party_agent.ledger.rulings import Ruling, require_another, require_person
+from commingle.party_agent.private.snapshot import Snapshot
+from commingle.party_agent.rounds.exchange import Exchanges
+from commingle.party_agent.rounds.jobs import Stage
+from commingle.party_agent.rounds.look_back import LookBack
+from commingle.party_agent.rounds.party import Party
+from commingle.party_agent.rounds.proposals import Decision, Proposal
+from commingle.party_agent.wire.coordinator_client import CoordinatorClient
+from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.linkage import alignment_digest
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import (
+    FIRST_APPROVAL,
+    AlignmentStatement,
+    Approval,
+    ApprovalRequest,
+    DeviationError,
+    FirstApproval,
+    Rejection,
+    RejectionReason,
+)
+from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.checks import open_spec
+from commingle.shared.release.plan import plan_block, plan_blocks
+from commingle.shared.release.rounds import Refused, State
+from commingle.shared.runtime import faults
+from commingle.shared.wire import ReleaseDetails
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decider(Party):
+    """A party in one consortium, as far as it decides."""
+
+    membership: Membership
+    client: CoordinatorClient
+    coordinator: PinnedCoordinator
+    exchanges: Exchanges
+    past: LookBack
+
+    def approve(self, release: str, ruling: Ruling | None) -> Proposal:
+        """Approve: reserve budget, sign, and send; sent again by `step` if sending fails.
+
+        Where two people have to approve, the first one's is noted and nothing else is done.
+
+        `ruling`: of the person who decided it. Where none has, the policy has to allow that too, in view of all else it
+        has decided.
+
+        Raises:
+            ConflictError: something speaks against it, in words.
+        """
+        self.witnesses.ask(self.coordinator.key.fingerprint)
+        proposal = self.proposals.get(release)
+        if proposal.decision is Decision.APPROVED:
+            return proposal
+        if proposal.decision is Decision.REJECTED or proposal.state != State.PROPOSED:
+            raise ConflictError(
+                f"the release is {proposal.state} and {proposal.decision} here", remedy="It can no longer be approved."
+            )
+        spec, party = proposal.spec, proposal.spec.party(self.identity.name)
+        findings = self.examine(spec, party, release)
+        if findings:
+            raise ConflictError("; ".join(f.message for f in findings), remedy="Put this right, then approve again.")
+        if ruling is not None and self._is_first_of_two(release, ruling):
+            self._sign_first_approval(release, ruling)
+            return self.proposals.get(release)
+        dataset = self.datasets.get(party.dataset)
+        try:
+            self._sign_approval(release, spec, party, dataset, ruling)
+        except Exception:
+            if ruling is not None:  # who asked is told why, and it is up to a person again
+                self.jobs.end(release, Stage.WAITING)
+            raise
+        self.send_approval(release)
+        return self.proposals.get(release)
+
+    def reject(
+        self,
+        release: str,
+        reason: RejectionReason = "operator",
+        ruling: Ruling | None = None,
+        *,
+        because: DeviationError | None = None,
+    ) -> Proposal:
+        """Reject, or withdraw where it was approved before; a charge that was debited stays.
+
+        `reason` is told to the others and `because` names the member whose message it is; `ruling`, of the person who
+        decided it, is told to nobody.
+
+        Raises:
+            ConflictError: the release is over.
+        """
+        self.witnesses.ask(self.coordinator.key.fingerprint)
+        proposal = self.proposals.get(release)
+        if State(proposal.state).final:
+            raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
+        if self._sign_rejection(release, reason, ruling, because=because):
+            self.outbox.clear(release)
+            self.exchanges.clear(release)
+            _log.info("rejected", release=release, reason=reason)
+        self._send_rejection(release)
+        return self.proposals.get(release)
+
+    def examine(self, spec: ReleaseSpec, party: PartySpec, release: str) -> tuple[Finding, ...]:
+        """What speaks against it by policy, data and budget."""
+        plan = plan_block(spec, party)
+        findings = policy_findings(spec, party, plan, self._situation(spec, party, release))
+        short = self.ledger.shortfall(plan.cost)
+        return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
+
+    def approves_itself(self, spec: ReleaseSpec, party: PartySpec) -> bool:
+        """Whether the policy approves it without a person."""
+        return policy_approves(
+            self.home.policy(),
+            spec=spec,
+            plan=plan_block(spec, party),
+            by_it=self.ledger.lost_to_releases(proposer=spec.proposer),
+            by_all=self.ledger.lost_to_releases(),
+        )
+
+    def permit(self, spec: Verified[ReleaseSpec]) -> None:
+        """Hold what was decided once against policy and pins as they are now. Raises ForbiddenError."""
+        party = spec.document.party(self.identity.name)
+        situation = self._situation(spec.document, party, spec.digest)
+        findings = examine_again(spec.document, party, plan_block(spec.document, party), situation)
+        if situation.policy.approvals > 1 and self.ledger.first_approval(spec.digest) is None:
+            findings += (Finding("approvals", "one has approved it, and two people have to by now", "policy"),)
+        if findings:
+            self.proposals.find_against(spec.digest, findings)
+            raise ForbiddenError(
+                "; ".join(finding.message for finding in findings),
+                reason=next((finding.reason for finding in findings if finding.reason is not None), None),
+            )
+
+    def while_permitted(self, spec: Verified[ReleaseSpec], work: Callable[[], None]) -> None:
+        """Do it, and give the release up where that is forbidden by now."""
+        try:
+            work()
+        except ForbiddenError as error:
+            _log.warning("forbidden by now", release=spec.digest, final=error.reason is not None)
+            if error.reason is not None:
+                self.reject(spec.digest, error.reason)
+
+    def open_shown(self, view: ReleaseDetails, release: str) -> Verified[ReleaseSpec]:
+        """The spec that the coordinator shows, verified, and planned. Raises DocumentError."""
+        trusted = {
+            self.coordinator.key.fingerprint,
+            self.identity.signing_key.fingerprint,
+            *self.membership.pins().values(),
+        }
+        keys = [self.coordinator.key, *self.identity.keys]
+        if view.spec is None:
+            raise DocumentError(
+                "the coordinator shows an open release without its spec", remedy="Ask its operator why."
+            )
+        if view.spec.signatures[0].keyid not in {key.fingerprint for key in keys}:
+            keys += [key for key in self.client.member_keys() if key.fingerprint in trusted]
+        spec = _open_spec(view.spec, tuple(keys))
+        if spec.digest != release:
+            raise DocumentError("the coordinator shows another spec under this id", remedy="Ask its operator why.")
+        own = spec.document.party(self.identity.name)
+        over = view.state.final  # what ended under a former key is still wound up
+        if own.verifying_key not in (self.identity.keys if over else self.identity.keys[:1]):
+            raise DocumentError("the spec names another key for this party", remedy="Ask the proposer to correct it.")
+        return spec
+
+    def require_known_signatures(self, view: ReleaseDetails, release: str) -> None:
+        """A signature of ours that the ledger does not have means that the ledger was set back."""
+        try:
+            self.past.require_known(view, release)
+        except StaleLedgerError as error:
+            raise self.witnesses.halt(error) from None
+
+    def rejected_already(self, view: ReleaseDetails, release: str) -> bool:
+        """Whether this party has rejected it; sent again where the coordinator lacks that."""
+        if self.ledger.signature(release, "rejection") is None:
+            return False
+        if self.identity.name not in view.rejections:
+            self._send_rejection(release)
+        return True
+
+    def give_up(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> bool:
+        """A release that was approved and cannot be served any more, so that the others need not wait for its end.
+
+        What a lost branch of the ledger had made for it is not here; or this clock was past its end, and went back.
+        """
+        charge = self.ledger.charge(spec.digest)
+        lapsed = charge is not None and charge.state is ChargeState.RELEASED and self.clock() < spec.document.expires
+        if charge is None or not (lapsed or charge.state is ChargeState.ADOPTED):
+            return False
+        if self.identity.name not in view.blocks:
+            self.reject(spec.digest, "expired" if lapsed else "block_lost")
+        return True
+
+    def resend_approval(self, spec: Verified[ReleaseSpec]) -> None:
+        """Send it again, where it is still permitted. Raises ForbiddenError."""
+        self.permit(spec)
+        self.send_approval(spec.digest)
+
+    def send_approval(self, release: str) -> None:
+        """Send what was signed, where there is one."""
+        approval = self.ledger.signature(release, "approval")
+        alignment = self.ledger.signature(release, "alignment")
+        if approval is not None:  # signed in one transaction with the alignment, where there is one
+            self.client.approve(release, self.identity.name, ApprovalRequest(approval=approval, alignment=alignment))
+            faults.reach("party.approval.sent")
+
+    def _situation(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Situation:
+        return Situation(
+            policy=self.home.policy(),
+            pins=self.membership.pins(),
+            dataset=self.datasets.find(party.dataset),
+            now=self.clock(),
+            usage=self._usage(spec, party, release),
+            linked=self.membership.linkage_file.exists(),
+        )
+
+    def _usage(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Usage:
+        limited = self.home.policy().max_releases_per_day is not None
+        return Usage(
+            datasets=self.lost_by(party.dataset, without=release),
+            study=self.ledger.lost_to_study(spec.study, without=release),
+            approved_today=self.spent_on_today() if limited else 0,
+            replayed=self.proposals.charged_with_seed(spec.seed, without=release),
+            delta=self.ledger.cap.delta,
+        )
+
+    def _sign_approval(
+        self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset, ruling: Ruling | None
+    ) -> None:
+        """Reserve and sign in one transaction. Ids are read before it, so that it stays short."""
+        snapshot = self.datasets.snapshot(dataset.snapshot)
+        alignment = self._align(release, spec, party, snapshot)
+        plan = plan_block(spec, party)
+        with self.store.transaction() as db:
+            if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
+                raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
+            if self.datasets.get(dataset.name).snapshot != snapshot.digest:
+                raise ConflictError("the data set was read again meanwhile", remedy="Approve it again.")
+            if findings := self.examine(spec, party, release):  # others may have been approved meanwhile
+                raise ConflictError("; ".join(f.message for f in findings), remedy="See commingle party ledger.")
+            if ruling is None and not self.approves_itself(spec, party):
+                raise ConflictError("automatic approval has no more to give", remedy="Approve it, or reject it.")
+            if ruling is not None and self._is_first_of_two(release, ruling):
+                raise ConflictError("two people have to approve by now", remedy="Approve it again.")
+            reserved = self.ledger.reserve(
+                db,
+                release,
+                plan.cost,
+                dataset=dataset.name,
+                snapshot=snapshot.digest,
+                study=spec.study,
+                expires=spec.expires,
+                coordinator=self.coordinator.key.fingerprint,
+            )
+            if isinstance(reserved, Refused):
+                raise ConflictError(reserved.reason, remedy="See commingle party ledger.")
+            approval = Approval(
+                spec=release,
+                party=party.name,
+                created=self.clock(),
+                ledger_head=self.ledger.head(db),
+            )
+            self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"), ruling)
+            if alignment is not None:
+                self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
+        faults.reach("party.approval.signed")
+        self.jobs.end(release, Stage.APPROVED)
+        _log.info("approved", release=release, rho=float(plan.loss))
+
+    def _is_first_of_two(self, release: str, ruling: Ruling) -> bool:
+        """Whether another person has to approve after this one. Raises ConflictError where this is no other one."""
+        if self.home.policy().approvals == 1:
+            return False
+        first = self.ledger.first_approval(release)
+        if first is None:
+            require_person(ruling)
+        elif first != ruling:  # the same again is the first, sent twice
+            require_another(first, ruling)
+        return first in {None, ruling}
+
+    def _sign_first_approval(self, release: str, ruling: Ruling) -> None:
+        """Note it in the chain, once; nothing is reserved, and nothing leaves."""
+        with self.store.transaction() as db:
+            if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
+                raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
+            if (first := self.ledger.first_approval(release)) is not None:
+                if first != ruling:
+                    raise ConflictError(f"{first.by} has approved meanwhile", remedy="Approve it again.")
+                return
+            statement = FirstApproval(
+                spec=release, party=self.identity.name, created=self.clock(), ledger_head=self.ledger.head(db)
+            )
+            self.ledger.sign_off(db, release, FIRST_APPROVAL, self._seal(statement, FIRST_APPROVAL), ruling)
+        _log.info("first of two approvals", release=release)
+
+    def _align(
+        self, release: str, spec: ReleaseSpec, party: PartySpec, snapshot: Snapshot
+    ) -> AlignmentStatement | None:
+        """What is said of listed subjects. Of keyed ones nothing is said, and none is read.
+
+        Raises:
+            NotFoundError: there is no linkage key yet.
+        """
+        key = self.membership.linkage_key()
+        if spec.keyed:
+            return None
+        self.jobs.begin(release, Stage.CHECKING, total=snapshot.n)
+        digest = alignment_digest(key, spec_digest=release, subjects=snapshot.n, listed=snapshot.listed())
+        return AlignmentStatement(spec=release, party=party.name, subjects=snapshot.n, digest=digest)
+
+    def _sign_rejection(
+        self, release: str, reason: RejectionReason, ruling: Ruling | None, *, because: DeviationError | None
+    ) -> bool:
+        with self.store.transaction() as db:
+            if self.ledger.signature(release, "rejection") is not None:
+                return False
+            self.ledger.withdraw(db, release)
+            statement = Rejection(
+                spec=release,
+                party=self.identity.name,
+                reason=reason,
+                created=self.clock(),
+                ledger_head=self.ledger.head(db),
+                about=None if because is None else because.party,
+                evidence=None if because is None else because.evidence,
+            )
+            self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"), ruling)
+        faults.reach("party.rejection.signed")
+        return True
+
+    def _send_rejection(self, release: str) -> None:
+        rejection = self.ledger.signature(release, "rejection")
+        if rejection is not None:
+            self.client.reject(release, self.identity.name, rejection)
+            faults.reach("party.rejection.sent")
+
+    def _seal(self, document: Approval | FirstApproval | AlignmentStatement | Rejection, kind: str) -> Envelope:
+        return seal(document, kind=kind, key=self.identity.signing_key)
+
+
+@lru_cache(maxsize=8)  # every look at a release asks for it, and it never changes
+def _open_spec(spec: Envelope, keys: tuple[VerifyingKey, ...]) -> Verified[ReleaseSpec]:
+    opened = open_spec(spec, keys)
+    plan_blocks(opened.document)  # raises where no noise level serves it
+    return opened
