@@ -18,7 +18,6 @@ from commingle.party_agent.operate.compose import (
     compose_agents,
     consortium_option,
     home_option,
-    way_to_agent,
 )
 from commingle.party_agent.wire.answers import (
     CHARGE_STATES,
@@ -204,16 +203,16 @@ def _decide(
         raise click.UsageError("--json asks nobody: add --yes.")
     token = read_token(token_file)
     name = by or (getuser() if token is None else "")
-    with way_to_agent(Home(home)) as way, PartyClient.over(way) as operator:
+    with agent_client(Home(home)) as operator:  # not held while a person thinks: an agent may start meanwhile
         asked = _find(operator, release)
-        if not as_json:
-            _show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
-        if not yes:
-            verb = "Approve" if decision == "approval" else "Reject"
-            click.confirm(f"{verb} this as {name or 'the person of this token'}?", abort=True, err=True)
-        with PartyClient.over(way, token=token) as person:
-            take = person.approve if decision == "approval" else person.reject
-            value = take(asked.id, by=name, why=why)
+    if not as_json:
+        _show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
+    if not yes:
+        verb = "Approve" if decision == "approval" else "Reject"
+        click.confirm(f"{verb} this as {name or 'the person of this token'}?", abort=True, err=True)
+    with agent_client(Home(home), token=token) as person:
+        take = person.approve if decision == "approval" else person.reject
+        value = take(asked.id, by=name, why=why)
     emit(value, as_json=as_json, text=lambda console: console.print(_where_it_stands(value)))
 
 

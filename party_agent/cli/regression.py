@@ -118,31 +118,32 @@ def regress(
     by anybody: commingle verify FILE.
     """
     place = Home(home)
-    with agent_client(place) as agent:
+    with agent_client(place) as agent:  # not held while a person thinks
         found = _find_dataset(agent, dataset)
-        fields = {
-            "dataset": dataset,
-            "target": target,
-            "features": _features(features, target, found.attributes),
-            "method": method,
-            "calibration": calibration,
-            "epsilon": epsilon,
-            "delta": delta,
-            **({} if n is None else {"n": n}),
-            "bounds": dict(map(_bounds, bounds)),
-            "mapping": mapping,
-            "intercept": intercept,
-            "row_norm": row_norm,
-            "label_bound": label_bound,
-            "nonce": secrets.token_hex(32),
-        }
-        request = decode(RegressionRequest, json.dumps(fields).encode())
-        require_unit(request, dataset, found.subjects)
-        if public is not None:  # after the bounds that they are computed with have been checked
-            source = FileSource(path=str(public), **asdict(csv_format or USUAL))
-            request = request.model_copy(update={"public": _moments(source, request, found.attributes)})
-        allowed = place.policy().regressions.methods
-        _tell(plan_regression(request, found.attributes, found.n or 0, among=allowed), yes=yes)
+    fields = {
+        "dataset": dataset,
+        "target": target,
+        "features": _features(features, target, found.attributes),
+        "method": method,
+        "calibration": calibration,
+        "epsilon": epsilon,
+        "delta": delta,
+        **({} if n is None else {"n": n}),
+        "bounds": dict(map(_bounds, bounds)),
+        "mapping": mapping,
+        "intercept": intercept,
+        "row_norm": row_norm,
+        "label_bound": label_bound,
+        "nonce": secrets.token_hex(32),
+    }
+    request = decode(RegressionRequest, json.dumps(fields).encode())
+    require_unit(request, dataset, found.subjects)
+    if public is not None:  # after the bounds that they are computed with have been checked
+        source = FileSource(path=str(public), **asdict(csv_format or USUAL))
+        request = request.model_copy(update={"public": _moments(source, request, found.attributes)})
+    allowed = place.policy().regressions.methods
+    _tell(plan_regression(request, found.attributes, found.n or 0, among=allowed), yes=yes)
+    with agent_client(place) as agent:
         value = agent.regress(request)
     _hand_over(value, out, as_json=as_json)
 

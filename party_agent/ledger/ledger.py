@@ -129,6 +129,7 @@ class Ledger:
         """
         self._store = store
         self._fold = LedgerFold()
+        self._committed = GENESIS
         self._counts_replacement = counts_replacement
         self.cap = cap
 
@@ -470,7 +471,12 @@ class Ledger:
         """What all entries tell, those of this transaction and of another process included."""
         last = db.execute("SELECT digest FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         if (GENESIS if last is None else last["digest"]) != self._fold.head:
-            self._fold = catch_up(db, self._fold)
+            before, self._fold = self._fold, LedgerFold()  # what was interrupted halfway is not gone on with
+            self._fold = catch_up(db, before)
+        if self._committed not in self._fold.places:
+            raise LedgerError("the ledger's file was set back while the agent runs", remedy=RESTORE)
+        if not db.in_transaction:
+            self._committed = self._fold.head
         return self._fold
 
     def _find(self, db: sqlite3.Connection, release: str) -> ChargeRecord | None:

@@ -122,6 +122,7 @@ class AgentStore:
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
+            "secure_delete=ON",  # keys of snapshots that are forgotten
             "recursive_triggers=ON",  # a row that is replaced is deleted before
             "busy_timeout=5000",
         ):

@@ -30,8 +30,8 @@ def verify_ledger(db: sqlite3.Connection, *, population: str) -> LedgerFold:
         LedgerError: something was altered by something else than this agent, is missing, or cannot be read; or the
             settings name another population than the first charge did.
     """
-    told = catch_up(db, LedgerFold())
     with _damage_refused():
+        told = catch_up(db, LedgerFold())
         _require_recorded(told, db)
         _require_whole(db)
     if told.population not in {None, population}:
@@ -53,7 +53,7 @@ def catch_up(db: sqlite3.Connection, told: LedgerFold) -> LedgerFold:
     Raises:
         LedgerError: an entry was altered or is missing. A missing one shows in its successor, and the last in `checks`.
     """
-    with _damage_refused():
+    with _damage_refused(passing=True):
         at = db.execute("SELECT digest FROM entries WHERE seq = ?", (told.length,)).fetchone()
         if told.length and (at is None or at["digest"] != told.head):
             told = LedgerFold()
@@ -67,10 +67,17 @@ def catch_up(db: sqlite3.Connection, told: LedgerFold) -> LedgerFold:
 
 
 @contextmanager
-def _damage_refused() -> Iterator[None]:
-    """Whatever parsing raises says nothing but that this cannot have been written by an agent."""
+def _damage_refused(*, passing: bool = False) -> Iterator[None]:
+    """Whatever parsing raises says nothing but that this cannot have been written by an agent.
+
+    An operation that failed, for want of disk or time, may pass, and is raised as it is where that is asked for.
+    """
     try:
         yield
+    except sqlite3.OperationalError:
+        if passing:
+            raise
+        raise LedgerError("the ledger is damaged, or not one of this agent's", remedy=RESTORE) from None
     except (sqlite3.Error, DocumentError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError):
         raise LedgerError("the ledger is damaged, or not one of this agent's", remedy=RESTORE) from None
 

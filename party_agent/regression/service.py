@@ -140,6 +140,8 @@ class Regressions:
         now, ledger = self.agent.clock(), self.agent.ledger
         with self.agent.store.transaction() as db:
             self._require_nothing_against(self._examine(request, plan))  # again: others may have spent meanwhile
+            if self.agent.datasets.get(dataset.name).snapshot != snapshot.digest:  # or it is forgotten, and paid for
+                raise ConflictError("the data set was read again meanwhile", remedy="Ask anew.")
             reserved = ledger.reserve(
                 db,
                 request.id,

@@ -41,7 +41,7 @@ _POLICY: Mapping[str, Any] = {
     "auto_approve": [{"proposer": "*", "mechanisms": _MECHANISMS, "max_rho": 1e6}],
     "max_epsilon": 100,
 }
-"""Every proposal is approved that a consortium for tests may make."""
+"""Every proposal is approved that a consortium for tests may make; other limits are those of the default policy."""
 _SCOPES = ("read", "decide", "register", "propose")
 _POLL_SECONDS = 0.1
 _RELEASE_SECONDS = 300.0
@@ -203,7 +203,7 @@ class Consortium:
         schemas: by party, attributes or their JSON; drafted from the tables without them, which is for tests only.
         epsilon_cap: what each party may lose.
         delta_cap: likewise.
-        policy: of every agent, as `policy.json`; without it they approve whatever is proposed.
+        policy: of every agent, as `policy.json`; without it they approve proved bounds up to epsilon 100.
         settings: options of `commingle coordinator init`.
         folder: where homes and logs go, and stay; a temporary folder without it.
         links: whether agents reach the coordinator by links, on which faults can be injected.
@@ -244,7 +244,7 @@ class Consortium:
         self._subject_id = subject_id
         self._schemas = schemas or {}
         self._caps = ("--epsilon-cap", repr(epsilon_cap), "--delta-cap", repr(delta_cap))
-        self._policy = policy or _POLICY
+        self._policy = _POLICY if policy is None else policy
         self._settings = settings
         self._folder = folder
         self._links = links
@@ -392,7 +392,9 @@ class Consortium:
         tls = _certificate(self.folder) if self._network else None
         links = {name: Link(self.coordinator.url) for name in self._tables} if self._links else {}
         if links:
-            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would tell of every answer that is lost
+            told = logging.getLogger("uvicorn.error")  # of every answer that is lost
+            stack.callback(told.setLevel, told.level)
+            told.setLevel(logging.CRITICAL)
             stack.enter_context(serving([link.served for link in links.values()]))
         for link in links.values():
             stack.callback(link.cut)  # or the server would wait for what is open
@@ -465,5 +467,6 @@ def _certificate(folder: Path) -> ServerTls:
     pem = serialization.Encoding.PEM
     tls.certificate.write_bytes(made.public_bytes(pem))
     plain = serialization.NoEncryption()
+    tls.key.touch(mode=0o600)
     tls.key.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
     return tls

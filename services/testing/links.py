@@ -20,7 +20,7 @@ Fault = Literal["drop", "lose answer", "delay", "duplicate", "garble", "garble a
 """What happens to a message.
 
 `drop`: it never arrives. `lose answer`: it arrives, and its answer does not. `delay`: it arrives later. `duplicate`: it
-arrives twice. `garble`: it arrives with one byte changed. `garble answer`: its answer does.
+arrives twice. `garble`: it arrives with one bit changed. `garble answer`: its answer does.
 """
 _HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"host", b"trailer"})
 _Scope = MutableMapping[str, Any]

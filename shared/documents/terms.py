@@ -170,7 +170,7 @@ class Terms:
         """The same of keyed or of listed subjects, in the adjacency that a study of them has."""
         if self.keyed is keyed:
             return self
-        return replace(self, keyed=keyed, buckets=None, adjacency=unit_of(keyed=keyed))
+        return replace(self, keyed=keyed, buckets=None, delta_implementation=None, adjacency=unit_of(keyed=keyed))
 
     def reopened(self, **changes: float | str | None) -> "Terms":
         """The same with other terms, so that k, buckets and weights are to be chosen again."""

@@ -213,7 +213,7 @@ def verify_party_audit(data: bytes) -> PartyHistory:
     due = {entry.digest for (_, kind), entry in told.signed.items() if kind in _SIGNED}
     _require(present == due, "the documents are not those that the chain says were signed")
     history = PartyHistory(audit, opened.signer, told, _keys(audit, VerifyingKey.from_hex(signed.signing_key)))
-    kinds = {entry.digest: kind for (_, kind), entry in told.signed.items()}
+    kinds = {entry.digest: kind for (_, kind), entry in told.signed.items() if kind in _SIGNED}
     for envelope in audit.documents:
         document = _check_document(envelope, history, kind=kinds[envelope.digest])
         if isinstance(document, RegressionResult):

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.operate.compose import compose_agents
 from commingle.shared.documents.purpose import Attachment
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import Bounds
@@ -287,6 +289,24 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
     assert consortium.state(second) == "rejected"
     code, _, err = run("approve", "f" * 8, *home)
     assert (code, "no such proposal" in err) == (1, True)
+
+
+def test_agent_may_start_while_a_person_thinks(
+    run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = propose(consortium)
+    seen(consortium)
+    home, started = consortium.homes["clinic"], []
+
+    def thinking(*_: Any, **__: Any) -> None:
+        with compose_agents(home):
+            started.append(home)
+        raise click.Abort
+
+    monkeypatch.setattr(click, "confirm", thinking)
+    for command in ("approve", "reject"):
+        assert run(command, release[:8], "--home", home.root)[0] == 130
+    assert started == [home, home]
 
 
 def test_proposal_is_shown_and_confirmed_before_it_is_decided(

@@ -571,3 +571,46 @@ def test_what_else_was_altered_is_a_clear_refusal(ledger: Ledger, tampering: str
     edit(ledger, tampering)
     with pytest.raises(LedgerError):
         ledger.verify()
+
+
+def test_move_that_was_interrupted_halfway_is_not_gone_on_with(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        assert isinstance(reserve(ledger, f"r{number}"), Charge)
+
+    def exhausted(_: str) -> str:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("commingle.shared.release.ledger_fold.link_digest", exhausted)
+        with pytest.raises(MemoryError):
+            withdraw(ledger, "r0")
+    assert isinstance(reserve(ledger, "r5"), Refused)
+    assert state(ledger, "r0") is ChargeState.RESERVED
+
+
+def test_file_that_is_set_back_under_a_running_agent_is_refused_from_then_on(ledger: Ledger, path: Path) -> None:
+    def on_disk() -> bytes:
+        ledger._store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return path.read_bytes()
+
+    debited(ledger, "r0")
+    old = on_disk()
+    debited(ledger, "r1")
+    assert ledger.summit().height
+    on_disk()
+    with path.open("r+b") as file:
+        file.write(old)
+    ledger._store._connection.execute("PRAGMA shrink_memory")
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="set back while the agent runs"):
+            reserve(ledger, "r2")
+
+
+def test_failure_that_passes_is_not_called_damage(ledger: Ledger) -> None:
+    debited(ledger, "r0")
+    other, calls = Ledger(ledger._store, cap=CAP), iter([0])
+    ledger._store._connection.set_progress_handler(lambda: next(calls, 1), 12)
+    with pytest.raises(sqlite3.OperationalError):
+        other.lost()
+    ledger._store._connection.set_progress_handler(None, 0)
+    assert other.lost() == ledger.lost()
