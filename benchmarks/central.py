@@ -119,7 +119,7 @@ def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
 
 
 def ratios(table: Table, epsilon: float, *, folds: Sequence[int] = TESTED, runs: int) -> dict[str, list[float]]:
-    """Test MSE over that of predicting the public mean, one per run and fold; below 1 something was learnt."""
+    """Test MSE over the MSE of predicting the public mean, one per run and fold; below 1 something was learnt."""
     found: dict[str, list[float]] = {}
     for fold in folds:
         data = split(table, fold)

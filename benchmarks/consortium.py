@@ -1,4 +1,7 @@
-"""A consortium of real processes on real sockets, as an installation runs them."""
+"""A consortium of any installation: its commands, and real processes on real sockets.
+
+`commingle.testing` starts this installation; measurements set another one beside it.
+"""
 
 import json
 import os
@@ -159,7 +162,7 @@ class Consortium:
     ) -> tuple[str, float]:
         """A release of this study, and the seconds from its last approval to its publication.
 
-        `proposed` is told of it first, and approves where policies do not.
+        `proposed` gets its id first, and approves where policies do not.
         """
         parties = [{"name": p, "dataset": "main", "attributes": numeric(own)} for p, own in self.members.items()]
         usual = {"study": "benchmark", "subjects": "listed", "epsilon": 1.0, "delta": 1e-5, "parties": parties}

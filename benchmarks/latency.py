@@ -1,7 +1,7 @@
 """How long one waits: the start of each command, an agent until it is ready, a release after the last approval.
 
 Every figure is a real process on real sockets. Commands: least wall and processor seconds of some runs. A release: real
-agents over one coordinator, from the moment at which the last approval can be seen to that of the publication. Another
+agents over one coordinator, from the moment at which the last approval can be seen to the publication. Another
 installation is measured beside this one in the same run: before=OTHER/.venv/bin/commingle
 """
 

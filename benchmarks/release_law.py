@@ -140,7 +140,7 @@ def drawn_moments(spec: ReleaseSpec, S: Array, draw: np.random.Generator) -> Sec
 def moments_of(
     mechanism: str, names: Sequence[str], gram: Array, *, rows: int, n: int, noise: Array | None = None
 ) -> SecondMoments:
-    """Second moments (p, p) as a release publishes them, `noise` (p,) being that of each column of its rows."""
+    """Second moments (p, p) as a release publishes them, `noise` (p,) being the noise of each column of its rows."""
     return SecondMoments.model_validate(
         {
             "release": _RELEASE,

@@ -134,7 +134,7 @@ def draw(report: Report, folder: Path) -> None:
     panels = []
     for title, label, base in (
         ("Squared error of the coefficients", "mean of ‖θ-θ₀‖²", ""),
-        ("The same over that of least squares", "ratio", "OLS"),
+        ("The same over least squares", "ratio", "OLS"),
     ):
         over = {m: [(n, e[m] / e.get(base, 1.0)) for n, e in errors] for m in errors[0][1]}
         plain = {"least squares": over.pop("OLS")}

@@ -65,7 +65,7 @@ def head_history(coordinator: Coordinator, party: str, *, below: int | None, lim
 
 
 def head_row(head: LedgerHead, signed: SignedDocument) -> HeadRow:
-    """A head as it is kept."""
+    """The database row of a witnessed head and of the document that stated it."""
     return HeadRow(head.party, head.height, head.head, signed.model_dump_json())
 
 

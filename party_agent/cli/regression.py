@@ -22,7 +22,7 @@ from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.regression.outlook import describe
 from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, require_unit, rows_of
 from commingle.party_agent.wire.answers import DatasetView, RegressionLine, RegressionView
-from commingle.shared.documents.model import decode
+from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import (
     AdjacencyName,
     CalibrationName,
@@ -225,7 +225,7 @@ def _about(adjacency: AdjacencyName) -> str:
 
 def _hand_over(value: RegressionView, out: Path | None, *, as_json: bool) -> None:
     if out is not None and value.document is not None:
-        write_durably(out, json.dumps(value.document.model_dump(mode="json")).encode(), mode=_FOR_EVERYONE)
+        write_durably(out, encode(value.document), mode=_FOR_EVERYONE)
     emit(value, as_json=as_json, text=lambda console: _show(console, value, out))
 
 

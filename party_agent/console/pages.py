@@ -72,7 +72,7 @@ def who_asks(proposal: ProposalView, home: Home, status: StatusView) -> str:
         pins = home.consortium(one.name).pins()
         if found := [name for name, pinned in pins.items() if pinned == key]:
             return f"{found[0]}, a pinned member"
-    return "a key that is nobody's whom this party has pinned"
+    return "a key that belongs to no pinned member"
 
 
 def by_turn(items: Sequence[ProposalView]) -> tuple[list[ProposalView], list[ProposalView]]:

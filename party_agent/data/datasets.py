@@ -109,9 +109,9 @@ class Dataset(DatasetRequest):
         """Without what was found."""
         return DatasetRequest(**{name: getattr(self, name) for name in DatasetRequest.model_fields})
 
-    def missing_words(self, names: Iterable[str], *, counts: bool) -> list[str]:
-        """What becomes of missing cells of these attributes, in sentences; how many there are, if wanted."""
-        found = {a.name: words_for_missing(a, self.missing.get(a.name, 0) if counts else None) for a in self.attributes}
+    def missing_words(self, names: Iterable[str]) -> list[str]:
+        """What becomes of missing cells of these attributes, and how many there are, in sentences: for the operator."""
+        found = {a.name: words_for_missing(a, self.missing.get(a.name, 0)) for a in self.attributes}
         return [words for name in names if (words := found.get(name)) is not None]
 
     def view(self, *, counts: bool) -> DatasetView:

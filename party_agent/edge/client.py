@@ -143,7 +143,7 @@ class PartyClient:
         Raises:
             RemoteError: also where a row is refused, by its number in its piece and its column.
         """
-        place = f"/v1/datasets/{dataset}/uploads/{upload or secrets.token_hex(8)}"
+        place = f"/v1/datasets/{quote(dataset, safe='')}/uploads/{quote(upload or secrets.token_hex(8), safe='')}"
         present = set(self._send(UploadView, "PUT", place, b"").pieces)
         number = 0
         for number, piece in enumerate(_streams(rows, rows_at_once), start=1):

@@ -186,8 +186,8 @@ class Loop:
             )
             self._postpone(release, backoff, said, error="disk", errno=errorcode.get(error.errno or 0))
         except sqlite3.Error as error:
-            said = f"the ledger cannot be written ({error})\n  Mend the disk; nothing was sent and it is retried."
             name = getattr(error, "sqlite_errorname", None)
+            said = f"the ledger cannot be written ({name})\n  Mend the disk; nothing was sent and it is retried."
             self._postpone(release, backoff, said, error="ledger", errno=name)
         except Exception as error:  # noqa: BLE001 - one release must not end the work on all others
             fault = _fault(error)

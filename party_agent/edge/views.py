@@ -62,7 +62,7 @@ def proposal_view(party: Party, proposal: Proposal, forecasts: Forecasts, viewer
 
     `decided` says who approved or rejected it, and why, where a person did. The forecast is the agent's own, from the
     spec: what the coordinator says of it does not count; where it is not computed yet nobody waits for it. How many
-    cells are missing, which follows from rows, is told to whom `counts` says.
+    cells are missing, which follows from rows, is shown only to viewers that `counts` allows.
     """
     notes = party.ledger.notes().get(proposal.release, [])
     return _proposal_view(party, proposal, forecasts.of(proposal.release, proposal.spec), notes, viewer)
@@ -131,7 +131,7 @@ def _proposal_view(
 def budget_view(ledger: Ledger) -> dict[str, Budget]:
     """Cap, what is spent or set aside, as replacement too, and what is left. Epsilons are at the cap's delta.
 
-    Units: `ledger_unit`; of `replacement` replace_one. What is left is that of the figure of which least is left, where
+    Units: `ledger_unit`; of `replacement` replace_one. What is left is the smaller of the two remainders, where
     the cap holds for both.
     """
     cap, lost = ledger.cap, ledger.lost()
@@ -146,7 +146,7 @@ def budget_view(ledger: Ledger) -> dict[str, Budget]:
 
 
 def ledger_unit(ledger: Ledger) -> str:
-    """In which it adds up and its cap holds: that of its data sets."""
+    """The unit in which it adds up and its cap holds, from its data sets."""
     kinds = {charge.cost.unit for charge in ledger.charges() if charge.counts and charge.kind != "unexplained"}
     unit = str(*kinds) if len(kinds) == 1 else _EITHER
     return f"{unit}, and replace_one" if ledger.counts_replacement and unit != Adjacency.REPLACE_ONE else unit
@@ -232,7 +232,7 @@ def _missing_words(share: PartySpec, party: Party, viewer: Viewer) -> tuple[str,
     """What becomes of missing cells; by the schema alone where the data set is not read yet."""
     dataset = party.datasets.find(share.dataset)
     if dataset is not None and sees_counts(viewer):
-        return tuple(dataset.missing_words((a.name for a in share.attributes), counts=True))
+        return tuple(dataset.missing_words(a.name for a in share.attributes))
     return tuple(words for attribute in share.attributes if (words := words_for_missing(attribute)) is not None)
 
 

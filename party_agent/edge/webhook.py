@@ -1,7 +1,7 @@
 """Telling one of the party's own systems that a proposal waits for a person: a signed call, tried until it is taken.
 
 What is sent says which release waits and nothing else: no row, no title, no count, no address and nothing that lets
-anybody in. Whoever receives it asks the agent for more, with a token. The receiver checks the signature
+anybody in. The receiver asks the agent for more, with a token. It checks the signature
 (`webhook_signature`).
 """
 
@@ -61,7 +61,7 @@ def webhook_of(home: Home) -> Webhook | None:
 
 
 def set_webhook(home: Home, url: str, *, ca_file: Path | None, allow_http: bool) -> Webhook:
-    """Tell new proposals to an address from now on, signed with a fresh secret. Raises SettingsError, NonsenseError."""
+    """Notify an address of new proposals, signed with a fresh secret. Raises SettingsError, NonsenseError."""
     if not url.startswith(("https://", "http://")):
         raise SettingsError("not a valid URL", remedy="Give a URL such as https://desk.example/hook.")
     made = Webhook(url=url, secret=secrets.token_urlsafe(32), ca_file=ca_file, allow_http=allow_http)
@@ -72,7 +72,7 @@ def set_webhook(home: Home, url: str, *, ca_file: Path | None, allow_http: bool)
 
 
 def remove_webhook(home: Home) -> None:
-    """Tell nobody any more. Raises NotFoundError."""
+    """Stop notifying. Raises NotFoundError."""
     if not _file(home).exists():
         raise NotFoundError("no webhook is configured", remedy="commingle party webhook set URL")
     remove_durably(_file(home))

@@ -1,6 +1,6 @@
 """The party's own rules: which proposals it can agree to at all, and which it agrees to by itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from typing import Annotated, Literal, Self
@@ -213,6 +213,11 @@ def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situatio
 def asks_trust(spec: ReleaseSpec) -> bool:
     """Whether other members' bounds are trusted."""
     return mechanism_of(spec).interactive and spec.bounds != "proved"
+
+
+def final_reason(findings: Sequence[Finding]) -> RejectionReason | None:
+    """Why it is rejected at once; None where it may be put right."""
+    return next((finding.reason for finding in findings if finding.reason is not None), None)
 
 
 def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it: Cost, by_all: Cost) -> bool:

@@ -67,7 +67,7 @@ def create_token(
 
 
 def revoke_token(home: Home, name: str) -> None:
-    """Let nobody in with it any more. Raises NotFoundError."""
+    """Revoke a token. Raises NotFoundError."""
     known = local_tokens(home)
     if name not in known:
         raise NotFoundError(f"there is no token named {name}", remedy="commingle party token list")

@@ -441,7 +441,7 @@ class Ledger:
         return [{**json.loads(row["body"]), "seq": row["seq"], "digest": row["digest"]} for row in rows]
 
     def verify(self) -> None:
-        """Hold all that is in the file against the chain and the checks. Raises LedgerError (`ledger_verification`)."""
+        """Hold all that is in the file against the chain and the checks. Raises LedgerError (`verification`)."""
         with self._store.reading() as db:
             self._fold = verify_ledger(db, population=self.cap.population)
 

@@ -1,4 +1,4 @@
-"""The digest of every row of the ledger's file, the chain's included: that its last entries are there no link tells.
+"""The digest of every row of the ledger's file, the chain's included: no link shows that its last entries are there.
 
 SQLite keeps no checksum of what it stores: a byte that the disk changes within a value is simply another value. So the
 agent's connection has triggers, which the file itself has not: whatever anybody else changes or loses does not agree

@@ -84,7 +84,7 @@ class AgentStore:
             self._prepare(new=new)
         except (sqlite3.Error, ValueError) as error:  # ValueError: text that is none, even in SQLite's own words
             self.close()
-            raise LedgerError(f"{path} is not a ledger ({error})", remedy=RESTORE) from None
+            raise LedgerError(f"{path} is not a ledger ({type(error).__name__})", remedy=RESTORE) from None
         except LedgerError:
             self.close()
             raise

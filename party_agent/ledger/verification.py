@@ -36,7 +36,7 @@ def verify_ledger(db: sqlite3.Connection, *, population: str) -> LedgerFold:
         _require_whole(db)
     if told.population not in {None, population}:
         raise LedgerError(
-            f"this ledger is that of population {told.population}, and the settings name {population}",
+            f"this ledger belongs to population {told.population}, and the settings name {population}",
             remedy=f"Set population back to {told.population} in settings.json: another name is no other budget.",
         )
     return told
@@ -70,15 +70,14 @@ def catch_up(db: sqlite3.Connection, told: LedgerFold) -> LedgerFold:
 def _damage_refused(*, passing: bool = False) -> Iterator[None]:
     """Whatever parsing raises says nothing but that this cannot have been written by an agent.
 
-    An operation that failed, for want of disk or time, may pass, and is raised as it is where that is asked for.
+    What the disk or the time fails may pass, and is raised as it is where that is asked for: such an error has SQLite's
+    code, and one about what stands in the file, such as bytes that are no text, has none.
     """
     try:
         yield
-    except sqlite3.OperationalError:
-        if passing:
+    except (sqlite3.Error, DocumentError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        if passing and isinstance(error, sqlite3.OperationalError) and hasattr(error, "sqlite_errorcode"):
             raise
-        raise LedgerError("the ledger is damaged, or not one of this agent's", remedy=RESTORE) from None
-    except (sqlite3.Error, DocumentError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError):
         raise LedgerError("the ledger is damaged, or not one of this agent's", remedy=RESTORE) from None
 
 

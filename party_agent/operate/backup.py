@@ -75,7 +75,7 @@ def _verify(ledger: Path, population: str, *, remedy: str) -> str:
             require_version(db)
             return in_words(verify_ledger(db, population=population))
     except sqlite3.Error as error:
-        raise LedgerError(f"the ledger is damaged ({error})", remedy=remedy) from None
+        raise LedgerError(f"the ledger is damaged ({type(error).__name__})", remedy=remedy) from None
 
 
 def _files(home: Home) -> dict[str, bytes]:

@@ -80,7 +80,11 @@ def compose_agents(
         AgentRunningError: another process has it.
         LedgerError: the ledger is missing or damaged.
     """
-    home.settings(), home.identity(), home.policy()  # a mistake in them is told now and not in the middle of a round
+    (
+        home.settings(),
+        home.identity(),
+        home.policy(),
+    )  # a mistake in them is reported now and not in the middle of a round
     memberships = home.consortia()
     if not memberships:
         raise _not_enrolled()
@@ -92,7 +96,7 @@ def compose_agents(
             remedy="Restore the newest backup. A party never starts again with an empty ledger.",
         )
     if draw is rounded_gaussian:
-        draw(1, 1)  # a sampler that does not work is told now and not after a debit
+        draw(1, 1)  # a sampler that does not work is reported now and not after a debit
     home.secure()
     store = AgentStore(home.database)
     try:
@@ -139,21 +143,18 @@ def _not_enrolled() -> SettingsError:
 
 @contextmanager
 def agent_client(home: Home, *, token: str | None = None) -> Iterator[PartyClient]:
-    """The local API, asked as the operator or with a token. Raises as `way_to_agent`, its calls RemoteError."""
-    with way_to_agent(home) as way, PartyClient.over(way, token=token) as client:
-        yield client
+    """The local API, asked as the operator or with a token.
 
-
-@contextmanager
-def way_to_agent(home: Home) -> Iterator[httpx.BaseTransport]:
-    """The way to the running agent or, where none runs, to one in this process, which has the ledger until the end.
+    It is the running agent's or, where none runs, one in this process, which has the ledger until the end.
 
     Raises:
         AgentRunningError: another command has the ledger, or an agent that does not listen yet.
         SettingsError, KeyFileError, LedgerError: as `compose_agents`.
+        RemoteError: of calls.
+        PeerError: of calls, where another user's process listens in the agent's place.
     """
-    with ExitStack() as held:
-        yield _way(home, held)
+    with ExitStack() as held, PartyClient.over(_way(home, held), token=token) as client:
+        yield client
 
 
 def _way(home: Home, held: ExitStack) -> httpx.BaseTransport:

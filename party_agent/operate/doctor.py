@@ -82,8 +82,8 @@ def _ledger(home: Home) -> Iterator[sqlite3.Connection]:
         with closing(open_to_read(home.database)) as connection:
             connection.execute("BEGIN")  # all as it is at one moment, while the agent goes on
             yield connection
-    except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:  # or what stands in it makes no sense
-        raise LedgerError(f"{home.database} cannot be read ({error})", remedy=_RESTORE) from None
+    except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:  # its text may quote what stands in it
+        raise LedgerError(f"{home.database} cannot be read ({type(error).__name__})", remedy=_RESTORE) from None
 
 
 def _integrity(home: Home) -> str:
@@ -116,7 +116,7 @@ def _datasets(home: Home, viewer: Viewer) -> str:
                 f"the snapshot of {dataset.name} is not here; no backup holds it",
                 remedy=f"Read it again: commingle party datasets read {dataset.name}; or push its rows.",
             )
-        missing = dataset.missing_words((a.name for a in dataset.attributes), counts=True)
+        missing = dataset.missing_words(a.name for a in dataset.attributes)
         when = f"{dataset.n} subjects, read {dataset.read:%Y-%m-%d %H:%M} UTC" if dataset.read else "not pushed yet"
         rules = ", ".join(dataset.id_rules or ())
         written = [f"{dataset.ids_changed} ids are written otherwise by {rules}"] if dataset.ids_changed else []

@@ -1,4 +1,4 @@
-"""A Dask cluster of this machine for one agent: it answers nobody without its certificate, and nothing is on a disk.
+"""A Dask cluster of this machine for one agent: it takes only connections with its certificate and writes no disk.
 
 Dask's own local cluster serves pages on ports of loopback, which any user of the machine can read, and writes what does
 not fit into memory to a folder as it is. Needs the extra `dask`.

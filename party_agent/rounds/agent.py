@@ -46,8 +46,8 @@ class Agent(Contributor):
                 attend(release, partial(self._look, release))
         for view in seen.items if seen else ():
             attend(view.id, partial(self.handle, view, view.id))
-        for release in self.outbox.past_keeping(self.clock()):
-            if release in self.proposals.finished(own):
+        if kept_long := set(self.outbox.past_keeping(self.clock())):
+            for release in kept_long & set(self.proposals.finished(own)):
                 self.outbox.clear(release)
         if not set(going_on) <= set(self.proposals.unfinished(own)):
             self.witnesses.collect(own, seen.heads if seen else None)  # a round is over: every member has gone on

@@ -35,7 +35,7 @@ class Agents(Party):
         """The agent that was shown a release. Raises NotFoundError, ConflictError."""
         coordinator = self.proposals.get(release).coordinator
         for agent in self.consortia:
-            if coordinator in {"", agent.coordinator.key.fingerprint}:
+            if coordinator == agent.coordinator.key.fingerprint:
                 return agent
         raise ConflictError("the release is of a consortium that was left", remedy="Enrol with its coordinator again.")
 

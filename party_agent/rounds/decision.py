@@ -16,7 +16,7 @@ from commingle.party_agent.errors import (
     StaleLedgerError,
 )
 from commingle.party_agent.home.consortium import Membership, PinnedCoordinator
-from commingle.party_agent.home.policy import Finding, Situation, Usage, examine_again
+from commingle.party_agent.home.policy import Finding, Situation, Usage, examine_again, final_reason
 from commingle.party_agent.home.policy import approves_itself as policy_approves
 from commingle.party_agent.home.policy import examine as policy_findings
 from commingle.party_agent.ledger.rulings import Ruling, require_another, require_person
@@ -108,8 +108,8 @@ class Decider(Party):
     ) -> Proposal:
         """Reject, or withdraw where it was approved before; a charge that was debited stays.
 
-        `reason` is told to the others and `because` names the member whose message it is; `ruling`, of the person who
-        decided it, is told to nobody.
+        `reason` goes to the other members and `because` names the member whose message it is; `ruling`, of the person
+        who decided it, stays in this ledger.
 
         Raises:
             ConflictError: the release is over.
@@ -153,7 +153,7 @@ class Decider(Party):
             self.proposals.find_against(spec.digest, findings)
             raise ForbiddenError(
                 "; ".join(finding.message for finding in findings),
-                reason=next((finding.reason for finding in findings if finding.reason is not None), None),
+                reason=final_reason(findings),
             )
 
     def while_permitted(self, spec: Verified[ReleaseSpec], work: Callable[[], None]) -> None:

@@ -224,7 +224,7 @@ class Exchanges:
     ) -> int:
         """Several messages in one answer; how many, in their order, came as they were signed.
 
-        The rest is to be asked for one by one, which tells whose fault it is: of who signed what has another length.
+        The rest is to be asked for one by one, which shows who signed a message of another length.
         """
         if len(signed) <= 1:
             return 0

@@ -130,7 +130,7 @@ class Proposals:
         return found[0]
 
     def all(self) -> list[Proposal]:
-        """All of which the spec is kept, newest first."""
+        """All whose spec is kept, newest first."""
         return self._select("ORDER BY seen DESC, release")
 
     def waiting(self) -> dict[str, datetime]:

@@ -6,12 +6,12 @@ each look begins anew from what the coordinator shows and what the ledger holds.
 `contribution` and `exchange`.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import structlog
 
 from commingle.party_agent.errors import LostError
+from commingle.party_agent.home.policy import final_reason
 from commingle.party_agent.ledger.ledger import ChargeRecord
 from commingle.party_agent.private.privatise import exchanged_rows, privatise
 from commingle.party_agent.rounds.contribution import Contributor
@@ -62,8 +62,7 @@ def _consider(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpec
         return
     findings = own.examine(spec.document, party, release)
     own.proposals.find_against(release, findings)
-    final = next((finding.reason for finding in findings if finding.reason is not None), None)
-    if final is not None:
+    if (final := final_reason(findings)) is not None:
         own.reject(release, final)
     elif not findings and own.approves_itself(spec.document, party):
         own.approve(release, None)
@@ -75,7 +74,7 @@ def _consider(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpec
 def _contribute(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
     """What every party has approved is served, or given up where it cannot be any more."""
     try:
-        own.while_permitted(spec, lambda: _advance(own, view, spec, partial(own.permit, spec)))
+        own.while_permitted(spec, partial(_advance, own, view, spec))
     except LostError:
         own.reject(spec.digest, "block_lost")
         raise
@@ -84,12 +83,13 @@ def _contribute(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSp
         raise
 
 
-def _advance(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpec], permit: Callable[[], None]) -> None:
+def _advance(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
     """From the debit to the uploaded block, as far as what the coordinator shows allows.
 
-    `permit` is asked before the debit and before each thing that is sent; what it raises ends the work there.
+    Whether it is still permitted is asked before the debit and before each thing that is sent.
     """
     release, interactive = spec.digest, mechanism_of(spec.document).interactive
+    permit = partial(own.permit, spec)
     charge = own.ledger.charge(release)
     if charge is None:
         raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
@@ -97,7 +97,7 @@ def _advance(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpec]
         permit()
     if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
         if interactive:
-            _exchange(own, view, spec, charge, permit)
+            _exchange(own, view, spec, charge)
         else:
             _privatise(own, view, spec, charge)
         charge = own.ledger.charge(release)
@@ -109,7 +109,8 @@ def _advance(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpec]
             return
         permit()
         own.upload(release, charge)
-    own.ledger.acknowledge(release)
+    else:
+        own.ledger.acknowledge(release)
 
 
 def _privatise(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
@@ -121,15 +122,9 @@ def _privatise(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpe
         own.store_block(spec.document, debit, block)
 
 
-def _exchange(
-    own: Contributor,
-    view: ReleaseDetails,
-    spec: Verified[ReleaseSpec],
-    charge: ChargeRecord,
-    permit: Callable[[], None],
-) -> None:
+def _exchange(own: Contributor, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
     """From rows to columns, from everybody's columns to a reply, from everybody's replies to a stored block."""
-    exchange, release = Exchange.of(spec, view.approvals), spec.digest
+    exchange, release, permit = Exchange.of(spec, view.approvals), spec.digest, partial(own.permit, spec)
     if not own.exchanges.made(release, "columns"):
         debit = own.debit_to_read(view, spec, charge)
         if debit is None:

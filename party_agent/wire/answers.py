@@ -137,7 +137,7 @@ class PieceView(Shown):
 
 
 class LossView(Shown):
-    """A loss."""
+    """A privacy loss: rho of zCDP, a delta beside it, and both as epsilon."""
 
     rho: float = Field(description="in zCDP.")
     delta: float = Field(description="beside it.")
@@ -346,16 +346,16 @@ class ChargeView(Shown):
     """What a release or a regression has cost or reserved."""
 
     release: str = Field(description="its id.")
-    kind: str = Field(description="release or regression.")
+    kind: str = Field(description="release, regression, or unexplained, which a lost branch of the ledger spent.")
     study: str = Field(description="its title.")
     dataset: str = Field(description="of this party, that it is about.")
     state: str = Field(description="reserved, debited, stored, acked, released, withdrawn or adopted.")
-    unit: str = Field(description="that of its data set: add_remove or replace_one.")
+    unit: str = Field(description="the unit of its data set: add_remove or replace_one.")
     rho: float = Field(description="in zCDP.")
     delta: float = Field(description="spent beside it.")
     epsilon: float = Field(description="of rho, at the cap's delta.")
     replacement: LossView | None = Field(description="of keyed subjects, the same under replace_one.")
-    attempt: int = Field(description="how often it was reserved.")
+    attempt: int = Field(description="drawings of noise so far.")
     coordinator: str = Field(description="fingerprint of whose consortium it is; empty for a regression.")
     decided: tuple[DecidedView, ...] = Field(
         (), description="who approved, rejected or withdrew, and why, where people did."
@@ -380,7 +380,7 @@ class LedgerView(Shown):
     )
 
     population: str = Field(description="whose data it is for.")
-    unit: str = Field(description="in which cap, spent and remaining are meant: that of the data sets.")
+    unit: str = Field(description="in which cap, spent and remaining are meant: the unit of the data sets.")
     cap: Budget = Field(description="the most that may ever be lost.")
     spent: Budget = Field(description="lost or set aside.")
     replacement: Budget = Field(description="the same under replace_one.")
@@ -392,7 +392,7 @@ class LedgerView(Shown):
 class RegressionCharge(Shown):
     """What a regression took from the ledger."""
 
-    unit: str = Field(description="that of its data set, as of the regression's epsilon: add_remove or replace_one.")
+    unit: str = Field(description="the unit of its data set, and so of epsilon: add_remove or replace_one.")
     rho: float = Field(description="in zCDP.")
     delta: float = Field(description="beside it.")
 

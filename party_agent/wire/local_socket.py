@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from commingle.party_agent.errors import PeerError
-from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.errors import SettingsError, UnreachableError
 from commingle.shared.runtime.remote import reaching
 
 AGENT_URL = "http://agent"
@@ -67,7 +67,8 @@ def listen(path: Path) -> socket.socket:
 class AgentTransport(httpx.BaseTransport):
     """The way to the agent that listens at `path`; it leads through no proxy, whatever the environment says.
 
-    Requests raise PeerError where another user's process listens there; it is sent nothing.
+    Requests raise UnreachableError where none answers, and PeerError where another user's process listens there, which
+    is sent nothing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,7 +84,10 @@ class AgentTransport(httpx.BaseTransport):
             answer = http.getresponse()
             return httpx.Response(answer.status, headers=answer.getheaders(), content=answer.read())
         except (OSError, HTTPException) as error:
-            raise httpx.NetworkError(str(error), request=request) from None
+            raise UnreachableError(
+                f"no answer from {self._path} ({type(error).__name__})",
+                remedy="Check that the agent runs; the call is safe to repeat.",
+            ) from None
         finally:
             http.close()
 

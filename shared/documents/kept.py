@@ -22,6 +22,10 @@ def kept_of(asked: AnyRelease) -> int | None:
 
 
 def kept_words(asked: AnyRelease) -> tuple[str, ...]:
-    """The same as a sentence, or none."""
-    kept, of = kept_of(asked), f"Of {asked.n:,} people of a party"
-    return () if kept is None else (f"{of} about {kept:,} count: those who meet nobody in {asked.buckets:,} buckets.",)
+    """`kept_of` as a sentence; empty where all count."""
+    kept = kept_of(asked)
+    if kept is None:
+        return ()
+    return (
+        f"About {kept:,} of a party's {asked.n:,} people count: those alone in their bucket, of {asked.buckets:,}.",
+    )

@@ -31,7 +31,7 @@ class DeviationError(ExchangeError):
 
     Attributes:
         party: which.
-        evidence: two statements that it signed, of which it may sign one.
+        evidence: two statements that it signed, although only one was allowed.
     """
 
     code = "deviation"

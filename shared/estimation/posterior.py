@@ -41,7 +41,7 @@ def regularised(prepared: PreparedMoments) -> PreparedMoments:
 
 
 def likelihood_of(prepared: PreparedMoments) -> Likelihood:
-    """That of the private table's moments, given a release with noise.
+    """The likelihood of the private table's moments, given a noisy release.
 
     Published rows count as draws of a normal law, those of dgm too. Moments have independent normal noise of every
     entry in the published columns, B @ encoded ones.

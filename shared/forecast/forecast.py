@@ -104,7 +104,7 @@ def forecast_for(question: Question, terms: Terms, assumed: Assumptions) -> Fore
     task = question.expected
     best = with_best_k(terms, task)
     chosen = closed(best if terms.k is None else terms)
-    found = mechanism_of(chosen).planner.predict(chosen, task)
+    found = predicted(chosen, task)
     result = Forecast(
         mechanism=chosen.mechanism,
         n=chosen.n,
@@ -131,7 +131,7 @@ def forecast_for(question: Question, terms: Terms, assumed: Assumptions) -> Fore
         shared_error=mechanism_of(chosen).planner.shared_error(chosen),
         exchange=exchange_of(chosen),
     )
-    return replace(result, sentences=sentences(result, closed(terms)))
+    return replace(result, sentences=sentences(result, chosen))
 
 
 def range_of(terms: Terms, question: Question, likely: float) -> tuple[float, float] | None:
@@ -168,7 +168,7 @@ def with_best_k(terms: Terms, task: RegressionTask) -> Terms:
 
 
 def predicted(terms: Terms, task: RegressionTask) -> Prediction:
-    """Expected figures of a regression; a k is chosen where the mechanism has one."""
+    """Expected figures of a regression; a sketch must have its k (`with_best_k`)."""
     return mechanism_of(terms).planner.predict(closed(terms), task)
 
 

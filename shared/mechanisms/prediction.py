@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
-from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
-from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
+from commingle.shared.mechanisms.interface import row_sensitivity
 
 Array = NDArray[np.float64]
 
@@ -110,7 +109,7 @@ class Planner(ABC):
 def fits_across(n: int, error: float | None) -> bool:
     """Whether n subjects whom all hold are enough to fit across parties, with that standard error of their number.
 
-    None is that of a number that is exact.
+    `error` is None where the number is exact.
     """
     return error is None or n >= ENOUGH_SHARED * error
 
@@ -127,15 +126,13 @@ def noise_variance(terms: Terms) -> Array:
     rho = allowed_rho(terms)
     found: list[float] = []
     for party in terms.parties:
-        adjacency = Adjacency.ZERO_OUT if terms.keyed else terms.adjacency
-        moved = squared_sensitivity(party.geometries, row_norm=party.row_norm, adjacency=adjacency)
-        moved += terms.keyed * presence(FRACTION_BITS) ** 2  # docs/proofs/keyed-subjects.md, 2.2
-        found += [moved / (SCALE**2 * 2 * rho * (1 - (settled(party.first_stage_share) or 0)))] * len(party.columns)
+        moved = row_sensitivity(terms, party, terms.adjacency) / 4**terms.fraction_bits
+        found += [moved / (2 * rho * (1 - (settled(party.first_stage_share) or 0)))] * len(party.columns)
     return np.array(found)
 
 
 def encoded_noise(terms: Terms, law: ColumnLaw) -> Array:
-    """The same (p - 1,) variances once the maps that first stages suggest are undone."""
+    """`noise_variance`, (p - 1,), once the maps that first stages suggest are undone."""
     gains, _ = assumed_maps(terms, law)
     return np.asarray(noise_variance(terms) / gains**2)
 

@@ -24,7 +24,7 @@ KEYED: dict[str, Mechanism] = {"rmgm": KEYED_RMGM, "moments": KEYED_MOMENTS}
 
 
 def mechanism_named(name: str, *, keyed: bool = False) -> Mechanism:
-    """The mechanism of that name; a KeyError where there is none. That of listed subjects where there is no other."""
+    """The mechanism of a name, for listed subjects where there is none for keyed ones. Raises KeyError."""
     return (KEYED if keyed else MECHANISMS).get(name) or MECHANISMS[name]
 
 

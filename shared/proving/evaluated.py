@@ -1,6 +1,6 @@
 """An evaluator's rows, segment by segment, and what its replies take of them (docs/proofs/proved-bounds.md, 1 and 2).
 
-Rows that the evaluator encrypted are those of its ciphertexts, of which bounds were proved before (`Evaluated`). The
+Rows that the evaluator encrypted are those in its ciphertexts, whose bounds were proved before (`Evaluated`). The
 last party encrypts none: its rows are within their bound by the same proof as its replies (`Bounded`).
 """
 

@@ -2,8 +2,8 @@
 
 A chain is a list of JSON texts; each holds the SHA-256 of the one before as `previous`. A party's chain is its privacy
 ledger, read here by the rules that wrote it (`ledger_fold`). Every approval, block and rejection a party signs names
-the head its chain had then, so whoever holds published documents notices a chain that was rewritten later. An export is
-signed by whose history it is.
+the head its chain had then, so anyone who holds published documents notices a chain that was rewritten
+later. An export is signed by the party or coordinator that it is about.
 """
 
 from collections.abc import Mapping, Sequence
@@ -145,11 +145,6 @@ class PartyHistory:
         """Digests of signed documents by release and kind."""
         return {place: entry.digest for place, entry in self.told.signed.items()}
 
-    @property
-    def deciders(self) -> Mapping[tuple[str, str], str]:
-        """Who decided so, by release and kind, where a person did."""
-        return {place: entry.by for place, entry in self.told.signed.items() if entry.by}
-
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorHistory:
@@ -209,11 +204,10 @@ def verify_party_audit(data: bytes) -> PartyHistory:
     if isinstance(told, Refused):
         raise VerificationError(told.reason, remedy=_REMEDY)
     _require(audit.head == told.head, _ENDS_ELSEWHERE)
-    present = {envelope.digest for envelope in audit.documents}
-    due = {entry.digest for (_, kind), entry in told.signed.items() if kind in _SIGNED}
-    _require(present == due, "the documents are not those that the chain says were signed")
-    history = PartyHistory(audit, opened.signer, told, _keys(audit, VerifyingKey.from_hex(signed.signing_key)))
     kinds = {entry.digest: kind for (_, kind), entry in told.signed.items() if kind in _SIGNED}
+    present = {envelope.digest for envelope in audit.documents}
+    _require(present == kinds.keys(), "the documents are not those that the chain says were signed")
+    history = PartyHistory(audit, opened.signer, told, _keys(audit, VerifyingKey.from_hex(signed.signing_key)))
     for envelope in audit.documents:
         document = _check_document(envelope, history, kind=kinds[envelope.digest])
         if isinstance(document, RegressionResult):
@@ -275,9 +269,8 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     _require(paid, f"the ledger of {name} was debited another loss")
     debit = f"debit of rho {float(charge.rho):.6g} ({release.spec.adjacency})"
     whose = called(name, pinned=name in release.pinned)
-    deciders = history.deciders
-    people = (deciders.get((release.release, kind)) for kind in (FIRST_APPROVAL, "approval"))
-    by = " and then ".join(quoted(person) for person in people if person)
+    said = (history.told.signed.get((release.release, kind)) for kind in (FIRST_APPROVAL, "approval"))
+    by = " and then ".join(quoted(entry.by) for entry in said if entry is not None and entry.by)
     approval = f"approval (by {by})" if by else "approval"
     return f"{approval}, {debit} and block are in the chain of {whose}, head {history.audit.head}"
 

@@ -199,12 +199,13 @@ class LedgerFold:
     def follow(self, text: str) -> Refused | None:
         """Go on by one entry, or say why it cannot be the next; then nothing has changed."""
         number = self.length + 1
+        altered = Refused(f"entry {number} of the chain was altered")
         try:
             entry = decode(LedgerEntry, text.encode())
         except DocumentError:
-            return Refused(f"entry {number} of the chain was altered")
+            return altered
         if entry.previous != self.head:
-            return Refused(f"entry {number} of the chain was altered")
+            return altered
         if (refused := self._take(entry, number)) is not None:
             return Refused(f"entry {number}: {refused.reason}")
         self.height = entry.height if entry.kind == REJOINED and entry.height is not None else self.height + 1
@@ -216,7 +217,7 @@ class LedgerFold:
         """Why a new charge must not name this population, or None."""
         if self.population in {None, name}:
             return None
-        return Refused(f"the ledger is that of population {self.population}, not of {name}")
+        return Refused(f"the ledger belongs to population {self.population}, not to {name}")
 
     def _take(self, entry: LedgerEntry, number: int) -> Refused | None:
         if entry.kind == REJOINED:

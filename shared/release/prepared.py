@@ -50,10 +50,8 @@ def prepared_moments(moments: SecondMoments, attributes: tuple[Attribute, ...]) 
 
 
 def _require_kind(moments: SecondMoments) -> None:
-    """Only moments that are no rows' come with the variances of their own noise, of keyed subjects too."""
-    rows = moments.entry_variance is None
-    if rows is mechanism_of(moments).of_rows or moments.keyed:
-        return
-    raise MomentsMismatchError(
-        "the noise of these moments do not fit the schema", remedy="Take both from the same release."
-    )
+    """Moments come with variances of their noise exactly where their mechanism does not publish rows."""
+    if not moments.keyed and (moments.entry_variance is None) is not mechanism_of(moments).of_rows:
+        raise MomentsMismatchError(
+            "these moments do not have the noise of their mechanism", remedy="Take them from the release again."
+        )

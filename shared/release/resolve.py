@@ -49,16 +49,19 @@ def terms_of(asked: Study | ReleaseSpec) -> Terms:
     )
 
 
-@lru_cache(maxsize=256)  # asked for at every step of a release, and by every part of a forecast
 def closed(asked: Study | ReleaseSpec | Terms) -> Terms:
-    """The same with nothing open: first stages, weights, bounds and buckets as the mechanism chooses them.
+    """The terms with nothing open: first stages, weights, bounds and buckets as the mechanism chooses them.
 
     A k is none of it: it is chosen for a regression (`forecast.with_sketch`).
 
     Raises:
         PrivacyError: epsilon, delta or a row norm outside its domain, where something is chosen by them.
     """
-    terms = asked if isinstance(asked, Terms) else terms_of(asked)
+    return _closed(asked if isinstance(asked, Terms) else terms_of(asked))
+
+
+@lru_cache(maxsize=16)  # asked for at every step of a release, by every part of a forecast; some have megabytes
+def _closed(terms: Terms) -> Terms:
     mechanism = mechanism_of(terms)
     bounds = terms.bounds or ("proved" if mechanism.interactive else None)
     terms = replace(terms, bounds=bounds, fraction_bits=mechanism.fraction_bits, radius=mechanism.radius)
@@ -67,10 +70,10 @@ def closed(asked: Study | ReleaseSpec | Terms) -> Terms:
         columns = tuple(terms.table_columns.values())
         taken = mechanism.delta_implementation(terms.table_rows, columns, proved=terms.proved)
         terms = replace(terms, delta_implementation=taken)
-    return replace(terms, parties=tuple(_closed(terms, party) for party in terms.parties))
+    return replace(terms, parties=tuple(_closed_party(terms, party) for party in terms.parties))
 
 
-def _closed(terms: Terms, party: PartyTerms) -> PartyTerms:
+def _closed_party(terms: Terms, party: PartyTerms) -> PartyTerms:
     share = _chosen_share(terms, party)
     weight = party.cross_weight
     if weight == AUTO:

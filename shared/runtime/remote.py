@@ -282,7 +282,7 @@ def model_in(kind: type[Kind], answer: bytes, where: str) -> Kind:
     except ValidationError as error:
         raise NonsenseError(
             f"{where} answered with something else than expected: {explain(error)}",
-            remedy="Check that the address is a Commingle coordinator of this version.",
+            remedy="Check that the address is a Commingle service of this version.",
         ) from None
 
 

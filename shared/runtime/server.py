@@ -23,7 +23,7 @@ _HEADER_BYTES = 1 << 19  # a block's signed statement with 256 long column names
 
 
 Application = Callable[..., Awaitable[Any]]
-"""Of ASGI."""
+"""An ASGI application."""
 
 
 @dataclass(frozen=True, slots=True)

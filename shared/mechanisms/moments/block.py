@@ -8,7 +8,7 @@ The intercept, encoded 2^f, is a party of its own with nothing but n 4^f in row 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import inf, nextafter, sqrt
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +80,6 @@ class NoisyMoments(Mechanism):
     share = 0.15
     least_signal = 1.0
     radius = MOMENTS_ARE_NOISY
-    placed: ClassVar[str] = "subjects"  # what has a place in a table
 
     @property
     def fit(self) -> "FitMethod":
@@ -117,7 +116,7 @@ class NoisyMoments(Mechanism):
         found = super().problems(spec)
         proved = spec.bounds == "proved"
         columns = [len(party.columns) for party in spec.parties]
-        found += _too_large(spec.table_rows, columns, proved=proved, of=self.placed)
+        found += _too_large(spec.table_rows, columns, proved=proved, keyed=self.keyed)
         if proved:
             found += [
                 f"the rows of {p.name} are bounded by nothing that can be proved"
@@ -138,7 +137,7 @@ class NoisyMoments(Mechanism):
 
     def exchange_problems(self, n: int, columns: Mapping[str, int], *, proved: bool) -> list[str]:
         """As specs are refused."""
-        return _too_large(n, list(columns.values()), proved=proved, of=self.placed)
+        return _too_large(n, list(columns.values()), proved=proved, keyed=self.keyed)
 
     def rows(self, spec: ReleaseSpec) -> int:
         """One per published column."""
@@ -231,8 +230,9 @@ def _bounded(spec: ReleaseSpec, party: PartySpec) -> bool:
     return 0 < row_bound(spec, party) < BOUND_LIMIT
 
 
-def _too_large(n: int, columns: Sequence[int], *, proved: bool, of: str) -> list[str]:
+def _too_large(n: int, columns: Sequence[int], *, proved: bool, keyed: bool) -> list[str]:
     """Why an exchange of so many rows, and columns at each party, is refused: a sentence, or none."""
+    of = "buckets" if keyed else "subjects"
     if n > ROWS_LIMIT:
         return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}; ask fewer, or propose rmgm"]
     openings, most = _openings(columns), STANDARD.most_openings(_noise(n, columns, proved=proved))

@@ -52,7 +52,6 @@ class KeyedMoments(NoisyMoments):
     """Published: second moments of presences and columns of all parties, over the subjects that both parties hold."""
 
     keyed = True
-    placed = "buckets"
 
     @property
     def fit(self) -> "FitMethod":

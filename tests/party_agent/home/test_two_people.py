@@ -105,7 +105,7 @@ def test_nothing_is_approved_by_itself_and_the_second_person_debits(
     ]
     agents.ledger.verify()
     history = verify_party_audit(encode(export_audit(agents)))
-    assert history.deciders[(release, FIRST_APPROVAL)] == "Dr. Adams (token desk)"
+    assert history.told.signed[(release, FIRST_APPROVAL)].by == "Dr. Adams (token desk)"
     assert history.signed.keys() >= {(release, FIRST_APPROVAL), (release, "approval")}
     consortium.homes["insurer"].save_policy(AUTOMATIC)
     for _ in range(2):

@@ -227,7 +227,7 @@ def test_population_under_another_name_has_no_budget_of_its_own(ledger: Ledger) 
     assert renamed.spent() == share(2)
     refused = reserve(renamed, "b" * 64)
     assert isinstance(refused, Refused)
-    assert "is that of population default, not of staff" in refused.reason
+    assert "belongs to population default, not to staff" in refused.reason
     with pytest.raises(LedgerError, match="population default, and the settings name staff") as told:
         renamed.verify()
     assert "Set population back to default" in told.value.remedy

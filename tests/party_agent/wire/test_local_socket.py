@@ -15,7 +15,7 @@ from commingle.party_agent.errors import PeerError
 from commingle.party_agent.wire import local_socket
 from commingle.party_agent.wire.local_socket import AgentTransport, listen, user_of
 from commingle.shared.runtime import server
-from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.errors import SettingsError, UnreachableError
 from tests.world.local_api import recording, serving_at
 
 
@@ -77,7 +77,7 @@ def test_socket_that_a_killed_process_left_is_replaced(path: Path, echo: FastAPI
 def test_nobody_who_listens_is_unreachable(path: Path, *, left: bool) -> None:
     if left:
         listen(path).close()
-    with client(path) as http, pytest.raises(httpx.TransportError):
+    with client(path) as http, pytest.raises(UnreachableError, match=f"no answer from {path}"):
         http.get("/v1/echo")
 
 

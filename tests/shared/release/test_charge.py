@@ -202,7 +202,7 @@ def test_population_is_fixed_by_the_first_charge() -> None:
     first = {"kind": "reserved", "release": RELEASES[0], "rho_units": "7", "population": "patients", **terms}
     other = {**first, "release": RELEASES[1], "population": "staff"}
     told = fold(chain([first, other]))
-    assert told == Refused("entry 2: the ledger is that of population patients, not of staff")
+    assert told == Refused("entry 2: the ledger belongs to population patients, not to staff")
 
 
 ENTRIES = st.fixed_dictionaries(

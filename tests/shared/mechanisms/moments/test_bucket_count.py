@@ -63,7 +63,7 @@ def test_study_its_spec_and_their_forecast_mean_the_same_buckets_and_people() ->
     found = forecast_of(spec)
     assert found is not None
     assert found.kept == kept_of(spec)
-    said = f"Of 20,000 people of a party about {found.kept:,} count: those who meet nobody in {spec.buckets:,} buckets."
+    said = f"About {found.kept:,} of a party's 20,000 people count: those alone in their bucket, of {spec.buckets:,}."
     assert said in found.sentences
     listed = proposed(study(SCHEMA, SIZES, mechanism="moments", n=20_000, epsilon=1.0, keyed=False))
     assert kept_of(listed) is None
