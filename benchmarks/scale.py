@@ -4,7 +4,7 @@ Each size is a process of its own. Ten numeric columns come as Arrow batches, as
 and added up by the product's own code: `sparse`, the block of rmgm sparsely mixed, k = 10,000; `moments`, a party's own
 second moments, up to the 2^24 rows of an exchange; `dense`, the block of rmgm densely mixed, up to ten million rows.
 Subjects are the ranks 0 to n - 1: what lists of ids cost is not in these figures. CPU seconds are without those of
-making the rows; peak memory is the kernel's (VmHWM), beside the peak of the process before it began. The slope is the one of
+making the rows; peak memory is the kernel's (VmHWM), beside its peak before it began. The slope is the one of
 log seconds over log n. The same sizes in whole agents: `benchmarks.whole_agent`. Run it with OPENBLAS_NUM_THREADS=1.
 """
 

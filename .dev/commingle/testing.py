@@ -8,7 +8,7 @@ with Consortium({"clinic": patients, "laboratory": results}) as consortium:
 
 from commingle.services.testing.consortium import Agent, Consortium, Coordinator, Node
 from commingle.services.testing.errors import ConsortiumError, ProcessError, RoundError
-from commingle.services.testing.links import Fault, Link
+from commingle.services.testing.links import Fault, Injected, Link
 from commingle.services.testing.tables import Dataset
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Coordinator",
     "Dataset",
     "Fault",
+    "Injected",
     "Link",
     "Node",
     "ProcessError",

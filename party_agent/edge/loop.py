@@ -187,7 +187,8 @@ class Loop:
             self._postpone(release, backoff, said, error="disk", errno=errorcode.get(error.errno or 0))
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", None)
-            said = f"the ledger cannot be written ({name})\n  Mend the disk; nothing was sent and it is retried."
+            why = type(error).__name__ if name is None else error  # without a name its text may quote what stands there
+            said = f"the ledger cannot be written ({why})\n  Mend the disk; nothing was sent and it is retried."
             self._postpone(release, backoff, said, error="ledger", errno=name)
         except Exception as error:  # noqa: BLE001 - one release must not end the work on all others
             fault = _fault(error)

@@ -86,8 +86,7 @@ def publish(planned: Sequence[Planned], studies: Sequence[Path], context: Contex
         VerificationError: what the coordinator serves does not hold.
     """
     consortium, coordinator = context.consortium, context.consortium.coordinator
-    where = ("--home", coordinator.home, "--coordinator", coordinator.url)
-    commands = [("coordinator", "propose", study, *where) for study in studies]
+    commands = [coordinator.proposing(study) for study in studies]
     [proposed] = consortium.backend.run({"propose": commands}).values()
     opened = {str(a["id"]): _Open(p, a["forecast"], []) for a, p in zip(proposed, planned, strict=True)}
     with connect(coordinator.url) as http:

@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -23,11 +22,12 @@ from commingle.services.testing.errors import ConsortiumError, RoundError
 from commingle.services.testing.links import Link
 from commingle.services.testing.processes import Command, Processes, reserved_port
 from commingle.services.testing.tables import DATASET, Dataset, dataset_of, rows_of
+from commingle.services.testing.tls import self_signed
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.files import create_secret
+from commingle.shared.runtime.files import close_to_others, create_secret
 from commingle.shared.runtime.remote import call, connect, json_of
 from commingle.shared.runtime.server import serving
 from commingle.shared.runtime.tls import ServerTls
@@ -69,6 +69,8 @@ class Server(Protocol):
 
     def fill_disk(self, *, full: bool) -> None: ...
 
+    def set_clock(self, *, ahead: timedelta) -> None: ...
+
 
 class Backend(Protocol):
     """What runs commands and servers."""
@@ -91,6 +93,7 @@ class Node:
     Attributes:
         home: its directory.
         url: where it listens on the network.
+        server: the process or the threads that serve it.
     """
 
     home: Path
@@ -104,7 +107,7 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """Of its process. Raises ConsortiumError where it is none."""
+        """The process ID. Raises ConsortiumError without processes."""
         return self.server.pid
 
     def start(self, *, fault: str = "") -> None:
@@ -121,16 +124,29 @@ class Node:
         self.server.await_listening()
 
     def kill(self) -> None:
-        """As `kill -9` does; without processes it is stopped."""
+        """Kill it like `kill -9`; a thread is stopped."""
         self.server.kill()
 
     def restart(self, *, fault: str = "") -> None:
-        """Kill it and start it again."""
+        """Kill it and start it again, and return when it listens.
+
+        Args:
+            fault: as for `start`.
+
+        Raises:
+            ProcessError: it does not start.
+            ConsortiumError: a fault point, without processes.
+        """
         self.kill()
         self.start(fault=fault)
 
     def await_death(self) -> None:
-        """Return when it has killed itself at its fault point."""
+        """Return when it has killed itself at its fault point.
+
+        Raises:
+            ProcessError: it has not, or has ended otherwise.
+            ConsortiumError: without processes.
+        """
         self.server.await_death()
 
     def signal(self, number: Signals) -> None:
@@ -138,17 +154,12 @@ class Node:
         self.server.signal(number)
 
     def fill_disk(self, *, full: bool = True) -> None:
-        """No file of it may grow from now on, or may again. Raises ConsortiumError without processes."""
+        """Let no file of it grow, or lift that limit. Raises ConsortiumError without processes."""
         self.server.fill_disk(full=full)
 
     def set_clock(self, *, ahead: timedelta) -> None:
-        """Its clock jumps to so much ahead of the true time. Raises ConsortiumError with processes."""
-        clock = getattr(self.server, "clock", None)
-        if clock is None:
-            raise ConsortiumError(
-                "the clock of a process is the machine's", remedy="Start the consortium without processes."
-            )
-        clock.ahead = ahead
+        """Set its clock ahead of the true time. Raises ConsortiumError with processes."""
+        self.server.set_clock(ahead=ahead)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -161,12 +172,18 @@ class Coordinator(Node):
 
     key: str
 
+    def proposing(self, study: Path) -> Command:
+        """The `commingle` command that proposes a study there, as its operator."""
+        return ("coordinator", "propose", study, "--home", self.home, "--coordinator", self.url)
+
 
 @dataclass(eq=False, kw_only=True)
 class Agent(Node):
     """A party's agent.
 
     Attributes:
+        name: the party's.
+        dataset: the party's table, with its schema.
         token: for its API on the network, with every scope.
         ca_file: the certificate to trust there.
         link: its way to the coordinator, where faults are injected.
@@ -213,6 +230,10 @@ class Consortium:
     Attributes:
         coordinator: the coordinator.
         agents: the agents, by party.
+        folder: where homes and logs are.
+        keyed: whether each party holds subjects of its own.
+        registered: by party, what its agent said of its data when they were registered.
+        backend: what runs commands and servers.
 
     Raises:
         ProcessError: something does not start or refuses what it is told.
@@ -253,10 +274,12 @@ class Consortium:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
+        with self._stack as stack:
             self.folder = self._folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="commingle-")))
+            if not self.folder.exists():
+                close_to_others(self.folder)
             self.backend = stack.enter_context(self._backend())
-            self._start(stack)
+            self._start()
             self._stack = stack.pop_all()
         return self
 
@@ -286,17 +309,24 @@ class Consortium:
         return Study.model_validate({**usual, "target": target, "epsilon": epsilon, **terms}, strict=False)
 
     def propose(self, study: Study | Path) -> str:
-        """Propose a release, as the coordinator's operator. Its id."""
+        """Propose a release, as the coordinator's operator. Its id.
+
+        Raises:
+            ProcessError: the coordinator refuses it.
+        """
         if isinstance(study, Study):
             path = self.folder / f"study-{time.monotonic_ns()}.json"
             path.write_text(study.model_dump_json())
         else:
             path = study
-        home = ("--home", self.coordinator.home, "--coordinator", self.coordinator.url)
-        return str(self.command("coordinator", "propose", path, *home)["id"])
+        return str(self.command(*self.coordinator.proposing(path))["id"])
 
     def state(self, release: str) -> State:
-        """Where a release stands."""
+        """Where a release stands.
+
+        Raises:
+            RemoteError: the coordinator does not answer, or knows no such release.
+        """
         with connect(self.coordinator.url) as http:
             view: Any = json_of(call(http, "GET", f"/v1/releases/{release}"))
         return State(view["state"])
@@ -315,7 +345,13 @@ class Consortium:
         return state
 
     def release(self, study: Study | Path, *, seconds: float = _RELEASE_SECONDS) -> Release:
-        """Propose a release, wait until it is published, fetch and verify it. Raises RoundError."""
+        """Propose a release, wait until it is published, fetch and verify it.
+
+        Raises:
+            ProcessError: the coordinator refuses it, or a process ends meanwhile.
+            RoundError: it ends otherwise, or not in so many seconds.
+            VerificationError: what the coordinator serves does not hold.
+        """
         proposed = self.propose(study)
         if (state := self.wait(proposed, seconds=seconds)) is not State.PUBLISHED:
             raise RoundError(f"the release was {state}", remedy="The agents' proposals say why.")
@@ -351,15 +387,14 @@ class Consortium:
         return InProcess(logs)
 
     def _port(self) -> int:
-        port: int = self._reserved.enter_context(reserved_port()).getsockname()[1]
+        port: int = self._stack.enter_context(reserved_port()).getsockname()[1]
         return port
 
-    def _start(self, stack: ExitStack) -> None:
-        self._reserved = stack
+    def _start(self) -> None:
         with self._stage("start", "Starting the coordinator"):
             self.coordinator, invites = self._new_coordinator()
             self.coordinator.server.begin()
-            self.agents, prints = self._new_agents(stack)
+            self.agents, prints = self._new_agents()
             self.coordinator.server.await_listening()
         with self._stage("enrol", "Enrolling the parties"):
             self._enrol(invites, prints)
@@ -384,20 +419,20 @@ class Consortium:
             answer["party"]: answer["invite"] for answer in invited
         }
 
-    def _new_agents(self, stack: ExitStack) -> tuple[dict[str, Agent], dict[str, str]]:
+    def _new_agents(self) -> tuple[dict[str, Agent], dict[str, str]]:
         """Agents over new homes, with one linkage key for all; fingerprints by name."""
         linkage, policy = self.folder / "linkage.key", self.folder / "policy.json"
         create_secret(linkage)
         policy.write_text(json.dumps(self._policy, indent=2))
-        tls = _certificate(self.folder) if self._network else None
+        tls = self_signed(self.folder) if self._network else None
         links = {name: Link(self.coordinator.url) for name in self._tables} if self._links else {}
         if links:
             told = logging.getLogger("uvicorn.error")  # of every answer that is lost
-            stack.callback(told.setLevel, told.level)
+            self._stack.callback(told.setLevel, told.level)
             told.setLevel(logging.CRITICAL)
-            stack.enter_context(serving([link.served for link in links.values()]))
+            self._stack.enter_context(serving([link.served for link in links.values()]))
         for link in links.values():
-            stack.callback(link.cut)  # or the server would wait for what is open
+            self._stack.callback(link.cut)  # or the server would wait for what is open
         agents = {name: self._agent(name, table, tls, links.get(name)) for name, table in self._tables.items()}
         shared = ("--linkage-key", linkage, "--policy", policy, *self._caps)
         init = {n: [("party", "init", "--home", agent.home, "--name", n, *shared)] for n, agent in agents.items()}
@@ -405,7 +440,7 @@ class Consortium:
 
     def _agent(self, name: str, table: Any, tls: ServerTls | None, link: Link | None) -> Agent:  # noqa: ANN401 - any table
         folder = self.folder / "parties" / name
-        folder.mkdir(parents=True, exist_ok=True)
+        close_to_others(folder)
         dataset = dataset_of(table, folder, subject_id=self._subject_id, schema=self._schemas.get(name))
         port, home = self._port() if tls else None, folder / "home"
         return Agent(
@@ -445,28 +480,3 @@ class Consortium:
             source = ("--home", agent.home, "--source", dataset.rows, "--schema", schema)
             jobs[name] = [("party", "datasets", "add", DATASET, *source, *ids)]
         return {name: answer for name, [answer] in self.backend.run(jobs).items()}
-
-
-def _certificate(folder: Path) -> ServerTls:
-    """One of this machine, which signs itself, for the agents' APIs."""
-    from cryptography import x509  # noqa: PLC0415 - only here
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
-    alternative = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=7))
-        .add_extension(alternative, critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    tls = ServerTls(folder / "api.pem", folder / "api.key")
-    pem = serialization.Encoding.PEM
-    tls.certificate.write_bytes(made.public_bytes(pem))
-    plain = serialization.NoEncryption()
-    tls.key.touch(mode=0o600)
-    tls.key.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    return tls

@@ -3,7 +3,6 @@
 The one module that puts agents and a coordinator together; what it puts together is what their `serve` commands do.
 """
 
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
@@ -27,11 +26,13 @@ from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import compose_agents
 from commingle.services.testing.errors import ConsortiumError, ProcessError
-from commingle.services.testing.processes import Command, printed
+from commingle.services.testing.processes import Command, last_lines, printed
+from commingle.shared.runtime.files import close_to_others
 from commingle.shared.runtime.server import Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import ServerTls
 
+_RENDERING = (structlog.processors.add_log_level, structlog.processors.JSONRenderer())
 _REMEDY = "Start the consortium with processes=True."
 
 
@@ -62,7 +63,7 @@ class ServerThread:
 
     @property
     def pid(self) -> int:
-        """It has no process of its own."""
+        """Refuse: it has no process of its own."""
         raise _only_processes("A server of this process has none of its own")
 
     def begin(self, *, fault: str = "") -> None:
@@ -74,7 +75,7 @@ class ServerThread:
         self._stack = stack
 
     def await_listening(self) -> None:
-        """It does."""
+        """Return at once: `begin` returns when it listens."""
 
     def kill(self) -> None:
         """Stop it, which is all that a thread allows: what it has begun comes to an end."""
@@ -83,16 +84,20 @@ class ServerThread:
             self._stack = None
 
     def await_death(self) -> None:
-        """It does not kill itself."""
+        """Refuse: it does not kill itself."""
         raise _only_processes("Only a process can kill itself at a fault point")
 
     def signal(self, number: Signals) -> None:
-        """A thread takes none."""
+        """Refuse: a thread takes no signals."""
         raise _only_processes(f"Only a process can be sent {number.name}")
 
     def fill_disk(self, *, full: bool) -> None:
-        """All threads share their limits."""
+        """Refuse: all threads share their limits."""
         raise _only_processes(f"Only a process can have its disk {'filled' if full else 'emptied'}")
+
+    def set_clock(self, *, ahead: timedelta) -> None:
+        """Set its clock ahead of the true time."""
+        self.clock.ahead = ahead
 
 
 @dataclass(slots=True)
@@ -109,7 +114,7 @@ class InProcess:
     _log: TextIO | None = None
 
     def __enter__(self) -> Self:
-        self.logs.mkdir(parents=True, exist_ok=True)
+        close_to_others(self.logs)
         self._log = self._file.open("a")
         self._before = structlog.get_config()
         self._log_here()
@@ -127,8 +132,7 @@ class InProcess:
 
     def last_words(self, _: Collection[str]) -> str:
         """The end of the log, which is of all of them."""
-        lines = self._file.read_text(errors="replace").splitlines()[-12:]
-        return "".join(f"\n    {line}" for line in lines)
+        return last_lines(self._file)
 
     def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
         """Run commands one after the other; what they printed, as JSON, by job. Raises ProcessError."""
@@ -143,17 +147,18 @@ class InProcess:
 
     def agent(self, name: str, home: Path, port: int | None, tls: ServerTls | None) -> ServerThread:
         """An agent that is not started yet."""
-        return self._server(name, partial(_agent, home, port, tls))
+        return self._server(name, partial(_agent, home, port, tls, partial(self._say_halted, name)))
 
     @property
     def _file(self) -> Path:
         return self.logs / "consortium.log"
 
     def _log_here(self) -> None:
-        structlog.configure(
-            processors=[structlog.processors.add_log_level, structlog.processors.JSONRenderer()],
-            logger_factory=structlog.PrintLoggerFactory(self._log),
-        )
+        structlog.configure(processors=_RENDERING, logger_factory=structlog.PrintLoggerFactory(self._log))
+
+    def _say_halted(self, name: str) -> None:
+        # not by `get_logger`: while a command runs, that logs where the command does
+        structlog.wrap_logger(structlog.PrintLogger(self._log), processors=_RENDERING).error("halted", party=name)
 
     def _server(self, name: str, opened: Callable[[SkewedClock], AbstractContextManager[None]]) -> ServerThread:
         self._servers.append(ServerThread(name, opened))
@@ -185,14 +190,12 @@ def _coordinator(home: Path, port: int, clock: SkewedClock) -> Iterator[None]:
 
 
 @contextmanager
-def _agent(home: Path, port: int | None, tls: ServerTls | None, clock: SkewedClock) -> Iterator[None]:
+def _agent(
+    home: Path, port: int | None, tls: ServerTls | None, halted: Callable[[], None], clock: SkewedClock
+) -> Iterator[None]:
     address = None if port is None else ("127.0.0.1", port)
     with compose_agents(Home(home), clock=clock) as agents:
         loops = Loops(agents)
         with open_services(agents, loops, address, tls) as (services, begin), serving(services):
-            begin(partial(_say_halted, home.parent.name))
+            begin(halted)
             yield
-
-
-def _say_halted(name: str) -> None:
-    print(f"{name} has halted", file=sys.stderr)  # noqa: T201 - the program goes on; this is all that it is told

@@ -1,6 +1,6 @@
 """The way between one agent and the coordinator, on which a test loses, delays, repeats and changes messages.
 
-An agent under test is enrolled at the address of its link, as at that of a reverse proxy: neither it nor the
+An agent under test is enrolled at the address of its link as if the link were a reverse proxy: neither it nor the
 coordinator knows of the link. Request signatures cover no host, so that they hold behind it.
 """
 
@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from socket import socket
 from threading import Lock
 from typing import Any, Literal
@@ -33,8 +34,12 @@ class Injected:
     """A fault that waits for messages.
 
     Attributes:
+        fault: what happens to them.
+        method: only messages of this method are struck; None for any.
+        path: only messages whose path contains this are struck.
         times: how many more messages it strikes.
-        struck: how many it has.
+        seconds: how long `delay` takes.
+        struck: how many messages it has struck.
     """
 
     fault: Fault
@@ -66,12 +71,12 @@ class Link:
 
     @property
     def url(self) -> str:
-        """Where the agent finds it."""
+        """The address at which the agent reaches the coordinator."""
         return self.served.url
 
     @property
     def served(self) -> Served:
-        """It as an application."""
+        """The link as an ASGI application."""
         return Served(self, self._listener)
 
     def inject(
@@ -85,6 +90,9 @@ class Link:
             path: only to those whose path contains this, such as `/blocks/`.
             times: to so many.
             seconds: how long `delay` takes.
+
+        Returns:
+            The fault; its `struck` counts the messages that it has struck so far.
         """
         injected = Injected(fault, method, path, times, seconds)
         with self._lock:
@@ -102,26 +110,12 @@ class Link:
         self._down = False
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        """Carry one request, as an application of ASGI."""
+        """Carry one request, as an ASGI application."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
         body = await _body_of(receive)
-        request = self._request(scope, body)
-        fault = self._strike(request.method, request.url.path)
-        kind, seconds = (None, 0.0) if fault is None else (fault.fault, fault.seconds)
-        if self._down or kind == "drop":
-            await _cut(send)
-            return
-        await asyncio.sleep(seconds if kind == "delay" else 0)
-        if kind in {"duplicate", "lose answer"}:
-            await (await self._sent(self._request(scope, body))).aread()
-        if kind == "lose answer":
-            await _cut(send)
-            return
-        if kind == "garble":
-            request = self._request(scope, _garbled(body))
-        passing = asyncio.create_task(self._pass(request, send, garble=kind == "garble answer"))
+        passing = asyncio.create_task(self._pass(partial(self._request, scope), body, send))
         gone = asyncio.create_task(_gone(receive))
         self._passing.add(passing)
         await asyncio.wait({passing, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -149,7 +143,8 @@ class Link:
         url = httpx.URL(self.target).copy_with(raw_path=path)
         return httpx.Request(scope["method"], url, headers=kept, content=body or None)
 
-    def _strike(self, method: str, path: str) -> Injected | None:
+    def _strike(self, request: httpx.Request) -> Injected | None:
+        method, path = request.method, request.url.path
         with self._lock:
             self.requests.append(f"{method} {path}")
             for fault in self._faults:
@@ -158,29 +153,34 @@ class Link:
                     return fault
         return None
 
-    async def _sent(self, request: httpx.Request) -> httpx.Response:
-        assert self._client is not None  # noqa: S101 - made before the first request is taken
-        return await self._client.send(request, stream=True)
-
-    async def _pass(self, request: httpx.Request, send: _Send, *, garble: bool) -> None:
-        begun = False
+    async def _pass(self, request: Callable[[bytes], httpx.Request], body: bytes, send: _Send) -> None:
+        """What `cut` cancels: all of one message's way. Without an answer the agent's connection breaks."""
+        answered = False
         try:
-            async with self._answer(request) as answer:
-                kept = [(name, value) for name, value in answer.headers.raw if name.lower() not in _HOP_BY_HOP]
-                await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
-                begun = True
-                async for piece in answer.aiter_raw():
-                    body = _garbled(piece) if garble else piece
-                    garble = False
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            struck = self._strike(request(b""))
+            fault = None if struck is None else struck.fault
+            if struck is not None and fault == "delay":
+                await asyncio.sleep(struck.seconds)
+            if self._down or fault == "drop":
+                return
+            if fault in {"duplicate", "lose answer"}:
+                async with self._answer(request(body)) as first:
+                    await first.aread()
+            if fault == "lose answer":
+                return
+            async with self._answer(request(_garbled(body) if fault == "garble" else body)) as answer:
+                answered = True
+                await _forward(answer, send, garble=fault == "garble answer")
         except httpx.TransportError:
-            if not begun:
+            pass
+        finally:
+            if not answered:
                 await _cut(send)
 
     @asynccontextmanager
     async def _answer(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
-        answer = await self._sent(request)
+        assert self._client is not None  # noqa: S101 - made before the first request is taken
+        answer = await self._client.send(request, stream=True)
         try:
             yield answer
         finally:
@@ -194,6 +194,16 @@ async def _body_of(receive: _Receive) -> bytes:
         pieces.append(message.get("body", b""))
         more = message.get("more_body", False)
     return b"".join(pieces)
+
+
+async def _forward(answer: httpx.Response, send: _Send, *, garble: bool) -> None:
+    kept = [(name, value) for name, value in answer.headers.raw if name.lower() not in _HOP_BY_HOP]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
+    async for piece in answer.aiter_raw():
+        body = _garbled(piece) if garble else piece
+        garble = False
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _gone(receive: _Receive) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from io import StringIO
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
@@ -25,8 +26,9 @@ from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn, Self
 
-from commingle.services.testing.errors import ProcessError
+from commingle.services.testing.errors import ConsortiumError, ProcessError
 from commingle.shared.runtime.faults import VARIABLE
+from commingle.shared.runtime.files import close_to_others
 from commingle.shared.runtime.threads import threads
 from commingle.shared.runtime.tls import ServerTls
 
@@ -58,8 +60,13 @@ class Running:
 
     def last_words(self) -> str:
         """The end of its log, indented."""
-        lines = self.log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
-        return "".join(f"\n    {line}" for line in lines)
+        return last_lines(self.log)
+
+
+def last_lines(log: Path) -> str:
+    """The last lines of a file, indented."""
+    lines = log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
+    return "".join(f"\n    {line}" for line in lines)
 
 
 @dataclass(slots=True)
@@ -78,7 +85,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started last."""
+        """The process ID of what was started last."""
         return self._started.process.pid or 0
 
     def begin(self, *, fault: str = "") -> None:
@@ -90,7 +97,7 @@ class ServerProcess:
         self._processes.address(self._started)
 
     def kill(self) -> None:
-        """As `kill -9` does."""
+        """Kill it like `kill -9`."""
         if self._running is not None:
             self._running.process.kill()
             self._processes.forget(self._running)
@@ -109,9 +116,16 @@ class ServerProcess:
         os.kill(self.pid, number)
 
     def fill_disk(self, *, full: bool) -> None:
-        """No file may grow from now on, logs included; or space is there again. Linux only."""
+        """Let no file of it grow, logs included, or lift that limit. Linux only."""
         limits = (0 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, limits)
+
+    def set_clock(self, *, ahead: timedelta) -> None:
+        """Refuse: a process has the machine's clock."""
+        raise ConsortiumError(
+            f"the clock of a process cannot be set {ahead} ahead, it is the machine's",
+            remedy="Start the consortium without processes.",
+        )
 
     @property
     def _started(self) -> Running:
@@ -142,7 +156,7 @@ class Processes:
     _begun: int = 0
 
     def __enter__(self) -> Self:
-        self.logs.mkdir(parents=True, exist_ok=True)
+        close_to_others(self.logs)
         start_loading()
         return self
 
@@ -154,10 +168,6 @@ class Processes:
         """Raise ProcessError if a server has ended."""
         for running in self._running:
             running.require_alive()
-
-    def pids(self) -> dict[str, int]:
-        """Of all children, by name."""
-        return {running.name: running.process.pid or 0 for running in self._running}
 
     def last_words(self, names: Collection[str]) -> str:
         """What these servers logged last."""

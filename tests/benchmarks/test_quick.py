@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.harness import Asked, Experiment, generator
+from benchmarks.scale import slopes
 
 
 def of_papers(report: dict[str, Any]) -> bool:
@@ -32,6 +33,20 @@ def all_published(report: dict[str, Any]) -> bool:
     return report["of_moments"] > 0 and not report["lost"] and report["verified"] > 0
 
 
+def in_growing_processes(report: dict[str, Any]) -> bool:
+    results = report["results"]
+    grown = all(r["peak_megabytes"] >= r["before_megabytes"] > 10 for r in results)
+    return len(results) == 6 and grown and sum(r["cpu_seconds"] for r in results) > 0
+
+
+def from_registration_to_publication(report: dict[str, Any]) -> bool:
+    [r] = report["results"]
+    whole = 20 < r["idle_megabytes"] <= r["release_megabytes"]
+    anonymous = 10 < r["anonymous_megabytes"] < r["release_megabytes"]
+    sent = r["sent_megabytes"] == pytest.approx(0.8, rel=0.01)  # k rows of ten columns
+    return whole and anonymous and bool(sent) and r["cpu_seconds"] > 0
+
+
 RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[str, ...]]] = {
     "wang2018": (lambda r: r["table3"][0]["table"] == "made-up", ("wang2018_epsilon", "wang2018_efficiency"), ()),
     "kalaja2020": (of_papers, ("kalaja2020_made-up",), ()),
@@ -44,12 +59,8 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
     "exchange_cost": (exact_and_priced, (), ()),
     "load": (all_published, (), ()),
     "rounds": (lambda r: r["requests"] > 0, (), ("--members", "2")),
-    "scale": (lambda r: len(r["results"]) == 6, ("scale",), ()),
-    "whole_agent": (
-        lambda r: r["results"][0]["sent_megabytes"] == pytest.approx(0.8, rel=0.01),
-        (),
-        ("--work", "sparse"),
-    ),
+    "scale": (in_growing_processes, ("scale",), ()),
+    "whole_agent": (from_registration_to_publication, (), ("--work", "sparse")),
 }
 """By name: what holds of the report, the pictures, and options. `latency` and `first_minute` take minutes."""
 
@@ -93,3 +104,9 @@ def test_measurement_that_fails_ends_with_1_after_it_is_written(tmp_path: Path) 
     shown = CliRunner().invoke(failing.command, ["--out", str(tmp_path)])
     assert (shown.exit_code, shown.output) == (1, "lost\n")
     assert json.loads((tmp_path / "failing.json").read_text())["lost"] == 1
+
+
+def test_slope_is_the_one_of_logarithms_within_one_work() -> None:
+    results = [{"work": "a", "n": n, "cpu_seconds": seconds} for n, seconds in ((10, 1.0), (100, 10.0), (1000, 1000.0))]
+    found = slopes([*results, {"work": "b", "n": 10, "cpu_seconds": 5.0}])
+    assert found == pytest.approx({("a", 100): 1.0, ("a", 1000): 2.0})

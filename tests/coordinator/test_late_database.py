@@ -4,8 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -16,16 +14,9 @@ from commingle.coordinator.store.store import open_store
 from tests.world.command import Command
 from tests.world.coordinator import problem
 from tests.world.postgres import own_postgres
+from tests.world.waiting import eventually
 
 _SERVE = [sys.executable, "-m", "commingle", "coordinator", "serve", "--port", "0"]
-_PATIENCE_SECONDS = 60.0
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 @pytest.mark.slow
@@ -47,13 +38,13 @@ def test_coordinator_waits_for_its_database_and_says_so(command: Command, tmp_pa
                     code, _, err = command("invite", "--home", tmp_path / "hub", "--party", "clinic")
                     assert (code, "cannot open the database" in err) == (1, True)  # a person is told at once
                     postgres.start()
-                    eventually(lambda: http.get("/readyz").status_code == 200)
+                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready")
                     assert http.get("/v1/parties").json() == {"items": [], "next": None}
                     command.json("invite", "--home", tmp_path / "hub", "--party", "clinic")
                     postgres.stop()
                     assert problem(http.get("/readyz")) == (503, "storage")
                     postgres.start()
-                    eventually(lambda: http.get("/readyz").status_code == 200)
+                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready")
             finally:
                 process.terminate()
                 log = process.stderr.read()

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,25 +24,17 @@ from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.release.verification import verify_release
+from commingle.shared.runtime.errors import UnreachableError
 from commingle.testing import Agent, Consortium, Coordinator, Dataset, ProcessError
 from tests.faults.witness import SETTLED, charges_on_disk, check_history, files_left
 from tests.world.consortium import SCHEMAS, rows_of, write_csv
 from tests.world.local_api import operator_client
+from tests.world.waiting import eventually
 
 ROWS = 200
 SKETCH = 20
 PARTIES = ("clinic", "insurer")
-_DEADLINE_SECONDS = 120.0
-_POLL_SECONDS = 0.05
 _PUBLISHED = ("manifest", "matrix", "moments")
-
-
-def eventually(holds: Callable[[], bool], *, what: str) -> None:
-    """Wait until something holds."""
-    until = time.monotonic() + _DEADLINE_SECONDS
-    while not holds():
-        assert time.monotonic() < until, what
-        time.sleep(_POLL_SECONDS)
 
 
 @dataclass
@@ -127,7 +119,7 @@ class Loopback:
         try:
             with operator_client(self.home(name)) as http:
                 return http.put(f"/v1/proposals/{release}/{decision}").status_code
-        except httpx.TransportError:
+        except UnreachableError:
             return None
 
     def regress(self, name: str, request: RegressionRequest) -> Any:
@@ -135,7 +127,7 @@ class Loopback:
         try:
             with operator_client(self.home(name)) as http:
                 answer = http.post("/v1/regressions", content=encode(request))
-        except httpx.TransportError:
+        except UnreachableError:
             return None
         return answer.raise_for_status().json()
 

@@ -8,8 +8,9 @@ import pytest
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.release.rounds import State
-from tests.faults.loopback import Loopback, eventually
+from tests.faults.loopback import Loopback
 from tests.faults.witness import charges_on_disk
+from tests.world.waiting import eventually
 
 pytestmark = pytest.mark.slow
 PARTY_POINTS = (

@@ -12,9 +12,10 @@ import httpx
 import pytest
 
 from commingle.shared.release.rounds import State
-from tests.faults.loopback import Loopback, eventually
+from tests.faults.loopback import Loopback
 from tests.world.local_api import operator_client
 from tests.world.postgres import own_postgres
+from tests.world.waiting import eventually
 
 pytestmark = pytest.mark.slow
 _SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS = 2.0

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from commingle.shared.release.rounds import State
-from tests.faults.loopback import Loopback, eventually
+from tests.faults.loopback import Loopback
 from tests.world.postgres import PostgresServer, own_postgres
+from tests.world.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from commingle.party_agent.operate.backup import restore_backup
 from commingle.party_agent.operate.compose import compose_agents
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.errors import CommingleError
@@ -108,7 +108,6 @@ def manifest(coordinator: Path) -> SignedDocument:
     return decode(SignedDocument, signed)
 
 
-Artefacts = tuple[Home, Path, SignedDocument]
 OTHERWISE: dict[str, Callable[[Home, Path, SignedDocument], object]] = {
     "ledger of a later format": lambda home, *_: AgentStore(of_format(home.database, 2)),
     "ledger of no format": lambda home, *_: AgentStore(of_format(home.database, 0)),
@@ -132,4 +131,3 @@ def test_artefact_of_another_version_is_refused_in_a_sentence_with_a_remedy(
         OTHERWISE[what](home, coordinator, manifest)
     assert str(refused.value).count("\n") == 0
     assert refused.value.remedy
-    assert encode(manifest)

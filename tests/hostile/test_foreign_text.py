@@ -269,7 +269,6 @@ PRINTS = {
     "shared/runtime/cli.py",
     "shared/runtime/console.py",
     "shared/runtime/server.py",  # its own address as JSON
-    "services/testing/in_process.py",  # the name of an agent that has halted
 }
 """The only modules that print."""
 

@@ -6,8 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from tests.world.consortium import (
 from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
 from tests.world.transport import on_a_socket
+from tests.world.waiting import eventually
 
 
 @pytest.fixture
@@ -445,15 +445,6 @@ def serving(home: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
         process.communicate()
 
 
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 @pytest.mark.slow
 def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Command, consortium: Consortium) -> None:
     release = propose(consortium)
@@ -473,14 +464,14 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Comma
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
         with serving(home.root) as (clinic, where):
-            assert within(60, lambda: bool(answer("proposals")["items"]))
+            eventually(lambda: bool(answer("proposals")["items"]), what="no proposal")
             assert answer("status")["running"] is True
             assert where == str(home.socket)
             code, _, err = run("serve", "--home", home.root)
             assert (code, "another agent works on" in err) == (1, True)
             assert answer("approve", release, "--yes")["decision"] == "approved"
-            assert within(60, published), found.state
-            assert within(60, lambda: answer("ledger")["charges"][0]["state"] == "acked")
+            eventually(published, what="not published")
+            eventually(lambda: answer("ledger")["charges"][0]["state"] == "acked", what="not acknowledged")
             clinic.send_signal(signal.SIGTERM)
             _, err = clinic.communicate(timeout=60)
     assert clinic.returncode == 0, err

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from commingle.testing import Consortium, ConsortiumError, Fault, Node, ProcessError
+from tests.world.waiting import eventually
 
 PAGE = (Path(__file__).parents[3] / "docs" / "testing.md").read_text()
 TABLES = {
@@ -18,6 +19,10 @@ TABLES = {
     "ward": {"subject": [f"s{i}" for i in range(60)], "stay": [float(i % 7) for i in range(60)]},
 }
 pytestmark = pytest.mark.slow
+
+
+def approvals(consortium: Consortium, release: str) -> set[str]:
+    return {*httpx.get(f"{consortium.coordinator.url}/v1/releases/{release}").json()["approvals"]}
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +71,9 @@ def test_agent_that_was_cut_off_goes_on_when_its_link_is_mended(consortium: Cons
     link.cut()
     proposed = consortium.propose(consortium.study())
     asked = len(link.requests)
-    while len(link.requests) == asked:
-        pass
-    assert not consortium.state(proposed).final
+    eventually(lambda: approvals(consortium, proposed) == {"ward"}, what="the other party has approved")
+    eventually(lambda: len(link.requests) > asked + 1, what="the agent has tried again")
+    assert approvals(consortium, proposed) == {"ward"}
     link.mend()
     assert consortium.wait(proposed) == "published"
 
@@ -80,8 +85,7 @@ def test_agent_whose_clock_is_wrong_signs_nothing_that_is_taken_until_it_is_righ
     agent.set_clock(ahead=timedelta(hours=2))
     proposed = consortium.propose(consortium.study())
     with agent.client() as client:
-        while client.status().trouble is None:
-            pass
+        eventually(lambda: client.status().trouble is not None, what="the agent says that its clock is wrong")
     assert not consortium.state(proposed).final
     agent.set_clock(ahead=timedelta(0))
     assert consortium.wait(proposed) == "published"
