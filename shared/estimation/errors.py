@@ -12,6 +12,7 @@ EstimationError
 │   ├── InterceptError            `constant` without its intercept
 │   └── ConfidenceError           not between 0 and 1, or an interval for something unknown
 ├── TooFewRowsError               fewer published rows than a fit of that size needs
+├── NoTablesError                 sums that the release does not hold
 ├── NoOverlapError                two parties share too few subjects to say anything across them
 ├── SingularError                 one term is a linear combination of the others
 └── RowsError                     rows that cannot be predicted
@@ -131,3 +132,9 @@ class RowsError(EstimationError):
     """Rows that cannot be predicted."""
 
     code = "rows"
+
+
+class NoTablesError(EstimationError):
+    """What is asked needs sums that the release does not hold, in all or for one attribute."""
+
+    code = "no-tables"

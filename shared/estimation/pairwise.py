@@ -54,7 +54,9 @@ class Pairs:
         means: (m,) over own subjects.
         joint_means: (m, J) over those shared with each party.
         covariance: (m, m).
-        centring: (J + m, p) rows 1_j and a - m_a 1_i, as combinations of published columns.
+        sums: (J + m, J + m) S over presences and columns.
+        undo: (J + m, p) presences and columns as combinations of published ones.
+        centring: (J + m, p) rows 1_j and a - m_a 1_i, as such combinations.
         noise: of what was published.
         asked: the study's n, by which buckets and cutting were chosen, and nothing is estimated.
     """
@@ -65,6 +67,8 @@ class Pairs:
     means: Array
     joint_means: Array
     covariance: Array
+    sums: Array
+    undo: Array
     centring: Array
     noise: PublishedNoise
     asked: int
@@ -107,6 +111,8 @@ class Pairs:
             means=means,
             joint_means=joint_means,
             covariance=S[parties:, parties:] / shared[np.ix_(party, party)] - paired * paired.T,
+            sums=S,
+            undo=undo,
             centring=centring,
             noise=noise,
             asked=asked,

@@ -1,0 +1,169 @@
+"""Sums of products of two columns over the subjects of a release, with the covariance of the noise in them.
+
+Released of listed subjects are S = sum_s v_s v_s^T of v = (1, columns). Of keyed ones each party i has its presence 1_i
+in place of the 1, and products of columns of two parties sum over those whom both hold and who met nobody in their
+bucket (docs/proofs/keyed-subjects.md, 5). Counts, tables and group means are linear forms <W, S> = sum_kl W_kl S_kl:
+unbiased, with noise <W, E> whose covariance is known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
+from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
+from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.published_noise import NoisyEntries, PublishedNoise
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossProducts:
+    """S and its noise E over q = J + m columns: presences of J parties, then encoded columns; listed ones have J = 1.
+
+    Attributes:
+        values: (q, q) symmetric S; `values[i, j]` of two presences counts the subjects whom both parties hold.
+        undo: (q, p) these columns as combinations of p published ones.
+        noise: of what was published.
+        whose: (q,) the place of the presence that goes with each column.
+        strangers: (J, J) pairs of different subjects whose products are among the sums, with signs that cancel.
+        attributes: by name.
+        columns: places of each attribute's columns among the q.
+        cut: parties whose rows may have been cut, so that counts are too small and nothing says by how much.
+        keyed: whether subjects are, so that counts of presences are noisy.
+    """
+
+    values: Array
+    undo: Array
+    noise: PublishedNoise
+    whose: NDArray[np.intp]
+    strangers: Array
+    attributes: Mapping[str, Attribute]
+    columns: Mapping[str, tuple[int, ...]]
+    cut: tuple[str, ...]
+    keyed: bool
+
+    @classmethod
+    def of(cls, prepared: PreparedMoments) -> Self:
+        """Those of a release of moments.
+
+        Raises:
+            NoTablesError: a release of rows, whose noise is in every product of one row.
+        """
+        if prepared.entry_variance is None:
+            raise NoTablesError(
+                f"tables are read from releases of moments, and this one is of {prepared.mechanism}",
+                remedy='Propose the study with "mechanism": "moments".',
+            )
+        pairs = prepared.pairs
+        if pairs is None:
+            parties, undo, values = 1, prepared.mixing, prepared.gram
+            noise: PublishedNoise = NoisyEntries(prepared.entry_variance)
+            whose, strangers = np.zeros(len(values), np.intp), np.zeros((1, 1))
+        else:
+            parties, undo, values = len(pairs.names), pairs.undo, pairs.sums
+            noise, strangers = pairs.noise, pairs.counts.strangers
+            whose = np.append(np.arange(parties), pairs.party).astype(np.intp)
+        places = {name: tuple(parties - 1 + i for i in at) for name, at in prepared.columns.items()}
+        return cls(
+            values=values,
+            undo=undo,
+            noise=noise,
+            whose=whose,
+            strangers=strangers,
+            attributes=prepared.attributes,
+            columns=places,
+            cut=prepared.cut,
+            keyed=pairs is not None,
+        )
+
+    def present(self, name: str) -> Array:
+        """(q,) the presence of the party that holds this attribute."""
+        found = np.zeros(len(self.values))
+        found[self.whose[self.columns[name][0]]] = 1.0
+        return found
+
+    def levels(self, name: str) -> tuple[tuple[str, ...], Array]:
+        """Labels of the L levels of an attribute, a gap last, and their 0/1 indicators as combinations, (L, q).
+
+        Raises:
+            NoTablesError: a number, which has no levels; cells that are missing and count as halfway between two.
+        """
+        attribute, at = self._attribute(name), self.columns[name]
+        if isinstance(attribute, NumericAttribute):
+            raise NoTablesError(
+                f"{name} is a number without cuts, so it has no levels",
+                remedy='Give it "cuts" in the study, or ask for its mean by group.',
+            )
+        if attribute.missing == "midpoint":
+            raise NoTablesError(
+                f"missing cells of {name} count as {attribute.stand_in}, so its levels cannot be counted",
+                remedy='Propose the study with "missing": "indicator" for it: missing is then a level.',
+            )
+        unit, one = np.eye(len(self.values)), self.present(name)
+        marked = attribute.missing == "indicator"
+        gap = unit[at[-1]] if marked else np.zeros_like(one)
+        if attribute.kind == "binary":  # -1 and 1, and 0 where there is a gap
+            found = [(one - gap - unit[at[0]]) / 2, (one - gap + unit[at[0]]) / 2]
+        else:
+            others = list(unit[list(at[: len(at) - marked])])
+            found = [one - gap - np.sum(others, axis=0), *others]
+        labels = (*attribute.levels, *((GAP,) if marked else ()))
+        return labels, np.array([*found, *([gap] if marked else [])])
+
+    def number(self, name: str) -> tuple[Array, Array]:
+        """A number in original units as a combination of columns, (q,), 0 where there is none; and who has one, (q,).
+
+        Raises:
+            NoTablesError: it is none; or missing cells count as the midpoint.
+        """
+        attribute, at = self._attribute(name), self.columns[name]
+        if not isinstance(attribute, NumericAttribute) or attribute.missing == "midpoint":
+            raise NoTablesError(
+                f"{name} has no mean: it has levels, or missing cells that count as {attribute.stand_in}",
+                remedy='Ask for a table of its levels; or propose the study with "missing": "indicator" for it.',
+            )
+        unit, has = np.eye(len(self.values)), self.present(name)
+        if attribute.missing == "indicator":
+            has = has - unit[at[-1]]
+        column = attribute.columns[0]
+        return column.offset * has + column.scale * unit[at[0]], has
+
+    def sums(self, forms: Array) -> tuple[Array, Array]:
+        """<W, S> for t symmetric W, (t, q, q): (t,) and the covariance of their noise, (t, t)."""
+        return np.einsum("tkl,kl->t", forms, self.values), self.covariance(forms)
+
+    def covariance(self, forms: Array) -> Array:
+        """Of the noise of <W, S>, (t, t): of what was published, and of strangers that met.
+
+        Strangers s at party i and r at j add eps_sr u_s w_r, eps = +-1: Cov = 2 tr((W strangers) L U L), L the second
+        moments of one subject of each party.
+        """
+        used = np.flatnonzero(forms.any(axis=(0, 1)))
+        forms, undo, whose = forms[:, used[:, None], used], self.undo[used], self.whose[used]
+        columns = np.flatnonzero(undo.any(axis=0))
+        undo = undo[:, columns]
+        found = self.noise.on(columns).covariances(undo.T @ forms @ undo)
+        if not self.strangers.any():
+            return found
+        own = np.equal.outer(whose, whose)
+        counts = np.maximum(np.diag(self.values)[whose], 1.0)
+        law = self.values[np.ix_(used, used)] / counts * own
+        met = (forms * self.strangers[np.ix_(whose, whose)]).reshape(len(forms), -1)
+        return np.asarray(found + 2 * met @ (law @ forms @ law).reshape(len(forms), -1).T)
+
+    def _attribute(self, name: str) -> Attribute:
+        if name not in self.attributes:
+            raise UnknownAttributeError(name, self.attributes)
+        return self.attributes[name]
+
+
+def products(left: Array, right: Array) -> Array:
+    """W with <W, S> = sum_s (l v_s)(r v_s) for each l of `left` (a, q) and r of `right` (b, q): (a b, q, q)."""
+    each = np.einsum("ak,bl->abkl", left, right)
+    whole: Array = (each + each.swapaxes(2, 3)) / 2
+    return whole.reshape(-1, *each.shape[2:])

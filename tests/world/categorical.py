@@ -1,0 +1,59 @@
+"""People with levels and numbers at two or three parties, and a release of moments of them as a learner takes it."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from benchmarks.keyed import Party, released
+from benchmarks.release_law import of_parties, proposed, study_of
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.dp.noise import Sampler, rounded_gaussian
+from commingle.shared.encoding import encode_attribute
+from commingle.shared.estimation.prepared import PreparedMoments
+
+
+def exactly(sigma: int, count: int) -> NDArray[np.int64]:
+    """No noise."""
+    del sigma
+    return np.zeros(count, np.int64)
+
+
+def release_of(
+    attributes: Sequence[Attribute],
+    sizes: Sequence[int],
+    cells: Mapping[str, Sequence[Any]],
+    *,
+    epsilon: float = 1.0,
+    overlap: float | None = None,
+    seed: int | None = None,
+    pseudonyms: int = 0,
+) -> PreparedMoments:
+    """Moments of these cells: of listed subjects, or of keyed ones whom each party holds with the chance `overlap`.
+
+    Args:
+        attributes: of all parties, in order.
+        sizes: attributes of each party.
+        cells: a column for each attribute, None where there is nothing.
+        epsilon: of each party.
+        overlap: None for listed subjects.
+        seed: of the noise; None for none.
+        pseudonyms: a seed of who is whom, and at which party.
+    """
+    n = len(cells[attributes[0].name])
+    asked = study_of(
+        attributes, sizes, n, epsilon, mechanism="moments", subjects="listed" if overlap is None else "keyed"
+    )
+    ends = np.cumsum([0, *sizes])
+    draw, parties = np.random.default_rng(pseudonyms), []
+    names = np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(-1, 32)
+    for first, last in pairwise(ends):
+        rows = np.hstack([encode_attribute(a, pa.array(list(cells[a.name]))).exact for a in attributes[first:last]])
+        held = np.arange(n) if overlap is None else np.flatnonzero(draw.random(n) < overlap)
+        parties.append(Party(held if overlap is None else names[held], rows[held]))
+    sampler: Sampler = exactly if seed is None else partial(rounded_gaussian, entropy=np.random.default_rng(seed).bytes)
+    return released(proposed(of_parties(asked, first_stage_share=None)), parties, sampler)
