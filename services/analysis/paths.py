@@ -13,7 +13,8 @@ from scipy.special import ndtri
 from commingle.services.analysis.errors import PenaltyError
 from commingle.services.analysis.moments import Covariance, estimate
 from commingle.services.fit.fitting import fit_prepared
-from commingle.services.fit.terms import Values, public_ranges, term_matrix
+from commingle.services.fit.predicting import Predictor
+from commingle.services.fit.terms import Values, public_ranges
 from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, new_axes, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
@@ -68,12 +69,12 @@ class CoefficientPath(Result):
     rows: int
     warnings: tuple[str, ...]
     schema: tuple[Attribute, ...] = field(repr=False)
+    response: Attribute = field(repr=False)
 
-    def predict(self, rows: Mapping[str, Values], *, at: int | None = None) -> Array:
-        """Expected target, (m,), by the coefficients of penalty number `at`, or the best. Raises RowsError."""
+    def predict(self, rows: Mapping[str, Values], *, at: int | None = None, extrapolate: bool = False) -> Array:
+        """Expected target, (m,), by the coefficients of penalty number `at`, or the best: as `Fit.predict`."""
         chosen = self.coefficients[self.best if at is None else at]
-        predicted: Array = term_matrix(rows, self.schema, intercept=True) @ chosen
-        return predicted
+        return Predictor(chosen, self.schema, self.response).warned(rows, extrapolate=extrapolate)
 
     @property
     def _called(self) -> str:
@@ -254,6 +255,7 @@ def _path(
             dict.fromkeys((*problem.covariance.warnings, *_unfinished(inexact, len(penalties)), *plain.warnings))
         ),
         schema=plain.schema,
+        response=plain.response,
     )
 
 

@@ -144,6 +144,7 @@ def _second_stage(
         diagnostics=_UNKNOWN,
         warnings=(*warnings, *prepared.misjudged((*used, target))),
         schema=tuple(prepared.attributes[name] for name in features),
+        response=prepared.attributes[request.target],
     )
 
 

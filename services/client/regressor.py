@@ -62,11 +62,11 @@ class CommingleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] #
         self.n_features_in_ = len(fit.features)
         return self
 
-    def predict(self, X: Any) -> Array:  # noqa: ANN401 - a data frame or an array; pandas is optional
+    def predict(self, X: Any, *, extrapolate: bool = False) -> Array:  # noqa: ANN401 - a data frame or an array; pandas is optional
         """Expected target, (m,), for m rows in original units: numbers, or levels as strings.
 
         A data frame is read by the names of its columns, others than the features being ignored; an array (m, q) in the
-        order of `feature_names_in_`.
+        order of `feature_names_in_`. Clipped to public bounds as by `Fit.predict`, unless `extrapolate`.
 
         Raises:
             RowsError: a feature is missing, or holds what is not one of its values.
@@ -82,4 +82,4 @@ class CommingleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] #
                     remedy=f"Give one column for each of: {', '.join(self.feature_names_in_)}.",
                 )
             rows = {name: array[:, i] for i, name in enumerate(self.feature_names_in_)} or {"": array}
-        return self.fit_.predict(rows)
+        return self.fit_.predict(rows, extrapolate=extrapolate)

@@ -83,6 +83,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         ),
         subjects=notes,
         schema=tuple(prepared.attributes[name] for name in features),
+        response=prepared.attributes[target],
         imputed=tuple(filter(None, (words_for_missing(prepared.attributes[name]) for name in (target, *features)))),
     )
 

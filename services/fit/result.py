@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from commingle.services.fit.terms import Values, public_ranges, term_matrix
+from commingle.services.fit.predicting import Predictor
+from commingle.services.fit.terms import Values, public_ranges
 from commingle.services.plotting import COLOURS, GRID, INK, new_axes, plain_label
 from commingle.services.results import Result, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute
@@ -48,6 +49,7 @@ class Fit(Result):
         rows: published rows; n where there are none.
         warnings: sentences for people.
         schema: the attributes of `features`.
+        response: that of `target`.
         imputed: what becomes of missing cells, a sentence for each attribute in use that accepts them.
         subjects: where they are keyed, how many parties hold and share, a sentence each.
     """
@@ -68,6 +70,7 @@ class Fit(Result):
     diagnostics: Diagnostics
     warnings: tuple[str, ...]
     schema: tuple[Attribute, ...] = field(repr=False)
+    response: Attribute = field(repr=False)
     imputed: tuple[str, ...] = ()
     epsilon: float | None = None
     delta: float | None = None
@@ -95,15 +98,25 @@ class Fit(Result):
         reach = stdtrit(self.degrees_of_freedom, (1 + self.confidence_level) / 2) * self.standard_errors
         return np.column_stack([self.coefficients - reach, self.coefficients + reach])
 
-    def predict(self, rows: Mapping[str, Values]) -> Array:
+    @property
+    def predictor(self) -> Predictor:
+        """The model, as it predicts."""
+        return Predictor(self.coefficients, self.schema, self.response, intercept=self.intercept)
+
+    def predict(self, rows: Mapping[str, Values], *, extrapolate: bool = False) -> Array:
         """Expected target, (m,), for m rows in original units: numbers, or levels as strings, by attribute name.
 
-        Values beyond the bounds of the schema extrapolate. `constant` takes its m from whatever is given.
+        Numbers beyond public bounds are clipped to them, and so are predictions, with an OutsideBoundsWarning.
+        `constant` takes its m from any attribute that is given.
+
+        Args:
+            rows: by attribute.
+            extrapolate: take numbers and predictions as they are.
 
         Raises:
             RowsError: an attribute is missing, of another length, or holds what is not one of its values.
         """
-        return term_matrix(rows, self.schema, intercept=self.intercept) @ self.coefficients
+        return self.predictor.warned(rows, extrapolate=extrapolate)
 
     def table(self) -> ResultTable:
         """The fit as rows and columns, one row per term."""

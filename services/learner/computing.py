@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from commingle.services.fit import Fit, fit_prepared
+from commingle.services.fit.predicting import Predictions as Predicted
 from commingle.services.learner.examples import ANSWERS
 from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, PredictionBody, RequestBody
 from commingle.services.learner.views import Predictions
@@ -67,12 +68,13 @@ def predict(asked: Asked, data: bytes) -> Answer:
     """A fit, applied to rows given."""
     body = parse(PredictionBody, data)
     result = fit_prepared(asked.prepared, body.request())
+    predictions = _predictions(result, body)
     answer = Predictions(
         release=asked.release,
         target=result.target,
         estimator=result.estimator,
-        predictions=_predictions(result, body),
-        warnings=list(result.warnings),
+        predictions=predictions.values.tolist(),
+        warnings=[*result.warnings, *predictions.warnings],
     )
     return Answer(ascii_json(answer.model_dump(mode="json")), result.estimator)
 
@@ -112,7 +114,7 @@ def _of_release(asked: Asked, result: Result, estimator: str | None = None) -> A
     return Answer(ascii_json({"release": asked.release, **pins, **result.to_dict()}), estimator)
 
 
-def _predictions(result: Fit, body: PredictionBody) -> list[float]:
+def _predictions(result: Fit, body: PredictionBody) -> Predicted:
     lacking = next((i for i, row in enumerate(body.rows) if not row.keys() >= set(result.features)), None)
     if lacking is not None:
         missing = sorted(set(result.features) - body.rows[lacking].keys())
@@ -121,10 +123,10 @@ def _predictions(result: Fit, body: PredictionBody) -> list[float]:
         )
     columns: dict[str, Any] = {name: [row[name] for row in body.rows] for name in result.features}
     with np.errstate(all="ignore"):
-        predictions = result.predict(columns or {"": range(len(body.rows))})
-    if not np.isfinite(predictions).all():
+        found = result.predictor.of(columns or {"": range(len(body.rows))}, extrapolate=body.extrapolate)
+    if not np.isfinite(found.values).all():
         raise RowsError("a prediction is not a finite number", remedy="Give finite values of sensible size.")
-    return predictions.tolist()  # type: ignore[no-any-return] # numpy types it as Any
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

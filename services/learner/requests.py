@@ -85,6 +85,9 @@ class PredictionBody(FitBody):
 
     estimator: EstimatorName | None = "shrunken"
     rows: Annotated[list[_Given], Field(min_length=1, max_length=MAX_ROWS, fail_fast=True)]
+    extrapolate: Annotated[
+        bool, Field(description="Take numbers and predictions as they are, beyond public bounds too.")
+    ] = False
 
 
 def _study(value: object) -> object:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from commingle.services.client.release import Release
 from commingle.services.fit import ESTIMATORS
+from commingle.services.fit.predicting import public_bounds
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.tables.reading import Table
 from commingle.shared.documents.schema import Attribute, NumericAttribute
@@ -53,6 +54,7 @@ class Reference:
         unit: (p,) a slope times its unit is the standardised slope: sd(feature) / sd(target) in training.
         mean: of the target in training.
         test_x, test_y: (m, p) and (m,), the held-out rows in original units.
+        bounds: of the target, to which predictions are clipped as `Fit.predict` does.
     """
 
     target: str
@@ -63,12 +65,13 @@ class Reference:
     mean: float
     test_x: Numbers
     test_y: Numbers
+    bounds: tuple[float, float]
 
     def score(self, coefficients: Mapping[str, float]) -> Score:
         """A fit's coefficients by term, in original units; a term that is not there counts as 0."""
         slopes = np.array([coefficients.get(term, 0.0) for term in self.terms])
-        errors = self.test_y - coefficients.get(INTERCEPT, 0.0) - self.test_x @ slopes
-        mse = float(np.mean(errors**2))
+        predictions = np.clip(coefficients.get(INTERCEPT, 0.0) + self.test_x @ slopes, *self.bounds)
+        mse = float(np.mean((self.test_y - predictions) ** 2))
         variance = float(np.var(self.test_y))
         length = float(np.linalg.norm(self.slopes * self.unit))
         distance = float(np.linalg.norm((slopes - self.slopes) * self.unit))
@@ -109,6 +112,7 @@ def reference(dataset: StudyTable, training: Table, held_out: Table) -> Referenc
         mean=float(y.mean()),
         test_x=design(held_out, dataset.features),
         test_y=test_y,
+        bounds=public_bounds(_response(dataset)),
     )
 
 
@@ -119,10 +123,14 @@ def design(table: Table, attributes: tuple[Attribute, ...]) -> Numbers:
 
 def response(table: Table, dataset: StudyTable, *, clip: bool) -> Numbers:
     """The target in original units, (n,); a binary one is the indicator of its second level."""
-    [attribute] = (a for a in dataset.attributes if a.name == dataset.target)
+    attribute = _response(dataset)
     if isinstance(attribute, NumericAttribute) and not clip:
         return as_numbers(attribute.name, table.columns[attribute.name])
     return _terms(table, attribute)[:, 0]
+
+
+def _response(dataset: StudyTable) -> Attribute:
+    return next(a for a in dataset.attributes if a.name == dataset.target)
 
 
 def _terms(table: Table, attribute: Attribute) -> Numbers:

@@ -247,7 +247,6 @@ BAD_ROWS: list[tuple[object, str]] = [
     ([{**ROW, "age": "old"}], "rows"),
     ([{**ROW, "smoker": "maybe"}], "rows"),
     ([{**ROW, "smoker": 1}], "rows"),
-    ([{**ROW, "age": 1e308}], "rows"),
     ([{**ROW, "age": "nan"}], "rows"),
 ]
 

@@ -183,7 +183,7 @@ def test_picture_is_drawn_whatever_the_number_of_releases_and_terms(tmp_path: Pa
     ],
 )
 def test_panel_shows_what_serves_to_predict_where_there_is_room(fits: tuple[str, ...], drawn: list[str]) -> None:
-    judge = Reference("y", ("x",), 0.0, np.ones(1), np.ones(1), 0.0, np.ones((2, 1)), np.array([0.0, 1.0]))
+    judge = Reference("y", ("x",), 0.0, np.ones(1), np.ones(1), 0.0, np.ones((2, 1)), np.array([0.0, 1.0]), (-9.0, 9.0))
     scored = [
         ScoredFit(name, {"x": 1.0}, {"x": 0.1}, {"x": [0.8, 1.2]}, "table", (), judge.score({"x": 1.0}))
         for name in fits
