@@ -206,7 +206,7 @@ def real(values: Array, setting: Setting, *, keyed: bool, seed: int) -> float:
         fit = fit_prepared(prepared, FitRequest(target=label, estimator="shrunken"))
     except NoOverlapError:
         return 0.0
-    guess = fit.predict({a.name: test[:, i] for i, a in enumerate(attributes[:-1])})
+    guess = fit.predictor.of({a.name: test[:, i] for i, a in enumerate(attributes[:-1])}).values
     return float(1 - np.mean((test[:, -1] - guess) ** 2) / np.var(test[:, -1]))
 
 
