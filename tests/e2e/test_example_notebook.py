@@ -27,6 +27,7 @@ def test_example_notebook_runs_from_top_to_bottom(
     subprocess.run([sys.executable, "-m", "commingle", *made], check=True, capture_output=True)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
+    plt.close("all")  # what other tests left open
     with mpl.rc_context({"backend": "agg"}):
         for number, cell in enumerate(_code()):
             exec(compile(cell, f"cell {number}", "exec"), names)  # noqa: S102 - our own page
