@@ -72,7 +72,10 @@ class CoefficientPath(Result):
     response: Attribute = field(repr=False)
 
     def predict(self, rows: Mapping[str, Values], *, at: int | None = None, extrapolate: bool = False) -> Array:
-        """Expected target, (m,), by the coefficients of penalty number `at`, or the best: as `Fit.predict`."""
+        """Expected target, (m,), by the coefficients of penalty number `at`, or the best.
+
+        Numbers and predictions are clipped as by `Fit.predict`, unless `extrapolate`. Raises RowsError.
+        """
         chosen = self.coefficients[self.best if at is None else at]
         return Predictor(chosen, self.schema, self.response).warned(rows, extrapolate=extrapolate)
 

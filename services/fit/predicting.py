@@ -5,7 +5,7 @@ Nobody has rows beyond the bounds: agents clip them. A line that is drawn on bey
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class OutsideBoundsWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Predictions:
+class Predicted:
     """Expected targets.
 
     Attributes:
@@ -39,14 +39,15 @@ class Predictor:
         coefficients: (p_x,), the intercept first if there is one.
         schema: the attributes of the features.
         response: that of the target.
+        intercept: whether there is one.
     """
 
     coefficients: Array
     schema: tuple[Attribute, ...]
     response: Attribute
-    intercept: bool = field(default=True)
+    intercept: bool = True
 
-    def of(self, rows: Mapping[str, Values], *, extrapolate: bool = False) -> Predictions:
+    def of(self, rows: Mapping[str, Values], *, extrapolate: bool = False) -> Predicted:
         """Expected targets of m rows in original units: numbers, or levels as strings, by attribute name.
 
         Args:
@@ -58,7 +59,7 @@ class Predictor:
         """
         terms = term_matrix(rows, self.schema, intercept=self.intercept)
         if extrapolate:
-            return Predictions(np.asarray(terms @ self.coefficients))
+            return Predicted(np.asarray(terms @ self.coefficients))
         said, place = [], int(self.intercept)
         for attribute in self.schema:
             if isinstance(attribute, NumericAttribute):
@@ -66,10 +67,10 @@ class Predictor:
             place += len(attribute.columns)
         values = np.asarray(terms @ self.coefficients)
         said += _clip(values, *public_bounds(self.response), f"predictions of {self.response.name}")
-        return Predictions(values, tuple(said))
+        return Predicted(values, tuple(said))
 
     def warned(self, rows: Mapping[str, Values], *, extrapolate: bool = False) -> Array:
-        """The same (m,), with an OutsideBoundsWarning for each kind of value that was clipped."""
+        """The same (m,), with an OutsideBoundsWarning for each kind of value that was clipped. Raises RowsError."""
         found = self.of(rows, extrapolate=extrapolate)
         for said in found.warnings:
             warnings.warn(f"{said} Pass extrapolate=True to take them as they are.", OutsideBoundsWarning, stacklevel=3)

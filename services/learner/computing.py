@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from commingle.services.fit import Fit, fit_prepared
-from commingle.services.fit.predicting import Predictions as Predicted
+from commingle.services.fit.predicting import Predicted
 from commingle.services.learner.examples import ANSWERS
 from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, PredictionBody, RequestBody
 from commingle.services.learner.views import Predictions

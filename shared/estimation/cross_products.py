@@ -6,7 +6,6 @@ bucket (docs/proofs/keyed-subjects.md, 5). Counts, tables and group means are li
 unbiased, with noise <W, E> whose covariance is known.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
-from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
+from commingle.shared.estimation.errors import NoTablesError
+from commingle.shared.estimation.pair_noise import of_strangers
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.published_noise import NoisyEntries, PublishedNoise
 
@@ -31,10 +31,7 @@ class CrossProducts:
         noise: of what was published.
         whose: (q,) the place of the presence that goes with each column.
         strangers: (J, J) pairs of different subjects whose products are among the sums, with signs that cancel.
-        attributes: by name.
-        columns: places of each attribute's columns among the q.
-        cut: parties whose rows may have been cut, so that counts are too small and nothing says by how much.
-        keyed: whether subjects are, so that counts of presences are noisy.
+        prepared: the release.
     """
 
     values: Array
@@ -42,10 +39,7 @@ class CrossProducts:
     noise: PublishedNoise
     whose: NDArray[np.intp]
     strangers: Array
-    attributes: Mapping[str, Attribute]
-    columns: Mapping[str, tuple[int, ...]]
-    cut: tuple[str, ...]
-    keyed: bool
+    prepared: PreparedMoments
 
     @classmethod
     def of(cls, prepared: PreparedMoments) -> Self:
@@ -61,30 +55,19 @@ class CrossProducts:
             )
         pairs = prepared.pairs
         if pairs is None:
-            parties, undo, values = 1, prepared.mixing, prepared.gram
+            undo, values = prepared.mixing, prepared.gram
             noise: PublishedNoise = NoisyEntries(prepared.entry_variance)
             whose, strangers = np.zeros(len(values), np.intp), np.zeros((1, 1))
         else:
-            parties, undo, values = len(pairs.names), pairs.undo, pairs.sums
-            noise, strangers = pairs.noise, pairs.counts.strangers
-            whose = np.append(np.arange(parties), pairs.party).astype(np.intp)
-        places = {name: tuple(parties - 1 + i for i in at) for name, at in prepared.columns.items()}
-        return cls(
-            values=values,
-            undo=undo,
-            noise=noise,
-            whose=whose,
-            strangers=strangers,
-            attributes=prepared.attributes,
-            columns=places,
-            cut=prepared.cut,
-            keyed=pairs is not None,
-        )
+            undo, values, noise, strangers = pairs.undo, pairs.sums, pairs.noise, pairs.counts.strangers
+            whose = np.append(np.arange(len(strangers)), pairs.party).astype(np.intp)
+        return cls(values, undo, noise, whose, strangers, prepared)
 
     def present(self, name: str) -> Array:
-        """(q,) the presence of the party that holds this attribute."""
+        """(q,) the presence of the party that holds this attribute. Raises UnknownAttributeError."""
+        _, at = self._places(name)
         found = np.zeros(len(self.values))
-        found[self.whose[self.columns[name][0]]] = 1.0
+        found[self.whose[at[0]]] = 1.0
         return found
 
     def levels(self, name: str) -> tuple[tuple[str, ...], Array]:
@@ -92,12 +75,13 @@ class CrossProducts:
 
         Raises:
             NoTablesError: a number, which has no levels; cells that are missing and count as halfway between two.
+            UnknownAttributeError: a name that the release does not have.
         """
-        attribute, at = self._attribute(name), self.columns[name]
+        attribute, at = self._places(name)
         if isinstance(attribute, NumericAttribute):
             raise NoTablesError(
-                f"{name} is a number without cuts, so it has no levels",
-                remedy='Give it "cuts" in the study, or ask for its mean by group.',
+                f"{name} is a number, so it has no levels",
+                remedy="Ask for its mean by group; or propose the study with its intervals as levels of an attribute.",
             )
         if attribute.missing == "midpoint":
             raise NoTablesError(
@@ -120,8 +104,9 @@ class CrossProducts:
 
         Raises:
             NoTablesError: it is none; or missing cells count as the midpoint.
+            UnknownAttributeError: a name that the release does not have.
         """
-        attribute, at = self._attribute(name), self.columns[name]
+        attribute, at = self._places(name)
         if not isinstance(attribute, NumericAttribute) or attribute.missing == "midpoint":
             raise NoTablesError(
                 f"{name} has no mean: it has levels, or missing cells that count as {attribute.stand_in}",
@@ -138,11 +123,7 @@ class CrossProducts:
         return np.einsum("tkl,kl->t", forms, self.values), self.covariance(forms)
 
     def covariance(self, forms: Array) -> Array:
-        """Of the noise of <W, S>, (t, t): of what was published, and of strangers that met.
-
-        Strangers s at party i and r at j add eps_sr u_s w_r, eps = +-1: Cov = 2 tr((W strangers) L U L), L the second
-        moments of one subject of each party.
-        """
+        """Of the noise of <W, S> for t symmetric W, (t, q, q): of what was published, and of strangers that met."""
         used = np.flatnonzero(forms.any(axis=(0, 1)))
         forms, undo, whose = forms[:, used[:, None], used], self.undo[used], self.whose[used]
         columns = np.flatnonzero(undo.any(axis=0))
@@ -150,16 +131,13 @@ class CrossProducts:
         found = self.noise.on(columns).covariances(undo.T @ forms @ undo)
         if not self.strangers.any():
             return found
-        own = np.equal.outer(whose, whose)
         counts = np.maximum(np.diag(self.values)[whose], 1.0)
-        law = self.values[np.ix_(used, used)] / counts * own
-        met = (forms * self.strangers[np.ix_(whose, whose)]).reshape(len(forms), -1)
-        return np.asarray(found + 2 * met @ (law @ forms @ law).reshape(len(forms), -1).T)
+        law = self.values[np.ix_(used, used)] / counts * np.equal.outer(whose, whose)
+        return np.asarray(found + of_strangers(forms, self.strangers[np.ix_(whose, whose)], law))
 
-    def _attribute(self, name: str) -> Attribute:
-        if name not in self.attributes:
-            raise UnknownAttributeError(name, self.attributes)
-        return self.attributes[name]
+    def _places(self, name: str) -> tuple[Attribute, tuple[int, ...]]:
+        attribute, before = self.prepared.attribute(name), len(self.strangers) - 1  # the intercept is a presence
+        return attribute, tuple(before + i for i in self.prepared.columns[name])
 
 
 def products(left: Array, right: Array) -> Array:

@@ -114,13 +114,27 @@ def form_covariances(pairs: Pairs, forms: Array) -> Array:
     strangers = pairs.counts.strangers
     if not strangers.any():
         return found
-    parties, size = len(pairs.names), len(forms)
+    parties = len(pairs.names)
     whose = np.append(np.arange(parties), pairs.party)[used]
     law = np.eye(parties + len(pairs.party))
     law[parties:, parties:] = pairs.covariance
     law = law[np.ix_(used, used)] * np.equal.outer(whose, whose)
-    met = (forms * strangers[np.ix_(whose, whose)]).reshape(size, -1)
-    return np.asarray(found + 2 * met @ (law @ forms @ law).reshape(size, -1).T)
+    return np.asarray(found + of_strangers(forms, strangers[np.ix_(whose, whose)], law))
+
+
+def of_strangers(forms: Array, strangers: Array, law: Array) -> Array:
+    """What pairs of different subjects that met add to the covariances of <W, E>: 2 tr((W strangers) L U L), (t, t).
+
+    docs/proofs/keyed-subjects.md, 5.1: subject s of one party and r of another add eps u_s w_r, eps = +-1 at random.
+
+    Args:
+        forms: (t, q, q) symmetric W.
+        strangers: (q, q) how many pairs met, entry by entry of E.
+        law: (q, q) L, second moments of one subject of each party; 0 between two parties.
+    """
+    size = len(forms)
+    met = (forms * strangers).reshape(size, -1)
+    return np.asarray(2 * met @ (law @ forms @ law).reshape(size, -1).T)
 
 
 def _overlaps(n: Array) -> tuple[Array, Array]:

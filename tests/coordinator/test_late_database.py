@@ -38,13 +38,13 @@ def test_coordinator_waits_for_its_database_and_says_so(command: Command, tmp_pa
                     code, _, err = command("invite", "--home", tmp_path / "hub", "--party", "clinic")
                     assert (code, "cannot open the database" in err) == (1, True)  # a person is told at once
                     postgres.start()
-                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready")
+                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready", seconds=60)
                     assert http.get("/v1/parties").json() == {"items": [], "next": None}
                     command.json("invite", "--home", tmp_path / "hub", "--party", "clinic")
                     postgres.stop()
                     assert problem(http.get("/readyz")) == (503, "storage")
                     postgres.start()
-                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready")
+                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready", seconds=60)
             finally:
                 process.terminate()
                 log = process.stderr.read()

@@ -6,12 +6,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
 NAMED = set(re.findall(r"`(tests/[\w/]+\.py)", PAGE))
-ATTACKS = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "hostile").glob("test_*.py")} | {
-    *(
-        f"tests/party_agent/rounds/test_{name}.py"
-        for name in ("decided_again", "exchange_cheats", "malicious_coordinator")
-    ),
-    *(f"tests/party_agent/rounds/test_{name}.py" for name in ("set_back", "untrusted_coordinator")),
+AT_ROUNDS = ("decided_again", "exchange_cheats", "malicious_coordinator", "set_back", "untrusted_coordinator")
+ATTACKS = {
+    *(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "hostile").glob("test_*.py")),
+    *(f"tests/party_agent/rounds/test_{name}.py" for name in AT_ROUNDS),
     "tests/party_agent/data/test_cells_decide_nothing.py",
 }
 

@@ -1,26 +1,18 @@
 """People with levels and numbers at two or three parties, and a release of moments of them as a learner takes it."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from benchmarks.keyed import Party, released
 from benchmarks.release_law import of_parties, proposed, study_of
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.encoding import encode_attribute
 from commingle.shared.estimation.prepared import PreparedMoments
-
-
-def exactly(sigma: int, count: int) -> NDArray[np.int64]:
-    """No noise."""
-    del sigma
-    return np.zeros(count, np.int64)
+from tests.world.noise import exact, seeded_noise
 
 
 def release_of(
@@ -55,5 +47,5 @@ def release_of(
         rows = np.hstack([encode_attribute(a, pa.array(list(cells[a.name]))).exact for a in attributes[first:last]])
         held = np.arange(n) if overlap is None else np.flatnonzero(draw.random(n) < overlap)
         parties.append(Party(held if overlap is None else names[held], rows[held]))
-    sampler: Sampler = exactly if seed is None else partial(rounded_gaussian, entropy=np.random.default_rng(seed).bytes)
-    return released(proposed(of_parties(asked, first_stage_share=None)), parties, sampler)
+    noise = exact if seed is None else seeded_noise(seed)
+    return released(proposed(of_parties(asked, first_stage_share=None)), parties, noise)

@@ -464,14 +464,14 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Comma
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
         with serving(home.root) as (clinic, where):
-            eventually(lambda: bool(answer("proposals")["items"]), what="no proposal")
+            eventually(lambda: bool(answer("proposals")["items"]), what="no proposal", seconds=60)
             assert answer("status")["running"] is True
             assert where == str(home.socket)
             code, _, err = run("serve", "--home", home.root)
             assert (code, "another agent works on" in err) == (1, True)
             assert answer("approve", release, "--yes")["decision"] == "approved"
-            eventually(published, what="not published")
-            eventually(lambda: answer("ledger")["charges"][0]["state"] == "acked", what="not acknowledged")
+            eventually(published, what="not published", seconds=60)
+            eventually(lambda: answer("ledger")["charges"][0]["state"] == "acked", what="not acknowledged", seconds=60)
             clinic.send_signal(signal.SIGTERM)
             _, err = clinic.communicate(timeout=60)
     assert clinic.returncode == 0, err

@@ -17,9 +17,9 @@ from commingle.services.client.release import Release
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.runtime.settings import system_clock
-from tests.party_agent.rounds.test_exchange import exact
 from tests.party_agent.rounds.test_two_stage_rounds import published, statement_of
 from tests.world.consortium import SCHEMAS, Consortium, N, rows_of, write_csv
+from tests.world.noise import exact
 from tests.world.tampering import URL
 from tests.world.transport import InProcess, on_a_socket
 

@@ -60,6 +60,7 @@ from tests.world.consortium import (
     strictly,
     write_csv,
 )
+from tests.world.noise import exact
 from tests.world.tampering import charge_less
 from tests.world.transport import answering, no_fault, unreachable
 
@@ -71,12 +72,6 @@ REACHES: dict[tuple[Bounds, str], int] = {
 }
 """How often a party of a pair comes by a fault point in a moments round."""
 each_bounds = pytest.mark.parametrize("bounds", get_args(Bounds))
-
-
-def exact(sigma: int, count: int) -> NDArray[np.int64]:
-    """No noise at all, to see what it is added to."""
-    del sigma
-    return np.zeros(count, np.int64)
 
 
 def matrix_of(consortium: Consortium, release: str) -> NDArray[np.int64]:

@@ -25,9 +25,10 @@ from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.release.audit import verify_party_audit
 from tests.party_agent.data.test_id_rules import register
 from tests.party_agent.releasing import spent, state_of
-from tests.party_agent.rounds.test_exchange import exact, matrix_of, rows_by_subject
+from tests.party_agent.rounds.test_exchange import matrix_of, rows_by_subject
 from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, Noise, consortium_of, rows_of, write_csv
 from tests.world.local_api import alone
+from tests.world.noise import exact
 
 PAIR = ("clinic", "insurer")
 HELD = {"clinic": slice(0, 30), "insurer": slice(10, 40)}

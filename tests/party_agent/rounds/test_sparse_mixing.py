@@ -12,9 +12,10 @@ from commingle.party_agent.edge.views import proposal_view
 from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.shared.mechanisms.rows.sparse import SparseEntries
-from tests.party_agent.rounds.test_exchange import exact, rows_by_subject
+from tests.party_agent.rounds.test_exchange import rows_by_subject
 from tests.party_agent.rounds.test_two_stage_rounds import PAIR, published
 from tests.world.consortium import consortium_of
+from tests.world.noise import exact
 
 
 def test_sparse_release_without_noise_holds_signed_sums_of_rows(tmp_path: Path) -> None:

@@ -29,9 +29,10 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.release.resolve import closed
 from tests.party_agent.exchanging import approved, crash_at, messages
 from tests.party_agent.releasing import spent
-from tests.party_agent.rounds.test_exchange import exact, rows_by_subject
+from tests.party_agent.rounds.test_exchange import rows_by_subject
 from tests.world.consortium import Consortium, Noise, consortium_of
 from tests.world.documents import signed_document
+from tests.world.noise import exact
 
 PAIR = ("clinic", "insurer")
 

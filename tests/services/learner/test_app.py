@@ -233,6 +233,20 @@ def test_bad_fit_is_a_problem_document(http: httpx.Client, body: object, code: s
     assert document["type"] == f"urn:commingle:problem:{code}"
 
 
+def test_number_beyond_its_bounds_is_clipped_with_a_warning_unless_extrapolation_is_asked_for(
+    http: httpx.Client,
+) -> None:
+    def ask(age: float, **more: object) -> httpx.Response:
+        body = {"target": TARGET, "estimator": "measurement_error", "rows": [{**ROW, "age": age}], **more}
+        return http.post(f"/v1/releases/{ID}/predictions", json=body)
+
+    at, beyond, drawn_on = ask(80).json(), ask(1000).json(), ask(1000, extrapolate=True).json()
+    assert beyond["predictions"] == at["predictions"] < drawn_on["predictions"]
+    said = "1 of 1 values of age lay outside 20 to 80 and were clipped."
+    assert [said in answer["warnings"] for answer in (at, beyond, drawn_on)] == [False, True, False]
+    refusal(ask(1.7e308, extrapolate=True), 422)
+
+
 BAD_ROWS: list[tuple[object, str]] = [
     ([], "request"),
     ({}, "request"),

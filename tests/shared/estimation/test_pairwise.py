@@ -1,7 +1,5 @@
 """Pairwise moments of keyed subjects, their counts, and what is said of their errors."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -14,7 +12,6 @@ from commingle.services.analysis.two_stage import two_stage
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.kept import expected_kept
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.estimation.keyed import bucket_counts
 from commingle.shared.estimation.overlap import held, selections, suspicious
@@ -22,7 +19,7 @@ from commingle.shared.estimation.pair_noise import PairNoise, form_covariances
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import build_system
 from commingle.shared.forecast.forecast import forecast_of
-from tests.party_agent.rounds.test_exchange import exact
+from tests.world.noise import exact, seeded_noise
 
 TARGET = SCHEMA[-1].name
 
@@ -32,11 +29,6 @@ def spec_of(mechanism: str, *, n: int = 400, epsilon: float = 50.0, buckets: int
         SCHEMA, SIZES, mechanism=mechanism, n=n, epsilon=epsilon, keyed=True, buckets=buckets, two_stages=False
     )
     return proposed(asked)
-
-
-def seeded() -> Sampler:
-    """The product's noise, of one seed: a statistical test fails always or never."""
-    return partial(rounded_gaussian, entropy=np.random.default_rng(11).bytes)
 
 
 def without_noise(overlap: float, *, seed: int = 3) -> tuple[PreparedMoments, list[Party]]:
@@ -124,7 +116,7 @@ def test_counts_and_their_errors_are_those_of_simulated_buckets(held_by: tuple[i
 def test_forecast_knows_how_well_joint_counts_will_be(mechanism: str) -> None:
     draw = np.random.default_rng(7)
     spec = spec_of(mechanism, n=2000, epsilon=20.0)
-    prepared = released(spec, tables(people(2000, draw), SIZES, 1.0, draw), seeded())
+    prepared = released(spec, tables(people(2000, draw), SIZES, 1.0, draw), seeded_noise(11))
     found = forecast_of(spec)
     assert prepared.pairs is not None
     assert found is not None
@@ -138,7 +130,7 @@ def test_errors_of_a_fit_are_as_large_as_those_of_many_releases(mechanism: str) 
     draw = np.random.default_rng(11)
     held_by = tables(people(2000, draw), SIZES, 0.8, draw)
     spec = spec_of(mechanism, n=2000, epsilon=200.0)
-    direction, found, said, noise = np.append(np.full(5, -0.2), 1.0), [], [], seeded()
+    direction, found, said, noise = np.append(np.full(5, -0.2), 1.0), [], [], seeded_noise(11)
     for _ in range(30):
         one = spec.model_copy(update={"seed": draw.bytes(32).hex()})
         shuffled = {name.tobytes(): draw.bytes(32) for party in held_by for name in party.names}
@@ -161,7 +153,7 @@ def test_errors_of_a_fit_are_as_large_as_those_of_many_releases(mechanism: str) 
 
 def test_forms_of_presences_have_the_error_of_the_counts() -> None:
     draw = np.random.default_rng(5)
-    prepared = released(spec_of("rmgm"), tables(people(400, draw), SIZES, 0.7, draw), seeded())
+    prepared = released(spec_of("rmgm"), tables(people(400, draw), SIZES, 0.7, draw), seeded_noise(11))
     pairs = prepared.pairs
     assert pairs is not None
     forms = np.zeros((1, 14, 14))
@@ -177,7 +169,7 @@ def test_parties_that_share_nobody_cannot_be_fitted_across_and_one_alone_can() -
         Party(names[i * 1000 : (i + 1) * 1000], everybody[i * 1000 : (i + 1) * 1000, start:end])
         for i, (start, end) in enumerate([(0, 4), (4, 8), (8, 11)])
     ]
-    prepared = released(spec_of("moments", n=1000), apart, seeded())
+    prepared = released(spec_of("moments", n=1000), apart, seeded_noise(11))
     with pytest.raises(NoOverlapError, match="p0 and p2 share hardly anybody"):
         fit_prepared(prepared, FitRequest(target=TARGET, features=("x0",)))
     alone = fit_prepared(prepared, FitRequest(target=TARGET, features=("x8", "x9")))
@@ -197,7 +189,7 @@ def test_fit_says_whether_who_is_shared_differs(selective: bool) -> None:
         Party(names[chosen], everybody[chosen, 4:8]),
         Party(names, everybody[:, 8:]),
     ]
-    prepared = released(spec_of("moments", n=6000), parties, seeded())
+    prepared = released(spec_of("moments", n=6000), parties, seeded_noise(11))
     fit = fit_prepared(prepared, FitRequest(target=TARGET))
     assert any("differ from all its own" in warning for warning in fit.warnings) is selective
     assert any("Nothing shows that shared subjects differ" in note for note in fit.subjects) is not selective
@@ -231,7 +223,7 @@ def wrongly_planned(said: int, *, two_stages: bool, buckets: int | None = None, 
 def test_wrong_n_of_a_study_is_noticed_and_slopes_are_right_or_refused(said: int, *, two_stages: bool) -> None:
     """Ten releases for 15,000 people, of whom each party holds nine of ten."""
     draw, spec, held = np.random.default_rng(4), wrongly_planned(said, two_stages=two_stages), []
-    noise = seeded()
+    noise = seeded_noise(11)
     for _ in range(10):
         held_by = tables(people(15_000, draw), SIZES, 0.9, draw)
         prepared = released(spec.model_copy(update={"seed": draw.bytes(32).hex()}), held_by, noise)
@@ -251,7 +243,7 @@ def test_so_many_people_that_hardly_anybody_counts_cannot_be_fitted_and_it_is_sa
     """Five to a bucket: intervals that hold, none, or no fit, whose remedy is another n."""
     draw = np.random.default_rng(6)
     spec = wrongly_planned(1500, two_stages=two_stages, buckets=3000, epsilon=3.0)
-    prepared = released(spec, tables(POPULATION, SIZES, 1.0, draw), seeded())
+    prepared = released(spec, tables(POPULATION, SIZES, 1.0, draw), seeded_noise(11))
     try:
         fit = fit_prepared(prepared, FitRequest(target=TARGET, interval_for="population"))
     except NoOverlapError as error:
@@ -267,7 +259,7 @@ def test_more_people_than_buckets_are_counted_by_first_stages_and_else_said_to_l
     counts = {}
     for two_stages in (True, False):
         spec = wrongly_planned(1500, two_stages=two_stages, buckets=6000)
-        prepared = released(spec, held_by, seeded())
+        prepared = released(spec, held_by, seeded_noise(11))
         assert prepared.pairs is not None
         counts[two_stages] = prepared.pairs.counts.held[0, 0], prepared.pairs.counts.errors[0, 0]
         fit = fit_prepared(prepared, FitRequest(target=TARGET, features=("x0",)))
@@ -281,7 +273,7 @@ def test_more_people_than_buckets_are_counted_by_first_stages_and_else_said_to_l
 def test_fit_says_how_many_people_count() -> None:
     draw = np.random.default_rng(9)
     spec = spec_of("moments", n=2000, epsilon=50.0, buckets=4000)
-    prepared = released(spec, tables(people(2000, draw), SIZES, 1.0, draw), seeded())
+    prepared = released(spec, tables(people(2000, draw), SIZES, 1.0, draw), seeded_noise(11))
     assert prepared.pairs is not None
     kept = float(prepared.pairs.counts.summed[0, 0])
     assert kept == pytest.approx(float(expected_kept(2000.0, 4000)), rel=0.05)
