@@ -1,6 +1,8 @@
 """A result as people and programs take it: a table in a notebook, a data frame, JSON. Nothing here computes."""
 
+import csv
 import html
+import io
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -16,16 +18,46 @@ _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = "padding:.25em .8em;border:none;background:none"
 _TEXT = f"{_CELL};text-align:left"
 _NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
+_LATEX = str.maketrans(
+    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {mark: f"\\{mark}" for mark in "&%#_{}$"}
+)
 _WARNING = "margin:.6em 0 0;padding:.4em .8em;border-left:3px solid #d9772b;background:rgba(217,119,43,.1)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultColumn:
-    """Numbers under one heading, NaN where there are none; `form` is how people are shown them."""
+    """Numbers under one heading, NaN where there are none.
+
+    Attributes:
+        heading: theirs.
+        numbers: (rows,).
+        form: how people are shown them, in each row where it is not one for all.
+        interval: (rows, 2), shown in the same cell; columns of their own in a frame or a file.
+    """
 
     heading: str
     numbers: NDArray[np.float64]
-    form: str = ".4g"
+    form: str | tuple[str, ...] = ".4g"
+    interval: NDArray[np.float64] | None = None
+
+    def texts(self) -> list[str]:
+        """What people see in each row."""
+        forms = [self.form] * len(self.numbers) if isinstance(self.form, str) else self.form
+        texts = [_number(x, form) for x, form in zip(self.numbers.tolist(), forms, strict=True)]
+        if self.interval is None:
+            return texts
+        return [
+            f"{text} ({_number(low, form)} to {_number(high, form)})" if not math.isnan(low) else text
+            for text, form, (low, high) in zip(texts, forms, self.interval.tolist(), strict=True)
+        ]
+
+    def parts(self) -> list[tuple[str, NDArray[np.float64]]]:
+        """The numbers, and both ends of their interval, each with a heading."""
+        if self.interval is None:
+            return [(self.heading, self.numbers)]
+        low, high = self.interval.T
+        return [(self.heading, self.numbers), (f"{self.heading} low", low), (f"{self.heading} high", high)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +94,66 @@ class ResultTable:
             raise MissingExtraError("pandas", extra="notebook") from None
         labels = [printable(label) if isinstance(label, str) else label for label in self.labels]
         index = pd.Index(labels, name=self.heading)
-        numbers = np.column_stack([column.numbers for column in self.columns])
-        headings = [printable(column.heading) for column in self.columns]  # some may be alike
-        return pd.DataFrame(numbers, index=index, columns=headings)
+        headings, numbers = zip(*self._parts(), strict=True)  # some may be alike
+        return pd.DataFrame(np.column_stack(numbers), index=index, columns=list(map(printable, headings)))
 
     def to_html(self) -> str:
         """One `div`, wider tables scrolling inside: inline styles, the notebook's own colours, everything escaped."""
         facts = " · ".join(f"{_escape(name)} <b>{_escape(value)}</b>" for name, value in self.facts)
-        rows = zip(self.labels, *(column.numbers.tolist() for column in self.columns), strict=True)
-        body = [
-            [_label(label), *(_number(x, column.form) for x, column in zip(numbers, self.columns, strict=True))]
-            for label, *numbers in rows
-        ]
+        head, *body = self.cells()
         parts = [
             f'<div style="font-size:1.1em;font-weight:600">{_escape(self.title)}</div>',
             f'<div style="opacity:.75;margin:.2em 0 .6em">{facts}</div>',
             '<div style="overflow-x:auto"><table style="border-collapse:collapse;margin:0">',
-            f"<thead>{_row([self.heading, *(column.heading for column in self.columns)], cell='th')}</thead>",
+            f"<thead>{_row(head, cell='th')}</thead>",
             f"<tbody>{''.join(_row(cells, cell='td') for cells in body)}</tbody></table></div>",
             *(f'<div style="opacity:.75;margin-top:.5em">{_escape(note)}</div>' for note in self.notes),
             *(f'<div style="{_WARNING}">{_escape(warning)}</div>' for warning in self.warnings),
         ]
         return f'<div style="line-height:1.4;max-width:64em">{"".join(parts)}</div>'
+
+    def cells(self) -> list[list[str]]:
+        """Heading and rows as text: numbers in their form, nothing where there is none."""
+        head = [self.heading, *(column.heading for column in self.columns)]
+        rows = zip(map(_label, self.labels), *(column.texts() for column in self.columns), strict=True)
+        return [[printable(text) for text in row] for row in (head, *rows)]
+
+    def _parts(self) -> list[tuple[str, NDArray[np.float64]]]:
+        return [part for column in self.columns for part in column.parts()]
+
+    def to_text(self) -> str:
+        """Aligned columns below the title, notes and warnings after them."""
+        cells = self.cells()
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *(text.rjust(w) for text, w in zip(row[1:], widths[1:], strict=True))])
+            for row in cells
+        ]
+        facts = " · ".join(f"{name} {value}" for name, value in self.facts)
+        warnings = [f"Warning: {said}" for said in self.warnings]
+        return printable("\n".join([self.title, facts, "", *lines, "", *self.notes, *warnings]), keep_lines=True)
+
+    def to_markdown(self) -> str:
+        """A table of GitHub's Markdown."""
+        head, *rows = [[text.replace("\\", "\\\\").replace("|", "\\|") for text in row] for row in self.cells()]
+        rule = ["---", *("---:" for _ in self.columns)]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+    def to_csv(self) -> str:
+        """Comma-separated, unrounded; RFC 4180."""
+        out = io.StringIO()
+        writer = csv.writer(out)
+        headings, numbers = zip(*self._parts(), strict=True)
+        writer.writerow([self.heading, *headings])
+        for label, *values in zip(self.labels, *(column.tolist() for column in numbers), strict=True):
+            writer.writerow([label, *("" if math.isnan(x) else repr(x) for x in values)])
+        return out.getvalue()
+
+    def to_latex(self) -> str:
+        """A `tabular` with the rules of booktabs."""
+        head, *rows = [" & ".join(map(_latex, row)) + r" \\" for row in self.cells()]
+        begin = rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}"
+        return "\n".join([begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"])
 
 
 class Result(ABC):
@@ -113,6 +183,10 @@ def _escape(text: str) -> str:
     return html.escape(printable(text))
 
 
+def _latex(text: str) -> str:
+    return text.translate(_LATEX).replace("\u2212", "$-$").replace("\u221e", r"$\infty$")
+
+
 def json_value(value: Any) -> Any:  # noqa: ANN401 - any field of a result
     """Lists for arrays and tuples, and None for what is not a finite number."""
     if isinstance(value, np.ndarray):
@@ -139,4 +213,4 @@ def _label(label: str | float) -> str:
 
 
 def _number(value: float, form: str) -> str:
-    return "" if math.isnan(value) else format(value, form).replace("-", "\u2212")
+    return "" if math.isnan(value) else format(value, form).replace("-", "\u2212").replace("inf", "\u221e")

@@ -17,6 +17,11 @@ _COMMANDS = {
     "simulate": ("commingle.services.simulation.cli", "Run a whole consortium on this machine."),
     "plan": ("commingle.services.planning.cli", "Say what a release will be worth, before any budget is spent."),
     "fit": ("commingle.services.client.fit_cli", "Verify a published release and fit a linear model on it."),
+    "describe": ("commingle.services.client.tables_cli", "Say who is in a release: levels and means, by group."),
+    "table": (
+        "commingle.services.client.tables_cli",
+        "Count two attributes of a release: shares, odds ratios.",
+    ),
     "verify": (
         "commingle.services.client.verify_cli",
         "Check a published release offline: who signed what, and that the matrix is what they signed.",
@@ -36,7 +41,7 @@ _COMMANDS = {
 )
 @click.version_option(__version__, prog_name="commingle")
 def commingle() -> None:
-    """Differentially private multi-party data release for linear regression."""
+    """Differentially private multi-party data release."""
 
 
 class _WithoutUnused:

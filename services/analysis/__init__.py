@@ -4,18 +4,24 @@ See docs/design/estimation.md#more-from-the-same-moments.
 """
 
 from commingle.services.analysis.components import PrincipalComponents, pca
+from commingle.services.analysis.description import Description, describe
 from commingle.services.analysis.nested import Comparison, compare
 from commingle.services.analysis.partial import PartialCorrelations, partial_correlations
 from commingle.services.analysis.paths import CoefficientPath, lasso_path, ridge_path
+from commingle.services.analysis.tables import CrossTable, cross_table
 from commingle.services.analysis.two_stage import TwoStageFit, two_stage
 
 __all__ = [
     "CoefficientPath",
     "Comparison",
+    "CrossTable",
+    "Description",
     "PartialCorrelations",
     "PrincipalComponents",
     "TwoStageFit",
     "compare",
+    "cross_table",
+    "describe",
     "lasso_path",
     "partial_correlations",
     "pca",

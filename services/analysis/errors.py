@@ -5,6 +5,7 @@ shared.estimation.errors.EstimationError
     ├── PenaltyError         a penalty or an l1_ratio that is none
     ├── NestedError          two models of which neither contains the other as asked
     ├── InstrumentsError     fewer instruments than endogenous features
+    ├── LevelError           a level that an attribute does not have, or one attribute twice
     └── NoSignalError        nothing of a column, or of a combination of columns, is left beside the noise
 """
 
@@ -33,6 +34,12 @@ class InstrumentsError(AnalysisError):
     """Fewer instruments than endogenous features."""
 
     code = "instruments"
+
+
+class LevelError(AnalysisError):
+    """A level that an attribute does not have, or one attribute where two are needed."""
+
+    code = "level"
 
 
 class NoSignalError(AnalysisError):

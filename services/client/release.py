@@ -161,12 +161,14 @@ class Release:
     partial_correlations = _of_moments(analysis.partial_correlations)
     two_stage = _of_moments(analysis.two_stage)
     compare = _of_moments(analysis.compare)
+    table = _of_moments(analysis.cross_table)
+    describe = _of_moments(analysis.describe)
 
     def __deepcopy__(self, _: object) -> Self:
         """The release itself: nothing in it changes, and a copy would not be verified."""
         return self
 
-    def table(self) -> ResultTable:
+    def contents(self) -> ResultTable:
         """What the release holds: a row for each attribute, with its public bounds or levels, and who has it."""
         spec, nothing = self.spec, float("nan")
         bounds = [
@@ -198,7 +200,7 @@ class Release:
         )
 
     def _repr_html_(self) -> str:
-        return self.table().to_html()
+        return self.contents().to_html()
 
     def __repr__(self) -> str:
         spec = self.spec

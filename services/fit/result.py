@@ -1,6 +1,5 @@
 """A fitted linear model in original units: its figures, and how they are shown."""
 
-import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from scipy.special import stdtr, stdtrit
 
 from commingle.services.fit.predicting import Predictor
 from commingle.services.fit.terms import Values, public_ranges
-from commingle.services.plotting import COLOURS, GRID, INK, new_axes, plain_label
+from commingle.services.plotting import INK, draw_intervals, new_axes, plain_label
 from commingle.services.results import Result, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.method import Diagnostics
@@ -177,7 +176,7 @@ class Fit(Result):
         start, width = int(self.intercept), public_ranges(self.schema)
         intervals = self.intervals[start:] * width[:, None]
         target = plain_label(self.target)
-        _draw_effects(ax, tuple(map(plain_label, self.terms[start:])), self.coefficients[start:] * width, intervals)
+        draw_intervals(ax, tuple(map(plain_label, self.terms[start:])), self.coefficients[start:] * width, intervals)
         covered = "no intervals" if np.isnan(intervals).all() else f"{100 * self.confidence_level:g} % interval"
         ax.set_title(f"{target} by {self.estimator}", fontsize=11, color=INK)
         ax.set_xlabel(f"change of {target} over a feature's public range ({covered})", fontsize=9)
@@ -201,10 +200,7 @@ def _text_rows(fit: Fit) -> list[str]:
     tail = (1 - fit.confidence_level) / 2
     headings = ("coef", "std err", "t", "P>|t|", f"[{tail:.4g}", f"{1 - tail:.4g}]")
     label = min(26, max(12, *(len(term) for term in fit.terms)))
-    cells = [
-        ["-" if math.isnan(x) else format(x, column.form) for x in column.numbers.tolist()]
-        for column in fit.table().columns
-    ]
+    cells = [[(text or "-").replace("\u2212", "-") for text in column.texts()] for column in fit.table().columns]
     lines = [("", *headings), *zip(fit.terms, *cells, strict=True)]
     head, *rows = (
         f"{first:<{label}.{label}}" + "".join(f"{text:>{width}}" for text, width in zip(texts, _WIDTHS, strict=True))
@@ -217,17 +213,3 @@ def _r_squared(found: Diagnostics) -> str:
     if found.r_squared is None or found.r_squared_error is None:
         return "-"
     return f"{found.r_squared:.3f} (se {found.r_squared_error:.3f})"
-
-
-def _draw_effects(ax: "Axes", terms: tuple[str, ...], effects: Array, intervals: Array) -> None:
-    """One row per term: effects (q,), intervals (q, 2)."""
-    places = np.arange(len(terms), dtype=np.float64)
-    ax.axvline(0, color=INK, linewidth=0.9, zorder=1)
-    ax.hlines(places, *intervals.T, color=COLOURS[0], linewidth=2, alpha=0.6, zorder=2)
-    ax.scatter(effects, places, s=28, color=COLOURS[0], zorder=3)
-    ax.set_yticks(places, terms)
-    ax.set_ylim(max(1, len(terms)) - 0.5, -0.5)
-    ax.tick_params(length=0)
-    ax.set_axisbelow(True)
-    ax.grid(axis="x", color=GRID)
-    ax.spines[:].set_visible(False)

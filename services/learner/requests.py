@@ -214,6 +214,30 @@ class CompareBody(RequestBody):
     interval_for: IntervalFor = "population"
 
 
+class TableBody(RequestBody):
+    """Two attributes with levels: counts, a test that knows the noise, risk differences, risk and odds ratios."""
+
+    model_config = with_example('{"row": "smoker", "column": "readmitted", "event": "yes"}')
+
+    row: Name = Field(description="an attribute with levels")
+    column: Name = Field(description="another, whose shares are compared between levels of the first")
+    event: Name | None = Field(None, description="the level of `column` that is compared; the last where left out")
+    reference: Name | None = Field(
+        None, description="the level of `row` with which others are compared; the first where left out"
+    )
+    confidence_level: float = Field(0.95, gt=0, lt=1)
+
+
+class DescribeBody(RequestBody):
+    """Who is in the data: each attribute's levels and means, by group where you name one."""
+
+    model_config = with_example('{"by": "smoker"}')
+
+    attributes: Names | None = Field(None, description="all where left out")
+    by: Name | None = Field(None, description="an attribute with levels")
+    confidence_level: float = Field(0.95, gt=0, lt=1)
+
+
 # Each takes the moments of a release, and a body's fields by their names.
 ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "ridge-path": (RidgePathBody, analysis.ridge_path),
@@ -222,4 +246,6 @@ ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "partial-correlations": (PartialCorrelationsBody, analysis.partial_correlations),
     "two-stage": (TwoStageBody, analysis.two_stage),
     "compare": (CompareBody, analysis.compare),
+    "table": (TableBody, analysis.cross_table),
+    "describe": (DescribeBody, analysis.describe),
 }

@@ -11,27 +11,35 @@ from typing import Literal
 
 import httpx
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks.keyed import exchanged
 from commingle.coordinator.store.rows import Facts, Files, Invite, PartyRow
 from commingle.coordinator.store.store import Transaction
 from commingle.services.client.files import ReleaseFiles
-from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import row_map
-from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute, Whitening
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    NumericAttribute,
+    Whitening,
+)
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Approval, SignedDocument, approval_set_digest, open_approvals
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.fixed_point import presence, quantise
-from commingle.shared.encoding import bounded_rows
+from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, open_spec, read_spec
 from commingle.shared.release.matrix import assemble
-from commingle.shared.release.plan import plan_block
+from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
 from commingle.shared.release.sizes import release_sizes
@@ -40,6 +48,7 @@ from tests.world.documents import HEAD, block_statement, published_files, signed
 from tests.world.noise import seeded_noise
 from tests.world.transport import InProcess
 
+Integers = NDArray[np.int64]
 SLOPES = {"age": 2.0, "bmi": -1.0, "smoker": 12.0}
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 COORDINATOR = SigningKey(b"\xc0" * 32)
@@ -118,10 +127,16 @@ def published(
     keyed: bool = False,
 ) -> tuple[str, ReleaseFiles]:
     """The id and the three files of an honest release, of which the clinic's columns may be whitened."""
+    asked = study(
+        mechanism=mechanism, n=n, epsilon=epsilon, title=title, whitening=whitening, purpose=purpose, keyed=keyed
+    )
+    rows = encoded(n)
+    return _signed(asked, lambda spec: [_block(spec, party, rows[party.name]) for party in spec.document.parties])
+
+
+def _signed(asked: Study, blocks_of: Callable[[Verified[ReleaseSpec]], list[Integers]]) -> tuple[str, ReleaseFiles]:
     spec = build_spec(
-        study(
-            mechanism=mechanism, n=n, epsilon=epsilon, title=title, whitening=whitening, purpose=purpose, keyed=keyed
-        ),
+        asked,
         members={name: Member(key.verifying_key.raw.hex(), key.fingerprint) for name, key in PARTIES.items()},
         proposer=COORDINATOR.fingerprint,
         seed=bytes(range(32)),
@@ -134,18 +149,19 @@ def published(
         for name, key in PARTIES.items()
     }
     relied_on = approval_set_digest(open_approvals(approvals, opened))
-    rows = encoded(n)
-    made = {party.name: block_of(opened, party, rows[party.name], relied_on) for party in spec.parties}
-    matrix = assemble(spec, [block for block, _ in made.values()])
-    blocks = {name: envelope for name, (_, envelope) in made.items()}
+    seen = HEAD if mechanism_of(spec).interactive else None
+    made, signed = blocks_of(opened), {}
+    for party, block in zip(spec.parties, made, strict=True):
+        _, said = block_statement(spec, party, block, release=opened.digest, approvals=relied_on, transcript=seen)
+        signed[party.name] = seal(said, kind="block", key=PARTIES[party.name])
     return opened.digest, ReleaseFiles(
-        *published_files(opened, matrix, proposer=COORDINATOR, approvals=approvals, blocks=blocks, published=NOW)
+        *published_files(
+            opened, assemble(spec, made), proposer=COORDINATOR, approvals=approvals, blocks=signed, published=NOW
+        )
     )
 
 
-def block_of(
-    spec: Verified[ReleaseSpec], party: PartySpec, rows: NDArray[np.float64], relied_on: str
-) -> tuple[NDArray[np.int64], Envelope]:
+def _block(spec: Verified[ReleaseSpec], party: PartySpec, rows: NDArray[np.float64]) -> Integers:
     plan = plan_block(spec.document, party)
     accumulator = mechanism_of(spec.document).accumulator(spec.document, len(party.columns))
     bounded = bounded_rows(
@@ -159,9 +175,50 @@ def block_of(
         accumulator.add(np.arange(len(rows)), bounded(quantise(rows)))
     block = accumulator.total()
     draw = seeded_noise(list(f"{spec.document.study} {party.name}".encode()))
-    block = block + draw(plan.sigma, block.size).reshape(block.shape)
-    _, statement = block_statement(spec.document, party, block, release=spec.digest, approvals=relied_on)
-    return block, seal(statement, kind="block", key=PARTIES[party.name])
+    return np.asarray(block + draw(plan.sigma, block.size).reshape(block.shape))
+
+
+@cache
+def published_tables(n: int = 3000) -> tuple[str, ReleaseFiles]:
+    """The id and the three files of moments of three attributes with levels and one number, one with missing cells."""
+    draw = np.random.default_rng(11)
+    stage = draw.choice(3, n, p=(0.5, 0.3, 0.2))
+    cells = {
+        "age": draw.uniform(20, 80, n).tolist(),
+        "stage": np.array(["i", "ii", "iii"])[stage].tolist(),
+        "smoker": [None if x < 0.1 else "yes" if x < 0.4 else "no" for x in draw.random(n).tolist()],
+        "readmitted": np.where(draw.random(n) < (0.1, 0.2, 0.4)[0] + 0.15 * stage, "yes", "no").tolist(),
+    }
+    attributes: tuple[Attribute, ...] = (
+        NumericAttribute(name="age", lower=20, upper=80, unit="years"),
+        CategoricalAttribute(name="stage", levels=("i", "ii", "iii")),
+        BinaryAttribute(name="smoker", levels=("no", "yes"), missing="indicator"),
+        BinaryAttribute(name="readmitted", levels=("no", "yes")),
+    )
+    asked = Study(
+        study="readmissions",
+        subjects="listed",
+        mechanism="moments",
+        epsilon=3.0,
+        delta=1e-5,
+        n=n,
+        parties=(
+            StudyParty(name="clinic", dataset="patients", first_stage_share=None, attributes=attributes[:2]),
+            StudyParty(name="insurer", dataset="claims", first_stage_share=None, attributes=attributes[2:]),
+        ),
+    )
+
+    def blocks(spec: Verified[ReleaseSpec]) -> list[Integers]:
+        plans = plan_blocks(spec.document)
+        rows = [
+            bounded_rows(party.row_norm, None, fraction_bits=spec.document.fraction_bits)(
+                quantise(np.hstack([encode_attribute(a, pa.array(cells[a.name])).exact for a in party.attributes]))
+            )
+            for party in spec.document.parties
+        ]
+        return exchanged(spec.document, rows, [plan.sigma for plan in plans], seeded_noise(5))
+
+    return _signed(asked, blocks)
 
 
 def resigned(files: ReleaseFiles, key: SigningKey) -> ReleaseFiles:

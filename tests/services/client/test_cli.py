@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.world.command import run_command
-from tests.world.released import COORDINATOR, STRANGER, ServingCoordinator, flipped, html, published
+from tests.world.released import COORDINATOR, STRANGER, ServingCoordinator, flipped, html, published, published_tables
 from tests.world.transport import on_a_socket
 
 TARGET = "charges, yearly"
@@ -123,6 +123,43 @@ def test_error_as_json_is_a_document(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (code, json.loads(out)["error"]["code"]) == (1, "release-directory")
 
 
+@pytest.fixture
+def tables(tmp_path: Path) -> str:
+    published_tables()[1].write(tmp_path / "tables")
+    return str(tmp_path / "tables")
+
+
+def test_table_is_printed_with_one_sentence_and_where_it_comes_from(
+    tables: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run_command(capsys, "table", tables, "stage", "readmitted")
+    assert code == 0
+    for expected in ("odds ratio", "an odds ratio of", "Rows are compared with stage = i.", "not pinned"):
+        assert expected in out
+
+
+def test_table_as_csv_is_the_table_alone(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("stage", "readmitted", "--event", "no", "--reference", "iii", "--format", "csv")
+    code, out, _ = run_command(capsys, "table", tables, *arguments)
+    rows = [line.split(",") for line in out.splitlines()]
+    assert (code, [row[0] for row in rows]) == (0, ["stage", "i", "ii", "iii"])
+    assert float(rows[1][rows[0].index("odds ratio")]) > 1
+
+
+def test_description_as_json_is_of_the_groups_that_were_named(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, "describe", tables, "age,stage", "--by", "readmitted", "--json")
+    said = json.loads(out)
+    assert (code, said["release"], said["groups"]) == (0, published_tables()[0], ["no", "yes"])
+    assert len(said["lines"]) == 4
+
+
+def test_level_that_there_is_not_is_one_error_with_the_levels_there_are(
+    tables: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run_command(capsys, "table", tables, "stage", "readmitted", "--event", "maybe")
+    assert (code, "Its levels are: no, yes." in err) == (1, True)
+
+
 def test_verify_says_who_signed_and_what_it_costs_in_both_units(
     directory: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,7 +206,7 @@ def test_verify_refuses_an_altered_matrix_with_exit_code_1(directory: str, capsy
     assert "Error: the matrix file is not the one that was signed" in err
 
 
-@pytest.mark.parametrize("command", ["fit", "verify"])
+@pytest.mark.parametrize("command", ["fit", "describe", "table", "verify"])
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_command(capsys, command, "--help")
     assert (code, f"commingle {command} ./release" in out) == (0, True)

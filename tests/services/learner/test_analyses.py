@@ -11,13 +11,15 @@ import pytest
 from commingle import Release, ReleaseClient
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
-from tests.world.released import COORDINATOR, ServingCoordinator, published
+from tests.world.released import COORDINATOR, ServingCoordinator, published, published_tables
 from tests.world.transport import InProcess
 from tests.world.work import pool_of_threads
 
 TARGET = "charges, yearly"
 ID, FILES = published()
 RELEASE = Release.of(FILES)
+TABLES_ID, TABLES_FILES = published_tables()
+TABLES = Release.of(TABLES_FILES)
 ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
     ("ridge-path", {"target": TARGET, "penalties": [0.1, 1]}, RELEASE.ridge_path(TARGET, penalties=[0.1, 1])),
     (
@@ -37,13 +39,19 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
         RELEASE.two_stage(TARGET, endogenous=["bmi"], instruments=["smoker"]),
     ),
     ("compare", {"target": TARGET, "smaller": []}, RELEASE.compare(TARGET, None, [])),
+    (
+        "table",
+        {"row": "stage", "column": "readmitted", "event": "no", "reference": "iii", "confidence_level": 0.9},
+        TABLES.table("stage", "readmitted", event="no", reference="iii", confidence_level=0.9),
+    ),
+    ("describe", {"attributes": ["age"], "by": "smoker"}, TABLES.describe("age", by="smoker")),
 ]
 NAMES = [kind for kind, _, _ in ANSWERS]
 
 
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
-    fake = ServingCoordinator.serving((ID, FILES))
+    fake = ServingCoordinator.serving((ID, FILES), (TABLES_ID, TABLES_FILES))
     client = ReleaseClient("http://hub", transport=fake.transport, trusted_coordinator=COORDINATOR.fingerprint)
     with httpx.Client(
         transport=InProcess(create_app(ReleaseSource(client), pool=pool_of_threads())), base_url="http://learner"
@@ -57,10 +65,11 @@ def post(http: httpx.Client, kind: str, body: dict[str, Any], release: str = ID)
 
 @pytest.mark.parametrize(("kind", "body", "expected"), ANSWERS, ids=NAMES)
 def test_analysis_is_the_same_as_in_python(http: httpx.Client, kind: str, body: dict[str, Any], expected: Any) -> None:
-    response = post(http, kind, body)
+    release = TABLES_ID if kind in {"table", "describe"} else ID
+    response = post(http, kind, body, release)
     assert response.status_code == 200
     wanted = json.loads(json.dumps(expected.to_dict(), allow_nan=False))
-    assert response.json() == {"release": ID, "coordinator_pinned": True, "members_pinned": [], **wanted}
+    assert response.json() == {"release": release, "coordinator_pinned": True, "members_pinned": [], **wanted}
 
 
 @pytest.mark.parametrize(
@@ -74,6 +83,8 @@ def test_analysis_is_the_same_as_in_python(http: httpx.Client, kind: str, body: 
         ("pca", {"scale": True}, "request"),
         ("two-stage", {"target": TARGET, "endogenous": ["bmi"], "instruments": []}, "instruments"),
         ("compare", {"target": TARGET, "larger": ["age"], "smaller": ["bmi"]}, "not-nested"),
+        ("table", {"row": "smoker", "column": "age"}, "no-tables"),
+        ("describe", {"confidence_level": 1}, "request"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(http: httpx.Client, kind: str, body: dict[str, Any], code: str) -> None:

@@ -1,0 +1,236 @@
+"""Who is in the data: levels and means of every attribute, by group, as in the first table of a clinical paper."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import chdtrc, ndtri
+
+from commingle.services.analysis.intervals import fieller, mapped
+from commingle.services.analysis.tables import ENOUGH, INTERVALS, Cells, independence
+from commingle.services.fit.subjects import about_subjects
+from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.shared.documents.schema import GAP, NumericAttribute
+from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.diagnostics import cut_rows
+from commingle.shared.estimation.errors import NoTablesError
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.request import names_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """One level of an attribute, or the mean of a number, in each of G groups.
+
+    Attributes:
+        label: of the line.
+        counts: (G,) people with that level; who have that number.
+        values: (G,) shares of each group's people, or means.
+        intervals: (G, 2) for the population.
+        deviation: of a number among all; NaN for a level.
+        p_value: of the test that groups do not differ in this attribute, at its first line; NaN elsewhere.
+    """
+
+    label: str
+    counts: Array
+    values: Array
+    intervals: Array
+    deviation: float = float("nan")
+    p_value: float = float("nan")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Description(Result):
+    """A line for each level, and one for each number.
+
+    Attributes:
+        by: the attribute whose levels are the groups; None for everybody as one.
+        groups: their labels.
+        people: (G,) how many.
+        lines: labels.
+        counts: (lines, G).
+        values: (lines, G) shares, or means in original units.
+        intervals: (lines, G, 2) for the population.
+        deviations: (lines,) standard deviations of numbers; NaN for levels.
+        p_values: (lines,) of tests that know the noise, at an attribute's first line.
+        confidence_level: of the intervals.
+        warnings: sentences for people.
+        subjects: where they are keyed, how many parties hold and share.
+    """
+
+    by: str | None
+    groups: tuple[str, ...]
+    people: Array
+    lines: tuple[str, ...]
+    counts: Array
+    values: Array
+    intervals: Array
+    deviations: Array
+    p_values: Array
+    confidence_level: float
+    warnings: tuple[str, ...]
+    subjects: tuple[str, ...]
+
+    def table(self) -> ResultTable:
+        """One row for each line; of each group the count, the share or mean, and its interval."""
+        columns: list[ResultColumn] = []
+        forms = tuple(".1%" if np.isnan(deviation) else ".4g" for deviation in self.deviations)
+        for g, name in enumerate(self.groups):
+            of = f"{name}: " if self.by else ""
+            columns += [
+                ResultColumn(f"{of}people", self.counts[:, g], ",.0f"),
+                ResultColumn(f"{of}share or mean", self.values[:, g], forms, interval=self.intervals[:, g]),
+            ]
+        columns.append(ResultColumn("sd", self.deviations, ".3g"))
+        if self.by:
+            columns.append(ResultColumn("p", self.p_values, ".3g"))
+        counted = " · ".join(f"{name} {n:,.0f}" for name, n in zip(self.groups, self.people, strict=True))
+        return ResultTable(
+            title="Who is in the data" + (f", by {self.by}" if self.by else ""),
+            facts=(("people", counted), ("intervals", f"{100 * self.confidence_level:g} %")),
+            heading="attribute",
+            labels=self.lines,
+            columns=tuple(columns),
+            notes=(
+                "Shares are of each group's people, missing cells among them; means are of those who have the number.",
+                INTERVALS,
+                *self.subjects,
+            ),
+            warnings=self.warnings,
+        )
+
+
+def describe(
+    prepared: PreparedMoments,
+    attributes: str | Sequence[str] | None = None,
+    *,
+    by: str | None = None,
+    confidence_level: float = 0.95,
+) -> Description:
+    """Describe the people of a release of moments.
+
+    Args:
+        prepared: the release.
+        attributes: names; all but `by` where left out.
+        by: an attribute with levels, whose groups are compared.
+        confidence_level: between 0 and 1.
+
+    Raises:
+        NoTablesError: no moments; or an attribute that was named has neither levels nor a mean.
+        UnknownAttributeError: a name that there is not.
+    """
+    sums = CrossProducts.of(prepared)
+    chosen = names_of([n for n in prepared.attributes if n != by] if attributes is None else attributes)
+    z = float(ndtri((1 + confidence_level) / 2))
+    lines: list[Line] = []
+    left_out: list[str] = []
+    for name in chosen:
+        try:
+            lines += _lines(sums, name, by, z)
+        except NoTablesError:
+            if attributes is not None:
+                raise
+            left_out.append(name)
+    groups, forms = (("everybody",), None) if by is None else sums.levels(by)
+    people = sums.values.diagonal()[sums.whose].max(keepdims=True) if forms is None else _counted(sums, forms)
+    used = np.array([i for name in (*chosen, *((by,) if by else ())) for i in prepared.columns[name]], np.intp)
+    notes, doubts = about_subjects(prepared, used - 1)
+    return Description(
+        by=by,
+        groups=groups,
+        people=people,
+        lines=tuple(line.label for line in lines),
+        counts=np.array([line.counts for line in lines]),
+        values=np.array([line.values for line in lines]),
+        intervals=np.array([line.intervals for line in lines]),
+        deviations=np.array([line.deviation for line in lines]),
+        p_values=np.array([line.p_value for line in lines]),
+        confidence_level=confidence_level,
+        warnings=(
+            *(
+                [f"Left out, as their missing cells count as something else: {', '.join(left_out)}."]
+                if left_out
+                else []
+            ),
+            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[used]),
+            *doubts,
+        ),
+        subjects=notes,
+    )
+
+
+def _counted(sums: CrossProducts, groups: Array) -> Array:
+    found, _ = sums.sums(products(groups, groups)[:: len(groups) + 1])
+    return found
+
+
+def _lines(sums: CrossProducts, name: str, by: str | None, z: float) -> list[Line]:
+    labels, groups = (("everybody",), sums.present(name)[None]) if by is None else sums.levels(by)
+    if isinstance(sums.prepared.attributes[name], NumericAttribute):
+        return [_mean(sums, name, (labels, groups), z)]
+    levels, indicators = sums.levels(name)
+    counts, noise = sums.sums(products(indicators, groups))
+    cells = Cells(levels, labels, counts.reshape(len(levels), -1), noise)
+    covariance = cells.covariance()
+    found = []
+    for place, label in enumerate(levels):
+        shares = [_share(cells, covariance, (place, g), z) for g in range(len(labels))]
+        values, intervals = (np.array(each) for each in zip(*shares, strict=True))
+        p = _test(cells) if place == 0 else np.nan
+        found.append(Line(f"{name} = {label}", cells.counts[place], values, intervals, p_value=p))
+    return found
+
+
+def _test(cells: Cells) -> float:
+    filled = cells.known().filled()
+    if min(filled.counts.shape) <= 1:
+        return float("nan")
+    statistic, degrees = independence(filled)
+    return float(chdtrc(degrees, statistic))
+
+
+def _share(cells: Cells, covariance: Array, at: tuple[int, int], z: float) -> tuple[float, tuple[float, float]]:
+    """Of the people of one column, those in one row; NaN where there may be nobody."""
+    which = np.zeros((2, *cells.counts.shape))
+    which[0][at] = 1.0
+    which[1, :, at[1]] = 1.0
+    which = which.reshape(2, -1)
+    some, everybody = (which @ cells.counts.ravel()).tolist()
+    if everybody <= 0:
+        return float("nan"), (0.0, 1.0)
+    low, high = fieller(some, everybody, mapped(which, covariance), z)
+    return min(max(some / everybody, 0.0), 1.0), (min(low, 1.0), min(high, 1.0))
+
+
+def _mean(sums: CrossProducts, name: str, by: tuple[tuple[str, ...], Array], z: float) -> Line:
+    """Of a number v in every group: <v g> / <h g>, h being who has one; sampled with the deviation of all.
+
+    d m = (d<v g> - m d<h g>) / <h g>, plus sd^2 / <h g> for the drawing.
+    """
+    (labels, groups), (value, has) = by, sums.number(name)
+    size = len(groups)
+    pairs = ((value, groups), (has, groups), (value, has[None]), (has, has[None]), (value, value[None]))
+    found, noise = sums.sums(np.concatenate([products(left[None], right) for left, right in pairs]))
+    totals, counts, (total, people, squares) = found[:size], found[size : 2 * size], found[2 * size :]
+    n, people = np.maximum(counts, 1.0), max(people, 1.0)
+    means, variance = totals / n, max(squares / people - (total / people) ** 2, 0.0)
+    J = np.hstack([np.diag(1 / n), np.diag(-means / n)])
+    covariance = mapped(J, noise[: 2 * size, : 2 * size]) + np.diag(variance / n)
+    reach = z * np.sqrt(np.diag(covariance))
+    counted = np.sqrt(np.diag(noise)[size : 2 * size] + n)
+    sure = [g for g, label in enumerate(labels) if label != GAP and counts[g] > ENOUGH * counted[g]]
+    attribute: Any = sums.prepared.attributes[name]
+    label = f"{name} ({attribute.unit})" if attribute.unit else name
+    intervals = np.column_stack([means - reach, means + reach])
+    return Line(label, counts, means, intervals, float(np.sqrt(variance)), _differ(means, covariance, sure))
+
+
+def _differ(means: Array, covariance: Array, groups: list[int]) -> float:
+    """The p value of Wald's test that these groups have one mean; NaN of fewer than two."""
+    if len(groups) <= 1:
+        return float("nan")
+    contrasts = np.eye(len(means))[groups[1:]] - np.eye(len(means))[groups[0]]
+    differences = contrasts @ means
+    statistic = differences @ np.linalg.solve(mapped(contrasts, covariance), differences)
+    return float(chdtrc(len(contrasts), statistic))

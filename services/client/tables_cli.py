@@ -1,0 +1,94 @@
+"""`commingle table` and `commingle describe`."""
+
+from collections.abc import Callable, Mapping
+
+import click
+from rich.console import Console
+
+from commingle.services.client.opening import answer, attribute_names, provenance, release_options
+from commingle.services.client.release import Release
+from commingle.services.results import Result, ResultTable
+from commingle.shared.runtime.cli import emit, json_option
+
+FORMATS: Mapping[str, Callable[[ResultTable], str]] = {
+    "text": ResultTable.to_text,
+    "markdown": ResultTable.to_markdown,
+    "csv": ResultTable.to_csv,
+    "html": ResultTable.to_html,
+    "latex": ResultTable.to_latex,
+}
+_format_option = click.option(
+    "--format", "written", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="What to write."
+)
+_confidence_option = click.option(
+    "--confidence", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle table ./release smoker readmitted
+  commingle table ./release stage readmitted --event yes --reference I --format markdown
+  commingle table http://coordinator:8000 --release ID smoker readmitted --json
+"""
+)
+@release_options
+@click.argument("row")
+@click.argument("column")
+@click.option("--event", metavar="LEVEL", help="The level of COLUMN whose shares are compared.  [the last]")
+@click.option("--reference", metavar="LEVEL", help="The level of ROW with which others are compared.  [the first]")
+@_confidence_option
+@_format_option
+@json_option
+def table(
+    *,
+    found: Release,
+    row: str,
+    column: str,
+    event: str | None,
+    reference: str | None,
+    confidence: float,
+    written: str,
+    as_json: bool,
+) -> None:
+    """Count two attributes of a release of moments, and compare shares: test, risk difference, risk and odds ratio.
+
+    DIR is a release directory, URL a coordinator. ROW and COLUMN are attributes with levels, of any parties.
+    """
+    _show(
+        found, found.table(row, column, event=event, reference=reference, confidence_level=confidence), written, as_json
+    )
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle describe ./release
+  commingle describe ./release age sex stage --by readmitted --format latex
+"""
+)
+@release_options
+@click.argument("attributes", nargs=-1)
+@click.option("--by", metavar="NAME", help="An attribute with levels: describe each of its groups, and compare them.")
+@_confidence_option
+@_format_option
+@json_option
+def describe(
+    *, found: Release, attributes: tuple[str, ...], by: str | None, confidence: float, written: str, as_json: bool
+) -> None:
+    """Say who is in a release of moments: levels and means of each attribute, as in the first table of a paper.
+
+    DIR is a release directory, URL a coordinator. ATTRIBUTES are all where you name none.
+    """
+    names = attribute_names(attributes, found)
+    _show(found, found.describe(names, by=by, confidence_level=confidence), written, as_json)
+
+
+def _show(release: Release, result: Result, written: str, as_json: bool) -> None:
+    def text(console: Console) -> None:
+        console.print(FORMATS[written](result.table()).rstrip())
+        if written == "text":
+            console.print(f"\n{provenance(release)}")
+
+    emit(answer(release, result), as_json=as_json, text=text)
