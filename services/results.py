@@ -18,6 +18,7 @@ _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = "padding:.25em .8em;border:none;background:none"
 _TEXT = f"{_CELL};text-align:left"
 _NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
+_LEAST_P = 0.001
 _LATEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {mark: f"\\{mark}" for mark in "&%#_{}$"}
@@ -41,16 +42,27 @@ class ResultColumn:
     form: str | tuple[str, ...] = ".4g"
     interval: NDArray[np.float64] | None = None
 
-    def texts(self) -> list[str]:
-        """What people see in each row."""
-        forms = [self.form] * len(self.numbers) if isinstance(self.form, str) else self.form
-        texts = [_number(x, form) for x, form in zip(self.numbers.tolist(), forms, strict=True)]
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """That of each row."""
+        return (self.form,) * len(self.numbers) if isinstance(self.form, str) else self.form
+
+    def numerals(self) -> list[str]:
+        """What people see in each row, without the interval."""
+        return [number_text(x, form) for x, form in zip(self.numbers.tolist(), self.forms, strict=True)]
+
+    def reaches(self) -> list[str]:
+        """The intervals, as people see them; nothing where there is none."""
         if self.interval is None:
-            return texts
+            return [""] * len(self.numbers)
         return [
-            f"{text} ({_number(low, form)} to {_number(high, form)})" if not math.isnan(low) else text
-            for text, form, (low, high) in zip(texts, forms, self.interval.tolist(), strict=True)
+            "" if math.isnan(low) else f"{number_text(low, form)} to {number_text(high, form)}"
+            for form, (low, high) in zip(self.forms, self.interval.tolist(), strict=True)
         ]
+
+    def texts(self) -> list[str]:
+        """What people see in each row, the interval in brackets."""
+        return [f"{x} ({reach})" if reach else x for x, reach in zip(self.numerals(), self.reaches(), strict=True)]
 
     def parts(self) -> list[tuple[str, NDArray[np.float64]]]:
         """The numbers, and both ends of their interval, each with a heading."""
@@ -184,7 +196,7 @@ def _escape(text: str) -> str:
 
 
 def _latex(text: str) -> str:
-    return text.translate(_LATEX).replace("\u2212", "$-$").replace("\u221e", r"$\infty$")
+    return text.translate(_LATEX).replace("\u2212", "$-$").replace("\u221e", r"$\infty$").replace("<", "$<$")
 
 
 def json_value(value: Any) -> Any:  # noqa: ANN401 - any field of a result
@@ -209,8 +221,12 @@ def _row(texts: list[str], *, cell: str) -> str:
 
 
 def _label(label: str | float) -> str:
-    return label if isinstance(label, str) else _number(label, ".4g")
+    return label if isinstance(label, str) else number_text(label, ".4g")
 
 
-def _number(value: float, form: str) -> str:
+def number_text(value: float, form: str) -> str:
+    """A number for people in a form of `format`, or in that of p values, "p"; nothing where it is NaN."""
+    if form == "p" and value < _LEAST_P:
+        return f"<{_LEAST_P:g}"
+    form = ".3f" if form == "p" else form
     return "" if math.isnan(value) else format(value, form).replace("-", "\u2212").replace("inf", "\u221e")

@@ -84,7 +84,7 @@ class Description(Result):
             ]
         columns.append(ResultColumn("sd", self.deviations, ".3g"))
         if self.by:
-            columns.append(ResultColumn("p", self.p_values, ".3g"))
+            columns.append(ResultColumn("p", self.p_values, "p"))
         counted = " · ".join(f"{name} {n:,.0f}" for name, n in zip(self.groups, self.people, strict=True))
         return ResultTable(
             title="Who is in the data" + (f", by {self.by}" if self.by else ""),

@@ -16,7 +16,7 @@ from commingle.services.analysis.errors import LevelError
 from commingle.services.analysis.intervals import fieller, mapped
 from commingle.services.fit.subjects import about_subjects
 from commingle.services.plotting import INK, draw_intervals, new_axes, plain_label
-from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.services.results import Result, ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import GAP
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.diagnostics import cut_rows
@@ -182,8 +182,9 @@ class CrossTable(Result):
             title=f"{self.row} by {self.column}",
             facts=(
                 ("people", f"{self.counts.sum():,.0f}"),
-                ("chi-squared", f"{self.statistic:.1f} on {self.degrees_of_freedom}"),
-                ("p", f"{self.p_value:.3g}"),
+                ("chi-squared", f"{self.statistic:.1f}"),
+                ("degrees of freedom", f"{self.degrees_of_freedom}"),
+                ("p", number_text(self.p_value, "p")),
                 ("intervals", f"{100 * self.confidence_level:g} %"),
             ),
             heading=self.row,

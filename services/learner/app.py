@@ -18,7 +18,6 @@ from commingle.services.learner.computing import (
     Answer,
     Asked,
     Computation,
-    fit,
     start_worker,
 )
 from commingle.services.learner.pages import add_pages
@@ -134,7 +133,7 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
     add_pages(
         app,
         source,
-        computer.fit,
+        computer.on_page,
         coordinator=source.coordinator,
         document=lambda: app.openapi(),  # noqa: PLW0108 - as it is in the end
         status_of=lambda error: status_of(error, STATUSES),
@@ -177,10 +176,10 @@ class _Computer:
             answer = await self._run(asked.work, request, body, release)
         return Response(answer.content, media_type="application/json")
 
-    async def fit(self, request: Request, release: str, body: bytes) -> Answer:
-        """A fit for a page. Raises the same."""
+    async def on_page(self, work: Callable[..., Answer], request: Request, release: str, body: bytes) -> Answer:
+        """What a page shows. Raises the same."""
         with self._pool.place(client_of(request)):
-            return await self._run(fit, request, body, release)
+            return await self._run(work, request, body, release)
 
     async def _run(self, work: Callable[..., Answer], request: Request, body: bytes, release: str | None) -> Answer:
         about = () if release is None else (await run_in_threadpool(self._about, release),)

@@ -15,6 +15,7 @@ from pydantic_core import from_json
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import Predicted
 from commingle.services.learner.examples import ANSWERS
+from commingle.services.learner.picture import bars
 from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, PredictionBody, RequestBody
 from commingle.services.learner.views import Predictions
 from commingle.services.results import Result
@@ -89,6 +90,20 @@ def analyse(kind: str, asked: Asked, data: bytes) -> Answer:
     """An analysis of that kind."""
     model, run = ANALYSES[kind]
     return _of_release(asked, run(asked.prepared, **dict(parse(model, data))))
+
+
+def shown(kind: str, asked: Asked, data: bytes) -> Answer:
+    """The same for a page: a headline, a table as texts, and where its intervals are drawn."""
+    model, run = ANALYSES[kind]
+    result = run(asked.prepared, **dict(parse(model, data)))
+    table = result.table()
+    headline = getattr(result, "sentence", table.title)
+    columns = [
+        {"heading": c.heading, "texts": c.numerals(), "reaches": c.reaches(), "bars": bars(c)} for c in table.columns
+    ]
+    rest = {"heading": table.heading, "labels": table.labels, "facts": table.facts, "warnings": table.warnings}
+    notes = [note for note in table.notes if note != headline]
+    return Answer(ascii_json({"headline": headline, "title": table.title, "columns": columns, "notes": notes, **rest}))
 
 
 def parse(kind: type[Body], data: bytes) -> Body:

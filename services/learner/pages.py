@@ -1,12 +1,14 @@
-"""The learner's pages: what a release holds, a fit by choosing label and features, and the lines that do the same.
+"""The learner's pages: what a release holds, fits and other questions, and the lines that ask the same.
 
-A fit is a GET, because it changes nothing: its address can be kept, sent to somebody and opened again.
+A question is a GET, because it changes nothing: its address can be kept, sent to somebody and opened again.
 """
 
 import csv
 import io
 import json
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,9 +22,10 @@ from starlette.routing import Route
 
 from commingle.services.fit import ESTIMATORS
 from commingle.services.fit.result import COVERED
-from commingle.services.learner.computing import Answer
+from commingle.services.learner.computing import Answer, fit, shown
 from commingle.services.learner.memory import LoadedRelease
 from commingle.services.learner.picture import WIDTH, picture_of
+from commingle.services.learner.requests import ANALYSES
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail
 from commingle.shared.documents.schema import Attribute
@@ -34,8 +37,10 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _PAGE = 100
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
-Compute = Callable[[Request, str, bytes], Awaitable[Answer]]
-"""A fit of a release, from the bytes of a body as the interface takes it."""
+Compute = Callable[[Callable[..., Answer], Request, str, bytes], Awaitable[Answer]]
+"""Some work on a release, from the bytes of a body as the interface takes it."""
+QUESTIONS = {"describe": "Who is in it", "table": "Two attributes"}
+_PROPOSED = {"table": ("row", "column")}
 
 
 def add_pages(
@@ -48,8 +53,8 @@ def add_pages(
     status_of: Callable[[CommingleError], int],
 ) -> None:
     """Every page of a learner, and the reference of its interface. `coordinator` is where releases come from."""
-    shown = {"in_words": _in_words, "width": WIDTH, "estimators": ESTIMATORS}
-    site = Site(_TEMPLATES, name="Commingle learner", pages=(("/", "Releases"), ("/docs", "Interface")), shown=shown)
+    known = {"in_words": _in_words, "width": WIDTH, "estimators": ESTIMATORS}
+    site = Site(_TEMPLATES, name="Commingle learner", pages=(("/", "Releases"), ("/docs", "Interface")), shown=known)
     pages = _Pages(site, source, compute, coordinator, status_of)
     site.add_files(app)
     add_reference(app, site, document)
@@ -59,6 +64,7 @@ def add_pages(
             ("/", pages.releases),
             ("/releases/{release}", pages.release),
             ("/releases/{release}/fit.{form}", pages.download),
+            ("/releases/{release}/{question}", pages.question),
         )
     ]
 
@@ -89,14 +95,14 @@ class _Pages:
             held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
         except CommingleError as error:
             return self._refused(error)
-        asked, fit, said, status = request.query_params, None, "", 200
+        asked, found, said, status = request.query_params, None, "", 200
         body = _body(asked, held)
         if "target" in asked:
             try:
-                fit = await self._fit(request, held, body)
+                found = await self._fit(request, held, body)
             except CommingleError as error:
                 said, status = error.diagnostics(), self._status_of(error)
-        return self._site.page("release.html", {**self._shown(held, body, fit), "error": said}, status=status)
+        return self._site.page("release.html", {**self._shown(held, body, found), "error": said}, status=status)
 
     async def download(self, request: Request) -> Response:
         """A fit as a file: `csv` or `json`."""
@@ -105,19 +111,41 @@ class _Pages:
             return self._site.refused("Nothing to see here", "There is no such file.", status=404, back=True)
         try:
             held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
-            fit = await self._fit(request, held, _body(request.query_params, held))
+            found = await self._fit(request, held, _body(request.query_params, held))
         except CommingleError as error:
             return self._refused(error)
         form, name = request.path_params["form"], held.published.release[:16]
         disposition = {"Content-Disposition": f'attachment; filename="fit-{name}.{form}"'}
         kind = {"csv": "text/csv; charset=utf-8", "json": "application/json"}[form]
-        return Response(make(fit), media_type=kind, headers={**HEADERS, **disposition})
+        return Response(make(found), media_type=kind, headers={**HEADERS, **disposition})
+
+    async def question(self, request: Request) -> Response:
+        """The answer to one question other than a fit; to the first that can be asked where the address has none."""
+        question = request.path_params["question"]
+        if question not in QUESTIONS:
+            return self._site.refused("Nothing to see here", "There is no such question.", status=404, back=True)
+        try:
+            held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
+        except CommingleError as error:
+            return self._refused(error)
+        levels = {a.name: a.levels for a in held.published.spec.attributes if a.kind != "numeric"}
+        body, answer, said, status = _question(question, request.query_params, list(levels)), None, "", 200
+        try:
+            data = json.dumps(body).encode()
+            found = await self._compute(partial(shown, question), request, held.published.release, data)
+            answer = json.loads(found.content)
+        except CommingleError as error:
+            said, status = error.diagnostics(), self._status_of(error)
+        held_as = {"it": ReleaseDetail.of(held), "levels": levels, "question": question, "questions": QUESTIONS}
+        lines = {"command": _command(question, body), "python": _python_of(self._coordinator, held, question, body)}
+        context = {**held_as, **lines, "asked": body, "answer": answer, "error": said}
+        return self._site.page("question.html", context, status=status)
 
     async def _fit(self, request: Request, held: LoadedRelease, body: Mapping[str, Any]) -> dict[str, Any]:
         data = json.dumps(body).encode()
-        answer = await self._compute(request, held.published.release, data)
-        fit: dict[str, Any] = json.loads(answer.content)
-        return fit
+        answer = await self._compute(fit, request, held.published.release, data)
+        found: dict[str, Any] = json.loads(answer.content)
+        return found
 
     def _refused(self, error: CommingleError) -> Response:
         status = self._status_of(error)
@@ -139,7 +167,32 @@ class _Pages:
             "query": urlencode(query),
             "python": _python(self._coordinator, held, body),
             "coordinator": self._coordinator,
+            "questions": QUESTIONS,
         }
+
+
+def _question(question: str, asked: QueryParams, names: list[str]) -> dict[str, Any]:
+    """What the form asks, as the interface takes it; a table of the first two attributes before anything is asked."""
+    proposed = dict(zip(_PROPOSED.get(question, ()), names, strict=False))
+    given = {name: asked[name] for name in ANALYSES[question][0].model_fields if asked.get(name)}
+    return proposed | given | ({"attributes": chosen} if (chosen := asked.getlist("attributes")) else {})
+
+
+def _command(question: str, body: Mapping[str, Any]) -> str:
+    """The command line that asks the same of a release that was saved."""
+    places = [body[name] for name in _PROPOSED.get(question, ()) if name in body] + body.get("attributes", [])
+    options = [
+        word
+        for name, value in body.items()
+        if name not in {"attributes", *_PROPOSED.get(question, ())}
+        for word in (f"--{name}", value)
+    ]
+    return f"commingle {question} ./release {shlex.join([*places, *options])}".rstrip()
+
+
+def _python_of(coordinator: str, held: LoadedRelease, question: str, body: Mapping[str, Any]) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in body.items())
+    return f"{_fetched(coordinator, held)}print(release.{question}({arguments}).table().to_text())\n"
 
 
 def _body(asked: QueryParams, held: LoadedRelease) -> dict[str, Any]:
@@ -171,13 +224,16 @@ def _python(coordinator: str, held: LoadedRelease, body: Mapping[str, Any]) -> s
     options = "".join(
         f", {name}={body[name]!r}" for name in ("estimator", "interval_for") if body[name] not in {None, "table"}
     )
+    fitted = f"fit = release.fit({body['target']!r}, {body['features']!r}{options})\nprint(fit.summary())\n"
+    return _fetched(coordinator, held) + fitted
+
+
+def _fetched(coordinator: str, held: LoadedRelease) -> str:
     key = held.published.coordinator
     return (
         "from commingle import ReleaseClient\n\n"
         f'with ReleaseClient("{coordinator}", trusted_coordinator="{key}") as client:\n'
         f'    release = client.fetch("{held.published.release}")\n'
-        f"fit = release.fit({body['target']!r}, {body['features']!r}{options})\n"
-        "print(fit.summary())\n"
     )
 
 

@@ -1,10 +1,14 @@
-"""A fit as a picture: what each term does to the target over its public range, in a row of its own."""
+"""Results as pictures: what each term of a fit does to the target over its public range, and intervals of a table."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from commingle.services.fit.terms import public_ranges
+from commingle.services.results import ResultColumn
 from commingle.shared.documents.schema import Attribute
 
 WIDTH = 400.0
@@ -52,9 +56,7 @@ def picture_of(fit: Mapping[str, Any], attributes: Sequence[Attribute]) -> Pictu
     if most == least:
         return None
 
-    def place(value: float) -> float:
-        return WIDTH * (_MARGIN + (1 - 2 * _MARGIN) * (value - least) / (most - least))
-
+    place = _places(least, most)
     return Picture(
         effects=tuple(
             Effect(term, effect, place(effect), *((None, None) if interval is None else map(place, interval)))
@@ -64,3 +66,23 @@ def picture_of(fit: Mapping[str, Any], attributes: Sequence[Attribute]) -> Pictu
         least=least,
         most=most,
     )
+
+
+def bars(column: ResultColumn) -> list[tuple[float, float, float] | None] | None:
+    """Where values and their intervals are drawn: those of the last row's form, up to the edge without an end."""
+    if column.interval is None:
+        return None
+    ends = np.column_stack([column.numbers, column.interval])
+    ends[[form != column.forms[-1] for form in column.forms]] = np.nan
+    finite = ends[np.isfinite(ends)]
+    if len(finite) == 0:
+        return None
+    place = _places(min(0.0, float(finite.min())), float(finite.max()))
+    return [
+        None if math.isnan(value + low) else (place(value), place(low), WIDTH if math.isinf(high) else place(high))
+        for value, low, high in ends.tolist()
+    ]
+
+
+def _places(least: float, most: float) -> Callable[[float], float]:
+    return lambda value: WIDTH * (_MARGIN + (1 - 2 * _MARGIN) * (value - least) / (most - least or 1.0))

@@ -8,15 +8,17 @@ from html import unescape
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 import commingle
 from commingle import ReleaseClient
-from commingle.services.learner.picture import picture_of
+from commingle.services.learner.picture import WIDTH, bars, picture_of
+from commingle.services.results import ResultColumn
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from tests.services.learner.test_app import ID, TARGET, learner
 from tests.world.pages import Tags
-from tests.world.released import ServingCoordinator, problem, published, refused
+from tests.world.released import ServingCoordinator, problem, published, published_tables, refused
 
 FIT = {"target": TARGET, "feature": ["age", "bmi", "smoker"]}
 
@@ -157,3 +159,51 @@ def test_effects_are_drawn_to_scale_around_zero() -> None:
     assert (
         picture_of(fit | {"coefficients": [9, 0, 0], "intervals": [[0, 0], [0, 0], [None, None]]}, [sex, age]) is None
     )
+
+
+@pytest.fixture
+def tables() -> Iterator[tuple[str, httpx.Client]]:
+    release, files = published_tables()
+    with learner(ServingCoordinator.serving((release, files))) as client:
+        yield f"/releases/{release}", client
+
+
+def test_table_on_a_page_has_the_interfaces_sentence_as_its_headline(tables: tuple[str, httpx.Client]) -> None:
+    address, http = tables
+    asked = {"row": "stage", "column": "readmitted", "reference": "iii"}
+    answer = http.post(f"/v1{address}/analyses/table", json=asked).json()
+    page = http.get(f"{address}/table", params=asked | {"event": ""}).text
+    assert unescape(re.findall(r"<h1>(.*)</h1>", page)[0]) == answer["sentence"]
+    assert page.count('<svg class="bar"') == 3 + 2 * 3
+    assert "commingle table ./release stage readmitted --reference iii" in page
+    assert "release.table(row=" in page
+
+
+def test_description_on_a_page_is_of_what_was_ticked(tables: tuple[str, httpx.Client]) -> None:
+    address, http = tables
+    page = unescape(http.get(f"{address}/describe", params={"attributes": ["age", "stage"], "by": "smoker"}).text)
+    assert re.findall(r'<tr><th scope="row">([^<]+)<', page) == [
+        "age (years)",
+        "stage = i",
+        "stage = ii",
+        "stage = iii",
+    ]
+    assert "commingle describe ./release age stage --by smoker" in page
+
+
+def test_question_that_cannot_be_answered_says_why_on_its_page(
+    tables: tuple[str, httpx.Client], http: httpx.Client
+) -> None:
+    address, of_tables = tables
+    for client, path in ((of_tables, f"{address}/table?row=age&column=stage"), (http, f"/releases/{ID}/describe")):
+        answer = client.get(path)
+        assert (answer.status_code, 'role="alert"' in answer.text) == (422, True)
+        assert "Ask again" in answer.text
+    assert of_tables.get(f"{address}/kmeans").status_code == 404
+
+
+def test_interval_without_an_end_is_drawn_to_the_edge() -> None:
+    column = ResultColumn("odds", np.array([1.0, 2.0]), interval=np.array([[0.5, np.inf], [1.0, 4.0]]))
+    assert [bar and bar[2] == WIDTH for bar in bars(column) or ()] == [True, False]
+    assert column.texts() == ["1 (0.5 to \u221e)", "2 (1 to 4)"]
+    assert bars(ResultColumn("odds", np.array([np.nan]), interval=np.full((1, 2), np.nan))) is None
