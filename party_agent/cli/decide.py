@@ -25,6 +25,7 @@ from commingle.party_agent.wire.answers import (
     DecidedView,
     LossView,
     ProposalView,
+    risk_in_words,
     words_for_decision,
 )
 from commingle.shared.documents.manifest import TRUST_NOBODY
@@ -282,7 +283,7 @@ def _where_it_stands(item: ProposalView) -> Text:
 def _loss_of_a_subject(item: ProposalView) -> str:
     """A subject is a row at every party, which the cost to one ledger does not tell."""
     return (
-        f"A subject loses at most, by all parties together ({item.adjacency}): to outsiders epsilon "
-        f"{item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
+        f"{risk_in_words(item)} A subject loses at most, by all parties together ({item.adjacency}): to outsiders "
+        f"epsilon {item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
         f"{item.per_subject_epsilon:.3g}."
     )

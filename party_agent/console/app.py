@@ -30,7 +30,7 @@ from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
-from commingle.party_agent.wire.answers import CHARGE_STATES, words_for_decision
+from commingle.party_agent.wire.answers import CHARGE_STATES, risk_in_words, words_for_decision
 from commingle.shared.documents.schema import Missing, parse_attributes
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
@@ -73,6 +73,7 @@ def create_console(home: Home, session: Session, reach: Reach, *, address: str, 
         "person": person,
         "formats": _FORMATS,
         "rules": _RULES,
+        "risk_in_words": risk_in_words,
         "words_for_decision": words_for_decision,
     }
     site = Site(_TEMPLATES, name="Commingle", pages=_PAGES, shown=shown)

@@ -1,6 +1,7 @@
 """What the local API shows the party's own systems and people (models of `wire`), and the history for auditors."""
 
 from dataclasses import asdict, replace
+from math import ceil
 from sys import float_info
 
 import numpy as np
@@ -29,12 +30,13 @@ from commingle.party_agent.wire.answers import (
 )
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.kept import kept_of
+from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.schema import words_for_missing
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
-from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.forecast import exchange_of
@@ -117,6 +119,8 @@ def _proposal_view(
             delta_implementation=plan.delta_implementation,
             replacement=replacement and _loss_view(replacement, replacement.epsilon(spec.delta)),
         ),
+        guess_percent=privacy.per_subject.own.guess_percent,
+        guess_after_percent=_guess_after(party, proposal, privacy),
         per_subject_epsilon=privacy.per_subject.own.epsilon,
         per_subject_outsiders_epsilon=privacy.outsiders.own.epsilon,
         protects=privacy.protects,
@@ -126,6 +130,14 @@ def _proposal_view(
         exchange=None if cost is None else asdict(cost),
         outlook=(*outlook.sentences, *words),
     )
+
+
+def _guess_after(party: Party, proposal: Proposal, privacy: PrivacyStatement) -> int | None:
+    """With all that this ledger has spent and set aside, while this proposal is not a part of that."""
+    if proposal.decision is not Decision.WAITING:
+        return None
+    everybody = Loss(Rho(ceil(privacy.per_subject.own.rho * RHO_UNITS)), privacy.delta_implementation)
+    return (party.ledger.lost().loss + everybody).guess_percent
 
 
 def budget_view(ledger: Ledger) -> dict[str, Budget]:

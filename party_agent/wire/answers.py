@@ -205,6 +205,7 @@ class ProposalView(Shown):
          "proposer": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499",
          "cost": {"unit": "add_remove", "rho": 0.036, "epsilon": 1.0, "delta_implementation": 0.0,
            "replacement": {"rho": 0.128, "delta": 0.0, "epsilon": 2.02}},
+         "guess_percent": 58, "guess_after_percent": 61,
          "per_subject_epsilon": 1.47, "per_subject_outsiders_epsilon": 1.47,
          "protects": "Who is in a party's table is protected, how many they are, and their values.",
          "trust": "Nobody has to be trusted: each block is private before it leaves its party.",
@@ -258,6 +259,13 @@ class ProposalView(Shown):
     proposer: str = Field(description="fingerprint of whose proposal it is.")
     expires: str = Field(description="when it lapses unless everybody approved, ISO 8601.")
     cost: CostView = Field(description="what it takes from this ledger.")
+    guess_percent: int = Field(
+        description="of 100 guesses at even odds whether a person is in the data (keyed) or which of two records is "
+        "theirs (listed), at most so many are right, from what all parties publish in this release."
+    )
+    guess_after_percent: int | None = Field(
+        description="the same with everything that this party has released before; null once it is decided."
+    )
     per_subject_epsilon: float = Field(description="what a subject loses by all parties together, to everybody.")
     per_subject_outsiders_epsilon: float = Field(description="the same, to outsiders.")
     protects: str = Field(description="what is protected, in a sentence.")
@@ -445,6 +453,19 @@ CHARGE_STATES = {  # of a charge, as people say it
     "withdrawn": "spent, then withdrawn",
     "adopted": "spent, taken over from witnesses",
 }
+
+
+def risk_in_words(item: ProposalView) -> str:
+    """What a person risks, in the share of right guesses (docs/proofs/noise-and-accounting.md, 5.4)."""
+    keyed = item.subjects == "keyed"
+    what = "whether a person is in the data" if keyed else "which of two records is a person's"
+    said = (
+        f"Somebody who knows everything else and guesses {what} is right at most {item.guess_percent} times in 100, "
+        "from what all parties publish here. A coin is right 50 times."
+    )
+    if item.guess_after_percent is None:
+        return said
+    return f"{said} With all that this party has released before: {item.guess_after_percent} times."
 
 
 def words_for_decision(item: ProposalView) -> str:

@@ -247,4 +247,7 @@ def _losses(privacy: PrivacyStatement, *, pinned: frozenset[str], replacement: b
         add(f"block of {whose}", party.loss)
     add("a subject, to outsiders", privacy.outsiders)
     add("a subject, to everybody", privacy.per_subject)
+    right = privacy.per_subject.own.guess_percent
+    table.caption = f"Who guesses about a subject from all of it is right at most {right} times in 100. A coin: 50."
+    table.caption_justify = "left"
     return table

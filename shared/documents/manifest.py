@@ -21,10 +21,11 @@ TRUST_NOBODY = "Nobody has to be trusted: each block is private before it leaves
 
 
 class StatedLoss(WireModel):
-    """One loss, as rho and as epsilon at the release's delta."""
+    """One loss: rho, epsilon at the release's delta, and how often of 100 the best test guesses right at even odds."""
 
     rho: float
     epsilon: float
+    guess_percent: Count
 
 
 class ScopedLoss(WireModel):

@@ -7,12 +7,12 @@ too small. What is no noise's, such as the chance that an exchange fails to hide
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil, inf, isqrt, nextafter
+from math import ceil, inf, isqrt, nextafter, sqrt
 from sys import float_info
 
 from commingle.shared.dp.calibration import check_epsilon, epsilon_of_rho, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.gaussian import gaussian_epsilon, gaussian_rho
+from commingle.shared.dp.gaussian import best_guess, gaussian_epsilon, gaussian_rho
 from commingle.shared.dp.sensitivity import Adjacency, unit_of
 
 RHO_UNITS = 1 << 64
@@ -81,6 +81,18 @@ class Loss:
         """
         left = delta_left(delta, self.delta)
         return (gaussian_epsilon if self.gaussian else epsilon_of_rho)(float(self.rho), left)
+
+    @property
+    def best_guess(self) -> float:
+        """At most how often a test is right who a person is, of two that are as likely (proofs, 5.4)."""
+        if self.gaussian:
+            return best_guess(float(self.rho), self.delta)
+        return min(1.0, 0.5 + (sqrt(float(self.rho) / 2) * (1 + 2.0**-50) + self.delta) / 2)
+
+    @property
+    def guess_percent(self) -> int:
+        """The same, of a hundred guesses; rounded up."""
+        return ceil(100 * self.best_guess)
 
     @staticmethod
     def approximate(epsilon: float, delta: float = 0.0) -> "Loss":

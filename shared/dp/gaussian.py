@@ -55,6 +55,19 @@ def _mills(x: float) -> float:
     return x / (x * x + 1) * (1 - 2.0**-45)  # 0 where x^2 is beyond floats
 
 
+def best_guess(rho: float, delta: float = 0.0) -> float:
+    """At most how often the best test is right which of two neighbouring files it is, where both are as likely.
+
+    Phi(mu/2) of a Gaussian loss, and half of delta more, rounded up (docs/proofs/noise-and-accounting.md, 5.4).
+    """
+    if rho <= 0:
+        return min(1.0, 0.5 + delta / 2)
+    if rho > LARGEST_RHO:
+        return 1.0
+    mu = nextafter(sqrt(2 * rho) * (1 + _PLACES), inf)
+    return min(1.0, 0.5 + (gaussian_delta(mu, 0.0) + 4 * _DRAWN + delta) / 2)
+
+
 @lru_cache(maxsize=256)  # stated of every party, and asked again by every check
 def gaussian_epsilon(rho: float, delta: float) -> float:
     """The least epsilon of a Gaussian loss rho at delta, rounded up.

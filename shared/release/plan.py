@@ -115,7 +115,8 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
     left = delta_left(spec.delta, taken)
 
     def stated(rho: Rho) -> StatedLoss:
-        return StatedLoss(rho=rho.rounded_up, epsilon=stated_epsilon(spec.calibration, float(rho), left))
+        epsilon, guess = stated_epsilon(spec.calibration, float(rho), left), Loss(rho, taken).guess_percent
+        return StatedLoss(rho=rho.rounded_up, epsilon=epsilon, guess_percent=guess)
 
     def scoped(rho: Callable[[Adjacency], Rho]) -> ScopedLoss:
         other = stated(rho(Adjacency.REPLACE_ONE)) if spec.keyed else None

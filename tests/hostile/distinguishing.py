@@ -298,7 +298,14 @@ class Attack:
         """The epsilon at DELTA between two Gaussians as far apart."""
         return gaussian_epsilon(self.distance / 2, DELTA)
 
-    def demonstrated(self, draw: Sampler = rounded_gaussian, *, runs: int = RUNS) -> float:
-        """The epsilon at DELTA that it demonstrates."""
+    @property
+    def right(self) -> float:
+        """How often it is right where both tables are as likely."""
+        return float(norm.cdf(np.sqrt(self.distance) / 2))
+
+    def demonstrated(self, draw: Sampler = rounded_gaussian, *, runs: int = RUNS) -> tuple[float, float]:
+        """The epsilon at DELTA that it demonstrates, and how often of 100 guesses it is right at least."""
         noise = self.numbers.drawn(runs, draw) @ self.weights
-        return epsilon_bound(noise - self.distance / 2, noise + self.distance / 2)
+        without, within = noise - self.distance / 2, noise + self.distance / 2
+        low, high = rates(within > 0, without > 0)
+        return epsilon_bound(without, within), 50 * (1 + low - high)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from commingle.shared.documents.linkage import pseudonyms
+from commingle.shared.documents.manifest import StatedLoss
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.mechanisms.moments.keyed import KEYED_MOMENTS
@@ -51,12 +52,14 @@ def own(age: float, dose: int, *, sick: bool = True) -> Row:
     return OWN, age, dose, sick, "A", date(2020, 2, 28)
 
 
-def require_private(attack: Attack, claimed: float, tell: Callable[[str, object], None]) -> None:
+def require_private(attack: Attack, claim: StatedLoss, tell: Callable[[str, object], None]) -> None:
     """The loss and what is demonstrated of it are no more than is claimed; with half the noise more is demonstrated."""
-    shown, broken = attack.demonstrated(), attack.demonstrated(halved)
+    claimed, (shown, right), (broken, too_often) = claim.epsilon, attack.demonstrated(), attack.demonstrated(halved)
     tell("epsilon", f"claimed {claimed:.2f}, the tables' {attack.epsilon:.2f}, shown {shown:.2f}, at half {broken:.2f}")
     assert attack.epsilon <= claimed * (1 + 1e-9)
     assert shown <= claimed < broken
+    assert 100 * attack.right <= claim.guess_percent
+    assert right <= claim.guess_percent < too_often
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -67,7 +70,7 @@ def test_loss_of_the_worst_records_is_no_more_than_claimed(
     choices = {"epsilon": 3.0, **MECHANISMS[name]}
     prepared = Prepared(tmp_path, Csv(), ATTRIBUTES, choices)
     numbers = numbers_of(prepared)
-    mine = {party.party: party.loss.own.epsilon for party in numbers.privacy.per_party}["clinic"]
+    mine = {party.party: party.loss.own for party in numbers.privacy.per_party}["clinic"]
     within = prepared.with_own(own(100, 1000))
     without = prepared.with_own(*([] if "keyed" in choices else [own(0, 0)]))
     apart = difference(prepared, {"clinic": within}, {"clinic": without})
@@ -86,7 +89,7 @@ def test_stranger_who_meets_the_target_tells_no_more_of_who_is_there(
     """
     prepared = Prepared(tmp_path, Csv(), ATTRIBUTES, {"epsilon": 3.0, **MECHANISMS["moments, keyed"]})
     numbers = numbers_of(prepared)
-    mine = {party.party: party.loss.own.epsilon for party in numbers.privacy.per_party}["clinic"]
+    mine = {party.party: party.loss.own for party in numbers.privacy.per_party}["clinic"]
     target, *others = ((name, 100, 1000, *own(100, 1000)[3:]) for name in sharing_a_bucket(prepared, 1 + strangers))
     there, gone, insured = (prepared.with_own(*rows) for rows in ([target, *others], others, [target]))
     apart = difference(prepared, {"clinic": there, "insurer": insured}, {"clinic": gone, "insurer": insured})
@@ -115,7 +118,7 @@ def test_loss_of_records_of_all_parties_is_no_more_than_outsiders_are_said_to_se
     one, other = (dict.fromkeys(ATTRIBUTES, prepared.with_own(row)) for row in rows)
     numbers = numbers_of(prepared)
     attack = Attack.best(numbers, difference(prepared, one, other))
-    require_private(attack, numbers.privacy.outsiders.own.epsilon, record_property)
+    require_private(attack, numbers.privacy.outsiders.own, record_property)
 
 
 def test_attack_fails_where_an_integer_that_differs_has_no_noise(tmp_path: Path) -> None:
@@ -170,7 +173,7 @@ def test_loss_of_a_hostile_record_is_no_more_than_claimed(
     stated = {party.party: party.loss.stated for party in numbers.privacy.per_party}["clinic"]
     claimed = max(loss.epsilon for loss in stated)  # the record may be there or not, or have other values
     attack = Attack.best(numbers, apart)
-    shown = attack.demonstrated()
+    shown, _ = attack.demonstrated()
     record_property("epsilon", f"claimed {claimed:.2f}, the tables' {attack.epsilon:.2f}, shown {shown:.2f}")
     assert shown <= claimed, f"shown {shown:.2f}, the tables' {attack.epsilon:.2f}, claimed {claimed:.2f}"
 

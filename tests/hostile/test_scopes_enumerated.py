@@ -119,9 +119,9 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "ProposalView": {
         Told.TERMS: "id study stated stated_sentences approvals_needed mechanism k projection subjects n buckets kept "
         "epsilon delta adjacency calibration id_rules dataset attributes missing columns row_norm whitening "
-        "first_stage parties proposer expires cost per_subject_epsilon per_subject_outsiders_epsilon protects "
-        "trust forecast exchange outlook",
-        Told.OWN: "state forecast_state decision decided approvals_given findings",
+        "first_stage parties proposer expires cost guess_percent per_subject_epsilon per_subject_outsiders_epsilon "
+        "protects trust forecast exchange outlook",
+        Told.OWN: "state forecast_state decision decided approvals_given findings guess_after_percent",
     },
     "ProposedView": {Told.TERMS: "id study parties expires forecast outlook trust", Told.OWN: "state"},
     "StatedPurpose": {Told.TERMS: "purpose requester ethics_reference target features attachments"},

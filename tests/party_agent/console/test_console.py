@@ -182,6 +182,8 @@ def test_one_page_has_everything_a_decision_stands_on(
         "<b>40</b> people",
         "this release: epsilon 1",
         f"everybody, fellow members included, epsilon <b>{item['per_subject_epsilon']:.3g}</b>",
+        f"is right at most {item['guess_percent']} times in 100",
+        f"released before: {item['guess_after_percent']} times",
         item["trust"],
         item["protects"],
         item["outlook"][0],

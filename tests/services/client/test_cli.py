@@ -167,6 +167,7 @@ def test_verify_says_who_signed_and_what_it_costs_in_both_units(
     assert code == 0
     for expected in (
         COORDINATOR.fingerprint,
+        "times in 100. A coin: 50.",
         "a key that calls itself clinic approved and signed its block",
         "block of a key that calls itself insurer",
         "a subject, to outsiders",

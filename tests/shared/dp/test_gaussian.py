@@ -4,15 +4,18 @@ from decimal import Decimal, localcontext
 from functools import lru_cache
 from math import exp, log10, sqrt
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtr
 
+from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
 from commingle.shared.dp.calibration import Calibration, epsilon_of_rho, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import (
     LARGEST_RHO,
+    best_guess,
     calibrated_rho,
     gaussian_delta,
     gaussian_epsilon,
@@ -62,6 +65,23 @@ def test_delta_is_never_below_the_exact_curve_and_hardly_above(mu: float, sigmas
     exact, found = exact_delta(mu, epsilon), Decimal(gaussian_delta(mu, epsilon))
     assert exact <= found
     assert found <= exact * (1 + Decimal("1e-6"))
+
+
+@given(st.floats(1e-6, 8), st.floats(0, 0.1))
+def test_best_guess_is_what_the_likelihood_ratio_reaches_and_nothing_passes(mu: float, delta: float) -> None:
+    """The ratio of N(0, 1) and N(mu, 1) is right with Phi(mu/2); all other tests by thresholds are right less often."""
+    found = best_guess(mu**2 / 2)
+    right = float(ndtr(mu / 2))
+    assert right <= found <= right + 1e-8
+    thresholds = mu * np.array([-1.0, 0.2, 0.5, 0.9, 2.0])
+    assert ((ndtr(thresholds) + ndtr(mu - thresholds)) / 2 <= found).all()
+    assert best_guess(mu**2 / 2, delta) == pytest.approx(min(1.0, found + delta / 2))
+
+
+def test_guess_is_a_coin_without_a_loss_and_sure_beyond_the_proof() -> None:
+    assert (best_guess(0.0), best_guess(0.0, 1.0), best_guess(2 * LARGEST_RHO)) == (0.5, 1.0, 1.0)
+    assert Loss(Rho(RHO_UNITS // 2), gaussian=False).best_guess == pytest.approx(0.75)
+    assert Loss(Rho(int(gaussian_rho(1.0, 1e-5) * RHO_UNITS))).guess_percent == 56
 
 
 @given(EPSILONS, DELTAS)
