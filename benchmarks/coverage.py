@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
+from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, generator, heading, row
 from benchmarks.release_law import (
     Array,
     dgm_gram,
@@ -31,7 +31,7 @@ from benchmarks.release_law import (
     study_of,
     wishart,
 )
-from benchmarks.tables import scaled
+from benchmarks.tables import at_hand, scaled
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import INTERCEPT
@@ -173,7 +173,7 @@ def measure(asked: Asked) -> Report:
     for setting in SETTINGS[::4] if asked.quick else SETTINGS:
         for interval_for, trials in synthetic(setting, releases=releases).items():
             results.append({"table": "synthetic", **asdict(setting), "for": interval_for, **summary(trials)})
-    for name in TABLES if asked.data.is_dir() else ():
+    for name in at_hand(asked.data, TABLES):
         values = scaled(asked.data, name)
         for mechanism, epsilon in _REAL:
             for sampler in (None, rounded_gaussian) if (name, (mechanism, epsilon)) == _CHECKED else (None,):
@@ -197,7 +197,7 @@ def lines(report: Report) -> list[str]:
         found.append(
             row(*cells, f"{r['root']:.3f}", f"{r['mean']:.3f}", f"{r['least']:.3f}", f"{r['warned']:.1%}", silent)
         )
-    return found
+    return found if any(r["table"] != "synthetic" for r in report["results"]) else [*found, "", LEFT_OUT]
 
 
 EXPERIMENT = Experiment("coverage", __doc__, measure, lines)

@@ -3,8 +3,9 @@
 python -m benchmarks.experiments [NAME ...] [--data DIR] [--out DIR] [--quick]
 
 Without names it lists them and the tables that they need, with licence, source and checksum, and says which are at hand
-(docs/tables.md: how to make them). With names it runs those; figures and pictures go to --out, to be compared with
-those of the page.
+(docs/tables.md: how to make them). With names, or `all`, it runs those; figures and pictures go to --out, to be
+compared with those of the page. One whose rows are all of tables that are not at hand is skipped, and one that has
+others runs without them; both are said.
 """
 
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from pathlib import Path
 
 import click
 
-from benchmarks import coverage, planning, wu2022
+from benchmarks import coverage, planning, users, wu2022
 from benchmarks.harness import Experiment, heading, row
-from benchmarks.tables import DATA, recorded, standing
-from benchmarks.wang2018_data import TABLES
+from benchmarks.tables import DATA, at_hand, recorded, standing
+from benchmarks.wang2018_data import FOLDS_FILE, TABLES, names
 
-_FOLDS = "wang2018_folds"
+_FOLDS = FOLDS_FILE.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +31,30 @@ class OnTables:
         page: below docs/.
         tables: names of docs/tables.md.
         minutes: rough, of one processor; None where no run was timed.
+        rows_besides: whether it makes up rows too, and so has something to measure without tables.
     """
 
     name: str
     page: str
     tables: tuple[str, ...]
     minutes: float | None = None
+    rows_besides: bool = True
 
     @property
     def experiment(self) -> Experiment:
         """What it declares."""
         found: Experiment = import_module(f"benchmarks.{self.name}").EXPERIMENT
         return found
+
+    def missing(self, data: Path) -> list[str]:
+        """Its tables that the folder lacks."""
+        there = {*at_hand(data, self.tables), *([_FOLDS] if (data / FOLDS_FILE).is_file() else [])}
+        return [name for name in self.tables if name not in there]
+
+    def skipped(self, data: Path) -> bool:
+        """Whether nothing of it could be measured; tables that have folds are nothing without them."""
+        there = names(data) if _FOLDS in self.tables else at_hand(data, self.tables)
+        return not self.rows_besides and not {*self.tables} & {*there}
 
 
 def _of_wang() -> tuple[str, ...]:
@@ -54,13 +67,14 @@ def _of_wang() -> tuple[str, ...]:
 
 EXPERIMENTS = (
     OnTables("wang2018", "wang2018.md", _of_wang(), 6),
-    OnTables("kalaja2020", "kalaja2020.md", (*TABLES["kalaja2020"], _FOLDS), 4),
+    OnTables("kalaja2020", "kalaja2020.md", (*TABLES["kalaja2020"], _FOLDS), 4, rows_besides=False),
     OnTables("wu2022", "wu2022.md", tuple(wu2022.TABLES), 13),
     OnTables("public_moment", "public_moment.md", ("winequality_white",), 2),
-    OnTables("central", "central.md", (*TABLES["central"], _FOLDS), 5),
+    OnTables("central", "central.md", (*TABLES["central"], _FOLDS), 5, rows_besides=False),
     OnTables("coverage", "coverage.md", coverage.TABLES, 4),
     OnTables("keyed", "design/keyed.md", coverage.TABLES),
     OnTables("planning", "planning.md", planning.TABLES),
+    OnTables("users", "regression.md", users.TABLES, 3, rows_besides=False),
 )
 """Those that take tables from --data; others make rows up or measure machines."""
 
@@ -85,17 +99,24 @@ def listing(data: Path) -> list[str]:
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice([each.name for each in EXPERIMENTS]))
+@click.argument("chosen", metavar="NAMES", nargs=-1, type=click.Choice([*(each.name for each in EXPERIMENTS), "all"]))
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=DATA, help="Folder of the tables.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("experiments"), show_default=True)
 @click.option("--quick", is_flag=True, help="Little of everything.")
-def main(*, names: tuple[str, ...], data: Path, out: Path, quick: bool) -> None:
+def main(*, chosen: tuple[str, ...], data: Path, out: Path, quick: bool) -> None:
     """List the experiments, or run these."""
-    if not names:
+    if not chosen:
         print("\n".join(listing(data)))
-    for each in (each for each in EXPERIMENTS if each.name in names):
-        words = ["--data", str(data), "--out", str(out), *(["--quick"] if quick else [])]
-        each.experiment.command.main(words, standalone_mode=False)
+    asked = [each for each in EXPERIMENTS if {each.name, "all"} & {*chosen}]
+    for each in asked:
+        if missing := each.missing(data):
+            how = "skipped" if each.skipped(data) else "runs without"
+            print(f"{each.name}: {how}: {data} has no {', '.join(missing)} (docs/tables.md: where to get them)")
+        if not each.skipped(data):
+            words = ["--data", str(data), "--out", str(out), *(["--quick"] if quick else [])]
+            each.experiment.command.main(words, standalone_mode=False)
+    if asked and all(each.skipped(data) for each in asked):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

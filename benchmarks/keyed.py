@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.coverage import SCHEMA, SIZES, TABLES, TARGET, population
-from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
+from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, generator, heading, row
 from benchmarks.release_law import Array, Integers, of_parties, party_sizes, proposed, study_of
-from benchmarks.tables import scaled
+from benchmarks.tables import at_hand, scaled
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.schema import NumericAttribute
@@ -215,7 +215,7 @@ def measure(asked: Asked) -> Report:
     settings = [s for s in COVERED if s.overlap == OVERLAPS[1] and s.epsilon != 1] if asked.quick else COVERED
     coverage = [{**asdict(s), **covered(s, releases=asked.times(2, 100))} for s in settings]
     goals: list[dict[str, Any]] = []
-    for name in () if asked.quick or not asked.data.is_dir() else TABLES:
+    for name in () if asked.quick else at_hand(asked.data, TABLES):
         values = scaled(asked.data, name)
         for mechanism in ("rmgm", "moments"):
             kinds = [("listed", 1.0), *(("keyed", overlap) for overlap in OVERLAPS)]
@@ -237,6 +237,8 @@ def lines(report: Report) -> list[str]:
         facts = (r["mechanism"], f"{r['people']:,}", f"{r['epsilon']:g}", f"{r['overlap']:g}", stages)
         found = ("-" if r[name] is None else f"{r[name]:.3f}" for name in ("coverage", "least"))
         shown.append(row(*facts, f"{r['answered']:.0%}", *found, f"{r['selected']:.1%}"))
+    if not report["tables"]:
+        return [*shown, "", LEFT_OUT]
     shown += ["", *heading("table", "mechanism", "subjects", "overlap", "R^2")]
     for r in report["tables"]:
         shown.append(row(r["table"], r["mechanism"], r["subjects"], f"{r['overlap']:g}", f"{r['r_squared']:.3f}"))

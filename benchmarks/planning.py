@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import Array, party_sizes, proposed, release, study_of
-from benchmarks.tables import entry
+from benchmarks.tables import at_hand, entry
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.shared.documents.schema import Attribute, NumericAttribute
@@ -193,7 +193,7 @@ def measure(asked: Asked) -> Report:
     makers: list[Callable[[], Case]] = [partial(synthetic, 20_000, 6)]
     if not asked.quick:
         makers += [partial(synthetic, 200_000, 12), partial(synthetic, 100_000, 30)]
-        makers += [partial(real, name, asked.data) for name in TABLES if asked.data.is_dir()]
+        makers += [partial(real, name, asked.data) for name in at_hand(asked.data, TABLES)]
     rows, refused, repeats = list[Row](), list[str](), asked.times(10, 40)
     for make in makers:
         case = make()

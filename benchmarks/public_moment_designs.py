@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.tables import columns, entries
+from benchmarks.tables import at_hand, columns
 from commingle.party_agent.private.regression.problem import Floats
 
 D = 10
@@ -47,7 +47,7 @@ def synthetic(draw: Generator, *, n: int, public: int) -> Rows:
 
 def wine_table(data: Path) -> tuple[Floats, Floats] | None:
     """White wine, or None where it is not at hand."""
-    return columns(data, "winequality_white") if entries(data) else None
+    return next((columns(data, name) for name in at_hand(data, ["winequality_white"])), None)
 
 
 def wine(table: tuple[Floats, Floats], draw: Generator, *, row_norm: bool) -> Rows:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,12 @@ def entry(data: Path, name: str) -> dict[str, Any]:
     """Of one table. Raises ValueError where there is none of that name."""
     [found] = [each for each in entries(data) if each["name"] == name]
     return found
+
+
+def at_hand(data: Path, names: Iterable[str]) -> list[str]:
+    """Those of these tables that the folder has, as the manifest says; none where there is no folder."""
+    known = {str(each["name"]): data / each["file"] for each in entries(data)}
+    return [name for name in names if name in known and known[name].is_file()]
 
 
 def columns(data: Path, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

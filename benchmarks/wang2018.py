@@ -63,7 +63,7 @@ def measure(asked: Asked) -> Report:
     reference = asked.data.parent / "reference" / "wang2018_table3.json"
     published = json.loads(reference.read_text(encoding="utf-8"))["table"] if reference.exists() else {}
     quick, known, runs = asked.quick, names(asked.data), asked.times(3, 20)
-    chosen = [load(asked.data, name) for name in (["airfoil"] if quick else known)] if known else [made_up()]
+    chosen = [load(asked.data, name) for name in (known[:1] if quick else known)] if known else [made_up()]
     shown = [table for table in chosen if table.name in SHOWN or not known]
     epsilons = EPSILONS[2:5] if quick else EPSILONS
     return {

@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from benchmarks.tables import columns, entries
+from benchmarks.tables import at_hand, columns, entries
 from commingle.party_agent.private.regression.problem import Floats
 
 FOLDS = 10
+FOLDS_FILE = "wang2018_folds.parquet"
 TABLES: Mapping[str, tuple[str, ...]] = {
     "kalaja2020": ("airfoil", "elevators", "bike", "protein"),
     "central": ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected"),
@@ -35,25 +36,25 @@ class Table:
 
 
 def names(data: Path) -> list[str]:
-    """Those at hand, few rows first; empty where the folder is absent."""
-    chosen = [entry for entry in entries(data) if "wang2018" in entry["families"]]
-    return [str(entry["name"]) for entry in sorted(chosen, key=lambda entry: int(entry["rows"]))]
+    """Those at hand, few rows first; none without the folds."""
+    known = sorted((entry for entry in entries(data) if "wang2018" in entry["families"]), key=lambda e: int(e["rows"]))
+    return at_hand(data, (str(entry["name"]) for entry in known)) if (data / FOLDS_FILE).is_file() else []
 
 
 def load(data: Path, name: str) -> Table:
     """One table."""
     x, y = columns(data, name)
-    folds = pq.read_table(data / "wang2018_folds.parquet", filters=[("dataset", "=", name)])
+    folds = pq.read_table(data / FOLDS_FILE, filters=[("dataset", "=", name)])
     fold = np.empty(len(y), np.int64)
     fold[folds["row"].to_numpy()] = folds["fold"].to_numpy()
     return Table(name, x, y, fold)
 
 
 def chosen(benchmark: str, data: Path, *, quick: bool) -> list[Table]:
-    """A benchmark's tables, the first of them where it is quick, a made-up one where none is at hand."""
-    if not names(data):
-        return [made_up()]
-    return [load(data, name) for name in TABLES[benchmark][: 1 if quick else None]]
+    """A benchmark's tables at hand, the first of them where it is quick, a made-up one where none is."""
+    there, wanted = names(data), TABLES[benchmark]
+    found = [load(data, name) for name in [each for each in wanted if each in there][: 1 if quick else None]]
+    return found or [made_up()]
 
 
 def made_up(n: int = 2_000, d: int = 5) -> Table:

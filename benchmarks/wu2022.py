@@ -26,7 +26,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks import wu2022_methods as methods
-from benchmarks.harness import Asked, Experiment, Report, generator, heading, row, spread
+from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, generator, heading, row, spread
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import (
     Array,
@@ -41,7 +41,7 @@ from benchmarks.release_law import (
     rmgm_gram,
     study_of,
 )
-from benchmarks.tables import scaled
+from benchmarks.tables import at_hand, scaled
 from benchmarks.wu2022_methods import DELTA, GRID, LABEL, dgm_ols, noise_variances, ols
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
@@ -235,8 +235,7 @@ def measure(asked: Asked) -> Report:
     """Everything."""
     quick, trials = asked.quick, asked.times(5, 100)
     sizes, n = (N[0], N[2]) if quick else N, 10_000 if quick else 1_000_000
-    there = asked.data.is_dir()
-    values = {name: scaled(asked.data, name) for name in (list(TABLES)[:1] if quick else TABLES) if there}
+    values = {name: scaled(asked.data, name) for name in at_hand(asked.data, list(TABLES)[: 1 if quick else None])}
     return {
         "delta": DELTA,
         "trials": trials,
@@ -263,7 +262,7 @@ def lines(report: Report) -> list[str]:
         for cell in table["cells"]:
             found.append(row(table["table"], f"{table['n']:,}", f"{cell['epsilon']:g}", *_means(cell, _REAL, 1000)))
     if not report["real"]:
-        found.append("\nThe real tables are not at hand: left out.")
+        found.append(f"\n{LEFT_OUT}")
     found += ["", "### Rates: median error, and the exponent since the row before", "", *rate_table(report["rates"])]
     for name, points in report["eigenvalues_real"].items():
         found += ["", f"Figure 3b, {name}: {correlated(points)}"]

@@ -10,7 +10,8 @@ What users import. Names load on first use: importing commingle itself reads no 
 
 `Release` and `ReleaseClient` fetch, verify and analyse published releases, `Fit` is what a fit returns, `PartyClient`
 is the way of a party's own programs to its agent, `CommingleRegressor` (extra `sklearn`) is a fit behind scikit-learn's
-interface, `plan` says what a `Study` will be worth, and every fault is a `CommingleError` with a remedy.
+interface, `plan` says what a `Study` will be worth, `PRESETS` has the terms of published papers, and every fault is
+a `CommingleError` with a remedy.
 """
 
 from importlib import import_module
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from commingle.services.client.release import Release
     from commingle.services.client.remote import ReleaseClient
     from commingle.services.fit.result import Fit
+    from commingle.shared.documents.presets import PRESETS
     from commingle.shared.documents.study import Study
     from commingle.shared.errors import CommingleError
     from commingle.shared.forecast.curves import plan
 
 __all__ = [
+    "PRESETS",
     "CommingleError",
     "CommingleRegressor",
     "Fit",
@@ -43,6 +46,7 @@ __all__ = [
 _WHERE = {
     "CommingleError": "commingle.shared.errors",
     "CommingleRegressor": "commingle.services.client.regressor",
+    "PRESETS": "commingle.shared.documents.presets",
     "Fit": "commingle.services.fit.result",
     "PartyClient": "commingle.party_agent.edge.client",
     "Release": "commingle.services.client.release",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 from rich.console import Console
@@ -23,6 +23,7 @@ from commingle.party_agent.regression.outlook import describe
 from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, require_unit, rows_of
 from commingle.party_agent.wire.answers import DatasetView, RegressionLine, RegressionView
 from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.presets import PRESETS, regression_preset
 from commingle.shared.documents.regression import (
     AdjacencyName,
     CalibrationName,
@@ -32,7 +33,7 @@ from commingle.shared.documents.regression import (
     RowMapping,
 )
 from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
-from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.files import write_durably
 
@@ -56,6 +57,7 @@ _out = click.option(
 @click.option("--dataset", required=True, help="A registered data set.")
 @click.option("--target", required=True, help="The attribute to explain: numeric or binary.")
 @click.option("--features", multiple=True, metavar="A,B", help="By which; may be repeated. All others by default.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Method, noise and scaling of a paper.")
 @click.option("--method", type=click.Choice(_METHODS), default="auto", show_default=True)
 @click.option("--calibration", type=click.Choice(get_args(CalibrationName)), help="By default the method's own.")
 @click.option("--epsilon", type=float, required=True, help="What it may cost, in the data set's unit.")
@@ -96,6 +98,7 @@ def regress(
     dataset: str,
     target: str,
     features: tuple[str, ...],
+    preset: str | None,
     method: RegressionMethod,
     calibration: CalibrationName | None,
     epsilon: float,
@@ -136,6 +139,8 @@ def regress(
         "label_bound": label_bound,
         "nonce": secrets.token_hex(32),
     }
+    if preset is not None:
+        fields |= _preset_fields(preset, n, with_public_rows=public is not None)
     request = decode(RegressionRequest, json.dumps(fields).encode())
     require_unit(request, dataset, found.subjects)
     if public is not None:  # after the bounds that they are computed with have been checked
@@ -146,6 +151,15 @@ def regress(
     with agent_client(place) as agent:
         value = agent.regress(request)
     _hand_over(value, out, as_json=as_json)
+
+
+def _preset_fields(name: str, n: int | None, *, with_public_rows: bool) -> dict[str, Any]:
+    found = regression_preset(name)
+    fields = found.fields(n)
+    refuse_beside("--preset", *fields)
+    if found.public and not with_public_rows:
+        raise click.UsageError(f"{found.paper} needs public rows: give --public.")
+    return fields
 
 
 @click.command(

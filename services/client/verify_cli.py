@@ -152,6 +152,8 @@ def _print_release(
     _print_findings(console, f"release {found.release}", about, (*found.findings, *evidence))
     console.print()
     console.print(_losses(privacy, pinned=found.pinned, replacement=replacement))
+    right = privacy.per_subject.own.guess_percent
+    console.print(f"Who guesses about a subject from all of it is right at most {right} times in 100. A coin: 50.")
     console.print(Text(f"{privacy.protects}\n{privacy.trust}", style="dim"))
     if not pinned:
         console.print(Text(f"\n{_RELEASE_NOT_PINNED}", style="yellow"))
@@ -247,7 +249,4 @@ def _losses(privacy: PrivacyStatement, *, pinned: frozenset[str], replacement: b
         add(f"block of {whose}", party.loss)
     add("a subject, to outsiders", privacy.outsiders)
     add("a subject, to everybody", privacy.per_subject)
-    right = privacy.per_subject.own.guess_percent
-    table.caption = f"Who guesses about a subject from all of it is right at most {right} times in 100. A coin: 50."
-    table.caption_justify = "left"
     return table

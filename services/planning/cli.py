@@ -13,6 +13,7 @@ from rich.text import Text
 
 from commingle.services.errors import OutputError
 from commingle.services.results import three_digits
+from commingle.shared.documents.presets import PRESETS, release_preset
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
 from commingle.shared.documents.study import Study, StudyParty
@@ -24,7 +25,7 @@ from commingle.shared.forecast.result import Forecast, Plan, Point
 from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_of
 from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
 from commingle.shared.release.resolve import terms_of
-from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
 
@@ -39,6 +40,7 @@ Examples:
   commingle plan study.json --table public.csv --target charges --out plan
   commingle plan study.json --epsilon 3 --n 200000
   commingle plan --n 50000 --epsilon 1 --parties 3 --columns 11
+  commingle plan --preset wu2022 --n 50000 --epsilon 1
 """
 )
 @click.argument("study", required=False, type=click.Path(path_type=Path, dir_okay=False))
@@ -50,6 +52,7 @@ Examples:
     help=f"What the features explain of the label.  [{R_SQUARED}; with a table: as there]",
 )
 @click.option("--mechanism", type=click.Choice(list(MECHANISMS)), help="Instead of the study's.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, subjects and scaling of a paper.")
 @click.option(
     "--subjects",
     type=click.Choice(["listed", "keyed"]),
@@ -104,22 +107,30 @@ def _write(out: Path, made: Plan) -> None:
 
 def _design(study: Study | None, options: dict[str, Any]) -> Terms:
     if study is None:
-        design = _uniform(options)
+        study = _uniform(options)
     elif options["parties"] is not None or options["columns"] is not None:
         raise click.UsageError("--parties and --columns ask without a study; STUDY says them itself.")
-    else:
-        design = terms_of(study)
-    if options["mechanism"] not in {None, design.mechanism}:
-        design = with_mechanism(design, options["mechanism"])
-    if options["subjects"] is not None:
-        design = _with_subjects(design, keyed=options["subjects"] == "keyed")
     changes = {name: options[name] for name in _OVERRIDES if options[name] is not None}
-    design = replace(design, **changes)
+    study = study.model_copy(update=changes)
+    design = _changed(terms_of(study), options) if options["preset"] is None else _of_preset(study, options)
     if mechanism_of(design).sketched:
         return design
     if options["k"] is not None:
         raise click.UsageError(f"--k is the sketch of {', '.join(sketched_names())}; {design.mechanism} has none.")
     return replace(design, k=None)
+
+
+def _of_preset(study: Study, options: dict[str, Any]) -> Terms:
+    refuse_beside("--preset", "subjects")
+    return terms_of(release_preset(options["preset"]).study(study, options["mechanism"]))
+
+
+def _changed(design: Terms, options: dict[str, Any]) -> Terms:
+    if options["mechanism"] not in {None, design.mechanism}:
+        design = replace(with_mechanism(design, options["mechanism"]), k=options["k"])
+    if options["subjects"] is not None:
+        design = _with_subjects(design, keyed=options["subjects"] == "keyed")
+    return design
 
 
 def _with_subjects(design: Terms, *, keyed: bool) -> Terms:
@@ -128,7 +139,7 @@ def _with_subjects(design: Terms, *, keyed: bool) -> Terms:
     return design.with_subjects(keyed=keyed)
 
 
-def _uniform(options: dict[str, Any]) -> Terms:
+def _uniform(options: dict[str, Any]) -> Study:
     """Numeric columns spread evenly over the parties."""
     if options["n"] is None:
         raise click.UsageError("Give a STUDY, or say with --n how many people there are.")
@@ -141,7 +152,7 @@ def _uniform(options: dict[str, Any]) -> Terms:
     asked = tuple(
         StudyParty(name=f"party-{i}", dataset="any", attributes=tuple(share)) for i, share in enumerate(shares, 1)
     )
-    return terms_of(Study(study="Uniform columns", epsilon=1.0, delta=1e-5, n=options["n"], parties=asked))
+    return Study(study="Uniform columns", epsilon=1.0, delta=1e-5, n=options["n"], parties=asked)
 
 
 def _assumptions(design: Terms, options: dict[str, Any], csv_format: CsvFormat | None) -> Assumptions:

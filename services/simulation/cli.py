@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
+from commingle.shared.documents.presets import PRESETS
 from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.mechanisms.registry import MECHANISMS
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import emit, json_option, refuse_beside
 from commingle.shared.runtime.csv_format import csv_options
 
 
@@ -18,6 +19,7 @@ Examples:
   commingle simulate --out demo
   commingle simulate --epsilon 1 --epsilon 10 --out demo
   commingle simulate --table patients.csv --target charges --parties 3 --epsilon 1 --epsilon 10 --out charges
+  commingle simulate --preset wu2022 --out plain
   commingle simulate --target charges --parties clinics.json --mechanism rmgm --mechanism moments --out clinics
 """
 )
@@ -31,6 +33,7 @@ Examples:
     multiple=True,
     help=f"Repeatable: one release each.  [{DEFAULT_MECHANISM}; for the built-in cohort moments before it]",
 )
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, subjects and scaling of a paper.")
 @click.option(
     "--epsilon",
     "epsilons",
@@ -103,6 +106,8 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     from commingle.services.simulation.releases import plan_releases  # noqa: PLC0415
     from commingle.services.testing.processes import start_loading  # noqa: PLC0415
 
+    if options["preset"] is not None:
+        refuse_beside("--preset", "projection", "one_stage", "row_norm", "subjects", "overlap")
     terms = terms_from(options)
     dataset = dataset_from(options, listed=terms.listed, seed=seed)
     start_loading()  # and meanwhile load what this process needs

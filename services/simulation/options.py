@@ -9,6 +9,7 @@ import click
 from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.simulation.releases import Releases
+from commingle.shared.documents.presets import release_preset
 from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.documents.terms import AUTO, MechanismName, Projection
 from commingle.shared.mechanisms.registry import keyed_by_default, sketched_names
@@ -75,7 +76,10 @@ def terms_from(options: dict[str, Any]) -> Releases:
                 "--common-subjects is for listed subjects: leave it out, as lists of keyed ones may differ."
             )
         subjects = "listed"
-    mechanisms = options["mechanisms"] or (_DEMO_MECHANISMS if demo else (DEFAULT_MECHANISM,))
+    preset = None if options["preset"] is None else release_preset(options["preset"])
+    usual = _DEMO_MECHANISMS if demo else (DEFAULT_MECHANISM,)
+    mechanisms = options["mechanisms"] or (usual if preset is None else preset.mechanisms[:1])
+    subjects = subjects if preset is None else preset.subjects
     projection: Projection | None = "sparse" if options["projection"] == "sparse" else None
     if subjects is None and not all(keyed_by_default(mechanism, projection) for mechanism in mechanisms):
         subjects = "listed"  # all releases are of one data set of each party, which is keyed or listed
@@ -91,6 +95,7 @@ def terms_from(options: dict[str, Any]) -> Releases:
         row_norm=options["row_norm"],
         subjects=subjects,
         first_stage_share=None if options["one_stage"] else AUTO,
+        preset=preset,
     )
     if options["overlap"] is not None and terms.listed:
         raise click.UsageError(

@@ -13,6 +13,7 @@ from commingle.services.testing.tables import DATASET
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import explain
+from commingle.shared.documents.presets import ReleasePreset
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty, Subjects
 from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, Projection
@@ -37,6 +38,7 @@ class Releases:
     Attributes:
         subjects: as in a study, which decides what is left open here.
         overlap: where subjects are keyed, the share of its people that each party is given.
+        preset: a paper's terms, which replace these.
     """
 
     mechanisms: tuple[MechanismName, ...]
@@ -48,6 +50,7 @@ class Releases:
     first_stage_share: AskedShare = AUTO
     projection: Projection | None = None
     overlap: float = 1.0
+    preset: ReleasePreset | None = None
 
     @property
     def listed(self) -> tuple[MechanismName, ...]:
@@ -139,7 +142,7 @@ def _study(dataset: StudyTable, terms: Releases, *, mechanism: MechanismName, ep
     ]
     sketched = mechanism_named(mechanism).sketched
     try:
-        return Study(
+        study = Study(
             target=dataset.target,
             study=f"Simulation: {dataset.target} by {mechanism} at epsilon {epsilon:g}",
             mechanism=mechanism,
@@ -155,6 +158,7 @@ def _study(dataset: StudyTable, terms: Releases, *, mechanism: MechanismName, ep
         )
     except ValidationError as error:
         raise SpecError(f"such a release is not possible: {explain(error)}", remedy="Correct the options.") from None
+    return study if terms.preset is None else terms.preset.study(study, mechanism)
 
 
 def _stand_ins(dataset: StudyTable) -> Mapping[str, Member]:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from commingle.shared.errors import CommingleError
 from commingle.shared.text import printable
@@ -23,6 +24,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 console_port_option = click.option(
     "--port", default=0, type=click.IntRange(0, 65535), help="On 127.0.0.1.  [any free one]"
 )
+
+
+def refuse_beside(option: str, *names: str) -> None:
+    """Raise UsageError where one of these parameters was given beside an option that sets them."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name in names:
+            raise click.UsageError(f"{option} sets {'/'.join(parameter.opts)}: leave it out.")
 
 
 class LazyGroup(click.Group):

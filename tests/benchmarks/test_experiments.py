@@ -73,3 +73,20 @@ def test_experiment_that_is_named_is_run_into_a_folder(tmp_path: Path) -> None:
     words = ["coverage", "--quick", "--data", str(tmp_path / "absent"), "--out", str(tmp_path / "out")]
     assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code == 0
     assert json.loads((tmp_path / "out" / "coverage.json").read_text())["results"]
+
+
+def test_page_whose_tables_are_elsewhere_is_skipped_with_what_it_lacks(tmp_path: Path) -> None:
+    words = ["kalaja2020", "central", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert result.exit_code == 1
+    for name in ("kalaja2020", "central"):
+        assert re.search(rf"^{name}: skipped: .* has no airfoil, .*bike.*docs/tables\.md", result.output, re.MULTILINE)
+    assert not (tmp_path / "out").exists()
+
+
+def test_page_that_makes_up_rows_too_runs_without_the_tables_and_says_so(tmp_path: Path) -> None:
+    words = ["keyed", "--quick", "--data", str(folder_with(tmp_path, [3.0, 4.0])), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "keyed: runs without: " in result.output
+    assert json.loads((tmp_path / "out" / "keyed.json").read_text())["coverage"]

@@ -56,6 +56,7 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
     "coverage": (lambda r: len(r["results"]) == 8, (), ()),
     "keyed": (lambda r: all(c["answered"] == 1 for c in r["coverage"]), (), ()),
     "planning": (within_a_factor, ("planning",), ()),
+    "users": (lambda r: r["tables"] == [], (), ()),
     "exchange_cost": (exact_and_priced, (), ()),
     "load": (all_published, (), ()),
     "rounds": (lambda r: r["requests"] > 0, (), ("--members", "2")),

@@ -10,7 +10,8 @@ import commingle
 
 
 def test_public_names_are_these() -> None:
-    names = ["CommingleError", "CommingleRegressor", "Fit", "PartyClient", "Release", "ReleaseClient", "Study", "plan"]
+    classes = ["CommingleError", "CommingleRegressor", "Fit", "PartyClient", "Release", "ReleaseClient", "Study"]
+    names = [*classes, "PRESETS", "plan"]
     assert sorted(commingle.__all__) == sorted([*names, "__version__"])
     assert sorted(dir(commingle)) == sorted(commingle.__all__)
 

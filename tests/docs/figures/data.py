@@ -49,12 +49,15 @@ def defaults(*tables: str) -> list[str]:
         [
             r["table"],
             f"{r['n']:,}",
-            f"{r['boosted_adassp']:.3f}",
-            f"{r['auto']}",
-            f"{r[r['auto']]:.3f}",
-            f"{r['not_private']:.3f}",
+            *(f"{r[kind]:.3f}" for kind in ("keyed", "listed", "boosted_adassp", "not_private")),
         ]
-        for r in read("regression_goal")["tables"]
+        for r in read("users")["tables"]
         if r["table"] in tables
     ]
-    return rows(["table", "n", "`boosted_adassp`", "`auto` takes", "`auto`", "least squares"], body)
+    return rows(["table", "n", "keyed", "listed", "`boosted_adassp`, listed", "least squares"], body)
+
+
+def default_method(*tables: str) -> str:
+    """What `auto` takes on each of these tables, for both kinds of subjects."""
+    [name] = {name for r in read("users")["tables"] if r["table"] in tables for name in r["taken"].values()}
+    return f"`{name}`"

@@ -7,7 +7,7 @@ Sentences around figures that a rerun changed are for a person to read again: te
 import re
 from collections.abc import Callable, Mapping
 
-from tests.docs.figures import pages, papers
+from tests.docs.figures import guides, pages, papers
 from tests.docs.figures.data import DOCS, Figures, Tables
 
 TABLE = re.compile(r"<!-- table ([\w ]+) -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
@@ -18,8 +18,10 @@ PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
     "coverage": pages.coverage,
     "kalaja2020": papers.kalaja2020,
     "moments-cost": pages.moments_cost,
+    "planning": guides.planning,
     "prediction": pages.prediction,
     "public_moment": papers.public_moment,
+    "regression": guides.regression,
     "results": pages.results,
     "wang2018": papers.wang2018,
     "whitening": pages.whitening,

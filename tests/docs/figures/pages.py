@@ -4,7 +4,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
 from typing import Any
 
-from tests.docs.figures.data import Figures, Tables, defaults, mean, percent, read, rows, share, transcribed
+from commingle.shared.mechanisms.moments.exchange.sizes import SECONDS
+from tests.docs.figures.data import (
+    Figures,
+    Tables,
+    default_method,
+    defaults,
+    mean,
+    percent,
+    read,
+    rows,
+    share,
+    transcribed,
+)
 
 
 def central() -> tuple[Figures, Tables]:
@@ -25,6 +37,7 @@ def central() -> tuple[Figures, Tables]:
     adassp, boosted = ("AdaSSP, analytic", "AdaSSP, zCDP"), "BoostedAdaSSP, zCDP"
     thirds, sub, peer = "AdaSSP in thirds, classical", "Sub-Agg", "diffprivlib, row norm"
     least = [min(m[a] for a in adassp) for _, _, m in many]
+    cut = [m for t, _, m in many if t == "keggundirected"]
     over = [m[thirds] / a for (_, _, m), a in zip(many, least, strict=True)]
     less = {t: None for (t, _, _), r in zip(many, over, strict=True) if r < 1}
     figures = {
@@ -48,7 +61,10 @@ def central() -> tuple[Figures, Tables]:
         "single_below": share(m["diffprivlib, largest sizes"] < m[adassp[0]] for _, _, m in single),
         "single_under": percent(1 - min(m["diffprivlib, largest sizes"] / m[adassp[0]] for _, _, m in single)),
         "opendp_above": share(min(m["OpenDP, pure"], m["OpenDP, zCDP"]) > m[adassp[0]] for _, _, m in single),
+        "default": default_method(*(t["table"] for t in found["tables"])),
         "single_peer": lowest(single, peer, "diffprivlib, largest sizes"),
+        "cut_least": f"{min(v for m in cut for name, v in m.items() if name not in open_fits):.3f}",
+        "cut_plain": f"{cut[0]['not private']:.3f}",
     }
     shown = (*open_fits, adassp[0], boosted, thirds, "ObjPert", "DP-PMTOLSE", peer)
     pairs = (*open_fits[:1], adassp[0], boosted, "DP-PMTOLSE", peer, "OpenDP, pure")
@@ -119,7 +135,14 @@ def prediction() -> tuple[Figures, Tables]:
         key: {e: (average(part, "one"), average(part, "two")) for e, part in by.items()} for key, by in groups.items()
     }
     below = [r for r in found if r["one"] - r["two"] > 0.03]
+    printed = {name: table["rows"] for name, table in read("prediction")["tables"].items()}
+    known = [float(r[3].split()[0]) for r in printed["hindsight"][:5]]
     figures = {
+        "unrelated_lost": printed["rows"][2][3],
+        "moments_lost": printed["moments"][1][2],
+        "tuning_less": printed["rows"][0][5],
+        "reporting_less": printed["rows"][1][5],
+        "hindsight": f"{min(known):.3f} to {max(known):.3f}",
         "two_better": share(two > one for by in means.values() for one, two in by.values()),
         "tuning_gain": " to ".join(f"{value:.3f}" for value in means["moments", True][1.0]),
         "reporting_gain": " to ".join(f"{value:.3f}" for value in means["moments", False][1.0]),
@@ -143,6 +166,7 @@ CHOSEN_ON = {"airfoil", "bike_hour", "concrete", "elevators", "skillcraft", "win
 
 def coverage() -> tuple[Figures, Tables]:
     found = read("coverage")["results"]
+    warned = {r["table"]: r["least"] for r in found if (r["k"], r.get("epsilon")) in {(338, 3), (91, 3)}}
     silent = [r["silent_mean"] for r in found if r["silent_mean"] is not None]
     cut = [r for r in read("stage_intervals")["covered"] if r["two"] == r["two"]]
     mixed: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -152,6 +176,8 @@ def coverage() -> tuple[Figures, Tables]:
     figures = {
         "silent_least": f"{min(silent):.3f}",
         "silent_most": f"{max(silent):.3f}",
+        "nhanes_least": f"{warned['nhanes_bp']:.2f}",
+        "diabetes_least": f"{warned['diabetes130']:.2f}",
         "cut_least": f"{min(r['two'] for r in cut):.2f}",
         "cut_below": share(r["two"] < 0.93 for r in cut),
         "bare_least": f"{min(r['uncounted'] for r in cut):.2f}",
@@ -232,6 +258,12 @@ def results() -> tuple[Figures, Tables]:
         "sampled": _span(float(r[1].removesuffix(" million")) for r in found["noise"]["rows"]),
         "over_opendp": _span(float(r[3]) for r in found["noise"]["rows"]),
         "over_sklearn": _span(float(r[4]) for r in found["learner"]["rows"]),
+        "mixing": _span(float(r[4]) for r in found["mixing"]["rows"]),
+        "messages": _protected(found["messages"]["rows"]),
+        "rmgm_half": share(
+            2 * float(private[name]["rmgm", "3"].split(" ")[0]) > float(exact)
+            for name, *_, exact in found["least squares"]["rows"]
+        ),
         "threads": _span(float(cell) for r in found["threads"]["rows"] for cell in r[1:]),
     }
     for name in ("latency", "first minute"):
@@ -260,6 +292,12 @@ def results() -> tuple[Figures, Tables]:
     }
 
 
+def _protected(found: Iterable[Sequence[str]]) -> str:
+    """What all kinds of messages demonstrate alike."""
+    [(with_protection, without)] = {(f"{float(r[3]):g}", r[4]) for r in found}
+    return f"{with_protection}, and {without} without their protection"
+
+
 def _span(values: Iterable[float]) -> str:
     found = sorted(values)
     return f"{found[0]:g} to {found[-1]:g}"
@@ -277,6 +315,8 @@ def moments_cost() -> tuple[Figures, Tables]:
         "forward": f"{float(found['transforms']['rows'][0][2]) / float(found['transforms']['rows'][2][2]):.1f}",
         "backward": f"{float(found['transforms']['rows'][0][3]) / float(found['transforms']['rows'][2][3]):.1f}",
     }
+    kinds = ("made", "proved", "verified", "read", "multiplied")
+    figures |= {f"seconds_{kind}": f"{value:g}" for kind, value in zip(kinds, SECONDS, strict=True)}
     return figures, transcribed("moments-cost")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.docs.figures.data import RHO, Figures, Tables, defaults, mean, percent, read, rows, share
+from tests.docs.figures.data import RHO, Figures, Tables, default_method, defaults, mean, percent, read, rows, share
 
 PUBLISHED = ("BGM-OLS", "DGM-OLS", "RMGM-OLS best k")
 PRIVATE = ("ObjPert", "OPS", "SSP", "AdaOPS", "AdaSSP")
@@ -24,6 +24,7 @@ def wu2022() -> tuple[Figures, Tables]:
         for t in found["real"]
         for c in t["cells"]
     }
+    steps = {r["n"]: _steps(before, r) for before, r in pairwise(found["rates"])}
     large, ten = means[1_000_000, 1.0], means[10_000, 1.0]
     ours, moments, best = "Commingle shrunken", "Commingle moments", "RMGM-OLS best k"
     over = [m[ours] / m[best] for m in means.values()]
@@ -48,6 +49,8 @@ def wu2022() -> tuple[Figures, Tables]:
         "shrunken_lower": share(m[ours] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
         "shrunken_learns": share(m[ours] < m["constant"] for m in real.values()),
         "moments_lower": share(m[moments] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
+        "dgm_exponents": f"{steps[1e8][0]:.2f} to {steps[1e12][0]:.2f}",
+        "rule_exponent": f"{steps[1e12][1]:.2f}",
         "moments_learns": share(m[moments] < m["constant"] for m in real.values()),
     }
     tables = {
@@ -89,13 +92,19 @@ def wu2022() -> tuple[Figures, Tables]:
     return figures, tables
 
 
+RATED = ("DGM-OLS", "RMGM-OLS k=n^(2/3)", "RMGM-OLS best k", "Commingle moments")
+
+
+def _steps(before: Mapping[str, Any], r: Mapping[str, Any]) -> list[float]:
+    """Exponents of n since a tenth of the rows."""
+    return [log(r["median"][m] / before["median"][m]) / log(r["n"] / before["n"]) for m in RATED]
+
+
 def _rates(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Medians, and in brackets the exponent since a tenth of the rows."""
-    names = ("DGM-OLS", "RMGM-OLS k=n^(2/3)", "RMGM-OLS best k", "Commingle moments")
+    """Medians, and in brackets the exponent."""
     body = []
     for before, r in list(pairwise(found))[::2]:
-        steps = [log(r["median"][m] / before["median"][m]) / log(r["n"] / before["n"]) for m in names]
-        cells = [f"{r['median'][m]:.3g} ({step:.2f})" for m, step in zip(names, steps, strict=True)]
+        cells = [f"{r['median'][m]:.3g} ({step:.2f})" for m, step in zip(RATED, _steps(before, r), strict=True)]
         body.append([f"{r['n']:.0e}".replace("+", ""), *cells])
     yield from rows(["n", "DGM-OLS", "RMGM-OLS, n^(2/3)", "RMGM-OLS, best k", "`moments`"], body)
 
@@ -123,7 +132,7 @@ def wang2018() -> tuple[Figures, Tables]:
         for name in found["efficiency"][0]["mean_squared_error"]
     }
     rates = _rates_of([r for r in found["bounds"] if r["d"] == 10])
-    code = {r["table"]: r for r in read("regression_goal")["tables"]}
+    code = {r["table"]: r for r in read("users")["tables"]}
     at_hand = [code[name] for name, _ in tables if name in code]
     figures = {
         "inside": share(m[name]["inside"] for _, m in tables for name in ("trivial", "non_private", *PRIVATE)),
@@ -159,7 +168,14 @@ def wang2018() -> tuple[Figures, Tables]:
         **{f"ours_{what}": f"{rates[OURS][i]:.2f}" for i, what in enumerate(("n", "epsilon"))},
         "ours_one": f"{over[f'{OURS}, ε = 1'][-1][0]:.2f}",
         "ours_tenth": f"{over[f'{OURS}, ε = 0.1'][-1][0]:.1f}",
-        "auto_better": share(r[r["auto"]] > r["boosted_adassp"] for r in at_hand if r["auto"] != "boosted_adassp"),
+        "rows_last": f"{found['efficiency'][-1]['n'] / 1e6:.0f} million rows",
+        "twice_adassp": _twice(over["AdaSSP, ε = 1"]),
+        "twice_ours": _twice(over[f"{OURS}, ε = 1"]),
+        "expected": f"{len(tables) * (found['runs'] - 1) / (found['runs'] + 1):.0f} of {len(tables)}",
+        "default": default_method(*SHOWN),
+        "auto_better": share(
+            r["listed"] > r["boosted_adassp"] for r in at_hand if r["taken"]["listed"] != "boosted_adassp"
+        ),
     }
     return figures, {
         "variants": rows(
@@ -190,6 +206,12 @@ def wang2018() -> tuple[Figures, Tables]:
         ),
         "users": defaults(*SHOWN),
     }
+
+
+def _twice(over: Sequence[tuple[float, int]]) -> str:
+    """Rows at which an error is twice that of least squares, on straight lines between logarithms."""
+    (high, few), (low, many) = next((a, b) for a, b in pairwise(over) if a[0] > 2 >= b[0])
+    return f"{few * (many / few) ** (log(high / 2) / log(high / low)) / 1e6:.1f} million"
 
 
 def _rates_of(found: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -249,6 +271,11 @@ def kalaja2020() -> tuple[Figures, Tables]:
         "label_plain": f"{100 * min(bare):.0f} to {percent(max(bare))}",
         "split_most": f"{100 * max(map(abs, moved('4.5', 'after', 'before'))):.1f} %",
         "intercept_most": percent(max(moved("4.6", "with", "without"))),
+        "label_bare": share(value > 0 for value in bare),
+        "combinations": str(len(found[0]["combinations"])),
+        "clip_helps": share(
+            min(v / f["none"][e] for c in clipped for e, v in f[f"c = {c}"].items()) < 0.95 for _, f in of("4.7")
+        ),
         "clip_one": percent(-min(clipped["1"])),
         "clip_more": percent(-min(clipped["1.3"])),
         "twice_worst": percent(max(twice)),
@@ -258,6 +285,7 @@ def kalaja2020() -> tuple[Figures, Tables]:
         "least_squares": ", ".join(f"{plain[t][1.0]:.3g}" for t in ours),
         "removed_least": percent(min(tenth)),
         "removed_most": percent(max(tenth)),
+        "default": default_method(*(t["table"] for t in found)),
     }
     shown, methods = (0.1, 1.0, 3.0), ("AdaSSP", "Commingle")
     return figures, {
@@ -294,6 +322,9 @@ def public_moment() -> tuple[Figures, Tables]:
     gain, closer, both = (span(a, b, of=one.values()) for a, b in ((private, paper), (paper, tight), (ours, tight)))
     radii = [abs(r - 1) for figure in cells.values() for r in span(public, private, of=figure.values())]
     order = [n for rho, n in one if rho == 2 and one[10, n][private] > one[2, n][paper]]
+    stable: dict[tuple[int, float], dict[str, Any]] = {}
+    for r in found["stability"]:
+        stable.setdefault((r["n"], r["rho"]), {})[r["method"]] = r
     few = {(r["n"], r["public"]): r["median"] for r in found["figures"]["3"] if r["method"] == paper}
     figures = {
         "transform": f"{gain[0]:.1f} to {gain[-1]:.1f}",
@@ -310,15 +341,16 @@ def public_moment() -> tuple[Figures, Tables]:
         "scores_paper": f"{plain[5, 4649][paper]:.2f}",
         "scores_base": f"{plain[500, 4649][private]:.2f}",
         "scores_ours": f"{plain[5, 4649][ours]:.2f}",
+        "stable_two": f"{min(n for (n, rho), m in stable.items() if rho == 2 and m[paper]['met'] == 1):,}",
+        "stable_ten": f"{min(n for (n, rho), m in stable.items() if rho == 10 and m[paper]['met'] == 1):,}",
+        "flat": percent(max(abs(few[n, k] / few[n, 20] - 1) for n, k in few if k > 20)),
         "few_least": f"{min(few[n, 11] / few[n, 14] for n, _ in few):.1f}",
+        "default": default_method("winequality_white"),
         "few_most": f"{max(few[n, 11] / few[n, 14] for n, _ in few):.1f}",
     }
     shown = (private, paper, tight, ours)
     conditions = [(f"made up, {c['public']} public rows", c) for c in found["conditions"]]
     conditions += [(f"wine, {c['normalisation']}", c) for c in found["wine_conditions"]]
-    stable: dict[tuple[int, float], dict[str, Any]] = {}
-    for r in found["stability"]:
-        stable.setdefault((r["n"], r["rho"]), {})[r["method"]] = r
     return figures, {
         "conditions": rows(
             ["rows", "tr/(d λ_min)", "transformed", "λ_min", "transformed"],

@@ -20,6 +20,7 @@ from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.services.client.verify_cli import verify
 from commingle.shared.documents.errors import SignatureError, SpecError, VerificationError
 from commingle.shared.documents.model import encode
+from commingle.shared.documents.presets import REGRESSIONS
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.settings import system_clock
@@ -149,6 +150,17 @@ def test_options_of_the_command_are_those_of_the_request(ward: Consortium, tmp_p
     again = run("regressions", "--home", ward.homes["clinic"].root, said["id"][:12])
     assert "(encoded, rows divided by their norms)" in again.stdout
     assert "n = about 2500" in again.stdout
+
+
+def test_preset_asks_what_its_paper_has_and_stands_beside_no_other_answer(
+    ward: Consortium, hospital: Consortium
+) -> None:
+    done = regress(ward, "--preset", "wang2018", "--n", "2500", "--epsilon", "1", "--json")
+    said = json.loads(done.stdout)["request"]
+    assert said | REGRESSIONS["wang2018"].fields(2500) == said
+    for more, words in ((["--method", "ssp"], "sets --method"), (["--no-intercept"], "sets --intercept")):
+        assert words in regress(ward, "--preset", "wang2018", "--n", "2500", *more).stderr
+    assert "needs public rows" in regress(hospital, "--preset", "public_moment").stderr
 
 
 def test_public_number_of_rows_is_given_of_keyed_subjects_and_only_of_them(

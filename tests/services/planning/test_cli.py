@@ -223,3 +223,16 @@ def test_public_table_with_semicolons_and_commas_is_read_and_said_to_be(
     assert "european.csv looks like this: utf-16 text, ';' between columns, ',' in numbers." in said
     explicit = command(*asked, european, "--encoding", "utf-16", "--separator", ";", "--decimal", ",")
     assert explicit == (0, out, "")
+
+
+def test_preset_plans_the_terms_of_its_paper_and_stands_beside_no_other_answer(command: Command, study: Path) -> None:
+    planned = command.json(study, "--preset", "wu2022", "--epsilon", 1, "--n", 8000)
+    assert planned["forecast"]["k"] == 400
+    for more, words in (
+        (["--subjects", "keyed"], "--preset sets --subjects: leave it out"),
+        (["--mechanism", "moments"], "has no moments"),
+        (["--mechanism", "dgm", "--k", 20], "dgm has none"),
+    ):
+        code, _, err = command(study, "--preset", "wu2022", "--epsilon", 1, *more)
+        assert code
+        assert words in err

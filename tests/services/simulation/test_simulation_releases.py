@@ -7,7 +7,9 @@ import pytest
 
 from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.releases import Releases, allowance, plan_releases
+from commingle.shared.documents.presets import RELEASES
 from commingle.shared.dp.accounting import ZERO
+from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.gaussian import gaussian_rho
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.plan import plan_blocks
@@ -91,3 +93,10 @@ def test_allowance_holds_all_releases_together() -> None:
 def test_terms_that_no_release_can_have_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(CommingleError):
         plan_releases(DATASET, Releases(**{**TERMS, **change}))
+
+
+def test_preset_replaces_what_a_release_would_have_otherwise() -> None:
+    terms = Releases(**{**TERMS, "mechanisms": ("rmgm",), "epsilons": (1.0,), "k": None}, preset=RELEASES["wu2022"])
+    [planned] = plan_releases(cohort(seed=0, subjects=400), terms)
+    assert (planned.spec.k, planned.spec.keyed, planned.spec.calibration) == (47, False, Calibration.CLASSICAL)
+    assert {party.first_stage_share for party in planned.spec.parties} == {None}

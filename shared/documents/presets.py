@@ -1,0 +1,144 @@
+"""The terms of published papers, as far as they are offered: the one table of `--preset` (docs/presets.md).
+
+A preset sets what its paper fixes. Epsilon is the asker's, and so is all that the paper leaves open.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.regression import CalibrationName, RegressionMethod, RowMapping
+from commingle.shared.documents.study import Study, Subjects
+from commingle.shared.documents.terms import MechanismName
+from commingle.shared.dp.calibration import Calibration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasePreset:
+    """Of a release by several parties: one stage, a dense sketch, and rows neither cut nor whitened.
+
+    Attributes:
+        paper: which.
+        mechanisms: what it releases; the first unless another of them is asked for.
+        sketched: the one whose k is n^(2/3) where none is asked for; None leaves k to the planner.
+    """
+
+    paper: str
+    mechanisms: tuple[MechanismName, ...]
+    sketched: MechanismName | None
+    calibration: Calibration
+    subjects: Subjects
+
+    def study(self, asked: Study, mechanism: MechanismName | None = None) -> Study:
+        """The study with the paper's terms. Raises SpecError for a mechanism that the paper does not have."""
+        taken = mechanism or self.mechanisms[0]
+        if taken not in self.mechanisms:
+            raise SpecError(
+                f"{self.paper} has no {taken}", remedy=f"Ask for {' or '.join(self.mechanisms)}, or leave it out."
+            )
+        plain = {"row_norm": None, "whitening": None, "first_stage_share": None}
+        return asked.model_copy(
+            update={
+                "mechanism": taken,
+                "k": (asked.k or max(2, round(asked.n ** (2 / 3)))) if taken == self.sketched else None,
+                "projection": None,
+                "calibration": self.calibration,
+                "subjects": self.subjects,
+                "bounds": None,
+                "buckets": None,
+                "parties": tuple(party.model_copy(update=plain) for party in asked.parties),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionTerms:
+    """Fields of a request that a paper sets."""
+
+    method: RegressionMethod
+    calibration: CalibrationName
+    mapping: RowMapping
+    intercept: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionPreset:
+    """Of a regression by one party.
+
+    Attributes:
+        paper: which.
+        subjects: of the data set: the paper's neighbours differ in a row's presence if keyed, in its values if listed.
+        most_delta: delta is this or 1/n^2, whichever is less; None where the paper has no delta of its own.
+        public: whether it needs public rows.
+    """
+
+    paper: str
+    subjects: Subjects
+    terms: RegressionTerms
+    most_delta: float | None = None
+    public: bool = False
+
+    def fields(self, n: int | None) -> dict[str, Any]:
+        """Of a `RegressionRequest` about n subjects; n is None where they are listed."""
+        if (n is not None) is not (self.subjects == "keyed"):
+            raise SpecError(
+                f"{self.paper} is about {self.subjects} subjects",
+                remedy="Give n, a public figure of about how many there are."
+                if self.subjects == "keyed"
+                else "Ask it of a data set that lists its subjects, and leave n out.",
+            )
+        delta = {} if n is None or self.most_delta is None else {"delta": min(self.most_delta, n**-2)}
+        return {**asdict(self.terms), **delta}
+
+
+RELEASES: Mapping[str, ReleasePreset] = {
+    "wu2022": ReleasePreset(
+        paper="Wu et al. 2022",
+        mechanisms=("rmgm", "dgm"),
+        sketched="rmgm",
+        calibration=Calibration.CLASSICAL,
+        subjects="listed",
+    ),
+}
+REGRESSIONS: Mapping[str, RegressionPreset] = {
+    "wang2018": RegressionPreset(
+        paper="Wang 2018",
+        subjects="keyed",
+        terms=RegressionTerms(method="adassp", calibration="analytic", mapping="per_row", intercept=False),
+        most_delta=1e-6,
+    ),
+    "kalaja2020": RegressionPreset(
+        paper="Kalaja 2020",
+        subjects="keyed",
+        terms=RegressionTerms(method="adassp", calibration="classical", mapping="maximum", intercept=False),
+        most_delta=1e-6,
+    ),
+    "public_moment": RegressionPreset(
+        paper="Enhancing DP Linear Regression via Public Second-Moment",
+        subjects="listed",
+        terms=RegressionTerms(method="dp_pmtolse", calibration="zcdp", mapping="maximum", intercept=False),
+        public=True,
+    ),
+}
+PRESETS: Mapping[str, ReleasePreset | RegressionPreset] = {**RELEASES, **REGRESSIONS}
+
+
+def release_preset(name: str) -> ReleasePreset:
+    """One for releases. Raises SpecError for one of a regression by one party."""
+    if name not in RELEASES:
+        raise SpecError(
+            f"{REGRESSIONS[name].paper} is a regression by one party and no release",
+            remedy=f"Ask that party's agent: commingle party regress --preset {name}",
+        )
+    return RELEASES[name]
+
+
+def regression_preset(name: str) -> RegressionPreset:
+    """One for regressions. Raises SpecError for one of a release."""
+    if name not in REGRESSIONS:
+        raise SpecError(
+            f"{RELEASES[name].paper} is a release by several parties and no regression",
+            remedy=f"Try it: commingle simulate --preset {name}; or plan it: commingle plan --preset {name}",
+        )
+    return REGRESSIONS[name]

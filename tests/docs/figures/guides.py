@@ -1,0 +1,98 @@
+"""What the guides state of measurements: regression, planning."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from tests.docs.figures.data import Figures, Tables, mean, percent, read, rows, share
+
+
+def regression() -> tuple[Figures, Tables]:
+    found, sums = read("users")["tables"], read("both_sums")["reporting"]
+    gains = {
+        (part, name): [r[method] - r["boosted_adassp"] for r in found if r["part"] == part]
+        for part in ("tuning", "reporting")
+        for name, method in (("two_stage", "two_stage"), ("auto", "listed"))
+    }
+    behind = [r for r in found if r["two_stage"] < r["boosted_adassp"]]
+    chosen = [r for r in behind if r["taken"]["listed"] == "two_stage"]
+    lost = sorted((r["listed"] - r["keyed"], f"{r['table']} ({r['n']:,})") for r in found)
+    _, settings, *_, near_best, regret = read("regression_choice")["tables"]["choice"]["rows"][-1]
+    figures = {
+        "keyed_more": share(less < 0 for less, _ in lost),
+        "keyed_lost": ", ".join(name for less, name in reversed(lost) if less > 0.01),
+        "keyed_worst": f"{lost[-1][0]:.3f}",
+        "boosted_ahead": ", ".join(f"{r['table']} ({r['n']:,})" for r in behind if r not in chosen),
+        "two_stage_behind": ", ".join(f"{r['table']} ({r['n']:,})" for r in chosen),
+        "behind_most": f"{max(r['boosted_adassp'] - r['two_stage'] for r in chosen):.3f}",
+        "settings": settings,
+        "near_best": near_best,
+        "regret": regret,
+        "product": f"{sums['AdaSSP of the product']['all']:.3f}",
+        "boosted": f"{sums['BoostedAdaSSP of the product']['all']:.3f}",
+        "per_row": share(_lower("per_row")),
+        "with_label": share(_lower("per_row_with_label")),
+        "cells": str(len(read("later")["cells"])),
+        "five": _over_adassp("BoostedAdaSSP, T = 5"),
+        "tukey": _over_adassp("TukeyEM"),
+        "data_dependent": _over_adassp("DD-SSP"),
+    }
+    return figures, {
+        "goal": rows(
+            ["tables", "method", "at least `boosted_adassp` on", "mean gain", "median", "worst"],
+            (
+                [
+                    part,
+                    f"`{method}`",
+                    share(gain >= 0 for gain in of),
+                    *(f"{value:+.3f}" for value in (sum(of) / len(of), median(of), min(of))),
+                ]
+                for (part, method), of in gains.items()
+            ),
+        )
+    }
+
+
+def _over_adassp(name: str) -> str:
+    return f"{mean(c['methods'][name]['over_base'] for c in read('later')['cells']):.3g}"
+
+
+def _lower(mapping: str) -> Iterator[bool]:
+    """Whether AdaSSP errs less so than with rows as they are, over noise, intercept, clipping, table and epsilon."""
+    for table in read("kalaja2020")["tables"]:
+        found = {
+            tuple(c[key] for key in ("mapping", "calibration", "intercept", "c")): dict(c["errors"])
+            for c in table["combinations"]
+            if c["method"] == "adassp"
+        }
+        for (name, *rest), errors in found.items():
+            if name == mapping:
+                plain = found["maximum", *rest]
+                yield from (error < plain[epsilon] for epsilon, error in errors.items())
+
+
+def planning() -> tuple[Figures, Tables]:
+    forecast = read("planning")["tables"]
+    within: dict[tuple[str, float], dict[int, list[float]]] = {}
+    for r in read("planning_samples")["results"]:
+        within.setdefault((r["mechanism"], r["epsilon"]), {}).setdefault(r["public_rows"], []).append(r["within"])
+    held = {key: [100 * sum(of) / len(of) for of in by.values()] for key, by in within.items()}
+    tables = read("moments")["tables"]
+    figures = {
+        "moments_near": forecast["moments"]["rows"][1][1],
+        "rows_near": forecast["rmgm and dgm"]["rows"][1][1],
+        "designs": str(sum(int(forecast[name]["rows"][1][1].split(" of ")[1]) for name in ("moments", "rmgm and dgm"))),
+        "useful_wrongly": str(sum(int(forecast[name]["rows"][2][1]) for name in ("moments", "rmgm and dgm"))),
+        "moments_held": f"{min(held['moments', 1]):.0f} to {percent(max(held['moments', 1]) / 100)}",
+        "rmgm_held": "{:.0f}, {:.0f} and {:.0f} %".format(*held["rmgm", 3]),
+        **{
+            name: ", ".join(
+                f"{value:.3f}"
+                for value in (
+                    table["ols_test_r2"],
+                    *(table[mechanism]["shrunken"]["mean"] for mechanism in ("moments", "rmgm")),
+                )
+            )
+            for name, table in tables.items()
+        },
+    }
+    return figures, {}
