@@ -49,6 +49,7 @@ class EncodedAttribute:
 
     Attributes:
         exact: m x width values in [-1, 1], before they are rounded.
+        gaps: (m,) which cells have no value: missing, unreadable or NaN.
         clipped: finite values outside the public bounds.
         missing: empty cells.
         not_finite: NaN and infinities.
@@ -56,6 +57,7 @@ class EncodedAttribute:
     """
 
     exact: NDArray[np.float64] = field(repr=False)
+    gaps: NDArray[np.bool_] = field(repr=False)
     clipped: int = 0
     missing: int = 0
     not_finite: int = 0
@@ -77,12 +79,12 @@ def encode_attribute(attribute: Attribute, cells: Cells) -> EncodedAttribute:
     """
     plain = plain_cells(cells)
     if isinstance(attribute, NumericAttribute):
-        found, nowhere = _encode_numeric(attribute, plain)
+        found = _encode_numeric(attribute, plain)
     else:
-        found, nowhere = _encode_levels(attribute, plain)
+        found = _encode_levels(attribute, plain)
     if attribute.missing != "indicator":
         return found
-    return replace(found, exact=np.column_stack([found.exact, nowhere.astype(np.float64)]))
+    return replace(found, exact=np.column_stack([found.exact, found.gaps.astype(np.float64)]))
 
 
 def encode_conforming(attribute: Attribute, cells: Cells, *, gaps: bool = False) -> EncodedAttribute:
@@ -334,10 +336,7 @@ def _not_numbers(name: str, count: int) -> DataError:
     )
 
 
-def _encode_levels(
-    attribute: BinaryAttribute | CategoricalAttribute, plain: Cells
-) -> tuple[EncodedAttribute, NDArray[np.bool_]]:
-    """The values, and which cells have none."""
+def _encode_levels(attribute: BinaryAttribute | CategoricalAttribute, plain: Cells) -> EncodedAttribute:
     levels = pa.array(attribute.levels, pa.large_string())
     found = _by_halves(lambda part: pc.index_in(_text(part), value_set=levels), plain, pa.int32())
     codes = np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
@@ -346,11 +345,10 @@ def _encode_levels(
     else:
         exact = np.array([-1.0, 1.0, 0.0])[codes][:, None]  # -1, what is no level, is the last
     unreadable = found.null_count - plain.null_count
-    return EncodedAttribute(exact, missing=plain.null_count, unreadable=unreadable), codes < 0
+    return EncodedAttribute(exact, codes < 0, missing=plain.null_count, unreadable=unreadable)
 
 
-def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> tuple[EncodedAttribute, NDArray[np.bool_]]:
-    """The values, and which cells have none."""
+def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> EncodedAttribute:
     found = _by_halves(_numbers, plain, pa.float64())
     numbers = np.asarray(found.to_numpy(zero_copy_only=False), np.float64)
     infinite = int(np.count_nonzero(np.isinf(numbers)))
@@ -359,11 +357,11 @@ def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> tuple[EncodedA
     # x = 2 (v - lower) / (upper - lower) - 1
     clipped = np.clip(numbers, attribute.lower, attribute.upper)
     encoded = np.clip(2 * ((clipped - attribute.lower) / (attribute.upper - attribute.lower)) - 1, -1, 1)
-    values = EncodedAttribute(
+    return EncodedAttribute(
         np.where(nowhere, 0.0, encoded)[:, None],
+        nowhere,
         clipped=int(np.count_nonzero(outside)) - infinite,
         missing=plain.null_count,
         not_finite=infinite + int(np.count_nonzero(nowhere)) - found.null_count,
         unreadable=found.null_count - plain.null_count,
     )
-    return values, nowhere

@@ -244,7 +244,7 @@ def _show_proposal(console: Console, item: ProposalView) -> None:
     counted = f", of whom about {item.kept} count" if item.kept is not None else ""
     console.print(f"  {item.mechanism}{k}, n = {item.n}{counted}, with {', '.join(item.parties)}")
     console.print(f"  asks of {item.dataset}: {', '.join(item.attributes)}")
-    for words in item.missing:
+    for words in (*item.missing, *filter(None, [item.miscounted])):
         console.print(f"  {words}")
     console.print(f"  matches subjects by ids as {', '.join(item.id_rules)} writes them")
     if item.whitening:

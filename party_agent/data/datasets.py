@@ -259,9 +259,10 @@ class Datasets:
         progress: Progress = lambda _: None,
     ) -> Dataset:
         with self._one_at_a_time, remedying(declared.source):
-            found, attributes = table.scan(progress, strict=strict), declared.attributes
+            listed, attributes = declared.subjects == "listed", declared.attributes
+            found = table.scan(progress, strict=strict, complete=not strict and not listed)
             known, records = self._find(declared.name), iter(found.sorter)
-            if known and known.snapshot and not strict and declared.subjects == "listed":
+            if known and known.snapshot and not strict and listed:
                 records = with_subjects(self.snapshot(known.snapshot).ids(), records, attributes)
             snapshot = write_snapshot(self.folder, secrets.token_bytes(_KEY_BYTES), attributes, records)
             try:

@@ -105,6 +105,7 @@ def _proposal_view(
         dataset=share.dataset,
         attributes=tuple(attribute.name for attribute in share.attributes),
         missing=_missing_words(share, party, viewer),
+        held=_held(share, party, viewer),
         columns=share.attributes,
         row_norm=share.row_norm,
         whitening=_whitening_view(share),
@@ -246,6 +247,11 @@ def _missing_words(share: PartySpec, party: Party, viewer: Viewer) -> tuple[str,
     if dataset is not None and sees_counts(viewer):
         return tuple(dataset.missing_words(a.name for a in share.attributes))
     return tuple(words for attribute in share.attributes if (words := words_for_missing(attribute)) is not None)
+
+
+def _held(share: PartySpec, party: Party, viewer: Viewer) -> int | None:
+    dataset = party.datasets.find(share.dataset)
+    return dataset.n if dataset is not None and sees_counts(viewer) else None
 
 
 def _whitening_view(share: PartySpec) -> WhiteningView | None:

@@ -1,7 +1,8 @@
 """A source read once, each record by itself: to canonical ids, encoded rows, and counts for the owner's eyes alone.
 
 Where the owner registers a table, one that does not fit its schema is refused, for its owner to correct. A reading that
-a token asked for refuses nothing: what is unreadable is missing (docs/proofs/records.md, 1).
+a token asked for refuses nothing: what is unreadable is missing, and a record that lacks what its schema wants of
+everybody is passed over (docs/proofs/records.md, 1).
 """
 
 from collections import Counter
@@ -9,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError
@@ -17,7 +20,7 @@ from commingle.party_agent.private.rows import RawReader
 from commingle.party_agent.private.sorting import ENTRY, RecordSorter
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
-from commingle.shared.encoding import Cells, encode_attribute, encode_conforming, subject_ids
+from commingle.shared.encoding import Cells, EncodedAttribute, encode_attribute, encode_conforming, subject_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,13 @@ class ReadingRecords:
 
     Attributes:
         strict: refuse cells that do not fit the schema; the caller is told of them.
+        complete: pass over records that lack a value of an attribute which everybody has: none is made up for it.
     """
 
     key: SubjectKey
     attributes: Sequence[Attribute]
     strict: bool
+    complete: bool = False
 
     def __call__(self, partition: RawReader, progress: Progress) -> Iterator[ReadRecords]:
         """Its records. Raises DataError: cells do not fit the schema, where `strict`."""
@@ -58,13 +63,21 @@ class ReadingRecords:
             ids = subject_ids(self.key, batch.columns)
             encoded = {a.name: encode(a, batch.columns[a.name]) for a in self.attributes}
             yield ReadRecords(
-                ids.ids,
+                self._whole(ids.ids, encoded) if self.complete else ids.ids,
                 np.hstack([one.columns for one in encoded.values()]).astype(ENTRY),
                 replace(ids.counts, unreadable=batch.unreadable, uneven=batch.uneven),
                 {name: one.clipped for name, one in encoded.items()},
                 {name: one.missing + one.not_finite + one.unreadable for name, one in encoded.items()},
             )
             progress(seen := seen + batch.size)
+
+    def _whole(self, ids: Cells, encoded: Mapping[str, EncodedAttribute]) -> Cells:
+        lacking = np.zeros(len(ids), bool)
+        for attribute in self.attributes:
+            if attribute.missing == "error":
+                lacking |= encoded[attribute.name].gaps
+        found: Cells = pc.if_else(pa.array(lacking), pa.scalar(b"", ids.type), ids)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +127,15 @@ class SourceTable:
     attributes: Sequence[Attribute]
     engine: Engine = field(default=IN_PROCESS, repr=False)
 
-    def scan(self, progress: Progress = lambda _: None, *, strict: bool = True) -> TableScan:
-        """Read everything once.
+    def scan(self, progress: Progress = lambda _: None, *, strict: bool = True, complete: bool = False) -> TableScan:
+        """Read everything once; `strict` and `complete` as `ReadingRecords` has them.
 
         Raises:
             SourceError: the source cannot be read.
             DataError: it lacks a column; or cells do not fit the schema, where `strict`.
         """
         sorter, ids, clipped, missing = RecordSorter(), IdCounts(), Counter[str](), Counter[str]()
-        work = ReadingRecords(self.key, self.attributes, strict)
+        work = ReadingRecords(self.key, self.attributes, strict, complete)
         for _, read in self.engine.run(work, self.partitions, progress):
             sorter.add(read.ids, read.rows)
             ids += read.found

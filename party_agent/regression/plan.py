@@ -166,11 +166,10 @@ def plan_regression(
         ParameterError: epsilon or delta outside their domains, or a calibration that the method is not proved with.
     """
     target, features = attributes_of(request, attributes)
-    if len(target.columns) > 1:
-        marked = target.missing == "indicator"
+    if target.missing != "error" or len(target.columns) > 1:
         raise SpecError(
-            f"{target.name} " + ("marks missing cells" if marked else "has three levels or more"),
-            remedy="Choose a numeric or two-valued target that has no missing cells, or counts them as its midpoint.",
+            f"{target.name} " + ("has three levels or more" if target.missing == "error" else "may be missing"),
+            remedy="Choose a numeric or two-valued target that is never missing; register the rows that have it.",
         )
     if n >= _MOST_ROWS:
         raise SpecError("the data set has too many rows for exact sums", remedy="Use fewer than 2^23 rows.")

@@ -12,6 +12,8 @@ ARROW, CSV, JSON_LINES = "application/vnd.apache.arrow.stream", "text/csv", "app
 """How rows may be sent."""
 ForecastState: TypeAlias = Literal["computed", "not_yet", "too_costly", "failed"]
 DecisionName: TypeAlias = Literal["waiting", "approved", "rejected"]
+_FAR = 2
+"""How many times a study's n a party's own number is, or a part of it, for its owner to be told."""
 
 
 def _absent(value: object) -> bool:
@@ -198,7 +200,7 @@ class ProposalView(Shown):
          "approvals_needed": 2, "approvals_given": 1, "findings": [], "mechanism": "rmgm", "k": 60, "projection": null,
          "subjects": "keyed", "n": 5000, "buckets": null, "kept": null, "epsilon": 1.0, "delta": 1e-05,
          "adjacency": "add_remove", "calibration": "analytic", "id_rules": ["exact/1"], "dataset": "stays",
-         "attributes": ["age"], "missing": [],
+         "attributes": ["age"], "missing": [], "held": 4812,
          "columns": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
          "row_norm": null, "whitening": null, "first_stage": {"sums": 4, "rho": 0.009, "epsilon": 0.46},
          "parties": ["clinic", "insurer"], "expires": "2026-01-05T12:00:00+00:00",
@@ -249,6 +251,9 @@ class ProposalView(Shown):
     missing: tuple[str, ...] = Field(
         description="what becomes of missing cells, in sentences; with counts for the operator."
     )
+    held: int | None = Field(
+        None, exclude_if=_absent, description="subjects that the data set holds; for the operator alone."
+    )
     columns: tuple[Attribute, ...] = Field(description="this party's columns with bounds or levels.")
     row_norm: float | None = Field(description="rows of this party are clipped to this norm; null where they are not.")
     whitening: WhiteningView | None = Field(
@@ -281,6 +286,17 @@ class ProposalView(Shown):
         description="computed; not_yet, where it will be while the release is open; too_costly or failed."
     )
     outlook: tuple[str, ...] = Field(description="the same in sentences.")
+
+    @property
+    def miscounted(self) -> str | None:
+        """That keyed subjects are twice as many as n, half as many, or farther off; None where nobody may be told."""
+        if self.held is None or self.subjects != "keyed" or self.n < _FAR * self.held < _FAR**2 * self.n:
+            return None
+        costs = "too few buckets lose people" if self.n < self.held else "it costs noise or time"
+        return (
+            f"{self.dataset} holds {self.held:,} subjects, and the study says n = {self.n:,}: {costs}. Only you are "
+            "shown this. If you ask for another n, say two digits: what you say of yours is not protected."
+        )
 
 
 class ProposalList(Shown):

@@ -135,7 +135,7 @@ def describe(
     groups, forms = (("everybody",), None) if by is None else sums.levels(by)
     people = sums.values.diagonal()[sums.whose].max(keepdims=True) if forms is None else _counted(sums, forms)
     used = np.array([i for name in (*chosen, *((by,) if by else ())) for i in prepared.columns[name]], np.intp)
-    notes, doubts = about_subjects(prepared, used - 1)
+    whose = about_subjects(prepared, used - 1)
     return Description(
         by=by,
         groups=groups,
@@ -154,9 +154,9 @@ def describe(
                 else []
             ),
             *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[used]),
-            *doubts,
+            *whose.doubts,
         ),
-        subjects=notes,
+        subjects=whose.notes,
     )
 
 

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from commingle.services.analysis.errors import PenaltyError
 from commingle.services.analysis.moments import Covariance, estimate
 from commingle.services.fit.fitting import fit_prepared
+from commingle.services.fit.missing import usable
 from commingle.services.fit.predicting import Predictor
 from commingle.services.fit.terms import Values, public_ranges
 from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, new_axes, plain_label, tidy
@@ -227,6 +228,7 @@ def _path(
     solver: Solver,
 ) -> CoefficientPath:
     plain = fit_prepared(prepared, FitRequest(target=target, features=None if features is None else names_of(features)))
+    prepared = usable(prepared, target, plain.features).prepared
     problem = _problem(prepared, target, plain.features)
     x, y = problem.rows[:, :-1], problem.rows[:, -1]
     if penalties is None:

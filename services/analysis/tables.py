@@ -243,7 +243,7 @@ def cross_table(
     base = _place(known.rows, reference, row, 0)
     z = float(ndtri((1 + confidence_level) / 2))
     used = (*prepared.columns[row], *prepared.columns[column])
-    notes, doubts = about_subjects(prepared, np.array(used, np.intp) - 1)
+    whose = about_subjects(prepared, np.array(used, np.intp) - 1)
     filled = known.filled()
     statistic, degrees = independence(filled) if min(filled.counts.shape) > 1 else (float("nan"), 0)
     made = _compared(known, place, base, z)
@@ -268,9 +268,9 @@ def cross_table(
         warnings=(
             *_few(few),
             *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[list(used)]),
-            *doubts,
+            *whose.doubts,
         ),
-        subjects=notes,
+        subjects=whose.notes,
         noise=cells.noise,
     )
 

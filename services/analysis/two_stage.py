@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from commingle.services.analysis.errors import InstrumentsError
 from commingle.services.analysis.nested import Comparison, compare
 from commingle.services.fit.fitting import fit_prepared
+from commingle.services.fit.missing import usable
 from commingle.services.fit.result import Fit
+from commingle.services.fit.subjects import about_subjects
 from commingle.services.results import Result, ResultTable
 from commingle.shared.estimation.estimator import inverse
 from commingle.shared.estimation.method import Diagnostics, residual
@@ -119,6 +121,8 @@ def _second_stage(
     outside: tuple[str, ...],
     warnings: tuple[str, ...],
 ) -> Fit:
+    given = usable(prepared, request.target, request.features or ())
+    prepared = given.prepared
     used = [i for name in request.features or () for i in prepared.columns[name]]
     target = prepared.columns[request.target][0]
     system = build_system(prepared, target, tuple(used), intercept=True)
@@ -127,6 +131,7 @@ def _second_stage(
         for names in (features, outside)
     )
     b, cov = solve(system, x, z, request.interval_for)
+    subjects = about_subjects(prepared, np.array((*used, target), np.intp) - 1)
     return Fit(
         estimator="two_stage",
         target=request.target,
@@ -142,9 +147,12 @@ def _second_stage(
         rows=prepared.rows,
         mechanism=prepared.mechanism,
         diagnostics=_UNKNOWN,
-        warnings=(*warnings, *prepared.misjudged((*used, target))),
+        warnings=(*warnings, *subjects.doubts),
         schema=tuple(prepared.attributes[name] for name in features),
         response=prepared.attributes[request.target],
+        imputed=given.notes,
+        subjects=subjects.notes,
+        counts=subjects.counts,
     )
 
 

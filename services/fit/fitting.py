@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from commingle.services.fit.missing import usable
 from commingle.services.fit.result import Fit
 from commingle.services.fit.subjects import about_subjects
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.schema import Attribute, CategoricalAttribute, words_for_missing
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute
 from commingle.shared.estimation.covariance import covariance
 from commingle.shared.estimation.diagnostics import cut_rows, diagnose
 from commingle.shared.estimation.errors import (
@@ -44,11 +45,12 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     Raises:
         EstimationError: see errors.py.
     """
-    method = mechanism_of(prepared).fit
-    name = request.estimator or method.inference
-    estimator = _estimator(prepared, name)
+    name, estimator = _estimator(prepared, request)
     _check(request, name, estimator)
     target, features = _names(prepared, request, estimator)
+    given = usable(prepared, target, features)
+    prepared, method = given.prepared, mechanism_of(given.prepared).fit
+    name, estimator = _estimator(prepared, request)  # those of pairwise moments, where these are
     chosen = tuple(i for name in features for i in prepared.columns[name])
     system = build_system(prepared, prepared.columns[target][0], chosen, intercept=request.intercept)
     signal = method.measure(system)
@@ -59,7 +61,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     cov, covered = covariance(method, system, H, residual(system, b), errors=errors, interval_for=request.interval_for)
     diagnostics = diagnose(method, system, signal, H, b, errors=estimator.errors)
     used = (*chosen, prepared.columns[target][0])
-    notes, doubts = about_subjects(prepared, np.array(used, np.intp) - 1)
+    subjects = about_subjects(prepared, np.array(used, np.intp) - 1)
     return Fit(
         estimator=name,
         target=target,
@@ -78,32 +80,22 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         warnings=(
             *method.cautions(system, signal, name, diagnostics, determined=determined),
             *(cut_rows(prepared.cut, system.lost) if errors != "none" else ()),
-            *_missing_targets(prepared, target),
-            *doubts,
+            *subjects.doubts,
         ),
-        subjects=notes,
+        subjects=subjects.notes,
+        counts=subjects.counts,
         schema=tuple(prepared.attributes[name] for name in features),
         response=prepared.attributes[target],
-        imputed=tuple(filter(None, (words_for_missing(prepared.attributes[name]) for name in (target, *features)))),
+        imputed=given.notes,
     )
 
 
-def _missing_targets(prepared: PreparedMoments, target: str) -> tuple[str, ...]:
-    """A caution where cells of the target are missing and marked: the mark's mean is about their share."""
-    attribute = prepared.attributes[target]
-    if attribute.missing != "indicator":
-        return ()
-    mark = prepared.columns[target][-1]
-    share = min(max(float(prepared.gram[0, mark] / prepared.gram[0, 0]), 0.0), 1.0)
-    counted = f"About {share:.0%} of {target}'s cells are missing and count as {attribute.stand_in}"
-    return (f"{counted}: if nothing decides which, slopes are too small by that share.",)
-
-
-def _estimator(prepared: PreparedMoments, name: str) -> Estimator:
+def _estimator(prepared: PreparedMoments, request: FitRequest) -> tuple[str, Estimator]:
     mechanism = mechanism_of(prepared)
     method = mechanism.fit
+    name = request.estimator or method.inference
     if name in method.estimators:
-        return method.estimators[name]
+        return name, method.estimators[name]
     if name not in ESTIMATORS:
         raise UnknownEstimatorError(name, method.estimators)
     raise EstimatorKindError(

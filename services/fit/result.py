@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from commingle.services.plotting import INK, draw_intervals, new_axes, plain_lab
 from commingle.services.results import Result, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.method import Diagnostics
+from commingle.shared.estimation.overlap import Held
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import Coverage
 from commingle.shared.mechanisms.registry import mechanism_named
@@ -50,7 +51,8 @@ class Fit(Result):
         schema: the attributes of `features`.
         response: that of `target`.
         imputed: what becomes of missing cells, a sentence for each attribute in use that accepts them.
-        subjects: where they are keyed, how many parties hold and share, a sentence each.
+        subjects: where it is not known exactly who they are, how many parties hold and share, a sentence each.
+        counts: the same as numbers; of a list how many are on it.
     """
 
     estimator: str
@@ -74,6 +76,7 @@ class Fit(Result):
     epsilon: float | None = None
     delta: float | None = None
     subjects: tuple[str, ...] = ()
+    counts: tuple[Held, ...] = ()
 
     @property
     def standard_errors(self) -> Array:
@@ -128,6 +131,7 @@ class Fit(Result):
                 ("estimator", self.estimator),
                 ("mechanism", self.mechanism),
                 ("subjects", f"{self.n:,}"),
+                ("degrees of freedom", f"{self.degrees_of_freedom:,}"),
                 *((("published rows", f"{self.rows:,}"),) if mechanism_named(self.mechanism).of_rows else ()),
                 *(() if self.epsilon is None else (("epsilon per party", f"{self.epsilon:g}"),)),
                 ("expected R²", "none" if r_squared is None else f"{r_squared:.3f}"),
@@ -186,13 +190,14 @@ class Fit(Result):
         """Ready for JSON: lists, and None for what is not a finite number."""
         asked = ("estimator", "target", "intercept", "degrees_of_freedom", "confidence_level", "interval_for")
         release = ("n", "rows", "mechanism")
-        found = ("features", "terms", "warnings", "coefficients", "standard_errors", "p_values", "intervals")
+        said = ("warnings", "imputed", "subjects")
+        found = ("features", "terms", *said, "coefficients", "standard_errors", "p_values", "intervals")
         names = (*asked, *release, *found, "covariance", "t_values")
         shown = {name: json_value(getattr(self, name)) for name in names}
-        return {**shown, "diagnostics": self.diagnostics.to_dict(), **self._about_subjects()}
-
-    def _about_subjects(self) -> dict[str, list[str]]:
-        return {"subjects": list(self.subjects)} if self.subjects else {}
+        counts = [
+            {**asdict(found), "parties": list(found.parties), "interval": list(found.interval)} for found in self.counts
+        ]
+        return {**shown, "diagnostics": self.diagnostics.to_dict(), "counts": counts}
 
 
 def _text_rows(fit: Fit) -> list[str]:

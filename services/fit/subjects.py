@@ -1,9 +1,13 @@
 """What a fit of keyed subjects says of who they are: how many are shared, and whether those differ from the others."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.estimation.overlap import Held, held, selections, suspicious
+from commingle.shared.estimation.gaps import LISTED
+from commingle.shared.estimation.overlap import Held, Selection, held, selections, suspicious
 from commingle.shared.estimation.prepared import PreparedMoments
 
 
@@ -17,26 +21,57 @@ def words_for_counts(found: Held) -> str:
     return f"{found.parties[0]} and {found.parties[1]} share {said}."
 
 
-def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Notes and warnings about the parties of these columns; nothing where subjects are listed."""
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """Whom a fit rests on.
+
+    Attributes:
+        counts: how many each party of its columns holds, each two of them share, and have the target; or all of a list.
+        notes: the same in sentences, where it is not known exactly, and whether these people differ from the others.
+        doubts: warnings, where they do.
+    """
+
+    counts: tuple[Held, ...]
+    notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> Subjects:
+    """Whom moments of these columns are of, the target's last."""
     pairs = prepared.pairs
     if pairs is None:
-        return (), ()
-    names = {pairs.names[i] for i in pairs.party[columns]}
-    notes = [words_for_counts(found) for found in held(pairs) if names.issuperset(found.parties)]
+        return Subjects((Held((LISTED,), float(prepared.n), 0.0, float(prepared.n)),))
+    whose = pairs.party[columns]
+    kept = (pairs.owner[whose] == whose) | (whose == whose[-1])  # few lack what is a part of its own besides the target
+    used = np.union1d(whose[kept], pairs.owner[whose])
+    names = {pairs.names[i] for i in used}
+    parts = {pairs.names[i]: {pairs.names[i], pairs.names[pairs.owner[i]]} for i in used if pairs.owner[i] != i}
+    counts = tuple(found for found in held(pairs) if names.issuperset(found.parties))
+    told = [found for found in counts if found.parties != (LISTED,)]
+    told = [found for found in told if not any(whole.issuperset(found.parties) for whole in parts.values())]
+    notes = [words_for_counts(found) for found in told]
     if pairs.counts.below is not None:
         notes.append(f"This is so if no party holds more than {pairs.counts.below:,}: more would look like fewer.")
-    tests = selections(pairs, columns)
+    tests = selections(pairs, columns[kept])
     doubts = suspicious(tests)
     if tests and not doubts:
         least = min(test.p_value for test in tests)
-        notes.append(
-            f"Nothing shows that shared subjects differ from the others ({len(tests)} tests, the least p {least:.2g})."
-        )
+        made = "one test" if len(tests) == 1 else f"{len(tests)} tests"
+        who = "shared subjects" if told else "those who have it"
+        notes.append(f"Nothing shows that {who} differ from the others ({made}, the least p {least:.2g}).")
     warnings = [
-        f"Subjects whom {test.party} shares with {test.other} differ from all its own (chi-squared "
-        f"{test.statistic:.0f} on {test.degrees}, p = {test.p_value:.1g}; most in {prepared.labels[1 + test.column]}): "
-        "who is missing depends on values, so coefficients may not hold for everybody and intervals do not count that."
+        f"{_differ(test, parts)} (chi-squared {test.statistic:.0f} on {test.degrees}, p = {test.p_value:.1g}; most in "
+        f"{prepared.labels[1 + test.column]}): who is missing depends on values, so coefficients may not hold for "
+        "everybody and intervals do not count that."
         for test in doubts
     ]
-    return tuple(notes), (*warnings, *prepared.misjudged((1 + columns).tolist()))
+    return Subjects(counts, tuple(notes), (*warnings, *prepared.misjudged((1 + columns).tolist())))
+
+
+def _differ(test: Selection, parts: Collection[str]) -> str:
+    """Who differs from whom; `parts` are names of those who have a value."""
+    if test.other in parts:
+        return f"T{test.other[1:]} differ from all subjects of {test.party}"
+    if test.party in parts:
+        return f"T{test.party[1:]} whom {test.other} holds differ from all {test.party}"
+    return f"Subjects whom {test.party} shares with {test.other} differ from all its own"

@@ -18,7 +18,8 @@ _FIT = """
 "diagnostics": {"condition_number": 2.9, "f_p_value": 0.0, "f_statistic": 3472.5, "feature_root": 4142.3,
   "r_squared": 0.946, "r_squared_error": 0.005, "root": 67.2, "signal_to_noise": 1652.4},
 "estimator": "measurement_error", "features": ["age", "smoker"], "intercept": true, "mechanism": "rmgm",
-"n": 2000, "rows": 400
+"n": 2000, "rows": 400, "imputed": [], "subjects": [],
+"counts": [{"parties": ["the list"], "subjects": 2000.0, "error": 0.0, "kept": 2000.0, "interval": [2000.0, 2000.0]}]
 """
 _TEST = """
 "target": "charges, yearly", "smaller": ["age"], "larger": ["age", "bmi", "smoker"], "terms": ["bmi", "smoker[yes]"],

@@ -79,6 +79,9 @@ def purpose_problems(asked: StatedPurpose, attributes: Iterable[Attribute]) -> l
         found.append("features need a target")
     if asked.target is not None and isinstance(known.get(asked.target), CategoricalAttribute):
         found.append(f"the target {asked.target!r} has more than two levels")
+    target = None if asked.target is None else known.get(asked.target)
+    if target is not None and target.missing == "midpoint":
+        found.append(f"missing cells of the target {asked.target!r} would count as its midpoint; mark them instead")
     if asked.target in features or len(set(features)) < len(features):
         found.append("a feature is named twice, or is the target")
     return found

@@ -211,9 +211,12 @@ def words_for_missing(attribute: Attribute, count: int | None = None) -> str | N
         attribute: of a spec, public.
         count: how many there are, for their owner only.
     """
-    if attribute.missing == "error" or count == 0:
+    if count == 0 or (attribute.missing == "error" and count is None):
         return None
     cells = "missing cells" if count is None else f"{count:,} missing cells"
+    if attribute.missing == "error":
+        who = f"keyed subjects without a value are left out, listed ones count as {attribute.stand_in}"
+        return f"{attribute.name}: {cells}: {who}"
     if attribute.missing == "indicator":
         return f"{attribute.name}: {cells} are marked in a column of their own, {attribute.name}[{GAP}]"
     return f"{attribute.name}: {cells} count as {attribute.stand_in}"

@@ -7,6 +7,7 @@ EstimationError
 │   ├── UnknownEstimatorError     a name that is not an estimator
 │   ├── EstimatorKindError        an estimator for another kind of release
 │   ├── CategoricalTargetError    the target has three levels or more
+│   ├── ImputedTargetError        its missing cells count as a value, or cannot be left out
 │   ├── TargetAmongFeaturesError  the target would predict itself
 │   ├── FeaturesError             no features, or one of them twice
 │   ├── InterceptError            `constant` without its intercept
@@ -84,6 +85,12 @@ class CategoricalTargetError(RequestError):
     """The target has three levels or more."""
 
     code = "categorical-target"
+
+
+class ImputedTargetError(RequestError):
+    """Missing cells of the target count as a value, or the release does not tell them apart."""
+
+    code = "imputed-target"
 
 
 class TargetAmongFeaturesError(RequestError):

@@ -34,7 +34,8 @@ def pairs_of(moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage])
         errors, known = np.sqrt(noise.variances(present)), counted(stages)
         counts = bucket_counts(present @ published @ present.T, errors, buckets=moments.rows, known=known)
     names = tuple(p.name for p in spec.parties)
-    return Pairs.of(published, undo, names=names, party=party, counts=counts, noise=noise, asked=spec.n)
+    sums = undo @ published @ undo.T
+    return Pairs.of(sums, undo, names=names, party=party, counts=counts, noise=noise, asked=spec.n)
 
 
 def counted(stages: Sequence[Stage]) -> Array:

@@ -27,6 +27,11 @@ class Held:
     error: float
     kept: float
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of about 95 %, for how many they are."""
+        return max(self.subjects - 2 * self.error, 0.0), self.subjects + 2 * self.error
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -62,9 +67,10 @@ def held(pairs: Pairs) -> tuple[Held, ...]:
 
 
 def selections(pairs: Pairs, columns: NDArray[np.intp]) -> tuple[Selection, ...]:
-    """One test for each party among those of these columns, and each other one of them."""
+    """One test for each party among those of these columns, and each other one of them, but of a part and its whole."""
     parties = np.unique(pairs.party[columns]).tolist()
-    return tuple(_selection(pairs, columns[pairs.party[columns] == i], i, j) for i, j in permutations(parties, 2))
+    chosen = [(i, j) for i, j in permutations(parties, 2) if pairs.owner[i] != j]
+    return tuple(_selection(pairs, columns[pairs.party[columns] == i], i, j) for i, j in chosen)
 
 
 def _selection(pairs: Pairs, columns: NDArray[np.intp], i: int, j: int) -> Selection:

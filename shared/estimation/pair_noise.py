@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from commingle.shared.estimation.entry_noise import Array, EntryNoise
 from commingle.shared.estimation.pairwise import Pairs
 
+_NEARLY = 0.95
+"""A part with this share of its owner's subjects is drawn as they are: many parts would take memory to the fourth."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairNoise(EntryNoise):
@@ -58,10 +61,11 @@ class PairNoise(EntryNoise):
 
     @property
     def gave_way(self) -> float:
-        """The largest share of the subjects of a pair of parties that are not in the moments."""
-        parties = np.unique(self.pairs.party[self.used])
-        counts, among = self.pairs.counts, np.ix_(parties, parties)
-        return float(np.max(1 - counts.summed[among] / np.maximum(counts.held[among], 1.0)).clip(0, 1))
+        """The largest share of the subjects of a pair of parties that are not in the moments, or lack a value there."""
+        parties, counts = np.unique(self.pairs.party[self.used]), self.pairs.counts
+        whole = self.pairs.owner[parties]
+        held = np.maximum(counts.held[np.ix_(whole, whole)], 1.0)
+        return float(np.max(1 - counts.summed[np.ix_(parties, parties)] / held).clip(0, 1))
 
     def sampling(self, direction: Array) -> Array:
         """Cov(v), (p_x, p_x), of drawing the subjects from the population.
@@ -70,8 +74,11 @@ class PairNoise(EntryNoise):
         with w the share of draws in common (`_overlaps`).
         """
         pairs, C = self.pairs, self.pairs.covariance[np.ix_(self.used, self.used)]
-        parties, whose = np.unique(pairs.party[self.used], return_inverse=True)
-        w, single = _overlaps(pairs.counts.summed[np.ix_(parties, parties)])
+        part, whole, size = pairs.party[self.used], pairs.owner[pairs.party[self.used]], np.diag(pairs.counts.summed)
+        part = np.where(size[part] > _NEARLY * size[whole], whole, part)
+        parties = np.union1d(part, whole)
+        whose, owner = (np.searchsorted(parties, at) for at in (part, pairs.owner[parties]))
+        w, single = _overlaps(pairs.counts.summed[np.ix_(parties, parties)], owner)
         along = self.basis @ direction
         level, c = along[0], along[1:]
         member = np.equal.outer(whose, np.arange(len(parties))) * 1.0  # (m, J)
@@ -118,7 +125,7 @@ def form_covariances(pairs: Pairs, forms: Array) -> Array:
     whose = np.append(np.arange(parties), pairs.party)[used]
     law = np.eye(parties + len(pairs.party))
     law[parties:, parties:] = pairs.covariance
-    law = law[np.ix_(used, used)] * np.equal.outer(whose, whose)
+    law = law[np.ix_(used, used)] * np.equal.outer(pairs.owner[whose], pairs.owner[whose])
     return np.asarray(found + of_strangers(forms, strangers[np.ix_(whose, whose)], law))
 
 
@@ -137,23 +144,29 @@ def of_strangers(forms: Array, strangers: Array, law: Array) -> Array:
     return np.asarray(2 * met @ (law @ forms @ law).reshape(size, -1).T)
 
 
-def _overlaps(n: Array) -> tuple[Array, Array]:
+def _overlaps(n: Array, owner: NDArray[np.intp]) -> tuple[Array, Array]:
     """The shares of draws that estimates over two pairs have in common, (J, J, J, J), and over two parties, (J, J).
 
     That is n_AB / (n_A n_B) with n_AB those in all parties of A and B. Where these are not published it is as if
-    parties held subjects independently of one another: one over the number in the parties that A and B share.
+    parties held subjects independently of one another: one over the number in the parties that A and B share. A part
+    of a party's subjects shares that party with what else is of it.
     """
     n = np.maximum(n, 1.0)
     own, size = np.diag(n), len(n)
     single = n / np.outer(own, own)
-    joint = n[~np.eye(size, dtype=bool)]
-    everybody = 1.0 / own[0] if size == 1 else float(joint.sum() / (own.sum() ** 2 - own @ own))
+    whole = np.flatnonzero(owner == np.arange(size))
+    held = own[whole]
+    joint = n[np.ix_(whole, whole)].sum() - held.sum()
+    everybody = 1.0 / held[0] if len(whole) == 1 else float(joint / (held.sum() ** 2 - held @ held))
     i, j, k, l = np.ogrid[:size, :size, :size, :size]  # noqa: E741 - the indices of the formula
+    shared = np.where(np.equal.outer(owner, owner), owner[:, None], -1)  # by two parties
+    np.fill_diagonal(shared, np.arange(size))
     found = np.full((size,) * 4, everybody)
     alone = np.broadcast_to((i == j) & (k == l), found.shape)
     found[alone] = single.ravel()
-    met_j, met_i = (j == k) | (j == l), (i == k) | (i == l)
-    for met, party in ((met_j, j), (met_i, i)):
-        found = np.where(met & ~(alone & (i != k)), 1 / own[party], found)
-    same = ((i == k) & (j == l)) | ((i == l) & (j == k))
-    return np.where(same, 1 / n[i, j], found), single
+    for one, other in ((j, k), (j, l), (i, k), (i, l)):
+        met = shared[one, other]
+        found = np.where((met >= 0) & ~(alone & (i != k)), np.maximum(found, 1 / own[met]), found)
+    for one, other in ((shared[i, k], shared[j, l]), (shared[i, l], shared[j, k])):
+        found = np.where((one >= 0) & (other >= 0), np.maximum(found, 1 / n[one, other]), found)
+    return found, single

@@ -48,9 +48,12 @@ class Counts:
 class Pairs:
     """Estimates over pairs of J parties, of m encoded columns.
 
+    A party here is a presence: all subjects of one, or those among them who have a value of an attribute (`gaps`).
+
     Attributes:
         names: of the parties.
         party: (m,) whose each column is.
+        owner: (J,) the place of the party that holds the subjects of each: its own, or another for a part of these.
         means: (m,) over own subjects.
         joint_means: (m, J) over those shared with each party.
         covariance: (m, m).
@@ -72,6 +75,7 @@ class Pairs:
     centring: Array
     noise: PublishedNoise
     asked: int
+    owner: Places
 
     @classmethod
     def of(
@@ -84,20 +88,21 @@ class Pairs:
         counts: Counts,
         noise: PublishedNoise,
         asked: int,
+        owner: Places | None = None,
     ) -> "Pairs":
-        """From an unbiased estimate of S, (p, p), of published columns.
+        """From an unbiased estimate of S, (J + m, J + m), of presences and then encoded columns.
 
         Args:
             sums: S.
-            undo: (J + m, p) presences, then encoded columns, as combinations of published ones.
+            undo: (J + m, p) these columns as combinations of published ones.
             names: of the parties.
             party: of each encoded column.
             counts: as there.
             noise: of what was published.
             asked: the study's n.
+            owner: of each presence; None where each is a party's.
         """
-        parties = len(names)
-        S = undo @ sums @ undo.T
+        parties, S = len(names), sums
         shared = np.maximum(counts.summed, 1.0)
         joint_means = S[parties:, :parties] / shared[party]
         means = joint_means[np.arange(len(party)), party]
@@ -116,6 +121,7 @@ class Pairs:
             centring=centring,
             noise=noise,
             asked=asked,
+            owner=np.arange(parties) if owner is None else owner,
         )
 
     def misjudged(self, party: int) -> str | None:

@@ -72,7 +72,7 @@ class PreparedMoments:
         """Warnings where the study's n is far from how many keyed subjects the parties of these columns hold."""
         if self.pairs is None:
             return ()
-        parties: list[int] = np.unique(self.pairs.party[np.array(columns, np.intp) - 1]).tolist()
+        parties: list[int] = np.unique(self.pairs.owner[self.pairs.party[np.array(columns, np.intp) - 1]]).tolist()
         found = filter(None, map(self.pairs.misjudged, parties))
         return tuple(f"{said}: it was planned for that many. Ask for a release with the right n." for said in found)
 

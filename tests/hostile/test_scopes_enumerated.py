@@ -122,6 +122,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
         "first_stage parties proposer expires cost guess_percent per_subject_epsilon per_subject_outsiders_epsilon "
         "protects trust forecast exchange outlook",
         Told.OWN: "state forecast_state decision decided approvals_given findings guess_after_percent",
+        Told.COUNT: "held",
     },
     "ProposedView": {Told.TERMS: "id study parties expires forecast outlook trust", Told.OWN: "state"},
     "StatedPurpose": {Told.TERMS: "purpose requester ethics_reference target features attachments"},
@@ -327,10 +328,11 @@ def seen(value: Any, schema: Schema, schemas: Schema) -> Iterator[str]:
 
 
 GAPS = tuple(
-    NumericAttribute(name=a.name, lower=a.lower, upper=a.upper, unit=a.unit, missing="midpoint")
+    a.model_copy(update={"missing": "midpoint" if a.name == "age" else "error"})
     for a in SCHEMAS["clinic"]
     if isinstance(a, NumericAttribute)
 )
+"""Regressions are of the other one."""
 Row = dict[str, str]
 
 

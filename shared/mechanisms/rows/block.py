@@ -65,6 +65,11 @@ class Dgm(RowMechanism):
 
         return PLAIN_ROWS
 
+    def problems(self, spec: ReleaseSpec) -> list[str]:
+        """That its target may be missing, besides: products over those who have it are not to be had without noise."""
+        marked = any(a.name == spec.target and a.missing == "indicator" for a in spec.attributes)
+        return [*super().problems(spec), *(["the target of dgm may not be missing"] if marked else [])]
+
     def rows(self, spec: ReleaseSpec) -> int:
         """One per subject."""
         return spec.n

@@ -29,7 +29,7 @@ DAYS = ("2020-02-28", "2020-02-29")
 """As a workbook has them they are followed by midnight."""
 ATTRIBUTES: tuple[Attribute, ...] = (
     NumericAttribute(name="age", lower=0, upper=100, missing="indicator"),
-    NumericAttribute(name="dose", lower=0, upper=1000, missing="midpoint"),
+    NumericAttribute(name="dose", lower=0, upper=1000),
     NumericAttribute(name="sick", lower=0, upper=1, missing="midpoint"),
     CategoricalAttribute(name="blood", levels=("0", "A", "B", "AB"), missing="indicator"),
     CategoricalAttribute(name="seen", levels=(*DAYS, *(f"{day} 00:00:00" for day in DAYS)), missing="indicator"),
@@ -41,9 +41,9 @@ Written = TypeVar("Written")
 def image(
     source: Source, key: SubjectKey = KEY, attributes: Sequence[Attribute] = ATTRIBUTES, *, engine: Engine = IN_PROCESS
 ) -> Image:
-    """Encoded rows by canonical id, as a snapshot has them that a token has asked for."""
+    """Encoded rows by canonical id, as a keyed snapshot has them that a token has asked for: all have a dose in it."""
     table, found = open_table(source, key, attributes, engine=engine), Image()
-    for ids, rows in table.scan(strict=False).sorter:
+    for ids, rows in table.scan(strict=False, complete=True).sorter:
         subjects: list[Any] = ids.to_pylist()
         found |= zip(subjects, map(tuple, rows.tolist()), strict=True)
     return found

@@ -128,21 +128,26 @@ def test_table_without_rows_is_refused_and_read_as_nobody_by_whoever_may_not_be_
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"),
+    ("cells", "said", "have_one"),
     [
-        (["1", "SENTINEL", "3"], "column x: 1 values are not numbers"),
-        (["1", None, None], "column x: 2 missing"),
-        ([1.0, float("inf"), 2.0], "column x: 1 values"),
+        (["1", "SENTINEL", "3"], "column x: 1 values are not numbers", b"ac"),
+        (["1", None, None], "column x: 2 missing", b"a"),
+        ([1.0, float("inf"), 2.0], "column x: 1 values", b"abc"),
     ],
 )
 def test_cells_that_do_not_fit_are_refused_with_column_and_count_and_read_on_otherwise(
-    cells: list[object], said: str
+    cells: list[object], said: str, have_one: bytes
 ) -> None:
     table = table_of({"id": column(["a", "b", "c"]), "x": column(cells)}, NUMBER)
     with pytest.raises(DataError, match=said) as refused:
         table.scan()
     assert "SENTINEL" not in refused.value.diagnostics()
     assert len(given_by(table.scan(strict=False))) == 3
+    complete = given_by(table.scan(strict=False, complete=True))
+    assert b"".join(one for one, _ in complete) == have_one
+    marked = NUMBER.model_copy(update={"missing": "indicator"})
+    table = table_of({"id": column(["a", "b", "c"]), "x": column(cells)}, marked)
+    assert len(given_by(table.scan(strict=False, complete=True))) == 3
 
 
 def test_reading_without_an_owner_refuses_no_record_and_takes_the_least_of_each_subject() -> None:

@@ -90,6 +90,13 @@ def test_moments_without_noise_are_those_of_each_partys_buckets(pair: Consortium
         with pair.agent(name) as agent:
             view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.OPERATOR)
             assert (view.buckets, view.kept) == (80, round(40 * (1 - 1 / 80) ** 39))
+            assert (view.held, view.miscounted) == (30, None)
+            for n in (15, 60):
+                told = view.model_copy(update={"n": n}).miscounted
+                assert told is not None
+                assert told.startswith(f"main holds 30 subjects, and the study says n = {n}: ")
+            other = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.TOKEN)
+            assert (other.held, other.model_copy(update={"n": 60}).miscounted) == (None, None)
             agent.approve(release, BY_A_PERSON)
     rounds(pair, draw=exact)
     found, tables = published(pair, release), []

@@ -17,8 +17,8 @@ from tests.shared.documents.test_study import STUDY, build
 
 ATTRIBUTES = [
     {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
-    {"kind": "numeric", "name": "stay", "lower": 0, "upper": 30},
-    {"kind": "numeric", "name": "bmi", "lower": 10, "upper": 50},
+    {"kind": "numeric", "name": "stay", "lower": 0, "upper": 30, "missing": "indicator"},
+    {"kind": "numeric", "name": "bmi", "lower": 10, "upper": 50, "missing": "midpoint"},
     {"kind": "categorical", "name": "ward", "levels": ["a", "b", "c"]},
 ]
 SAID: dict[str, Any] = {
@@ -66,6 +66,8 @@ def test_study_that_says_nothing_has_the_bytes_it_always_had() -> None:
         ({"features": ["age", "age"]}, "named twice"),
         ({"features": ["stay"]}, "or is the target"),
         ({"target": None}, "features need a target"),
+        ({"target": "bmi"}, "missing cells of the target 'bmi' would count as its midpoint"),
+        ({"mechanism": "dgm", "k": None}, "the target of dgm may not be missing"),
     ],
 )
 def test_target_and_features_that_cannot_be_are_refused(changes: dict[str, Any], said: str) -> None:
@@ -103,7 +105,7 @@ def test_forecasts_are_about_the_target_of_the_study() -> None:
     assert "of 'stay'. " in found.sentences[-1]
     assert plan(study(**SAID)).forecast.target == "stay"
     other = plan(study(**SAID), Assumptions(target="bmi")).forecast
-    assert (other.target, len(other.terms)) == ("bmi", 5)
+    assert (other.target, len(other.terms)) == ("bmi", 6)  # and the mark of stay
     unsaid = forecast_of(build(study()))
     assert unsaid is not None
     assert unsaid.target_named is False

@@ -54,7 +54,7 @@ def columns(table: dict[str, list[float | None] | list[str | None]]) -> Array:
     return np.column_stack([np.ones(N), bmi, marks[0], smoker, marks[1], *wards, marks[2]]).astype(float)
 
 
-def fitted(target: str = "cost", features: tuple[str, ...] | None = None, estimator: str = "measurement_error") -> Fit:
+def fitted(features: tuple[str, ...] | None = None) -> Fit:
     table, draw = columns(rows()), np.random.default_rng(1)
     cost = 20 + table[:, 1] * 0.8 + 5 * table[:, 2] + 9 * table[:, 3] - 4 * table[:, 5] + draw.normal(0, 3, N)
     original = np.column_stack([table, cost])
@@ -64,7 +64,7 @@ def fitted(target: str = "cost", features: tuple[str, ...] | None = None, estima
     )
     encoded = (original - offset) / scale
     moments = moments_of(encoded.T @ encoded, SCHEMA, noise=0.0, rows=N, n=N)
-    return fit(moments, SCHEMA, FitRequest(target=target, features=features, estimator=estimator))
+    return fit(moments, SCHEMA, FitRequest(target="cost", features=features))
 
 
 def test_values_and_marks_are_fitted_as_columns_of_their_own() -> None:
@@ -103,14 +103,6 @@ def test_rows_to_predict_may_lack_what_is_marked(missing: float | None) -> None:
     numbers = term_matrix({"bmi": np.array([20, np.nan], np.float32)}, SCHEMA[:1], intercept=False)
     assert numbers.tolist() == [[20, 0], [30, 1]]
     assert public_ranges(SCHEMA[:3]).tolist() == [30, 1, 1, 1, 1, 1, 1]
-
-
-def test_target_with_missing_cells_is_fitted_with_a_caution_about_their_share() -> None:
-    result = fitted("bmi", ("cost",))
-    (caution,) = (warning for warning in result.warnings if "missing" in warning)
-    share = np.mean([value is None for value in rows()["bmi"]])
-    assert caution.startswith(f"About {share:.0%} of bmi's cells are missing and count as the midpoint 30 kg/m²")
-    assert not any("missing" in warning for warning in fitted("cost").warnings)
 
 
 def test_what_becomes_of_missing_cells_is_said_with_every_fit() -> None:

@@ -10,6 +10,7 @@ from benchmarks.release_law import proposed
 from commingle.services.analysis.components import pca
 from commingle.services.analysis.two_stage import two_stage
 from commingle.services.fit import FitRequest, fit_prepared
+from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.kept import expected_kept
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.estimation.errors import NoOverlapError
@@ -236,6 +237,26 @@ def test_wrong_n_of_a_study_is_noticed_and_slopes_are_right_or_refused(said: int
     for other in (pca(prepared), two_stage(prepared, TARGET, endogenous="x0", instruments="x1")):
         assert any(f"and the study said {said:,}" in warning for warning in other.warnings)
     assert np.mean(held) >= 0.88  # 100 intervals of 95 %: fewer once in a thousand
+
+
+@pytest.mark.parametrize("said", [1500, 10**9])
+def test_wrong_n_of_mixed_rows_is_noticed_and_intervals_hold(said: int) -> None:
+    asked = study(SCHEMA, SIZES, mechanism="rmgm", n=said, epsilon=100.0, keyed=True, two_stages=False)
+    draw, spec, held = np.random.default_rng(4), proposed(asked.model_copy(update={"k": 600})), []
+    for seed in range(5):
+        held_by = tables(people(15_000, draw), SIZES, 0.9, draw)
+        prepared = released(spec.model_copy(update={"seed": draw.bytes(32).hex()}), held_by, seeded_noise(seed))
+        fit = fit_prepared(prepared, FitRequest(target=TARGET, interval_for="population"))
+        low, high = fit.intervals[1:].T
+        held.append((low <= SLOPES) & (high >= SLOPES))
+        assert any(f"and the study said {said:,}" in warning for warning in fit.warnings)
+    assert np.mean(held) >= 0.82  # 50 intervals of 95 %: fewer once in a thousand
+
+
+def test_n_of_more_buckets_than_can_be_exchanged_is_refused_before_anybody_is_asked() -> None:
+    asked = study(SCHEMA, SIZES, mechanism="moments", n=10**9, epsilon=10.0, keyed=True, two_stages=False)
+    with pytest.raises(SpecError, match="too many for an exchange"):
+        proposed(asked)
 
 
 @pytest.mark.parametrize("two_stages", [True, False])
