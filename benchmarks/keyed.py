@@ -70,7 +70,7 @@ def released(spec: ReleaseSpec, parties: Sequence[Party], draw: Sampler) -> Prep
         if plan.first_stage is not None:
             sums[share.name] = tuple((plan.first_stage.sums(rows) + plan.first_stage.noise(draw)).tolist())
         applied = row_map(closed(spec), share, sums.get(share.name))
-        bounded = bounded_rows(share.row_norm, applied, fraction_bits=spec.fraction_bits)(rows)
+        bounded = bounded_rows(share, applied, fraction_bits=spec.fraction_bits)(rows)
         if spec.keyed:
             bounded = np.column_stack([np.full(len(rows), presence(spec.fraction_bits)), bounded])
         accumulator = mechanism.accumulator(spec, len(plan.columns))

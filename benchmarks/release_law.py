@@ -28,7 +28,7 @@ from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import column_sums
-from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
+from commingle.shared.dp.fixed_point import SCALE, quantise
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import with_sketch
@@ -101,13 +101,10 @@ def proposed(study: Study, seed: bytes = bytes(32)) -> ReleaseSpec:
 
 
 def integer_rows(spec: ReleaseSpec, encoded: Array) -> tuple[Integers, ...]:
-    """Each party's integer rows of encoded values (n, columns) in [-1, 1]: fixed point, then row clipping."""
+    """Each party's integer rows of encoded values (n, columns) in [-1, 1]: fixed point, contrasts, row clipping."""
     ends = np.cumsum([len(party.columns) for party in spec.parties])[:-1]
-    blocks = [quantise(block) for block in np.split(encoded, ends, axis=1)]
-    return tuple(
-        block if party.row_norm is None else clip_rows(block, squared_row_limit(party.row_norm))
-        for party, block in zip(spec.parties, blocks, strict=True)
-    )
+    blocks = map(quantise, np.split(encoded, ends, axis=1))
+    return tuple(bounded_rows(party)(block) for party, block in zip(spec.parties, blocks, strict=True))
 
 
 def private_moments(blocks: Sequence[Integers]) -> Array:
@@ -203,7 +200,7 @@ def release(spec: ReleaseSpec, rows: Integers, draw: np.random.Generator) -> Pre
     ends = np.cumsum([len(party.columns) for party in spec.parties])[:-1]
     for party, own in zip(spec.parties, np.split(rows, ends, axis=1), strict=True):
         sums[party.name] = _noisy_sums(spec, party.name, own, draw)
-        bounded = bounded_rows(party.row_norm, row_map(closed(spec), party, sums[party.name]), fraction_bits=bits)
+        bounded = bounded_rows(party, row_map(closed(spec), party, sums[party.name]), fraction_bits=bits)
         A.append(bounded(own) / 2**bits)
     S = np.hstack(A).T @ np.hstack(A)
     if not mechanism_of(spec).interactive:

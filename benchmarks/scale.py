@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import Asked, Experiment, Report, heading, row
 from benchmarks.panels import Panel, draw_panels
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments
 from commingle.shared.mechanisms.rows.sketch import SKETCHES
@@ -40,6 +41,7 @@ _MOST = {"dense": 10_000_000, "moments": 10_000_000}  # an exchange takes 2^24 r
 _BATCH = 1 << 14
 _SEED = bytes(range(32))
 _ATTRIBUTES = tuple(NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(COLUMNS))
+_EVERYTHING = PartyTerms(name="all", attributes=_ATTRIBUTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Source:
     def rows(self, m: int, *, fraction_bits: int) -> NDArray[np.int64]:
         """So many rows as integers, encoded and bounded."""
         encoded = [encode_attribute(a, c).columns for a, c in zip(_ATTRIBUTES, self.cells(m), strict=True)]
-        return bounded_rows(None, fraction_bits=fraction_bits)(np.hstack(encoded))
+        return bounded_rows(_EVERYTHING, fraction_bits=fraction_bits)(np.hstack(encoded))
 
 
 def batches(n: int) -> Iterator[tuple[int, int]]:

@@ -18,9 +18,20 @@ from commingle.shared.documents.schema import (
     BinaryAttribute,
     CategoricalAttribute,
     NumericAttribute,
+    as_registered,
 )
+from commingle.shared.documents.spec import AnyParty
 from commingle.shared.documents.subject_ids import EXACT, LONGEST_PART, IdCounts, SubjectKey, canonical_subject
-from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, clip_rows, coarsen, quantise, squared_row_limit
+from commingle.shared.dp.contrasts import codebook
+from commingle.shared.dp.fixed_point import (
+    FRACTION_BITS,
+    SCALE,
+    clip_rows,
+    coarsen,
+    quantise,
+    squared_row_limit,
+    within_unit,
+)
 from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 from commingle.shared.errors import DataError
 
@@ -73,10 +84,13 @@ def encode_attribute(attribute: Attribute, cells: Cells) -> EncodedAttribute:
     """Encode one column of some rows. Total: every cell has its place within the bounds, by itself.
 
     What is missing, unreadable or NaN becomes the midpoint 0 of a numeric or binary attribute and the reference level
-    of a categorical one, with a 1 beside it where the schema marks such cells; infinities are clipped. Whether an agent
-    goes on may not depend on its cells (docs/threat-model.md#no-decision-depends-on-cells), so nothing is refused here:
-    see `encode_conforming`.
+    of a categorical one, with a 1 beside it where the schema marks such cells; infinities are clipped. Levels that are
+    intervals of a number are what `cut` makes of the number. Whether an agent goes on may not depend on its cells
+    (docs/threat-model.md#no-decision-depends-on-cells), so nothing is refused here: see `encode_conforming`.
     """
+    if (number := as_registered(attribute)) != attribute:
+        found = encode_attribute(number, cells)
+        return replace(found, exact=cut(attribute, found.columns) / SCALE)
     plain = plain_cells(cells)
     if isinstance(attribute, NumericAttribute):
         found = _encode_numeric(attribute, plain)
@@ -105,7 +119,7 @@ def encode_conforming(attribute: Attribute, cells: Cells, *, gaps: bool = False)
             remedy='Complete them, leave the rows out, or allow them in the schema: "missing": "indicator", or '
             '"midpoint" (numeric and binary attributes).',
         )
-    if encoded.unreadable and isinstance(attribute, NumericAttribute):
+    if encoded.unreadable and isinstance(as_registered(attribute), NumericAttribute):
         raise _not_numbers(name, encoded.unreadable)
     if encoded.unreadable and not isinstance(attribute, NumericAttribute):
         raise DataError(
@@ -128,7 +142,21 @@ def narrowed(known: NumericAttribute, asked: NumericAttribute, encoded: NDArray[
     if (known.lower, known.upper) == (asked.lower, asked.upper):
         return encoded
     values = known.lower + (encoded / SCALE + 1) / 2 * (known.upper - known.lower)
-    return quantise(np.clip(2 * ((values - asked.lower) / (asked.upper - asked.lower)) - 1, -1, 1))
+    return quantise(within_unit(values, asked.lower, asked.upper))
+
+
+def cut(asked: Attribute, encoded: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Integers (m x width) of one attribute as a release has it, from those as it is registered; each row by itself.
+
+    A value v is in the interval of as many cuts as have q(v) >= q(cut), so a cut is known to a step of the bounds. A
+    missing value that is not marked is in that of the midpoint; marks stay (docs/proofs/sensitivity.md 1.5).
+    """
+    if isinstance(asked, NumericAttribute) or asked.intervals is None:
+        return encoded
+    level = np.searchsorted(asked.intervals.limits, encoded[:, 0], side="right")[:, None]
+    marks = encoded[:, 1:]
+    places = 2 * level - 1 if isinstance(asked, BinaryAttribute) else level == np.arange(1, len(asked.levels))
+    return np.hstack([places * (SCALE - marks.sum(axis=1, keepdims=True)), marks])
 
 
 def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -> NDArray[np.int64]:
@@ -137,15 +165,29 @@ def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -
 
 
 def bounded_rows(
-    row_norm: float | None, row_map: IntegerMap | None = None, *, fraction_bits: int = FRACTION_BITS
+    party: AnyParty, row_map: IntegerMap | None = None, *, fraction_bits: int = FRACTION_BITS
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Encoded rows (m x d) to the rows whose distances `squared_sensitivity` bounds: mapped, then clipped."""
-    if row_norm is None:
-        return lambda rows: coarsen(rows, fraction_bits)
-    limit = squared_row_limit(row_norm, fraction_bits)
+    """Encoded rows (m x d) to those that `squared_sensitivity` bounds: with contrasts, or mapped; then clipped."""
+    if party.row_norm is None:
+        return lambda rows: coarsen(contrasts_of(party, rows), fraction_bits)
+    limit = squared_row_limit(party.row_norm, fraction_bits)
     if row_map is None:
-        return lambda rows: clip_rows(coarsen(rows, fraction_bits), limit)
+        return lambda rows: clip_rows(coarsen(contrasts_of(party, rows), fraction_bits), limit)
     return lambda rows: clip_rows(coarsen(row_map.rows(rows), fraction_bits), limit, largest=WHITENED_LIMIT)
+
+
+def contrasts_of(party: AnyParty, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Encoded rows (m x d) with contrasts in place of indicators of levels; each row by itself."""
+    if not party.contrasted:
+        return rows
+    parts, start = list[NDArray[np.int64]](), 0
+    for attribute in party.attributes:
+        own = rows[:, start : (start := start + len(attribute.columns))]
+        if isinstance(attribute, CategoricalAttribute):
+            width = own.shape[1]
+            own = codebook(width + 1)[own @ np.arange(1, width + 1) // SCALE]
+        parts.append(own)
+    return np.hstack(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,9 +396,7 @@ def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> EncodedAttribu
     infinite = int(np.count_nonzero(np.isinf(numbers)))
     nowhere = np.isnan(numbers)
     outside = (numbers < attribute.lower) | (numbers > attribute.upper)
-    # x = 2 (v - lower) / (upper - lower) - 1
-    clipped = np.clip(numbers, attribute.lower, attribute.upper)
-    encoded = np.clip(2 * ((clipped - attribute.lower) / (attribute.upper - attribute.lower)) - 1, -1, 1)
+    encoded = within_unit(numbers, attribute.lower, attribute.upper)
     return EncodedAttribute(
         np.where(nowhere, 0.0, encoded)[:, None],
         nowhere,

@@ -32,7 +32,7 @@ from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import SourceTable
 from commingle.party_agent.wire.answers import DatasetView
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
-from commingle.shared.documents.schema import Attribute, words_for_missing
+from commingle.shared.documents.schema import Attribute, as_registered, words_for_missing
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey
 from commingle.shared.dp.sensitivity import Adjacency, unit_of
 from commingle.shared.errors import CommingleError
@@ -321,6 +321,8 @@ class Datasets:
         names = [attribute.name for attribute in request.attributes]
         if not names:
             raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
+        if any(as_registered(attribute) != attribute for attribute in request.attributes):
+            raise ConflictError("levels that are intervals of a number", remedy="Register the number; a study cuts it.")
         if len(set(names)) != len(names) or set(request.key.columns) & set(names):
             raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
         if not replace and self._find(request.name) is not None:

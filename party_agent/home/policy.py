@@ -12,6 +12,7 @@ from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.ledger.rulings import Approvals
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
+from commingle.shared.documents.schema import as_registered
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.documents.terms import MechanismName
@@ -367,7 +368,7 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
         if attribute.name not in own:
             message = f"data set {dataset.name} has no attribute {attribute.name}"
             findings.append(Finding("schema", message, "schema"))
-        elif own[attribute.name] != attribute:
+        elif own[attribute.name] != as_registered(attribute):
             message = f"attribute {attribute.name} has other bounds, levels or kind than it is registered with here"
             findings.append(Finding("schema", message, "schema"))
     if dataset.key.rules != spec.id_rules_in_force:

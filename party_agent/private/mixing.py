@@ -77,7 +77,7 @@ class Mixing:
         """The rows of a partition, mapped and clipped; mixed where the mechanism sketches, so that little travels."""
         party, mechanism = self.spec.party(self.party), mechanism_of(self.spec)
         mapped = row_map(closed(self.spec), party, self.sums)
-        clipped = bounded_rows(party.row_norm, mapped, fraction_bits=self.spec.fraction_bits)
+        clipped = bounded_rows(party, mapped, fraction_bits=self.spec.fraction_bits)
 
         def bounded(rows: NDArray[np.int64]) -> NDArray[np.int64]:
             return with_presence(clipped(rows), self.spec.fraction_bits) if self.spec.keyed else clipped(rows)

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.sorting import ENTRY, Records, packed, unpacked
-from commingle.shared.documents.schema import Attribute, encoded_columns
-from commingle.shared.encoding import Cells, encode_attribute, length_prefixed
+from commingle.shared.documents.schema import Attribute, as_registered, encoded_columns
+from commingle.shared.encoding import Cells, cut, encode_attribute, length_prefixed
 from commingle.shared.runtime.files import write_durably
 
 _HEAD_BYTES = 8
@@ -65,8 +65,8 @@ class Snapshot:
         return snapshot_digest(self.key)
 
     def choose(self, attributes: Sequence[Attribute]) -> Self:
-        """Of its attributes some, in that order. Raises ValueError: it was not encoded by one of them."""
-        if not set(attributes) <= set(self.attributes):
+        """Of its attributes, or intervals of them, some in order. Raises ValueError: not encoded by one of them."""
+        if not set(map(as_registered, attributes)) <= set(self.attributes):
             raise ValueError("the snapshot was not encoded by these attributes")
         return replace(self, chosen=tuple(attributes))
 
@@ -97,11 +97,9 @@ class Snapshot:
         return (self._of_chosen(rows) for _, rows in self._records(pieces))
 
     def _of_chosen(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
-        ends = dict(zip((a.name for a in self.attributes), accumulate(map(_width, self.attributes)), strict=True))
-        places = [
-            place for a in self.chosen or self.attributes for place in range(ends[a.name] - _width(a), ends[a.name])
-        ]
-        return rows[:, places].astype(np.int64)
+        starts = accumulate(map(_width, self.attributes), initial=0)
+        own = {a.name: slice(start, start + _width(a)) for a, start in zip(self.attributes, starts, strict=False)}
+        return np.hstack([cut(a, rows[:, own[a.name]].astype(np.int64)) for a in self.chosen or self.attributes])
 
     def _records(self, pieces: "Sequence[_Piece]") -> Iterator[Records]:
         cipher, width = AESGCM(self.key), sum(map(_width, self.attributes))

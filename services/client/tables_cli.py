@@ -52,7 +52,9 @@ def table(
     written: str,
     as_json: bool,
 ) -> None:
-    """Count two attributes of a release of moments, and compare shares: test, risk difference, risk and odds ratio.
+    """Count two attributes of a release: shares, odds ratios.
+
+    It has to be of moments. Shares are compared by risk difference, risk ratio, odds ratio and a test.
 
     DIR is a release directory, URL a coordinator. ROW and COLUMN are attributes with levels, of any parties.
     """
@@ -77,7 +79,9 @@ Examples:
 def describe(
     *, found: Release, attributes: tuple[str, ...], by: str | None, confidence: float, written: str, as_json: bool
 ) -> None:
-    """Say who is in a release of moments: levels and means of each attribute, as in the first table of a paper.
+    """Say who is in a release: levels and means, by group.
+
+    It has to be of moments.
 
     DIR is a release directory, URL a coordinator. ATTRIBUTES are all where you name none.
     """

@@ -1,12 +1,15 @@
 """What is assumed where a public table is thought to be like the private one."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services.tables.reading import Table, no_such_column
 from commingle.services.tables.schema import conform
+from commingle.shared.documents.row_maps import undone
 from commingle.shared.documents.terms import PartyTerms, Terms
-from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE
 from commingle.shared.encoding import bounded_rows, encode_conforming
 from commingle.shared.forecast.task import Assumptions, uniform_law
 
@@ -60,4 +63,9 @@ def encode(table: Table, share: PartyTerms) -> Array:
     """
     encoded = np.hstack([encode_conforming(a, table.columns[a.name], gaps=True).columns for a in share.attributes])
     whitening = None if share.whitening is None else share.whitening.integer_map()
-    return np.divide(bounded_rows(share.clipped_at, whitening)(encoded), SCALE)
+    cut = replace(share, row_norm=share.clipped_at, first_stage_share=None)
+    published = np.divide(bounded_rows(cut, whitening)(encoded), SCALE)
+    if whitening is not None:
+        return published
+    undo, shift = undone(cut, None, FRACTION_BITS)
+    return np.asarray(published @ undo.T + shift)

@@ -19,6 +19,7 @@ from commingle.shared.documents.schema import (
     CategoricalAttribute,
     Missing,
     NumericAttribute,
+    as_registered,
 )
 from commingle.shared.encoding import Cells, as_numbers, as_text, encode_conforming, is_number
 from commingle.shared.errors import DataError
@@ -90,7 +91,7 @@ def conform(attribute: Attribute, cells: Cells) -> Cells:
     Raises:
         TableError: text in a number, infinite values, or levels that the schema does not have.
     """
-    refused = []
+    attribute, refused = as_registered(attribute), []
     for reading in (cells,) if isinstance(attribute, NumericAttribute) else (cells, type_text(cells)):
         try:
             encode_conforming(attribute, reading, gaps=True)

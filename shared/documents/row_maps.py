@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute
 from commingle.shared.documents.spec import AnyParty
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
+from commingle.shared.dp.contrasts import indicators
 from commingle.shared.dp.first_stage import (
     FirstStage,
     Kind,
@@ -83,6 +85,21 @@ def row_map(terms: Terms, party: AnyParty, sums: Sequence[int] | None) -> Intege
     n = stage.count(int(sums[0]))
     radius = radius_squared_for(terms.radius, rho=target_rho(terms), n=n, columns=per_party)
     return scaling(stage, np.array(sums, np.int64), radius_squared=radius)
+
+
+def undone(
+    party: AnyParty, applied: IntegerMap | None, fraction_bits: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """M (d, d) and c (d,) with encoded columns = M @ published ones + c, whatever the map and the code of levels."""
+    d = sum(len(a.columns) for a in party.attributes)
+    M, c = (np.eye(d), np.zeros(d)) if applied is None else applied.undo()
+    start = 0
+    for attribute in party.attributes if party.contrasted else ():
+        own = slice(start, start := start + len(attribute.columns))
+        if isinstance(attribute, CategoricalAttribute):
+            forms = indicators(own.stop - own.start + 1, fraction_bits)
+            M[own], c[own] = forms[:, 1:] @ M[own], forms[:, 0] + forms[:, 1:] @ c[own]
+    return M, c
 
 
 def may_cut(party: AnyParty, applied: IntegerMap | None) -> bool:

@@ -4,14 +4,17 @@ See docs/design/encoding.md#attributes.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
+import numpy as np
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.model import WireModel, explain
+from commingle.shared.documents.model import LEFT_OUT, WireModel, explain
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.sensitivity import Geometry
+from commingle.shared.dp.fixed_point import quantise, within_unit
+from commingle.shared.dp.sensitivity import Geometry, contrast_geometry
 from commingle.shared.dp.whitening import IntegerMap
 
 AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]]{1,80}$")]
@@ -63,12 +66,7 @@ class NumericAttribute(WireModel):
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:
-        if not self.lower < self.upper:
-            raise ValueError(f"lower ({self.lower}) must be below upper ({self.upper})")
-        if not (self.upper - self.lower) < float("inf"):
-            raise ValueError("the bounds are too far apart")
-        if (self.upper - self.lower) < _LEAST_WIDTH:
-            raise ValueError("the bounds are too close together")
+        _require_bounds(self.lower, self.upper)
         return self
 
     @property
@@ -89,6 +87,49 @@ class NumericAttribute(WireModel):
         return f"the midpoint {self.columns[0].offset:.6g}{unit}"
 
 
+class Intervals(WireModel):
+    """The intervals of a number that are levels of an attribute. A cut belongs to the interval that it begins.
+
+    Attributes:
+        lower: the least value of the number, as the agent's attribute of the same name has it.
+        upper: the largest, likewise.
+        unit: of the values, likewise.
+        cuts: where an interval ends and the next begins; public numbers.
+    """
+
+    lower: float
+    upper: float
+    unit: Annotated[Unit | None, LEFT_OUT] = None
+    cuts: Annotated[tuple[float, ...], Field(min_length=1, max_length=255, fail_fast=True)]
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        _require_bounds(self.lower, self.upper)
+        ends = (self.lower, *self.cuts, self.upper)
+        if not all(one < other for one, other in pairwise(ends)):
+            raise ValueError("cuts must increase, and lie between lower and upper")
+        if len(set(self.limits)) != len(self.cuts):
+            raise ValueError("two cuts lie less than a step of 2^-15 of half of the bounds' width apart")
+        return self
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """The cuts as the number is encoded: a value is in the interval as many cuts are at most its integer."""
+        return tuple(quantise(within_unit(np.array(self.cuts), self.lower, self.upper)).tolist())
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """What the intervals are called: [0, 40), [40, 60), [60, 90]."""
+        ends = [repr(end).removesuffix(".0") for end in (self.lower, *self.cuts, self.upper)]
+        *others, last = (f"[{one}, {other}" for one, other in pairwise(ends))
+        return (*(f"{interval})" for interval in others), f"{last}]")
+
+    @property
+    def middle(self) -> str:
+        """The one with the midpoint of the bounds, as which a missing cell counts that is not marked."""
+        return self.levels[sum(limit <= 0 for limit in self.limits)]
+
+
 class BinaryAttribute(WireModel):
     """Two levels, encoded -1 and +1. A coefficient is for the second level against the first.
 
@@ -96,17 +137,18 @@ class BinaryAttribute(WireModel):
         name: of the column; without `=` and brackets.
         levels: the two, as the table writes them.
         missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in a column more.
+        intervals: of which number these are the levels; left out, they are what the table holds.
     """
 
     kind: Literal["binary"] = "binary"
     name: AttributeName
     levels: tuple[Level, Level]
     missing: Missing = "error"
+    intervals: Annotated[Intervals | None, LEFT_OUT] = None
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        _require_distinct(self.levels)
-        _require_no_gap(self)
+        _require_levels(self)
         return self
 
     @property
@@ -122,33 +164,39 @@ class BinaryAttribute(WireModel):
     @property
     def stand_in(self) -> str:
         """What a missing cell counts as where it is not marked."""
-        return f"halfway between {self.levels[0]} and {self.levels[1]}"
+        return f"halfway between {self.levels[0]} and {self.levels[1]}" if not self.intervals else self.intervals.middle
 
 
 class CategoricalAttribute(WireModel):
     """Three levels or more, one-hot against the first, the reference; missing cells as another level, if marked.
 
+    A release holds contrasts in place of them, where it does not map a member's rows (`shared.dp.contrasts`).
+
     Attributes:
         name: of the column; without `=` and brackets.
         levels: all of them, as the table writes them; the first is the reference.
-        missing: whether missing cells are refused (`error`) or marked in a column more.
+        missing: whether missing cells are refused (`error`) or marked in a column more; of intervals also whether
+            they count as the midpoint of the number.
+        intervals: of which number these are the levels; left out, they are what the table holds.
     """
 
     kind: Literal["categorical"] = "categorical"
     name: AttributeName
     levels: Annotated[tuple[Level, ...], Field(min_length=3, max_length=256, fail_fast=True)]
-    missing: Annotated[Literal["error", "indicator"], Field(exclude_if=lambda rule: rule == "error")] = "error"
+    missing: Annotated[Missing, Field(exclude_if=lambda rule: rule == "error")] = "error"
+    intervals: Annotated[Intervals | None, LEFT_OUT] = None
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        _require_distinct(self.levels)
-        _require_no_gap(self)
+        _require_levels(self)
+        if self.missing == "midpoint" and self.intervals is None:
+            raise ValueError("three levels or more have no midpoint: missing is error or indicator")
         return self
 
     @property
     def geometry(self) -> Geometry:
-        """R = 1, D^2 = 2."""
-        return Geometry(radius_squared=1, diameter_squared=2)
+        """Of its contrasts: R^2 = 1 - 1/L, D^2 = 2, a mark being a level."""
+        return contrast_geometry(len(self.columns) + 1)
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
@@ -158,10 +206,11 @@ class CategoricalAttribute(WireModel):
     @property
     def stand_in(self) -> str:
         """What a missing cell counts as where it is not marked."""
-        return f"the reference level {self.levels[0]}"
+        return f"the reference level {self.levels[0]}" if not self.intervals else self.intervals.middle
 
 
 Attribute = Annotated[NumericAttribute | BinaryAttribute | CategoricalAttribute, Field(discriminator="kind")]
+
 _ATTRIBUTES: TypeAdapter[tuple[Attribute, ...]] = TypeAdapter(tuple[Attribute, ...])
 
 
@@ -180,6 +229,15 @@ def parse_attributes(data: bytes) -> tuple[Attribute, ...]:
         ) from None
 
 
+def as_registered(attribute: Attribute) -> Attribute:
+    """What an agent has of this attribute: the number itself where the levels are its intervals."""
+    if isinstance(attribute, NumericAttribute) or (of := attribute.intervals) is None:
+        return attribute
+    return NumericAttribute(
+        name=attribute.name, lower=of.lower, upper=of.upper, unit=of.unit, missing=attribute.missing
+    )
+
+
 def encoded_columns(attributes: tuple[Attribute, ...]) -> tuple[EncodedColumn, ...]:
     """All columns of these attributes, in order."""
     return tuple(column for attribute in attributes for column in attribute.columns)
@@ -188,15 +246,20 @@ def encoded_columns(attributes: tuple[Attribute, ...]) -> tuple[EncodedColumn, .
 def party_columns(
     attributes: tuple[Attribute, ...], *, whitened: bool = False, scaled: bool = False
 ) -> tuple[EncodedColumn, ...]:
-    """A party's published columns: encoded ones, or mixtures or multiples of them, named after those in their place.
+    """A party's published columns, named after the encoded ones in their place: these, mixtures or multiples of them.
+
+    Levels have contrasts, unless rows are mapped.
 
     A name of an attribute has no bracket, so no other column has such a name.
     """
-    encoded = encoded_columns(attributes)
-    if not (whitened or scaled):
-        return encoded
-    word = "whitened" if whitened else "scaled"
-    return tuple(EncodedColumn(f"{word}[{c.name}]", f"{word}[{c.label}]", 0.0, 1.0) for c in encoded)
+    word = "whitened" if whitened else "scaled" if scaled else "contrast"
+    return tuple(
+        EncodedColumn(f"{word}[{c.name}]", f"{word}[{c.label}]", 0.0, 1.0)
+        if whitened or scaled or isinstance(a, CategoricalAttribute)
+        else c
+        for a in attributes
+        for c in a.columns
+    )
 
 
 def presence_column(party: str) -> EncodedColumn:
@@ -230,14 +293,22 @@ def _gap_column(attribute: NumericAttribute | BinaryAttribute | CategoricalAttri
     return (_indicator(attribute.name, GAP),) if attribute.missing == "indicator" else ()
 
 
-def _require_no_gap(attribute: BinaryAttribute | CategoricalAttribute) -> None:
+def _require_bounds(lower: float, upper: float) -> None:
+    if not lower < upper:
+        raise ValueError(f"lower ({lower}) must be below upper ({upper})")
+    if not (upper - lower) < float("inf"):
+        raise ValueError("the bounds are too far apart")
+    if (upper - lower) < _LEAST_WIDTH:
+        raise ValueError("the bounds are too close together")
+
+
+def _require_levels(attribute: BinaryAttribute | CategoricalAttribute) -> None:
+    if len(set(attribute.levels)) != len(attribute.levels):
+        raise ValueError("levels must differ")
     if attribute.missing == "indicator" and GAP in attribute.levels:
         raise ValueError(f"a level is called {GAP}, as the column is that marks missing cells")
-
-
-def _require_distinct(levels: tuple[str, ...]) -> None:
-    if len(set(levels)) != len(levels):
-        raise ValueError("levels must differ")
+    if attribute.intervals is not None and attribute.levels != attribute.intervals.levels:
+        raise ValueError("the levels are not what its intervals are called")
 
 
 class Whitening(WireModel):

@@ -107,10 +107,14 @@ class PartySpec(WireModel):
         )
 
     @property
+    def contrasted(self) -> bool:
+        """Whether its levels are contrasts, as they are where its rows are not mapped."""
+        return self.whitening is None and not self.mapped_by_sums
+
+    @property
     def geometries(self) -> tuple[Geometry, ...] | None:
         """What bounds a row besides `row_norm`; nothing once it is mapped."""
-        mapped = self.whitening is not None or self.mapped_by_sums
-        return None if mapped else tuple(a.geometry for a in self.attributes)
+        return tuple(a.geometry for a in self.attributes) if self.contrasted else None
 
 
 class ReleaseSpec(StatedPurpose):

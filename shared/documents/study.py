@@ -1,12 +1,21 @@
 """A study as a person writes it down; `release.checks.build_spec` makes a release spec of it."""
 
+from decimal import Decimal
+from itertools import takewhile
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError
 
-from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel
+from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, explain
 from commingle.shared.documents.purpose import StatedPurpose
-from commingle.shared.documents.schema import Attribute, Whitening
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    Intervals,
+    NumericAttribute,
+    Whitening,
+)
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Buckets, Title
 from commingle.shared.documents.subject_ids import IdRules
 from commingle.shared.documents.terms import AUTO, AskedShare, Bounds, MechanismName, Projection
@@ -14,6 +23,55 @@ from commingle.shared.dp.calibration import Calibration
 
 Subjects = Literal["keyed", "listed"]
 DEFAULT_MECHANISM = "rmgm"
+
+
+class CutNumber(NumericAttribute):
+    """A number that is released as the interval which it is in.
+
+    Attributes:
+        cuts: public numbers between the bounds, increasing, at which intervals begin; or "every 10", from `lower` on.
+    """
+
+    cuts: tuple[float, ...] | Annotated[str, StringConstraints(pattern=r"^every [0-9]{1,9}(\.[0-9]{1,9})?$")]
+
+    @property
+    def as_levels(self) -> BinaryAttribute | CategoricalAttribute:
+        """As a spec says it. Raises ValueError for cuts that are none."""
+        cuts = self.cuts if not isinstance(self.cuts, str) else self._every(Decimal(self.cuts.removeprefix("every ")))
+        intervals = Intervals(lower=self.lower, upper=self.upper, unit=self.unit, cuts=cuts)
+        said = {"name": self.name, "levels": intervals.levels, "missing": self.missing, "intervals": intervals}
+        kind = BinaryAttribute if len(cuts) == 1 else CategoricalAttribute
+        return kind.model_validate(said)
+
+    def _every(self, step: Decimal) -> tuple[float, ...]:
+        if not step or (self.upper - self.lower) / float(step) > MAX_COLUMNS:
+            raise ValueError(f"cuts {self.cuts} are more than {MAX_COLUMNS}")
+        each = (float(Decimal(repr(self.lower)) + number * step) for number in range(1, MAX_COLUMNS + 1))
+        return tuple(takewhile(lambda cut: cut < self.upper, each))
+
+
+def _said(attribute: object) -> object:
+    if isinstance(attribute, dict):
+        return "cut" if "cuts" in attribute else attribute.get("kind")
+    return getattr(attribute, "kind", None)
+
+
+def _released(attribute: Attribute) -> Attribute:
+    try:
+        return attribute.as_levels if isinstance(attribute, CutNumber) else attribute
+    except ValidationError as error:
+        raise ValueError(explain(error)) from None
+
+
+AskedAttribute = Annotated[
+    Annotated[CutNumber, Tag("cut")]
+    | Annotated[NumericAttribute, Tag("numeric")]
+    | Annotated[BinaryAttribute, Tag("binary")]
+    | Annotated[CategoricalAttribute, Tag("categorical")],
+    Discriminator(_said),
+    AfterValidator(_released),
+]
+"""An attribute as a study asks for it. Once it is read, numbers with cuts are levels."""
 
 
 class StudyParty(WireModel):
@@ -31,7 +89,7 @@ class StudyParty(WireModel):
 
     name: Name
     dataset: Name
-    attributes: Annotated[tuple[Attribute, ...], Field(max_length=MAX_COLUMNS)]
+    attributes: Annotated[tuple[AskedAttribute, ...], Field(max_length=MAX_COLUMNS)]
     row_norm: float | None = None
     whitening: Whitening | None = None
     first_stage_share: Annotated[AskedShare, Field(exclude_if=lambda share: share == AUTO)] = AUTO

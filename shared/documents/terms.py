@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticKnownError
 
-from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, party_columns
+from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns, party_columns
 from commingle.shared.dp.accounting import delta_left
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import ParameterError
@@ -67,13 +67,17 @@ class PartyTerms:
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
         """The columns without presence: mixtures where rows are whitened, and encoded ones otherwise."""
-        return party_columns(self.attributes, whitened=self.whitening is not None)
+        return party_columns(self.attributes, whitened=True) if self.whitening else encoded_columns(self.attributes)
+
+    @property
+    def contrasted(self) -> bool:
+        """Whether its levels are contrasts, as they are where its rows are not mapped."""
+        return self.whitening is None and settled(self.first_stage_share) is None
 
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
         """What bounds a row besides `row_norm`; nothing once it is mapped."""
-        mapped = self.whitening is not None or settled(self.first_stage_share) is not None
-        return None if mapped else tuple(a.geometry for a in self.attributes)
+        return tuple(a.geometry for a in self.attributes) if self.contrasted else None
 
     @property
     def clipped_at(self) -> float | None:

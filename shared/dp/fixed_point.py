@@ -34,6 +34,12 @@ def quantise(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.trunc(values * SCALE).astype(np.int64)
 
 
+def within_unit(values: NDArray[np.float64], lower: float, upper: float) -> NDArray[np.float64]:
+    """Numbers clipped to [lower, upper] and mapped onto [-1, 1]: x = 2 (v - lower) / (upper - lower) - 1."""
+    encoded = 2 * ((np.clip(values, lower, upper) - lower) / (upper - lower)) - 1
+    return np.clip(encoded, -1, 1)
+
+
 def coarsen(q: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:
     """Integers at 15 fraction bits as integers at fewer: trunc(q 2^(f - 15)), so trunc(x 2^f) of the same value."""
     if fraction_bits == FRACTION_BITS:

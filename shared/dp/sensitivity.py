@@ -34,10 +34,23 @@ def unit_of(*, keyed: bool) -> Adjacency:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Squared radius r^2 and squared diameter D^2 of one attribute's encoded columns."""
+    """Squared radius r^2 and squared diameter D^2 of one attribute's columns.
 
-    radius_squared: int
+    Attributes:
+        rounding: steps of 2^-f by which truncation may take the product of two rows below r^2 - D^2 / 2 (proof, 3.7).
+    """
+
+    radius_squared: Fraction | int
     diameter_squared: int
+    rounding: int = 0
+
+
+CONTRAST_ROUNDING = 21
+
+
+def contrast_geometry(levels: int) -> Geometry:
+    """Of contrasts (`shared.dp.contrasts`): r^2 = 1 - 1/L, D^2 = 2."""
+    return Geometry(Fraction(levels - 1, levels), diameter_squared=2, rounding=CONTRAST_ROUNDING)
 
 
 def squared_sensitivity(
@@ -75,3 +88,18 @@ def squared_sensitivity(
     if not bounds:
         raise ParameterError("whitened rows have no bound without row_norm", remedy="Give the party a row_norm.")
     return int(min(bounds) * 4**fraction_bits)
+
+
+def largest_gap(
+    attributes: Iterable[Geometry] | None, *, row_norm: float | None, fraction_bits: int = FRACTION_BITS
+) -> int:
+    """The largest 2 (c - q.p) of two integer rows but 4c: Delta_q^2 of `replace_one`, and what truncation adds.
+
+    Args: as for `squared_sensitivity`; c is the largest squared norm (docs/proofs/sensitivity.md 3.7).
+    """
+    attributes = None if attributes is None else tuple(attributes)
+    rounding = sum(2 * a.rounding << fraction_bits for a in attributes or ())
+    apart = squared_sensitivity(
+        attributes, row_norm=row_norm, adjacency=Adjacency.REPLACE_ONE, fraction_bits=fraction_bits
+    )
+    return apart + rounding

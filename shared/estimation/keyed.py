@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.kept import expected_kept
 from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.row_maps import undone
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.fixed_point import SCALE, presence
 from commingle.shared.dp.whitening import IntegerMap
@@ -53,19 +54,17 @@ def counted(stages: Sequence[Stage]) -> Array:
 def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> tuple[Array, NDArray[np.intp]]:
     """T (J + m, p), presences and then encoded columns as combinations of published ones; and whose each column is.
 
-    A published z = W (x - c 1_i) gives x = W^-1 z + c 1_i; what is published of 1_i is `presence` of it.
+    Encoded columns are M z + c 1_i of published z; what is published of 1_i is `presence` of it.
     """
     unit = 2**spec.fraction_bits / presence(spec.fraction_bits)
     widths = [len(p.columns) for p in spec.parties]
     parties, published = len(widths), sum(widths)
     T, start, row = np.zeros((published, published)), 0, len(widths)
-    for place, (width, applied) in enumerate(zip(widths, maps, strict=True)):
+    for place, (party, width, applied) in enumerate(zip(spec.parties, widths, maps, strict=True)):
         own, rows = slice(start + 1, start + width), slice(row, row + width - 1)
         T[place, start] = unit
-        T[rows, own] = np.eye(width - 1)
-        if applied is not None:
-            T[rows, own], centre = applied.undo()
-            T[rows, start] = unit * centre
+        T[rows, own], centre = undone(party, applied, spec.fraction_bits)
+        T[rows, start] = unit * centre
         start, row = start + width, rows.stop
     return T, np.repeat(np.arange(parties), np.array(widths) - 1)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.row_maps import may_cut
+from commingle.shared.documents.row_maps import may_cut, undone
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.dp.whitening import IntegerMap
@@ -100,8 +100,8 @@ class PreparedMoments:
     def _of_listed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
         names = (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes)))
         prepared = cls.of(moments.model_copy(update={"columns": names}), spec.attributes)
-        maps = [stage.applied for stage in stages]
-        return prepared if maps == [None] * len(maps) else prepared.map_columns(undoing(spec, maps))
+        T = undoing(spec, [stage.applied for stage in stages])
+        return prepared if np.array_equal(T, np.eye(len(T))) else prepared.map_columns(T)
 
     @classmethod
     def _of_keyed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
@@ -171,14 +171,13 @@ class PreparedMoments:
 def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Array:
     """T (p, p) with encoded columns = T @ published columns, the intercept first; `maps` in the order of parties.
 
-    A published z = W (x - c) gives x = W^-1 z + c 1, and the column of ones, mixed as all columns are, is published.
+    Encoded columns are M z + c 1 of published z, and the column of ones, mixed as all columns are, is published.
     """
     T = np.eye(len(spec.columns))
     start = 1
     for party, applied in zip(spec.parties, maps, strict=True):
         end = start + len(party.columns)
-        if applied is not None:
-            T[start:end, start:end], T[start:end, 0] = applied.undo()
+        T[start:end, start:end], T[start:end, 0] = undone(party, applied, spec.fraction_bits)
         start = end
     return T
 

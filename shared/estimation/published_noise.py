@@ -25,7 +25,7 @@ class PublishedNoise(ABC):
 
     @abstractmethod
     def variances(self, rows: Array) -> Array:
-        """Of the entries of R E R^T, (r, r), for R (r, p) whose rows share no more than one column."""
+        """Of the entries of R E R^T, (r, r), for R (r, p)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,9 +73,10 @@ class NoisyEntries(PublishedNoise):
         return np.asarray(twice - (diagonal * np.diag(self.variance)) @ diagonal.T)
 
     def variances(self, rows: Array) -> Array:
-        """sum_kl R_ak^2 R_bl^2 Var(E_kl) for a != b; of a diagonal one twice that, less what E_kk has once."""
-        squares = rows**2
-        found = squares @ self.variance @ squares.T
-        own = squares**2 @ np.diag(self.variance)
-        np.fill_diagonal(found, 2 * np.diag(found) - own)
+        """sum_kl (R_ak^2 R_bl^2 + m_k m_l) Var(E_kl) - sum_k m_k^2 Var(E_kk) with m_k = R_ak R_bk."""
+        found = rows**2 @ self.variance @ (rows**2).T
+        used = (rows != 0).astype(np.int64)
+        a, b = np.nonzero(used @ used.T > 1)  # with one column in common, or none, nothing is left of m
+        both = rows[a] * rows[b]
+        found[a, b] += np.sum(both @ self.variance * both, axis=1) - both**2 @ np.diag(self.variance)
         return np.asarray(found)

@@ -114,7 +114,7 @@ def _chosen(terms: Terms, assumed: Assumptions, law: ColumnLaw) -> tuple[tuple[i
     if unknown:
         raise PlanningError(f"there is no attribute {unknown[0]!r}", remedy=f"Available: {', '.join(names)}.")
     starts = np.cumsum([0, *(len(a.columns) for a in terms.attributes)])
-    ratio = encoded_noise(closed(terms), law) / np.maximum(law.variances, _STILL)
+    ratio = np.diag(encoded_noise(closed(terms), law)) / np.maximum(law.variances, _STILL)
     labels = [
         (ratio[start], start, a.name)
         for a, start in zip(terms.attributes, starts.tolist(), strict=False)

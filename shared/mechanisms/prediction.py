@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.row_maps import first_stage_of, row_map
+from commingle.shared.documents.row_maps import first_stage_of, row_map, undone
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
+from commingle.shared.dp.fixed_point import FRACTION_BITS
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
 from commingle.shared.mechanisms.interface import row_sensitivity
 
@@ -132,9 +133,21 @@ def noise_variance(terms: Terms) -> Array:
 
 
 def encoded_noise(terms: Terms, law: ColumnLaw) -> Array:
-    """`noise_variance`, (p - 1,), once the maps that first stages suggest are undone."""
-    gains, _ = assumed_maps(terms, law)
-    return np.asarray(noise_variance(terms) / gains**2)
+    """(p - 1, p - 1) covariance of what `noise_variance` is of, once contrasts and suggested maps are undone."""
+    T = undoing(terms, law)[1:, 1:]
+    return np.asarray(T * noise_variance(terms) @ T.T)
+
+
+def undoing(terms: Terms, law: ColumnLaw) -> Array:
+    """T (p, p) with (1, encoded columns) = T @ published ones where encoded ones have that law."""
+    gains, centres = assumed_maps(terms, law)
+    T, start = np.diag(np.append(1.0, 1 / gains)), 1
+    T[1:, 0] = centres
+    for party in terms.parties:
+        own = slice(start, start := start + len(party.columns))
+        if party.contrasted:
+            T[own, own], T[own, 0] = undone(party, None, FRACTION_BITS)
+    return T
 
 
 def assumed_maps(terms: Terms, law: ColumnLaw) -> tuple[Array, Array]:

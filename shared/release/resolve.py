@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from commingle.shared.documents.row_maps import measured
+from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import AUTO, MAPPED_ROW_NORM, PartyTerms, Terms, allowed_rho
@@ -90,12 +91,13 @@ def _closed_party(terms: Terms, party: PartyTerms) -> PartyTerms:
 def _chosen_share(terms: Terms, party: PartyTerms) -> float | None:
     """The share of a party: as it was asked for, or what suits the release where that was left open.
 
-    Nothing suits beside a row norm or a whitening, which say what a first stage would find out, nor where sums or their
-    noise would leave exact arithmetic.
+    Nothing suits beside a row norm or a whitening, which say what a first stage would find out, nor rows without
+    numbers, which have one length (docs/proofs/two-stages.md 5.2), nor where sums or noise leave exact arithmetic.
     """
     if party.first_stage_share != AUTO:
         return party.first_stage_share
-    if party.row_norm is not None or party.whitening is not None:
+    has_numbers = any(isinstance(attribute, NumericAttribute) for attribute in party.attributes)
+    if party.row_norm is not None or party.whitening is not None or not has_numbers:
         return None
     rho = allowed_rho(terms)
     share = mechanism_of(terms).first_stage_share(rho=rho, n=terms.n, columns=terms.columns_each)

@@ -168,7 +168,7 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
         (getattr(a, field), getattr(b, field))
         for ours, theirs in zip(computed.scopes, claimed.scopes, strict=False)
         for a, b in zip(ours.stated, theirs.stated, strict=False)
-        for field in ("rho", "epsilon")
+        for field in ("rho", "epsilon", "guess_percent")
     ]
     agree = all(isclose(a, b, rel_tol=_TOLERANCE) for a, b in pairs)
     _require(same and agree, "the manifest's privacy statement does not follow from the spec")

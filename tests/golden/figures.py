@@ -62,9 +62,7 @@ def bounded(release: str) -> dict[str, list[str]]:
     for party in spec.parties:
         cells = [encode_attribute(a, world.cells()[a.name]).columns for a in party.attributes]
         mapped = row_map(closed(spec), party, world.sums_of(release, party.name))
-        found[party.name] = integers(
-            bounded_rows(party.row_norm, mapped, fraction_bits=spec.fraction_bits)(np.hstack(cells))
-        )
+        found[party.name] = integers(bounded_rows(party, mapped, fraction_bits=spec.fraction_bits)(np.hstack(cells)))
     return found
 
 

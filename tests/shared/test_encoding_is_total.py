@@ -20,8 +20,8 @@ from commingle.shared.documents.schema import (
     NumericAttribute,
     Whitening,
 )
-from commingle.shared.documents.study import StudyParty
 from commingle.shared.documents.subject_ids import LONGEST_PART, SubjectKey
+from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.dp.fixed_point import SCALE, squared_row_limit
 from commingle.shared.encoding import (
     Cells,
@@ -134,10 +134,10 @@ def test_who_asks_for_conforming_cells_gets_the_same_integers_or_a_refusal(cells
 def test_row_bound_holds_for_rows_of_any_cells(cells: Cells, row_norm: float, whitened: bool) -> None:
     q = np.hstack([encode_attribute(attribute, cells).columns for attribute in (NUMBER, BINARY)])
     whitening = Whitening(centre=(0.25, -0.125), matrix=((1.5, -0.25), (0.375, 0.5))) if whitened else None
-    party = StudyParty(name="p", dataset="d", attributes=(NUMBER, BINARY), row_norm=row_norm, whitening=whitening)
+    party = PartyTerms(name="p", attributes=(NUMBER, BINARY), row_norm=row_norm, whitening=whitening)
     for fraction_bits in (15,) if whitened else (14, 15):
         mapped = None if party.whitening is None else party.whitening.integer_map()
-        bounded = bounded_rows(party.row_norm, mapped, fraction_bits=fraction_bits)(q)
+        bounded = bounded_rows(party, mapped, fraction_bits=fraction_bits)(q)
         assert (np.sum(bounded**2, axis=1) <= squared_row_limit(row_norm, fraction_bits)).all()
     assert (np.abs(q) <= SCALE).all()
 

@@ -68,6 +68,15 @@ SCHEMAS: dict[str, tuple[Attribute, ...]] = {
 }
 
 
+BLOOD_CONTRASTS = {
+    "0": (2**-0.5, 6**-0.5, 12**-0.5),
+    "A": (-(2**-0.5), 6**-0.5, 12**-0.5),
+    "B": (0, -2 * 6**-0.5, 12**-0.5),
+    "AB": (0, 0, -3 * 12**-0.5),
+}
+"""What a release holds of the lab's levels."""
+
+
 class CrashError(Exception):
     """Power is cut here."""
 

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.dp.fixed_point import clip_rows
 from commingle.shared.dp.noise import rounded_gaussian
+from commingle.shared.mechanisms.interface import row_bound
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
@@ -68,10 +70,10 @@ def envelope_of(shown: Any) -> Envelope:
 
 
 def rows_of_party(party: Honest, proposed: Proposed) -> NDArray[np.int64]:
-    """Made-up encoded rows (n x d), the same each time."""
-    limit = 2**proposed.spec.fraction_bits
-    shape = (proposed.spec.n, len(party.share(proposed).columns))
-    return np.random.default_rng(len(party.name)).integers(-limit, limit + 1, shape)
+    """Made-up encoded rows (n x d) within their bound, the same each time."""
+    limit, share = 2**proposed.spec.fraction_bits, party.share(proposed)
+    made = np.random.default_rng(len(party.name)).integers(-limit, limit + 1, (proposed.spec.n, len(share.columns)))
+    return clip_rows(made, row_bound(proposed.spec, share))
 
 
 @dataclass

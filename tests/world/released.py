@@ -165,7 +165,7 @@ def _block(spec: Verified[ReleaseSpec], party: PartySpec, rows: NDArray[np.float
     plan = plan_block(spec.document, party)
     accumulator = mechanism_of(spec.document).accumulator(spec.document, len(party.columns))
     bounded = bounded_rows(
-        party.row_norm, row_map(closed(spec.document), party, None), fraction_bits=spec.document.fraction_bits
+        party, row_map(closed(spec.document), party, None), fraction_bits=spec.document.fraction_bits
     )
     if spec.document.keyed:  # everybody is at both
         names = pseudonyms(HEAD.encode(), [b"%d" % i for i in range(len(rows))], spec_digest=spec.digest)
@@ -211,7 +211,7 @@ def published_tables(n: int = 3000) -> tuple[str, ReleaseFiles]:
     def blocks(spec: Verified[ReleaseSpec]) -> list[Integers]:
         plans = plan_blocks(spec.document)
         rows = [
-            bounded_rows(party.row_norm, None, fraction_bits=spec.document.fraction_bits)(
+            bounded_rows(party, fraction_bits=spec.document.fraction_bits)(
                 quantise(np.hstack([encode_attribute(a, pa.array(cells[a.name])).exact for a in party.attributes]))
             )
             for party in spec.document.parties

@@ -13,8 +13,8 @@ from math import ceil, isqrt
 
 from commingle.shared.documents.spec import AnyParty, AnyRelease
 from commingle.shared.documents.terms import settled
-from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
+from commingle.shared.dp.sensitivity import Adjacency, largest_gap
+from commingle.shared.mechanisms.interface import row_bound
 
 _LINEAR = 2  # where cross blocks have 1
 _OWN = (1, *(odd << shift for shift in range(10) for odd in (2, 3)))
@@ -36,7 +36,7 @@ class Bounds:
 
     Attributes:
         c: largest squared norm of a row.
-        e: largest squared distance of two rows.
+        e: largest 2 (c - r), r the product of two rows; no less than their squared distance.
         k: what the squared distance of two rows counts through the linear terms and the others' rows.
     """
 
@@ -80,7 +80,7 @@ def bounds_of(spec: AnyRelease, party: AnyParty) -> Bounds:
     own, (_, cross) = c[party.name], outer_weights(party)
     return Bounds(
         c=own,
-        e=min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * own),
+        e=min(4 * own, largest_gap(party.geometries, row_norm=party.row_norm, fraction_bits=spec.fraction_bits)),
         k=linear_weight(party) * 4**spec.fraction_bits + cross * (sum(c.values()) - own),
     )
 

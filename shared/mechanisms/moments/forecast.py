@@ -26,7 +26,7 @@ from commingle.shared.mechanisms.moments.entries import entry_variances
 from commingle.shared.mechanisms.moments.fit import ENOUGH
 from commingle.shared.mechanisms.moments.shrunken import Slopes, least_label
 from commingle.shared.mechanisms.moments.signal import draw_noise, spectral_norms, wald_quantile
-from commingle.shared.mechanisms.prediction import Array, Planner, Prediction, RegressionTask, assumed_maps, fits_across
+from commingle.shared.mechanisms.prediction import Array, Planner, Prediction, RegressionTask, fits_across, undoing
 
 _MOST_DRAWS, _LEAST_DRAWS, _DRAWN_COLUMNS = 100, 6, 1600  # the noise of many columns varies little as a whole
 _MOST_FITS, _FITTED_COLUMNS = 16, 200  # fits are dearer
@@ -121,11 +121,8 @@ def _unit_variances(terms: Terms) -> Array:
 
 def _undoing(terms: Terms, task: RegressionTask) -> Array:
     """T of a `_Release` of these terms."""
-    gains, centres = assumed_maps(terms, task.law)
-    index = [*task.x, task.y]
-    T = np.diag(np.append(1.0, 1 / gains[index]))
-    T[1:, 0] = centres[index]
-    return T
+    index = [0, *(1 + i for i in (*task.x, task.y))]
+    return undoing(terms, task.law)[np.ix_(index, index)]
 
 
 def _centring(mean: Array) -> Array:
@@ -147,7 +144,7 @@ def _draws(unit: bytes, basis: bytes) -> _Draws:
 
 def _smallest(X: Array, n: int, draws: _Draws, spread: float, T: Array) -> float:
     """Mean over draws of the least eigenvalue of the features' centred moment, X (q, q) without noise."""
-    e = spread * draws.noise[:, 0, 1:-1] * np.diag(T)[1:-1]
+    e = spread * (draws.noise[:, 0] @ T.T)[:, 1:-1]
     noise = spread * draws.centred[:, :-1, :-1] - e[:, :, None] * e[:, None] / n
     return float(np.linalg.eigvalsh(X + noise)[:, 0].mean())
 

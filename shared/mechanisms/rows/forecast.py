@@ -138,12 +138,12 @@ class RowPlanner(Planner):
         bounds = self.sketch_bounds(terms)
         if bounds is None:
             return None
-        v = encoded_noise(terms, task.law)
-        noise_x, weight = v[list(task.x)], np.diag(task.xx)
+        V = encoded_noise(terms, task.law)
+        noise_x, weight = V[np.ix_(task.x, task.x)], np.diag(task.xx)
         W = task.inverse
-        nu2 = float(v[task.y] + noise_x @ task.b**2)
-        plain, noisy = float(weight @ np.diag(W)), float(weight @ W**2 @ noise_x)  # the second: diag(W V W)
-        attenuated = float(weight @ (W @ (noise_x * task.b)) ** 2)
+        nu2 = float(V[task.y, task.y] + task.b @ noise_x @ task.b)
+        plain, noisy = float(weight @ np.diag(W)), float(weight @ np.diag(W @ noise_x @ W))
+        attenuated = float(weight @ (W @ (noise_x @ task.b)) ** 2)
         k = np.unique(np.geomspace(*bounds, _STEPS).astype(np.int64)).astype(np.float64)
         per_row = task.residual * plain / k
         fixed = (nu2 * plain + task.residual * noisy) / terms.n
@@ -157,24 +157,25 @@ MIXED_ROWS = RowPlanner(mixed=True)
 
 
 def _published(terms: Terms, task: RegressionTask) -> tuple[Array, _Rows]:
-    v = encoded_noise(terms, task.law)
-    noise_x = v[list(task.x)]
-    top = float(noise_x.max())
-    relative = np.maximum(noise_x / top, _LEAST_RELATIVE).round(12) if top > 0 else np.ones(len(noise_x))
-    T, lam, beta = _basis(task, tuple(relative.tolist()))
-    noise_y = float(v[task.y])
-    return T, _Rows(task, lam, beta, top, noise_y, float(relative.sum()), terms.n, terms.rows)
+    V = encoded_noise(terms, task.law)
+    noise_x = V[np.ix_(task.x, task.x)]
+    top = float(np.diag(noise_x).max())
+    relative = noise_x / top + _LEAST_RELATIVE * np.eye(len(noise_x)) if top > 0 else np.eye(len(noise_x))
+    T, lam, beta = _basis(task, relative.round(12).tobytes())
+    noise_y = float(V[task.y, task.y])
+    return T, _Rows(task, lam, beta, top, noise_y, float(np.trace(relative)), terms.n, terms.rows)
 
 
 @lru_cache(maxsize=8)  # epsilon, n and k leave it as it is: one for a whole plan
-def _basis(task: RegressionTask, relative: tuple[float, ...]) -> tuple[Array, Array, Array]:
-    """T (q, q), lambda (q,) and beta (q,), for noise variances up to a factor.
+def _basis(task: RegressionTask, relative: bytes) -> tuple[Array, Array, Array]:
+    """T (q, q), lambda (q,) and beta (q,), for a covariance V of the noise up to a factor, as bytes.
 
-    W^-1 xx W^-1 = Q diag(lambda) Q^T with W = V^(1/2): T = W^-1 Q and beta = Q^T W b.
+    W^-1 xx W^-T = Q diag(lambda) Q^T with V = W W^T: T = W^-T Q and beta = Q^T W^T b.
     """
-    deviation = np.sqrt(np.array(relative))
-    lam, Q = np.linalg.eigh(task.xx / np.outer(deviation, deviation))
-    return Q / deviation[:, None], np.maximum(lam, 0.0), Q.T @ (deviation * task.b)
+    W = np.linalg.cholesky(np.frombuffer(relative).reshape(task.xx.shape))
+    back = np.linalg.inv(W)
+    lam, Q = np.linalg.eigh(back @ task.xx @ back.T)
+    return back.T @ Q, np.maximum(lam, 0.0), Q.T @ (W.T @ task.b)
 
 
 def _operator(p: _Rows, part: float) -> Array:

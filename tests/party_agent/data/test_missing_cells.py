@@ -11,11 +11,14 @@ import pytest
 
 from commingle.__main__ import main
 from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.services.client.release import Release
 from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.study import CutNumber
 from commingle.shared.documents.terms import MechanismName
+from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.rounds.test_two_stage_rounds import published, statement_of
 from tests.world.consortium import SCHEMAS, Consortium, N, rows_of, write_csv
@@ -81,6 +84,25 @@ def test_first_stage_sums_marks_too_and_the_release_verifies(gaps: Consortium, m
     assert len(sums) == 3 + 2
     assert sums[2] == pytest.approx(10 << 15)
     assert found.prepared.gram.shape == (5, 5)
+
+
+def test_numbers_are_registered_and_a_study_releases_the_intervals_they_are_in(gaps: Consortium) -> None:
+    cut = CutNumber.model_validate({**BMI.model_dump(), "cuts": (20.0, 30.0)}).as_levels
+    with gaps.agent("clinic") as agent, pytest.raises(ConflictError, match="intervals of a number"):
+        gaps.register(agent, replace=True, attributes=(AGE, cut))
+    release = gaps.propose(mechanism="moments", schemas={**SCHEMA, "clinic": (cut,)}, first_stage_share=None)
+    for _ in range(5):
+        for name in ("clinic", "insurer"):
+            gaps.step(name, draw=exact)
+    found = published(gaps, release)
+    cells = [row["bmi"] for row in csv.DictReader(gaps.table("clinic").read_text().splitlines())]
+    places = [3 if not cell else int(np.digitize(float(cell), [20, 30])) for cell in cells]
+    counts = CrossProducts.of(found.prepared)
+    labels, rows = counts.levels("bmi")
+    expected = np.bincount(places)
+    assert labels == ("[15, 20)", "[20, 30)", "[30, 45]", "missing")
+    assert counts.sums(products(rows, counts.present("bmi")[None]))[0] == pytest.approx(expected, abs=0.05)
+    assert found.fit("charges").terms == ("(intercept)", "bmi[[20, 30)]", "bmi[[30, 45]]", "bmi[missing]")
 
 
 def words_told(gaps: Consortium, *, token: bool) -> Any:

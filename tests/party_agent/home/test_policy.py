@@ -24,7 +24,7 @@ from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.study import CutNumber, Study, StudyParty
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.accounting import FREE, ZERO, Cost, Loss, Rho
 from commingle.shared.release.checks import Member, build_spec
@@ -192,6 +192,17 @@ def test_dataset_that_is_not_registered_waits_for_a_person() -> None:
 def test_attribute_that_differs_from_the_registered_one_is_refused(attributes: Any) -> None:
     situation = replace(GOOD, dataset=DATASET.model_copy(update={"attributes": attributes}))
     assert found(spec_with(), situation) == [("schema", "schema")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [({}, []), ({"upper": 11.0}, ["schema"]), ({"unit": "g"}, ["schema"]), ({"missing": "midpoint"}, ["schema"])],
+)
+def test_intervals_are_of_the_number_that_is_registered(changed: dict[str, Any], expected: list[str]) -> None:
+    of_x = CutNumber.model_validate({**X.model_dump(), "cuts": (2.5, 5.0), **changed}).as_levels
+    (asked, other) = (spec := spec_with()).parties
+    cut = spec.model_copy(update={"parties": (asked.model_copy(update={"attributes": (of_x,)}), other)})
+    assert [rule for rule, _ in found(cut, GOOD)] == expected
 
 
 def test_ids_registered_by_other_rules_wait_for_a_person() -> None:

@@ -79,13 +79,14 @@ def columns_of(n: int = N) -> dict[str, Any]:
     }
 
 
-def naive_rows(columns: dict[str, Any], attributes: Sequence[Attribute]) -> NDArray[np.int64]:
-    """Q by rank (n x d), from plain Python."""
+def naive_rows(columns: dict[str, Any], attributes: Sequence[Attribute], *, mapped: bool = False) -> NDArray[np.int64]:
+    """Q by rank (n x d), from plain Python; of rows that are mapped levels have indicators."""
     one_of: dict[str, Callable[[Any], list[int]]] = {
         "x": lambda v: [int(max(-1.0, min(1.0, v / 5 - 1)) * 32768)],
         "b": lambda v: [32768 if v == "yes" else -32768],
-        "c": lambda v: [32768 * (v == "s"), 32768 * (v == "t")],
+        "c": lambda v: [32768 * (v == level) for level in "st"] if mapped else [int(32768 * c) for c in contrasts[v]],
     }
+    contrasts = {"r": (0.5**0.5, 6**-0.5), "s": (-(0.5**0.5), 6**-0.5), "t": (0, -2 * 6**-0.5)}
     values = {name: array.to_pylist() for name, array in columns.items()}
     order = sorted(range(len(values["id"])), key=lambda i: values["id"][i].encode())
     return np.array([[q for a in attributes for q in one_of[a.name](values[a.name][i])] for i in order])

@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from commingle.party_agent.private.snapshot import (
     write_snapshot,
 )
 from commingle.party_agent.private.sorting import Records
-from commingle.shared.documents.schema import Attribute
-from commingle.shared.encoding import Cells, length_prefixed
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, Intervals
+from commingle.shared.encoding import Cells, encode_attribute, length_prefixed
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, ids_of, rows_of, snapshot_of
 
 GAPS = NUMBER.model_copy(update={"missing": "indicator"})
@@ -111,6 +112,23 @@ def test_chosen_attributes_come_in_the_order_of_the_choice(
     assert np.array_equal(np.vstack([rows for _, rows in part.rows(lambda _: None)]), expected)
     sent = pickle.loads(pickle.dumps(part))  # noqa: S301 - ours
     assert np.array_equal(sent.held, expected)
+
+
+CUTS = Intervals(lower=0, upper=10, cuts=(2.5, 5, 9))
+CUT = CategoricalAttribute(name="x", levels=CUTS.levels, missing="indicator", intervals=CUTS)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(-1, 11), st.sampled_from([2.5, 5, 9, np.nan, np.inf])), max_size=20))
+def test_intervals_of_a_snapshot_are_those_of_the_cells(cells_of_x: list[float | None]) -> None:
+    ids = [f"p{i:03}" for i in range(len(cells_of_x))]
+    columns = {"id": column(ids, pa.string()), "x": column(cells_of_x, pa.float64())}
+    with TemporaryDirectory() as folder:
+        made = snapshot_of(Path(folder), columns, GAPS, strict=False).choose([CUT])
+        read = [rows for _, rows in made.records()]
+        sent = [pickle.loads(pickle.dumps(part)).held for part in made.parts()]  # noqa: S301 - ours
+    expected = encode_attribute(CUT, columns["x"]).columns
+    for found in (read, sent):
+        assert np.array_equal(np.vstack([np.empty((0, 4), np.int64), *found]), expected)
 
 
 @pytest.mark.parametrize(

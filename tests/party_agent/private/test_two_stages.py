@@ -31,7 +31,7 @@ def mapped_rows(request: BlockRequest, sums: Sequence[int]) -> Rows:
     """What becomes of the encoded rows, from the formula: A (q - c) / 2^20, coarser if asked, cut at norm 1."""
     applied = row_map(closed(request.spec), request.party, sums)
     assert applied is not None
-    q = naive_rows(columns_of(), ATTRIBUTES).astype(object)
+    q = naive_rows(columns_of(), ATTRIBUTES, mapped=True).astype(object)
     z = [[int(v) for v in np.diag(applied.matrix).astype(object) * (row - applied.centre)] for row in q]
     step = 1 << (20 + 15 - request.spec.fraction_bits)
     whole = np.array([[(abs(v) // step) * (1 if v >= 0 else -1) for v in row] for row in z], np.int64)
@@ -43,7 +43,7 @@ def mapped_rows(request: BlockRequest, sums: Sequence[int]) -> Rows:
 def expected_sums(request: BlockRequest, noise: Noise) -> list[int]:
     """Exact sums and the first noise that was drawn, of columns and of squares."""
     assert request.plan.first_stage is not None
-    exact = column_sums(naive_rows(columns_of(), ATTRIBUTES), request.plan.first_stage.attributes)
+    exact = column_sums(naive_rows(columns_of(), ATTRIBUTES, mapped=True), request.plan.first_stage.attributes)
     return [int(s) for s in exact + np.concatenate(noise.drawn[:2])]
 
 

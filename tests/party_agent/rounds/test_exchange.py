@@ -50,6 +50,7 @@ from tests.party_agent.exchanging import (
 )
 from tests.party_agent.releasing import change_table, reason_of, spent, state_of
 from tests.world.consortium import (
+    BLOOD_CONTRASTS,
     BY_A_PERSON,
     NAMES,
     Consortium,
@@ -101,7 +102,7 @@ def rows_by_subject(path: Path) -> NDArray[np.float64]:
     one_of: dict[str, Callable[[dict[str, str]], list[float]]] = {
         "clinic": lambda r: number(r, "age", 20, 80) + number(r, "bmi", 15, 45),
         "insurer": lambda r: number(r, "charges", 0, 200),
-        "lab": lambda r: [1.0 if r["smoker"] == "yes" else -1.0, *(float(r["blood"] == b) for b in ("A", "B", "AB"))],
+        "lab": lambda r: [1.0 if r["smoker"] == "yes" else -1.0, *BLOOD_CONTRASTS[r["blood"]]],
     }
     return np.array([one_of[path.stem](row) for row in rows])
 

@@ -13,7 +13,7 @@ from commingle.shared.documents.statements import AlignmentStatement, BlockState
 from commingle.shared.release.block import check_block
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
-from tests.world.consortium import LINKAGE, NAMES, N, Noise, consortium_of, strictly
+from tests.world.consortium import BLOOD_CONTRASTS, LINKAGE, NAMES, N, Noise, consortium_of, strictly
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
@@ -90,7 +90,7 @@ def test_published_dgm_block_minus_noise_is_the_encoded_table_by_rank(tmp_path: 
     for rank, subject in enumerate(sorted(by_id, key=str.encode)):
         row = by_id[subject]
         assert block[rank, 0] == (32768 if row["smoker"] == "yes" else -32768)
-        assert list(block[rank, 1:]) == [32768 * (row["blood"] == level) for level in ("A", "B", "AB")]
+        assert list(block[rank, 1:]) == [int(32768 * contrast) for contrast in BLOOD_CONTRASTS[row["blood"]]]
 
 
 def test_release_that_does_not_name_this_party_is_not_looked_at(tmp_path: Path) -> None:

@@ -367,9 +367,9 @@ def test_every_problem_of_a_spec_is_named_at_once() -> None:
 
 def test_column_names_are_unique_and_intercept_comes_first() -> None:
     names = [column.name for column in parse(VALID).columns]
-    assert names == ["(intercept)", "age", "sex", "blood=A", "blood=B", "blood=AB"]
+    assert names == ["(intercept)", "age", "sex", "contrast[blood=A]", "contrast[blood=B]", "contrast[blood=AB]"]
     labels = [column.label for column in parse(VALID).columns]
-    assert labels == ["(intercept)", "age", "sex[male]", "blood[A]", "blood[B]", "blood[AB]"]
+    assert labels == ["(intercept)", "age", "sex[male]", *(f"contrast[blood[{level}]]" for level in ("A", "B", "AB"))]
 
 
 def test_decoding_affine_map_takes_encoded_extremes_to_the_bounds() -> None:

@@ -1,14 +1,17 @@
 """Cross products of a release: counts are those of the rows but for noise, of the covariance that is said."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
+from commingle.shared.estimation.published_noise import NoisyEntries
 from tests.world.categorical import release_of
 
 SEX = BinaryAttribute(name="sex", levels=("f", "m"))
@@ -89,3 +92,59 @@ def test_what_has_no_levels_or_is_unknown_is_refused_with_a_remedy() -> None:
     other = CrossProducts.of(release_of((SEX, AGE, STAGE, guessed), (2, 2), cells()))
     with pytest.raises(NoTablesError, match="halfway"):
         other.levels("smoker")
+
+
+FOUR = tuple(CategoricalAttribute(name=f"c{i}", levels=("p", "q", "r", "s")) for i in range(9))
+TURNED = tuple(a.model_copy(update={"levels": ("s", "q", "p", "r")}) for a in FOUR)
+
+
+def at_three_parties(attributes: tuple[CategoricalAttribute, ...]) -> CrossProducts:
+    draw = np.random.default_rng(5)
+    each: dict[str, list[str]] = {a.name: draw.choice(["p", "q", "r", "s"], 60).tolist() for a in FOUR}
+    return CrossProducts.of(release_of(attributes, (3, 3, 3), each))
+
+
+def cells_of(found: CrossProducts, first: str, second: str) -> NDArray[np.float64]:
+    """Forms of the cells of a table, levels in the order of the alphabet."""
+    (left, rows), (right, columns) = found.levels(first), found.levels(second)
+    return products(rows[np.argsort(left)], columns[np.argsort(right)])
+
+
+def test_cells_have_less_than_half_the_noise_of_indicators() -> None:
+    """Indicators of all levels but the first had r^2 = 1, so squared norms of 3 and not 9/4 at each of these parties.
+
+    Rows can differ by D^2 = 2 an attribute either way: docs/proofs/moments.md 4.2 with e = 6, k = 2 + c of both others.
+    """
+    found = at_three_parties(FOUR)
+    assert isinstance(found.noise, NoisyEntries)
+
+    def moved(c: float, own: float) -> float:
+        return own * (2 * c * 6 - 18) + (2 + 2 * c) * 6
+
+    raised = min(moved(3, own) for own in (1, 2, 3)) / moved(9 / 4, 1)
+    before = replace(found, undo=np.eye(28), noise=NoisyEntries(found.noise.variance * raised))
+    for pair in (("c0", "c1"), ("c0", "c8")):
+        forms = cells_of(found, *pair)
+        now, then = (np.sqrt(np.mean(np.diag(one.covariance(forms)))) for one in (found, before))
+        assert 2 < then / now < 3.6
+
+
+def test_noise_of_tables_does_not_depend_on_which_level_came_first() -> None:
+    one, other = at_three_parties(FOUR), at_three_parties(TURNED)
+    for pair in (("c0", "c0"), ("c0", "c1"), ("c0", "c8")):
+        found, expected = (of.covariance(cells_of(of, *pair)) for of in (one, other))
+        assert found == pytest.approx(expected, abs=2e-3 * np.diag(expected).max())
+
+
+def test_fit_and_its_errors_do_not_depend_on_which_level_came_first() -> None:
+    def fitted(*levels: str) -> tuple[dict[str, float], float]:
+        attributes = (SEX, AGE, STAGE.model_copy(update={"levels": levels}), SMOKER)
+        fit = fit_prepared(release_of(attributes, (2, 2), cells()), FitRequest(target="age", features=("sex", "stage")))
+        found = {f"stage[{levels[0]}]": 0.0, **dict(zip(fit.terms, fit.coefficients.tolist(), strict=True))}
+        return found, float(fit.standard_errors[1])
+
+    (one, error), (other, expected) = fitted("i", "ii", "iii"), fitted("iii", "i", "ii")
+    assert error == pytest.approx(expected, rel=1e-2)
+    for level in ("ii", "iii", "missing"):
+        gaps = [found[f"stage[{level}]"] - found["stage[i]"] for found in (one, other)]
+        assert gaps[0] == pytest.approx(gaps[1], abs=0.05)

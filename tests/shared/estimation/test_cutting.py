@@ -51,7 +51,7 @@ def released(rows: Array) -> tuple[PreparedMoments, Array]:
     sums = tuple(stage.sums(q).tolist())
     applied = row_map(closed(spec), party, sums)
     assert applied is not None
-    cut = bounded_rows(party.row_norm, applied, fraction_bits=spec.fraction_bits)(q) / 2**spec.fraction_bits
+    cut = bounded_rows(party, applied, fraction_bits=spec.fraction_bits)(q) / 2**spec.fraction_bits
     published = np.column_stack([np.ones(N), cut])
     stated = second_moments(spec, "0" * 64, np.zeros((3, 3), np.int64))
     gram = published.T @ published

@@ -103,7 +103,7 @@ def said_by_lab(**changes: Any) -> Callable[[Release], Release]:
 def second_figure(r: Release) -> Release:
     """As if subjects were keyed, and other values cost them less."""
     stated: Any = json.loads(encode(privacy_statement(r.document)))
-    stated["per_subject"]["replacement"] = {"rho": 1e-9, "epsilon": 1e-9}
+    stated["per_subject"]["replacement"] = {"rho": 1e-9, "epsilon": 1e-9, "guess_percent": 50}
     return said_in_manifest(privacy=stated)(r)
 
 
@@ -229,6 +229,7 @@ FORGERIES: dict[str, tuple[Callable[[Release], Release], str]] = {
     "smaller epsilon of a party": (cheaper("per_party/1/loss/own/epsilon"), "privacy statement"),
     "second figure of listed subjects": (second_figure, "privacy statement"),
     "smaller rho of a subject": (cheaper("per_subject/own/rho"), "privacy statement"),
+    "fewer right guesses": (said_in_manifest(privacy__per_subject__own__guess_percent=50), "privacy statement"),
     "smaller epsilon of a subject": (cheaper("per_subject/own/epsilon"), "privacy statement"),
     "smaller rho of a subject to outsiders": (cheaper("per_subject_outsiders/own/rho"), "privacy statement"),
     "nothing about outsiders": (silent_on_outsiders, "privacy statement"),

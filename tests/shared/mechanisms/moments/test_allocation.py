@@ -68,7 +68,7 @@ def hard_rows(party: PartySpec) -> Block:
         else:
             values.append([(value,) for value in _HARD])
     mapped = None if party.whitening is None else party.whitening.integer_map()
-    return bounded_rows(party.row_norm, mapped, fraction_bits=14)(
+    return bounded_rows(party, mapped, fraction_bits=14)(
         quantise(np.array([sum(parts, ()) for parts in product(*values)]))
     )
 

@@ -107,7 +107,7 @@ def hard_rows(spec: ReleaseSpec, party: int) -> Integers:
     """Rows at the ends of the bounds, bounded as an agent does, behind their presence."""
     share = spec.parties[party]
     ends = np.array(list(product((-(2**14), 0, 2**14), repeat=len(share.attributes))), np.int64)
-    rows = bounded_rows(share.row_norm, None, fraction_bits=14)(2 * ends)
+    rows = bounded_rows(share, fraction_bits=14)(2 * ends)
     return np.column_stack([np.full(len(rows), presence(14)), rows])
 
 

@@ -66,7 +66,7 @@ def test_forecast_counts_the_noise_that_is_drawn(row_norm: float | None) -> None
 def test_sensitivity_is_of_presence_and_row_or_of_values_alone(row_norm: float | None) -> None:
     spec = spec_of(X, B, C, row_norm=row_norm)
     [party] = spec.parties
-    longest = int(min(Fraction(3), Fraction(row_norm or 9) ** 2) * 4**15)
+    longest = int(min(Fraction(8, 3), Fraction(row_norm or 9) ** 2) * 4**15)
     bound = 4**14 + longest
     assert row_bound(spec, party) == row_sensitivity(spec, party, Adjacency.ADD_REMOVE) == bound
     apart = int(min(Fraction(10), 4 * Fraction(row_norm or 9) ** 2) * 4**15)
@@ -90,7 +90,7 @@ def test_neither_figure_stands_for_the_other() -> None:
 
 
 VALUES = st.one_of(st.integers(-(2**15), 2**15), st.sampled_from([-(2**15), -1, 0, 1, 2**15]))
-LEVELS = st.sampled_from([(2**15, 0, 0), (0, 2**15, 0), (0, 0, 2**15), (0, 0, 0)])
+LEVELS = st.sampled_from([(2**15, 0), (0, 2**15), (0, 0)])
 ROWS = st.tuples(VALUES, st.sampled_from([-(2**15), 2**15]), LEVELS).map(lambda row: [row[0], row[1], *row[2]])
 
 
@@ -101,12 +101,12 @@ def test_no_subject_more_and_no_other_values_move_a_block_farther_than_either_fi
     """Searched for, with the accumulator of the product; the farthest pairs of `ENDS` attain both."""
     spec = spec_of(X, B, C, row_norm=row_norm)
     plan = plan_block(spec, spec.parties[0])
-    clip = bounded_rows(row_norm, None, fraction_bits=15)
+    clip = bounded_rows(spec.parties[0], fraction_bits=15)
     names = pseudonyms(b"\x01" * 32, [b"a", b"b"], spec_digest="0" * 64)
     assert plan.replacement is not None
 
     def block(*rows: list[int]) -> NDArray[np.int64]:
-        made = mechanism_of(spec).accumulator(spec, 6)
+        made = mechanism_of(spec).accumulator(spec, 5)
         if rows:
             q = clip(np.array(rows, np.int64))
             made.add(names[: len(rows)], np.column_stack([np.full(len(rows), presence(15)), q]))
@@ -124,11 +124,10 @@ def test_no_subject_more_and_no_other_values_move_a_block_farther_than_either_fi
         assert mu_squared(block(row), block(other, beside)) <= 4 * max(present, replaced)
 
     search()
-    one, other = [2**15, 2**15, 2**15, 0, 0], [-(2**15), -(2**15), 0, 2**15, 0]
-    if row_norm is not None:  # opposite rows are farthest
-        one, other = [2**15, 2**15, 0, 0, 0], [-(2**15), -(2**15), 0, 0, 0]
+    one, other = [2**15, 2**15, 2**15, 0], [-(2**15), -(2**15), 0, 2**15]
     assert mu_squared(block(one), block()) >= Fraction(999, 1000) * present
-    assert mu_squared(block(one), block(other)) >= Fraction(999, 1000) * replaced
+    # no two rows with levels are quite opposite
+    assert mu_squared(block(one), block(other)) >= Fraction(999 if row_norm is None else 930, 1000) * replaced
 
 
 def test_signs_follow_from_the_beginning_of_a_pseudonym_and_not_from_places() -> None:

@@ -128,7 +128,7 @@ def private_rows(spec: ReleaseSpec, party: PartySpec, seed: int = 0) -> tuple[Bl
     cells, stage, sums = quantise(np.hstack(parts)), first_stage_of(closed(spec), party), None
     if stage is not None:
         sums = tuple((column_sums(cells, stage.attributes) + stage.noise(seeded_noise([seed, 5]))).tolist())
-    return bounded_rows(party.row_norm, row_map(closed(spec), party, sums), fraction_bits=14)(cells), sums
+    return bounded_rows(party, row_map(closed(spec), party, sums), fraction_bits=14)(cells), sums
 
 
 @dataclass
