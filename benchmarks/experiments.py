@@ -75,6 +75,7 @@ EXPERIMENTS = (
     OnTables("keyed", "design/keyed.md", coverage.TABLES),
     OnTables("planning", "planning.md", planning.TABLES),
     OnTables("users", "regression.md", users.TABLES, 3, rows_besides=False),
+    OnTables("odds_ratios", "odds-ratios.md", ("diabetes130_raw",), 12),
 )
 """Those that take tables from --data; others make rows up or measure machines."""
 

@@ -16,7 +16,10 @@ from commingle.shared.runtime.threads import threads
 _COMMANDS = {
     "simulate": ("commingle.services.simulation.cli", "Run a whole consortium on this machine."),
     "plan": ("commingle.services.planning.cli", "Say what a release will be worth, before any budget is spent."),
-    "fit": ("commingle.services.client.fit_cli", "Verify a published release and fit a linear model on it."),
+    "fit": (
+        "commingle.services.client.fit_cli",
+        "Verify a published release and fit a linear or generalised linear model on it.",
+    ),
     "describe": ("commingle.services.client.tables_cli", "Say who is in a release: levels and means, by group."),
     "table": (
         "commingle.services.client.tables_cli",

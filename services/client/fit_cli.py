@@ -5,7 +5,9 @@ from rich.console import Console
 
 from commingle.services.client.opening import answer, attribute_names, provenance, release_options
 from commingle.services.client.release import Release
-from commingle.services.fit import ESTIMATORS, Fit
+from commingle.services.fit import ESTIMATORS
+from commingle.services.models import FAMILIES
+from commingle.services.models.formula import Formula
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.runtime.cli import emit, json_option
 
@@ -15,6 +17,7 @@ from commingle.shared.runtime.cli import emit, json_option
 Examples:
   commingle fit ./release --target charges
   commingle fit ./release --target charges --features age,bmi --features smoker
+  commingle fit ./release --target readmitted --family binomial
   commingle fit http://coordinator:8000 --release ID --target charges --save ./release
 """
 )
@@ -22,6 +25,12 @@ Examples:
 @click.option("--target", required=True, metavar="NAME", help="The attribute to explain: numeric or binary.")
 @click.option(
     "--features", multiple=True, metavar="A,B", help="Attributes to explain it by; may be repeated. All by default."
+)
+@click.option(
+    "--family",
+    type=click.Choice(FAMILIES),
+    help="Fit odds ratios of one level (binomial) or of ordered levels (ordinal), or rate ratios of a count (poisson). "
+    "--target NAME[LEVEL] names the event.",
 )
 @click.option("--estimator", type=click.Choice(list(ESTIMATORS)), help="By default the one with standard errors.")
 @click.option("--no-intercept", is_flag=True, help="Fit through the origin, in original units.")
@@ -31,9 +40,8 @@ Examples:
 @click.option(
     "--interval-for",
     type=click.Choice(["table", "population"]),
-    default="table",
-    show_default=True,
-    help="Intervals for the same fit on the private table, or for the population it was drawn from.",
+    help="Intervals for the same fit on the private table, or for the population it was drawn from.  "
+    "[table; with --family population]",
 )
 @json_option
 def fit(
@@ -41,27 +49,41 @@ def fit(
     found: Release,
     target: str,
     features: tuple[str, ...],
+    family: str | None,
     estimator: str | None,
     no_intercept: bool,
     confidence: float,
-    interval_for: IntervalFor,
+    interval_for: IntervalFor | None,
     as_json: bool,
 ) -> None:
-    """Verify a published release and fit a linear model on it.
+    """Verify a published release and fit a linear or generalised linear model on it.
 
     DIR is a release directory (manifest.json, matrix.parquet, moments.json), URL a coordinator.
     """
+    names = attribute_names(features, found)
+    if family is not None:
+        if estimator is not None or no_intercept:
+            raise click.UsageError("--family has one estimator and an intercept; leave the other options out.")
+        formula = Formula.of(target, names, tuple(found.prepared.attributes))
+        covers = interval_for or "population"
+        model = found.glm(formula, family=family, confidence_level=confidence, interval_for=covers)
+        emit(
+            answer(found, model),
+            as_json=as_json,
+            text=lambda console: _print_fit(console, found, model.table().to_text()),
+        )
+        return
     fitted = found.fit(
         target,
-        attribute_names(features, found),
+        names,
         estimator=estimator,
         intercept=not no_intercept,
         confidence_level=confidence,
-        interval_for=interval_for,
+        interval_for=interval_for or "table",
     )
-    emit(answer(found, fitted), as_json=as_json, text=lambda console: _print_fit(console, found, fitted))
+    emit(answer(found, fitted), as_json=as_json, text=lambda console: _print_fit(console, found, fitted.summary()))
 
 
-def _print_fit(console: Console, release: Release, fitted: Fit) -> None:
-    console.print(fitted.summary())
+def _print_fit(console: Console, release: Release, text: str) -> None:
+    console.print(text)
     console.print(f"\n{provenance(release)}")

@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services import analysis
+from commingle.services import analysis, models
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
@@ -163,6 +163,7 @@ class Release:
     compare = _of_moments(analysis.compare)
     table = _of_moments(analysis.cross_table)
     describe = _of_moments(analysis.describe)
+    glm = _of_moments(models.glm)
 
     def __deepcopy__(self, _: object) -> Self:
         """The release itself: nothing in it changes, and a copy would not be verified."""

@@ -31,12 +31,25 @@ _PATH = """
 "penalties": [0.1, 0.01], "coefficients": [[6.44, 1.82], [1.03, 1.98]], "r_squared": [0.985, 0.993], "best": 1,
 "l1_ratio": 0.0, "noise_penalty": null, "n": 2000, "rows": 400
 """
+_GLM = """
+"family": "binomial", "outcome": "readmitted[yes]", "features": ["sex"], "terms": ["(intercept)", "sex[m]"],
+"coefficients": [-2.05, 0.31], "standard_errors": [0.06, 0.08], "intervals": [[-2.17, -1.93], [0.15, 0.47]],
+"p_values": [0.0, 0.0001], "ratios": [0.129, 1.363], "ratio_intervals": [[0.114, 0.145], [1.162, 1.6]],
+"covariance": [[0.0036, -0.0035], [-0.0035, 0.0064]], "marginal_effects": [null, 0.036],
+"marginal_errors": [null, 0.009], "auc": 0.538, "auc_interval": [0.517, 0.559], "levels": ["sex[f]", "sex[m]"],
+"expected": [0.114, 0.149], "observed": [0.114, 0.15], "observed_errors": [0.006, 0.007],
+"n": 10000, "n_interval": [10000, 10000], "confidence_level": 0.95, "interval_for": "population",
+"sentence": "All other features alike, odds of readmitted[yes] are 1.36 times as high at sex[m] as at sex[f].",
+"about": "The model speaks of everybody in the release.",
+"prior": "Coefficients of features have a normal prior of mean 0 and standard deviation 1.", "subjects": []
+"""
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
     name: json.loads("{" + ",".join((_ABOUT, *parts)) + "}")
     for name, parts in {
         "fit": (_FIT,),
         "two-stage": (_FIT, '"endogenous": ["bmi"], "instruments": ["age"], "first_stages": []'),
         "compare": (_TEST,),
+        "glm": (_GLM,),
         "ridge-path": (_PATH,),
         "lasso-path": (_PATH, '"method": "elastic_net", "l1_ratio": 1.0, "noise_penalty": 0.12'),
         "pca": (

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from commingle.services import analysis
+from commingle.services import analysis, models
 from commingle.services.analysis.paths import MAX_PENALTIES
 from commingle.services.fit import ESTIMATORS, FitRequest
 from commingle.services.learner.examples import with_example
@@ -21,6 +21,7 @@ from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.task import R_SQUARED, Assumptions
 
 MAX_ROWS = 10_000
+MAX_FORMULA = 20_000
 _EXACT = 1 << 53
 
 Name = Annotated[str, Field(max_length=200)]
@@ -238,6 +239,19 @@ class DescribeBody(RequestBody):
     confidence_level: float = Field(0.95, gt=0, lt=1)
 
 
+class GlmBody(RequestBody):
+    """A generalised linear model: odds or rate ratios, with intervals that count noise and sampling."""
+
+    model_config = with_example('{"formula": "readmitted ~ stage + smoker"}')
+
+    formula: Annotated[str, Field(max_length=MAX_FORMULA)] = Field(
+        description="outcome ~ features with + between them, or . for all others; outcome[level] names the event"
+    )
+    family: Annotated[str, Field(max_length=64, json_schema_extra={"enum": list(models.FAMILIES)})] = "binomial"
+    confidence_level: float = Field(0.95, gt=0, lt=1)
+    interval_for: IntervalFor = "population"
+
+
 # Each takes the moments of a release, and a body's fields by their names.
 ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "ridge-path": (RidgePathBody, analysis.ridge_path),
@@ -248,4 +262,5 @@ ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "compare": (CompareBody, analysis.compare),
     "table": (TableBody, analysis.cross_table),
     "describe": (DescribeBody, analysis.describe),
+    "glm": (GlmBody, models.glm),
 }

@@ -55,6 +55,7 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
     "central": (lambda r: r["one_column"][0]["d"] == 1, ("central", "central_one_column"), ()),
     "coverage": (lambda r: len(r["results"]) == 8, (), ()),
     "keyed": (lambda r: all(c["answered"] == 1 for c in r["coverage"]), (), ()),
+    "odds_ratios": (lambda r: all(c["population"] > 0.7 and c["auc"] > 0.6 for c in r["results"]), (), ()),
     "planning": (within_a_factor, ("planning",), ()),
     "users": (lambda r: r["tables"] == [], (), ()),
     "exchange_cost": (exact_and_priced, (), ()),

@@ -19,6 +19,7 @@ PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
     "kalaja2020": papers.kalaja2020,
     "moments-cost": pages.moments_cost,
     "planning": guides.planning,
+    "odds-ratios": pages.odds_ratios,
     "prediction": pages.prediction,
     "public_moment": papers.public_moment,
     "regression": guides.regression,

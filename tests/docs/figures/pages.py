@@ -336,3 +336,14 @@ def whitening() -> tuple[Figures, Tables]:
             ([*r[:3], *r[4:]] for r in found if r[3] == "shrunken"),
         )
     }
+
+
+def odds_ratios() -> tuple[Figures, Tables]:
+    names = ("table", "population", "standard_error", "rows_standard_error", "auc", "rows_auc", "said_auc")
+    body = (
+        [f"{r['epsilon']:g}", f"{r['n']:,}", f"{r['releases']}", *(f"{r[name]:.3f}" for name in names)]
+        for r in read("odds_ratios")["results"]
+    )
+    of_rows = "of the fit on the rows"
+    columns = ["ε", "n", "releases", "table", "population", "standard error", of_rows, "AUC", of_rows, "said"]
+    return {}, {"odds": rows(columns, body)}

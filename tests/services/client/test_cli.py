@@ -211,3 +211,24 @@ def test_verify_refuses_an_altered_matrix_with_exit_code_1(directory: str, capsy
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_command(capsys, command, "--help")
     assert (code, f"commingle {command} ./release" in out) == (0, True)
+
+
+def test_fit_with_a_family_prints_odds_ratios_of_the_event_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published_tables()[1].write(tmp_path / "tables")
+    asked = ("fit", str(tmp_path / "tables"), "--target", "readmitted[no]", "--features", "stage,smoker")
+    code, out, _ = run_command(capsys, *asked, "--family", "binomial")
+    assert code == 0
+    for expected in ("odds ratio", "stage[iii]", "times as high at", "not pinned"):
+        assert expected in out
+    code, out, _ = run_command(capsys, *asked, "--family", "binomial", "--confidence", "0.9", "--json")
+    said = json.loads(out)
+    assert (code, said["outcome"], said["confidence_level"]) == (0, "readmitted[no]", 0.9)
+    assert (said["release"], len(said["ratios"])) == (published_tables()[0], 5)
+    assert run_command(capsys, *asked, "--family", "binomial", "--no-intercept")[0] == 2
+
+
+def test_odds_of_a_release_of_rows_are_refused(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run_command(capsys, "fit", directory, "--target", "smoker", "--family", "binomial")
+    assert (code, '"mechanism": "moments"' in err) == (1, True)

@@ -1,0 +1,143 @@
+"""The score equation of a generalised linear model, each of its terms from where it is known, and its errors.
+
+    E[x (y - c)] - E[has x (mu(x b) - c)] - P b / n = 0
+
+The first term is sums of pairs, unbiased with noise of known covariance; the second is over weighted rows; P is the
+precision of a N(0, 1) prior on every coefficient but intercepts, which bounds what separation leaves open.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commingle.services.models.outcome import Outcome
+from commingle.services.models.weighted_rows import Response, WeightedRows, outer, ratios
+from commingle.shared.estimation.cross_products import CrossProducts
+from commingle.shared.estimation.prepared import Array
+
+PRIOR_DEVIATION = 1.0
+_STEPS = 60
+_FAR = 4.0
+_STILL = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Design:
+    """What the equation is about.
+
+    Attributes:
+        X: (N, 1 + m) a column of ones, then indicators of the features' levels.
+        weights: (N,) of rows; 0 for those without an outcome.
+        columns: (p, q) what the outcome is multiplied with in each of p terms, as combinations of a release's columns.
+        present: (p, q) who is at the party of each; the outcome's where no feature is.
+        n: subjects.
+    """
+
+    X: Array
+    weights: Array
+    columns: Array
+    present: Array
+    n: int
+
+    @property
+    def precision(self) -> Array:
+        """(p,) P / n."""
+        m, p = self.X.shape[1] - 1, len(self.columns)
+        return np.append(np.zeros(p - m), np.full(m, PRIOR_DEVIATION**-2 / self.n))
+
+
+def first_term(sums: CrossProducts, design: Design, outcome: Outcome) -> tuple[Array, Array]:
+    """E[x (y - c)], (p,), and its errors as forms, (p, q, q)."""
+    ys, shared = outcome.ys(len(design.columns)), np.tile(outcome.present, (len(design.columns), 1))
+    return ratios(sums, outer(design.columns, ys), outer(design.present, shared))
+
+
+def solve(design: Design, outcome: Outcome, t: Array) -> Array:
+    """Solve t - E[has x (mu - c)] - P b / n = 0, by Newton's method with steps halved until the left side shrinks."""
+    X, w, P = design.X, design.weights, design.precision
+
+    def left(b: Array) -> Array:
+        return np.asarray(t - w @ outcome.expectation(X, b) - P * b)
+
+    b = outcome.start(t, max(float(w.sum()), _STILL))
+    now = left(b)
+    for _ in range(_STEPS):
+        if np.abs(now).max() < _STILL:
+            break
+        step = np.linalg.solve(outcome.slope(X, w, b) + np.diag(P + _STILL), now)
+        step /= max(1.0, float(np.abs(step).max()) / _FAR)
+        while (
+            float(np.linalg.norm(after := left(b + step))) > float(np.linalg.norm(now)) and np.abs(step).max() > _STILL
+        ):
+            step = step / 2
+        b, now = b + step, after
+    return b
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Errors:
+    """Covariances of b, (p, p): for the fit on the table, and for the population."""
+
+    table: Array
+    population: Array
+
+
+def errors(sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Outcome, b: Array) -> Errors:
+    """H^-1 [noise] H^-1 and H^-1 [noise + sampling] H^-1 with H = dE[has x mu] / db + P / n.
+
+    Noise: of the form W_t - B W_m, and the ridge's. The table's own second term differs from that of weighted rows by
+    the mean of g - B phi over its people, g = has x (mu - c): that is drawing too.
+    """
+    X, w = design.X, design.weights
+    has = np.divide(w, rows.weights, out=np.zeros_like(w), where=rows.weights > 0)
+    g = outcome.expectation(X, b) * has[:, None]
+    response = rows.response(g)
+    _, forms = first_term(sums, design, outcome)
+    noise = sums.covariance(forms - np.tensordot(response.B, rows.forms, axes=1)) + response.bias
+    inverse = np.linalg.inv(outcome.slope(X, w, b) + np.diag(design.precision + _STILL))
+    beyond, drawn = _sampling(sums, rows, design, outcome, (g, response, outcome.spread(X, w, b)))
+    return Errors(inverse @ (noise + beyond) @ inverse.T, inverse @ (noise + drawn) @ inverse.T)
+
+
+def _sampling(
+    sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Outcome, parts: tuple[Array, Response, Array]
+) -> tuple[Array, Array]:
+    """Of the score, (p, p), for the table and for the population.
+
+    It is a sum of means of u_G = x_G (y - c) - B_G phi_G over groups G, those whom two parties share or one holds.
+    Cov(mean over G, mean over H) = k Cov(u_G, u_H), with k = 1 / n of the parties in both, and where there is none
+    1 / N by n_ab = n_a n_b / N. Where subjects are listed, k = 1 / n, and the table has drawn its y already.
+    """
+    g, response, spread = parts
+    terms = [_parties(outcome.present, at) for at in design.present]
+    left, right = rows.points.pairs.T
+    own = np.vstack(
+        [np.zeros_like(outcome.present), *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in rows.factors)]
+    )
+    features = [_parties(own[b] if a == 0 else own[a], own[b]) for a, b in zip(left, right, strict=True)]
+    groups = sorted({*terms, *features})
+    t, f = (np.array([groups.index(each) for each in some], np.intp) for some in (terms, features))
+    K, w = _in_common(sums, groups), rows.weights
+    about = g - w @ g
+    G, A, B, C = (about * w[:, None]).T @ about, response.A, response.B, response.C
+    M = (A * K[np.ix_(t, f)]) @ B.T
+    beyond = G * K[np.ix_(t, t)] - M - M.T + B @ (C * K[np.ix_(f, f)]) @ B.T
+    drawn = beyond + spread * K[np.ix_(t, t)]
+    return (drawn if len(sums.strangers) > 1 else beyond), drawn
+
+
+def _parties(one: Array, other: Array) -> tuple[int, ...]:
+    return tuple(sorted({int(one.argmax()), int(other.argmax())}))
+
+
+def _in_common(sums: CrossProducts, groups: list[tuple[int, ...]]) -> Array:
+    """Of all groups with all, (groups, groups)."""
+    n = np.maximum(sums.values[: len(sums.strangers), : len(sums.strangers)], 1.0)
+
+    def common(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+        both = sorted(set(one) & set(other))
+        if both:
+            return 1 / float(n[both[0], both[-1]])
+        return float(np.mean([n[a, b] / (n[a, a] * n[b, b]) for a in one for b in other]))
+
+    return np.array([[common(one, other) for other in groups] for one in groups])

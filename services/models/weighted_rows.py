@@ -1,0 +1,268 @@
+"""Weighted rows of some attributes whose one- and two-way tables are, but for noise, those of a release.
+
+    w(x) ~ w_0(x) exp(theta . phi(x)),        theta minimises log sum w - theta . m + lambda / 2 theta' V theta,
+
+with phi the indicators of levels and their products for two attributes, m their released means, V the covariance of the
+noise in m, and w_0 a tree of the strongest pairs (Chow and Liu, 1968). Then m - E_w phi = lambda V theta: rows fit the
+release as closely as its noise lets anybody tell. How closely is the choice of lambda, by evidence (`_ridge`).
+Rows say of three attributes what follows from pairs (docs/odds-ratios.md).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
+
+from commingle.services.models.tree import Factor, tree_rows
+from commingle.shared.estimation.cross_products import CrossProducts
+from commingle.shared.estimation.errors import FeaturesError
+from commingle.shared.estimation.prepared import Array
+
+SIZE = 40_000
+"""Rows that are drawn; where there are not more combinations of levels than that, each is a row."""
+MAX_FEATURES = 2000
+MAX_ENTRIES = 50_000_000
+"""Of the forms of all features: 400 megabytes."""
+_CHUNK = 4096
+_STILL = 1e-7
+_FLOOR = 1e-6  # of a feature's variance: what single precision knows of it
+_LEAST = 1e-9  # of a feature's variance: of its mean's noise, so that releases without any can be fitted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """N points x of a log-linear law.
+
+    Attributes:
+        X: (N, 1 + m) a column of ones, then indicators of all levels but the first, attribute by attribute.
+        pairs: (F, 2) columns of X whose products are the features phi.
+    """
+
+    X: Array
+    pairs: NDArray[np.intp]
+
+    def means(self, w: Array) -> Array:
+        """E_w phi, (F,)."""
+        return np.asarray((self.X.T @ (self.X * w[:, None]))[self.pairs[:, 0], self.pairs[:, 1]])
+
+    def weights(self, log_base: Array, theta: Array) -> tuple[Array, float]:
+        """Those of the law, w (N,) with sum 1, and log sum w_0 exp(theta . phi)."""
+        potentials = np.zeros((self.X.shape[1],) * 2)
+        potentials[self.pairs[:, 0], self.pairs[:, 1]] = theta
+        logs = log_base + np.einsum("ij,ij->i", self.X @ potentials, self.X)
+        most = logs.max()
+        w = np.exp(logs - most)
+        return w / w.sum(), float(most + np.log(w.sum()))
+
+    def covariance(self, w: Array, g: Array | None = None) -> tuple[Array, Array]:
+        """Cov_w(phi), (F, F), and Cov_w(g, phi), (p, F); chunk by chunk in single precision, about means."""
+        g = np.zeros((len(w), 0)) if g is None else g
+        (left, right), mean = self.pairs.T, self.means(w)
+        C, A = np.zeros((len(mean),) * 2), np.zeros((g.shape[1], len(mean)))
+        for start in range(0, len(w), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            rows = self.X[part]
+            phi = rows.take(left, axis=1) * rows.take(right, axis=1) - mean
+            A += (g[part] * w[part, None]).T @ phi  # phi is about its mean, so g need not be
+            scaled = (phi * np.sqrt(w[part, None])).astype(np.float32)
+            C += scaled.T @ scaled
+        return C, A
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Response:
+    """How a mean over weighted rows answers to errors of the released means.
+
+    Attributes:
+        A: (p, F) Cov(g, phi).
+        B: (p, F) derivatives by m.
+        C: (F, F) Cov(phi).
+        bias: (p, p) what the ridge adds to errors.
+    """
+
+    A: Array
+    B: Array
+    C: Array
+    bias: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightedRows:
+    """N rows with weights.
+
+    Attributes:
+        factors: d attributes.
+        codes: (N, d) places of levels.
+        points: (N, 1 + m) their indicators.
+        weights: (N,) w, with sum 1.
+        forms: (F, q, q) the errors <W, E> of m.
+        V: (F, F) their covariance.
+        ridge: lambda.
+        tree: (F, F) how theta of the tree moves with m: C_TT^-1 for its features T, and 0.
+    """
+
+    factors: tuple[Factor, ...]
+    codes: NDArray[np.intp]
+    points: Points
+    weights: Array
+    forms: Array
+    V: Array
+    ridge: float
+    tree: Array
+
+    def response(self, g: Array) -> "Response":
+        """Of E_w g, for g (N, p), to errors of m.
+
+        With K = (C + lambda V)^-1, D = A K and the tree, which is made of m too, dtheta = tree dm + K (dm - C tree dm),
+        so dE_w g = B dm, B = D (1 + lambda V tree). What the tree lacks has covariance C_R.T / lambda as lambda
+        supposes, of features R beside its T; the ridge leaves of it lambda D V (C^-1 - C_TT^-1) V D'.
+        """
+        C, A = self.points.covariance(self.weights, g)
+        D = cho_solve(cho_factor(_regular(C) + self.ridge * self.V), A.T).T
+        noise = self.V @ D.T
+        B = D + self.ridge * noise.T @ self.tree
+        tree = np.flatnonzero(np.diag(self.tree))
+        of_all = noise.T @ cho_solve(cho_factor(_regular(C)), noise)
+        of_tree = noise[tree].T @ cho_solve(cho_factor(_regular(C[np.ix_(tree, tree)])), noise[tree])
+        return Response(A, B, C, self.ridge * (of_all - of_tree))
+
+
+def weighted_rows(
+    sums: CrossProducts,
+    factors: Sequence[Factor],
+    *,
+    entropy: int | Sequence[int] = 0,
+    size: int = SIZE,
+    ridge: float | None = None,
+) -> WeightedRows:
+    """Rows of these attributes of a release.
+
+    Args:
+        sums: of the release.
+        factors: attributes, two or more.
+        entropy: of the drawing of rows.
+        size: as `SIZE`.
+        ridge: lambda; by evidence where left out.
+
+    Raises:
+        FeaturesError: too many levels to be fitted together.
+    """
+    factors = tuple(factors)
+    pairs = _pairs(factors)
+    if len(pairs) > MAX_FEATURES or len(pairs) * len(factors[0].present) ** 2 > MAX_ENTRIES:
+        raise FeaturesError(
+            f"the levels of these attributes make {len(pairs):,} pairs, and at most {MAX_FEATURES:,} can be fitted "
+            "together, fewer where an attribute has very many",
+            remedy="Name fewer features, or ask for fewer levels.",
+        )
+    means, forms = _released(sums, factors, pairs)
+    codes, base, edges = tree_rows(sums, factors, np.random.default_rng(entropy), size)
+    X = np.hstack([np.ones((len(codes), 1)), *(np.eye(len(f.labels))[codes[:, j], 1:] for j, f in enumerate(factors))])
+    points = Points(X, pairs)
+    C, _ = points.covariance(base)
+    V = sums.covariance(forms) + _LEAST * np.diag(np.maximum(np.diag(C), _LEAST))
+    tree = _features(factors, pairs, edges)
+    ridge = _ridge(C, V, means - points.means(base), tree) if ridge is None else ridge
+    moving = np.zeros_like(C)
+    moving[np.ix_(tree, tree)] = np.linalg.inv(_regular(C[np.ix_(tree, tree)]))
+    weights = _tilted(points, base, means, ridge * V, _regular(C) + ridge * V)
+    return WeightedRows(factors, codes, points, weights, forms, V, ridge, moving)
+
+
+def _pairs(factors: Sequence[Factor]) -> NDArray[np.intp]:
+    """Columns of X with themselves times 1, and with those of every other attribute."""
+    ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)]).tolist()
+    blocks = [range(first, last) for first, last in pairwise(ends)]
+    alone = [(0, a) for block in blocks for a in block]
+    return np.array(alone + [(a, b) for one, other in combinations(blocks, 2) for a in one for b in other], np.intp)
+
+
+def _features(factors: Sequence[Factor], pairs: NDArray[np.intp], edges: set[tuple[int, int]]) -> NDArray[np.intp]:
+    """Those of the tree: of one attribute, and of pairs that are edges."""
+    whose = np.concatenate([[-1], *(np.full(len(f.labels) - 1, j) for j, f in enumerate(factors))]).tolist()
+    kept = [a == 0 or (whose[a], whose[b]) in edges for a, b in pairs.tolist()]
+    return np.flatnonzero(kept).astype(np.intp)
+
+
+def _released(sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Means m = <W, S> / n, n of the pair of parties, and their errors as forms (W - m N) / n, <N, S> = n."""
+    columns = np.vstack([np.zeros_like(factors[0].present), *(f.indicators[1:] for f in factors)])
+    present = np.vstack([factors[0].present, *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in factors)])
+    left, right = pairs.T
+    one, other = np.where((left == 0)[:, None], present[right], columns[left]), columns[right]
+    first = np.where((left == 0)[:, None], present[right], present[left])
+    return ratios(sums, outer(one, other), outer(first, present[right]))
+
+
+def ratios(sums: CrossProducts, forms: Array, counts: Array) -> tuple[Array, Array]:
+    """<W, S> / <N, S> (t,) of forms W and N (t, q, q), and to first order its errors as forms."""
+    n = np.maximum(np.einsum("tkl,kl->t", counts, sums.values), 1.0)
+    found = np.einsum("tkl,kl->t", forms, sums.values) / n
+    return found, (forms - found[:, None, None] * counts) / n[:, None, None]
+
+
+def outer(left: Array, right: Array) -> Array:
+    """Symmetric W with <W, S> = sum_s (l v_s)(r v_s) for each l of `left` with its r of `right`: (t, q, q)."""
+    each = left[:, :, None] * right[:, None, :]
+    return np.asarray((each + each.swapaxes(1, 2)) / 2)
+
+
+def _tilted(points: Points, base: Array, m: Array, penalty: Array, curvature: Array) -> Array:
+    """Weights (N,); `penalty` is lambda V. In eta of theta = L^-T eta, L L' = C + lambda V, it is round at w_0."""
+    from scipy.optimize import minimize  # noqa: PLC0415 - loads slowly
+
+    log_base, L = np.log(base), np.linalg.cholesky(curvature)
+
+    def turned(eta: Array) -> Array:
+        return np.asarray(solve_triangular(L, eta, lower=True, trans="T"))
+
+    def objective(eta: Array) -> tuple[float, Array]:
+        theta = turned(eta)
+        w, log_sum = points.weights(log_base, theta)
+        pull = penalty @ theta
+        value = float(log_sum - theta @ m + theta @ pull / 2)
+        return value, solve_triangular(L, points.means(w) - m + pull, lower=True)
+
+    found = minimize(
+        objective,
+        np.zeros(len(m)),
+        jac=True,
+        method="L-BFGS-B",
+        options={"gtol": _STILL, "ftol": 0, "maxiter": 1000},
+    )
+    return points.weights(log_base, turned(found.x))[0]
+
+
+def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
+    """Where the surprise is least: sum log(1 + e / lambda) + z^2 / (1 + e / lambda), beyond what the tree has fitted.
+
+    Of features R beside the tree's T, with G = C_RT C_TT^-1: r = (m - E_w0 phi)_R - G (m - E_w0 phi)_T has noise of
+    covariance V_r = (1, -G) V (1, -G)' and what the tree lacks, of covariance (C_RR - G C_TR) / lambda. V_r = L L',
+    L^-1 (C_RR - G C_TR) L^-T = Q e Q', z = Q' L^-1 r.
+    """
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - loads slowly
+
+    rest = np.setdiff1d(np.arange(len(gap)), tree)
+    if not len(rest):
+        return 1.0
+    D = np.zeros((len(rest), len(gap)))
+    D[np.arange(len(rest)), rest] = 1.0
+    D[:, tree] = -np.linalg.solve(_regular(C[np.ix_(tree, tree)]), C[np.ix_(tree, rest)]).T
+    L = np.linalg.cholesky(_regular(D @ V @ D.T))
+    white = solve_triangular(L, solve_triangular(L, D @ C[:, rest], lower=True).T, lower=True)
+    e, Q = eigh((white + white.T) / 2)
+    e, z = np.maximum(e, 0.0), Q.T @ solve_triangular(L, D @ gap, lower=True)
+
+    def surprise(log: float) -> float:
+        spread = 1 + e * np.exp(-log)
+        return float(np.sum(np.log(spread) + z**2 / spread))
+
+    return float(np.exp(minimize_scalar(surprise, bounds=(-5.0, 25.0), method="bounded").x))
+
+
+def _regular(C: Array) -> Array:
+    """C with what single precision leaves open on its diagonal."""
+    return np.asarray(C + _FLOOR * np.diag(np.maximum(np.diag(C), _LEAST**2)))
