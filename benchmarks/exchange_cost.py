@@ -38,7 +38,8 @@ from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.residues import kernels
-from tests.tools.exchanged import Integers, approved, no_noise, traffic
+from tests.tools.exchanged import approved, no_noise, traffic
+from tests.world.side import Integers
 
 STEPS = ("encrypt", "reply", "submit")
 BOUNDS: tuple[Bounds, ...] = ("trusted", "proved")
@@ -219,7 +220,7 @@ def require_exact(case: Case, exchange: Exchange, blocks: list[Integers]) -> Non
 
 def measure(asked: Asked) -> Report:
     """Every case with both kinds of bounds."""
-    usual = (Case(500, 2),) if asked.quick else (*USUAL, *((LARGE,) if asked.given["large"] else ()))
+    usual = (Case(500, 2, 2),) if asked.quick else (*USUAL, *((LARGE,) if asked.given["large"] else ()))
     cases = [replace(case, bounds=b) for case in [Case(*c) for c in asked.given["only"]] or usual for b in BOUNDS]
     load = f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
     results = [of_case(case, asked.given["beside"]) for case in cases]

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
+from heapq import heappop, heappush
+from threading import Lock
 
 from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import OtherBytesError, StateError, UnknownError
 from commingle.coordinator.quotas import Quotas
-from commingle.coordinator.reads import Reads
 from commingle.coordinator.store.rows import Files, ReleaseRow, Summary
 from commingle.coordinator.store.store import Store, Transaction
 from commingle.shared.documents.dsse import Envelope, Verified, seal
@@ -23,9 +24,36 @@ from commingle.shared.release.member_log import KIND as MEMBER_LOG
 from commingle.shared.release.member_log import member_log
 from commingle.shared.release.rounds import Event, Refused, Round, advance
 from commingle.shared.runtime.disk import Disks
+from commingle.shared.runtime.request_signing import SignedRequest
 from commingle.shared.runtime.settings import Clock
 
 _RELEASE = re.compile("[0-9a-f]{64}")
+
+
+class Reads:
+    """Nonces of signed requests that read, while their signatures hold; members' alone, so strangers cannot fill it.
+
+    Kept in memory: to remember one durably would make every read a write. Another replica, or this process after a
+    restart, would answer a replay within the few minutes for which a signature holds. Only who saw the request under
+    its encryption could send one, and it changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: set[tuple[str, str]] = set()
+        self._due: list[tuple[datetime, tuple[str, str]]] = []
+
+    def remember(self, request: SignedRequest, *, now: datetime) -> bool:
+        """Remember a request's nonce for as long as its signature holds; False if it is remembered already."""
+        place = request.signer, request.nonce
+        with self._lock:
+            while self._due and self._due[0][0] < now:
+                self._known.discard(heappop(self._due)[1])
+            if place in self._known:
+                return False
+            self._known.add(place)
+            heappush(self._due, (request.forget, place))
+            return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class Feed:
         """Something was, on any thread: look who waits for it, there and then, and wake nobody else."""
         self._looked = -_POLL_SECONDS
         if self._waiters:
-            with suppress(StorageError):  # whoever waits looks again within `_POLL_SECONDS`
+            with suppress(StorageError):  # those who wait look again within `_POLL_SECONDS`
                 self._look()
 
     def _look(self) -> None:

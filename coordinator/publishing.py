@@ -41,7 +41,7 @@ class Publication:
 def publish(coordinator: Coordinator, release: str) -> None:
     """Publish a complete release, or end it with the reason why it cannot be.
 
-    Safe to repeat and to race: whoever commits first has published, the others' work is dropped.
+    Safe to repeat and to race: the first to commit has published, the others' work is dropped.
 
     Raises:
         LostBlobError: a block is gone or damaged; see `ask_again`.

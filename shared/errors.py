@@ -25,7 +25,7 @@ from commingle.shared.text import printable
 
 
 class CommingleError(Exception):
-    """A fault that a person can act on. What it says is printable, whoever wrote the names in it.
+    """A fault that a person can act on. What it says is printable, no matter who wrote the names in it.
 
     Attributes:
         code: stable identifier, the last part of a problem document's `type`.

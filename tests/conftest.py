@@ -1,12 +1,14 @@
-"""The two tiers of tests, and one PostgreSQL for all of them."""
+"""The two tiers of tests, one PostgreSQL for all of them, and the consortium of most."""
 
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.world.consortium import Consortium, consortium_of
 from tests.world.postgres import PostgresServer, own_postgres
 
 _SLOW_FOLDERS = ("benchmarks", "e2e", "tools")
@@ -62,6 +64,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         _guard.up = False
+
+
+@pytest.fixture(autouse=True)
+def fresh_logging() -> Iterator[None]:
+    """Commands configure logging for their process; tests share one."""
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Consortium:
+    """A clinic and an insurer that approve by themselves."""
+    return consortium_of(tmp_path, "clinic", "insurer")
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,7 @@ from commingle.coordinator.access import (
 )
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.errors import StorageError
-from commingle.coordinator.http.arriving import Arriving
-from commingle.coordinator.http.bodies import JSON_LIMIT, Body
+from commingle.coordinator.http.bodies import JSON_LIMIT, Arriving, Body
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.disk import full_disk_as_no_room
 from commingle.shared.runtime.errors import TooLargeError

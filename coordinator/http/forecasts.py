@@ -34,7 +34,7 @@ def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
             return spec_of(require_release(tx, release)).document
 
     async def compute(client: str, release: str) -> None:
-        """Once: whose turn comes meanwhile waits, and goes on where whoever asked before hangs up."""
+        """Once: whose turn comes meanwhile waits, and goes on where the one before hangs up."""
         asked = await run_in_threadpool(spec, release)
         async with pool.turn(client), computing.setdefault(release, Lock()):
             if release not in known:

@@ -1,4 +1,4 @@
-"""Endpoints for whoever operates the coordinator, and what they count for Prometheus."""
+"""Endpoints for the operator of the coordinator, and what they count for Prometheus."""
 
 from collections.abc import Iterator
 

@@ -82,7 +82,7 @@ class Database:
             self._turn.release()
 
     def notify(self, connection: Connection) -> None:
-        """Let whoever listens know of this transaction as soon as it is committed."""
+        """Let listeners know of this transaction as soon as it is committed."""
         if self.serves_itself:
             connection.exec_driver_sql(f"NOTIFY {_CHANNEL}")
 

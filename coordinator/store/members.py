@@ -72,7 +72,7 @@ class Members:
         self._connection.execute(update(parties).where(parties.c.name == name).values(revoked=at))
 
     def key(self, fingerprint: str) -> KeyRow | None:
-        """The key of that fingerprint, whoever has or had it."""
+        """The key of that fingerprint, no matter who has or had it."""
         row = self._connection.execute(select(*_KEY).where(keys.c.fingerprint == fingerprint)).one_or_none()
         return None if row is None else KeyRow(*row)
 

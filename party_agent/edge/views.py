@@ -160,7 +160,7 @@ def budget_view(ledger: Ledger) -> dict[str, Budget]:
 
 def ledger_unit(ledger: Ledger) -> str:
     """The unit in which it adds up and its cap holds, from its data sets."""
-    kinds = {charge.cost.unit for charge in ledger.charges() if charge.counts and charge.kind != "unexplained"}
+    kinds = {charge.cost.unit for charge in ledger.charges() if charge.counts and charge.terms.kind != "unexplained"}
     unit = str(*kinds) if len(kinds) == 1 else _EITHER
     return f"{unit}, and replace_one" if ledger.counts_replacement and unit != Adjacency.REPLACE_ONE else unit
 
@@ -218,15 +218,15 @@ def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: fl
 
     return ChargeView(
         release=charge.release,
-        kind=charge.kind,
-        study=charge.study,
-        dataset=charge.dataset,
+        kind=charge.terms.kind,
+        study=charge.terms.study,
+        dataset=charge.terms.dataset,
         state=charge.state,
-        unit=_EITHER if charge.kind == "unexplained" else charge.cost.unit,
+        unit=_EITHER if charge.terms.kind == "unexplained" else charge.cost.unit,
         **dict(at_cap(charge.loss)),
         replacement=charge.cost.replacement and at_cap(charge.cost.replacement),
         attempt=charge.attempt,
-        coordinator=charge.coordinator,
+        coordinator=charge.terms.coordinator,
         decided=_decided(notes),
     )
 

@@ -9,16 +9,18 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.consortium import Membership, PinnedCoordinator
-from commingle.party_agent.home.engine_settings import EngineSettings
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.ledger.ledger import Cap
 from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.private.dask_engine import Dask
+from commingle.party_agent.private.engine import IN_PROCESS, Engine
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import Hex32, Name
 from commingle.shared.runtime.errors import SettingsError
@@ -34,6 +36,39 @@ from commingle.shared.runtime.files import (
     write_durably,
 )
 from commingle.shared.runtime.settings import Settings, load_settings
+from commingle.shared.runtime.tls import is_this_machine
+
+
+class EngineSettings(Settings):
+    """Where the partitions of tables are read: in this process unless said otherwise.
+
+    The operator's alone: a data set may be registered by a token, and who could name a scheduler with it would get
+    rows.
+
+    Attributes:
+        scheduler: of Dask, `tls://host:port`; left out, a cluster on this machine for as long as a table is read.
+        workers: processes of a cluster on this machine.
+        allow_tcp: take a `tcp://` address of another machine, whose network then sees ids and encoded rows.
+    """
+
+    kind: Literal["in-process", "dask"] = "in-process"
+    scheduler: str | None = None
+    workers: Annotated[int, Field(ge=1, le=1024)] = 2
+    allow_tcp: bool = False
+
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        address = urlsplit(self.scheduler or "tls://")
+        if address.scheme not in {"tls", "tcp"}:
+            raise ValueError("the scheduler's address begins with tls:// or tcp://")
+        if address.scheme == "tcp" and not self.allow_tcp and not is_this_machine(address.hostname or ""):
+            raise ValueError("a scheduler on another machine is reached by tls://, or by tcp:// with allow_tcp")
+        return self
+
+    def open(self) -> Engine:
+        """The engine."""
+        return IN_PROCESS if self.kind == "in-process" else Dask(self.scheduler, self.workers)
+
 
 _NOT_IN_NAMES = re.compile("[^a-z0-9_.-]+")
 _PRIVATE = 0o700

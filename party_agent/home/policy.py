@@ -32,7 +32,7 @@ class AutoApproval(Settings):
     """Proposals by these keys are approved without a person while all of them together cost at most `max_rho`.
 
     Attributes:
-        proposer: a key's fingerprint, or "*" for any: what all proposers have cost counts then, whoever they were.
+        proposer: a key's fingerprint, or "*" for any: what all proposers have cost counts then.
         mechanisms: the kinds it is about; never releases whose bounds are trusted.
     """
 

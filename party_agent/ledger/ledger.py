@@ -185,7 +185,7 @@ class Ledger:
         if isinstance(spent, Refused):
             return spent
         charge = self.charge_in(db, release)
-        if now >= charge.expires:
+        if now >= charge.terms.expires:
             return Refused("the spec has expired")
         lost = self.lost_in(db).counted(replacement=self.counts_replacement)
         if any(loss.rho > self.cap.rho_beside(loss) for _, loss in lost):
@@ -221,7 +221,7 @@ class Ledger:
         with self._store.reading() as db:
             reserved = [(r, c) for r, c in self._told(db).charges.items() if c.state is ChargeState.RESERVED]
         for release, charge in reserved:
-            if now >= charge.expires:
+            if now >= charge.terms.expires:
                 with self._store.transaction() as db:
                     self.withdraw(db, release)
 
@@ -269,21 +269,23 @@ class Ledger:
 
     def lost_by(self, datasets: Collection[str], *, without: str | None) -> Cost:
         """What these data sets have lost or set aside, but for one release."""
-        return self._lost_where(lambda release, charge: charge.dataset in datasets and release != without)
+        return self._lost_where(lambda release, charge: charge.terms.dataset in datasets and release != without)
 
     def lost_to_study(self, study: str, *, without: str) -> Cost:
         """What releases of a study have cost or set aside, but for one."""
-        return self._lost_where(lambda name, of: of.kind == "release" and of.study == study and name != without)
+        return self._lost_where(
+            lambda name, of: of.terms.kind == "release" and of.terms.study == study and name != without
+        )
 
     def lost_to_releases(self, *, proposer: str | None = None) -> Cost:
         """What releases have cost or set aside: those of one proposer, or all."""
         if proposer is None:
-            return self._lost_where(lambda _, charge: charge.kind == "release")
+            return self._lost_where(lambda _, charge: charge.terms.kind == "release")
         whose = "spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.proposer') = ?"  # the index's words
         with self._store.reading() as db:
             proposed = db.execute(f"SELECT release FROM proposals WHERE {whose}", (proposer,))  # noqa: S608 - ours
             those = {row["release"] for row in proposed}
-        return self._lost_where(lambda release, charge: charge.kind == "release" and release in those)
+        return self._lost_where(lambda release, charge: charge.terms.kind == "release" and release in those)
 
     def _lost_where(self, counted: Callable[[str, Charge], bool]) -> Cost:
         with self._store.reading() as db:
@@ -294,13 +296,13 @@ class Ledger:
         """Whether the subjects of a data set were keyed when it was charged: both where that has changed."""
         with self._store.reading() as db:
             charges = self._told(db).charges.values()
-            return frozenset(each.cost.keyed for each in charges if each.counts and each.dataset == dataset)
+            return frozenset(each.cost.keyed for each in charges if each.counts and each.terms.dataset == dataset)
 
     def interrupted_regressions(self) -> tuple[str, ...]:
         """Ids of regressions that are paid for and have no result."""
         with self._store.reading() as db:
             charges = self._told(db).charges.items()
-            return tuple(r for r, c in charges if c.kind == "regression" and c.state is ChargeState.DEBITED)
+            return tuple(r for r, c in charges if c.terms.kind == "regression" and c.state is ChargeState.DEBITED)
 
     def shortfall(self, cost: Cost) -> Refused | None:
         """Why a charge would not fit under the cap now, or None."""

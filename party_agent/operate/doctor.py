@@ -2,9 +2,11 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from commingle.party_agent.data.datasets import stored_dataset
@@ -13,7 +15,6 @@ from commingle.party_agent.home.consortium import Membership
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.store import open_to_read, require_version
 from commingle.party_agent.ledger.verification import in_words, verify_ledger
-from commingle.party_agent.operate.open_addresses import open_addresses
 from commingle.party_agent.rounds.counts import Viewer, sees_counts
 from commingle.party_agent.rounds.release_files import Outbox
 from commingle.party_agent.wire.local_socket import process_at, reaching_agent
@@ -185,3 +186,60 @@ def _coordinator(membership: Membership, now: datetime) -> str:
             remedy="Check the address and proxies; if it is right, ask its operator over another channel.",
         )
     return f"{pinned.url} answers with the pinned key; {clock_skew(answer, now)}"
+
+
+_PROC = Path("/proc")
+_LISTENS = "0A"  # of proc(5), as the kernel's TCP_LISTEN
+_SOCKET = "socket:["
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OpenAddress:
+    """Where a process listens for TCP."""
+
+    pid: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port} (process {self.pid})"
+
+
+def open_addresses(pid: int) -> tuple[OpenAddress, ...]:
+    """Those of the process with that number and of all below it.
+
+    Raises:
+        OSError: it is another user's, or this system has no such /proc.
+    """
+    return tuple(sorted(one for each in (pid, *_below(pid)) for one in _of(each)))
+
+
+def _below(pid: int) -> Iterator[int]:
+    parents = dict[int, int]()
+    for path in _PROC.glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parents[int(path.parent.name)] = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
+    found = [pid]
+    while found:
+        found = [child for child, parent in parents.items() if parent in found]
+        yield from found
+
+
+def _of(pid: int) -> Iterator[OpenAddress]:
+    held = set[str]()
+    for path in (_PROC / str(pid) / "fd").iterdir():
+        with suppress(OSError):  # it was closed meanwhile
+            held.add(str(path.readlink()))
+    for name in ("tcp", "tcp6"):
+        for line in (_PROC / str(pid) / "net" / name).read_text().splitlines()[1:]:
+            _, local, _, state, *others = line.split()
+            if state == _LISTENS and f"{_SOCKET}{others[5]}]" in held:
+                host, _, port = local.partition(":")
+                yield OpenAddress(pid, _host(bytes.fromhex(host)), int(port, 16))
+
+
+def _host(packed: bytes) -> str:
+    """The kernel writes the address as words of this machine, which are little-endian on all that Commingle runs on."""
+    words = b"".join(packed[start : start + 4][::-1] for start in range(0, len(packed), 4))
+    return str(IPv4Address(words) if len(words) == 4 else IPv6Address(words))  # noqa: PLR2004 - bytes of an IPv4 address

@@ -1,6 +1,6 @@
 """Partitions read on Dask workers of the party's own (extra `dask`; docs/scale.md#a-dask-cluster).
 
-Adversary: nobody. Scheduler and workers see rows, and whoever controls one of them could run code in the agent, with
+Adversary: nobody. Scheduler and workers see rows, and who controls one of them could run code in the agent, with
 which they exchange pickles: they belong to the party, like the agent's machine. Hence TLS wherever they are not on this
 machine. They are given neither noise nor key, so what they keep or log cannot undo the noise of a block.
 """

@@ -39,7 +39,7 @@ class PagelessWorker(_WithoutPages, Worker):
 class OwnCluster(SpecCluster):
     """A scheduler in this process, and worker processes that end with it.
 
-    By TLS under a certificate of its own: whoever reached it otherwise, any user of this machine, could run code here.
+    By TLS under a certificate of its own: otherwise any user of this machine who reached it could run code here.
     """
 
     def __init__(self, workers: int) -> None:

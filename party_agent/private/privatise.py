@@ -2,7 +2,7 @@
 
 Both come from the snapshot of a data set under a committed debit that names it; a first stage reads it once more,
 before, for the sums that the map of the rows follows from (docs/proofs/two-stages.md). Adversary of `privatise`:
-whoever reads the block, that is everybody. They see integers that are the mixed rows plus Gaussian noise on a lattice;
+readers of the block, that is everybody. They see integers that are the mixed rows plus Gaussian noise on a lattice;
 what they learn about one subject's values is bounded by the charge that was debited before. What becomes of exchanged
 rows is told in `kept_rows`.
 """
@@ -67,7 +67,7 @@ class ExchangedRows:
 
     @property
     def integers(self) -> NDArray[np.int64]:
-        """All of them, for whoever has room for them."""
+        """All of them, for callers that have room for them."""
         return np.concatenate(list(self.pieces))
 
 

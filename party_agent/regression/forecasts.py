@@ -26,7 +26,7 @@ from commingle.shared.estimation.posterior import exponent
 
 _EXPLAINED = 0.5
 _ITERATIONS = 20
-_LEAST = 1e-12  # of a label's mean square: whoever gives public moments may give any
+_LEAST = 1e-12  # of a label's mean square: who gives public moments may give any
 
 
 @dataclass(frozen=True, slots=True)

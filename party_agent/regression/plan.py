@@ -215,7 +215,7 @@ def rows_of(request: RegressionRequest) -> RowMap:
 
 
 def _stages(privacy: Privacy, target: Attribute, features: tuple[Attribute, ...], n: int) -> TwoStages:
-    """Planned for what its calibration allows, so that whoever knows that loss can plan them again."""
+    """Planned for what its calibration allows, so that a reader of that loss can plan them again."""
     rho = sums_loss(privacy).rho
     return plan_two_stages(measured_attributes(target, features), n=n, rho=rho, adjacency=adjacency_of(privacy))
 

@@ -56,7 +56,7 @@ class Party:
         """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
         yesterday = self.clock() - _DAY
         # none is approved after it expired
-        releases = (c for c in self.ledger.charges() if c.kind == "release" and c.expires > yesterday)
+        releases = (c for c in self.ledger.charges() if c.terms.kind == "release" and c.terms.expires > yesterday)
         approved = sum(self._approved_at(charge) > yesterday for charge in releases)
         return approved + Requests(self.store).since(yesterday)
 
@@ -64,4 +64,4 @@ class Party:
         for kind in ("approval", adopted_kind("approval")):
             if (signed := self.ledger.signature(charge.release, kind)) is not None:
                 return decode(Approval, signed.payload_bytes).created
-        return min(self.clock(), charge.expires)  # nobody can show it: as late as it can have been
+        return min(self.clock(), charge.terms.expires)  # nobody can show it: as late as it can have been

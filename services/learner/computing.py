@@ -1,4 +1,4 @@
-"""What is computed for whoever asks, in a process of the pool: from the bytes of a body to the bytes of the answer.
+"""What is computed for a client, in a process of the pool: from the bytes of a body to the bytes of the answer.
 
 Parsing is a part of it: a body of a few megabytes that does not fit keeps a validator busy for seconds.
 """

@@ -19,7 +19,7 @@ from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKe
 from commingle.shared.documents.model import Checks, Digest, Model, WireModel, decode, decode_canonical, encode
 
 _PAYLOAD_TYPE = "application/vnd.commingle.{}+json"
-_SMALL = 1 << 15  # so that no more than 24 MB of text are remembered, whoever sends
+_SMALL = 1 << 15  # so that no more than 24 MB of text are remembered, no matter who sends
 
 
 class Signature(WireModel):

@@ -58,7 +58,7 @@ class PrivacyStatement(WireModel):
         per_party: the guarantee of each block by itself (Wu et al. 2022).
         per_subject: of a person, who is a row at every party, to everybody, fellow members included: the sum over all
             parties.
-        per_subject_outsiders: of a person to whoever holds no party's noise; only under calibration `analytic`.
+        per_subject_outsiders: of a person to those who hold no party's noise; only under calibration `analytic`.
     """
 
     adjacency: str

@@ -1,4 +1,4 @@
-"""What a study is for, in its proposer's words: all of it optional, signed with the rest, shown to whoever decides."""
+"""What a study is for, in its proposer's words: all of it optional, signed with the rest, shown to those who decide."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any

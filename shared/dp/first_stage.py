@@ -132,7 +132,7 @@ def plan_first_stage(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rh
 def first_stage_loss(stage: FirstStage, adjacency: Adjacency) -> Rho:
     """What the sums cost in an adjacency, be it the one that they were planned for or replace_one.
 
-    Guarantee: a Gaussian loss of rho for whoever sees them; neighbours differ in one subject's values, or by one
+    Guarantee: a Gaussian loss of rho for those who see them; neighbours differ in one subject's values, or by one
     subject (docs/proofs/two-stages.md, 1; docs/proofs/keyed-subjects.md, 2.6).
     """
     return gaussian_loss(squared_sensitivity=_squared_sensitivity(stage.attributes, adjacency), sigma=stage.sigma)

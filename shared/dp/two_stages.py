@@ -137,7 +137,7 @@ def plan_two_stages(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho
 def two_stage_loss(stages: TwoStages, adjacency: Adjacency) -> Rho:
     """What both stages cost together in an adjacency, be it the one that they were planned for or replace_one.
 
-    Guarantee: a Gaussian loss of rho for whoever sees both; neighbours differ in one row's values, or under
+    Guarantee: a Gaussian loss of rho for those who see both; neighbours differ in one row's values, or under
     `add_remove` by one row (docs/proofs/two-stages.md, 7).
     """
     second = gaussian_loss(squared_sensitivity=_squared_sensitivity(adjacency), sigma=stages.sigma)

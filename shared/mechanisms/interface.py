@@ -162,7 +162,7 @@ class Mechanism(ABC):
         """Delta^2 of that party's block in units of its noise: the block is rho-zCDP, rho = Delta^2 / (2 sigma^2)."""
 
     def outsider_loss(self, spec: ReleaseSpec, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
-        """The loss of one person, whose rows change at all parties at once, to whoever holds no party's noise.
+        """The loss of one person, whose rows change at all parties at once, to those who hold no party's noise.
 
         Here the sum over parties, which it never exceeds (docs/proofs/noise-and-accounting.md, 3.2).
         """

@@ -11,8 +11,7 @@ from commingle.shared.documents.spec import AnyRelease
 from commingle.shared.mechanisms.interface import Mechanism
 from commingle.shared.mechanisms.moments.block import MOMENTS
 from commingle.shared.mechanisms.moments.keyed import KEYED_MOMENTS
-from commingle.shared.mechanisms.rows.block import DGM, RMGM
-from commingle.shared.mechanisms.rows.keyed import KEYED_RMGM
+from commingle.shared.mechanisms.rows.block import DGM, KEYED_RMGM, RMGM
 
 if TYPE_CHECKING:  # a party's agent needs neither, and scipy loads slowly
     from commingle.shared.estimation.prepared import PreparedMoments

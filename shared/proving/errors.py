@@ -1,7 +1,7 @@
 """What was received and proves nothing.
 
 ProvingError
-└── ProofError              a proof that fails: the release ends, and whoever sent it is named
+└── ProofError              a proof that fails: the release ends, and its sender is named
 
 Arguments outside their domain, and statements that are false where they are to be proved, are faults of a caller inside
 Commingle, and plain ValueErrors (`DomainError` of `shared/ring`).

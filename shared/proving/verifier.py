@@ -23,7 +23,7 @@ def verify_relations(relations: Sequence[Relation], received: Sequence[bytes]) -
         received: one proof for each.
 
     Raises:
-        ProofError: one does not hold. Whoever sent it made it wrongly.
+        ProofError: one does not hold. Its sender made it wrongly.
     """
     if len(received) != len(relations):
         raise ProofError("size")

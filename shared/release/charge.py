@@ -95,27 +95,6 @@ class Charge:
     body_sha256: str | None = None
 
     @property
-    def coordinator(self) -> str:
-        """Of the terms, as are the following."""
-        return self.terms.coordinator
-
-    @property
-    def dataset(self) -> str:
-        return self.terms.dataset
-
-    @property
-    def study(self) -> str:
-        return self.terms.study
-
-    @property
-    def expires(self) -> datetime:
-        return self.terms.expires
-
-    @property
-    def kind(self) -> ChargeKind:
-        return self.terms.kind
-
-    @property
     def loss(self) -> Loss:
         """In the unit of its data set."""
         return self.cost.loss

@@ -66,7 +66,7 @@ def reading_archive(file: Path, home: Path) -> Iterator[Path]:
 
 
 def copy_sqlite(database: Path, copy: Path) -> Path:
-    """The database as it is at one moment, in one file, whoever writes meanwhile.
+    """The database as it is at one moment, in one file, no matter who writes meanwhile.
 
     Raises:
         SettingsError: it cannot be read, or SQLite finds damage.

@@ -1,4 +1,4 @@
-"""The one console that commands print on: no text on it can be an order to the terminal, whoever wrote it."""
+"""The one console that commands print on: no text on it can be an order to the terminal, no matter who wrote it."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -32,7 +32,7 @@ class CsvFormat:
         separator: what stands between two columns.
         decimal: what stands before the decimals of a number.
         lines_per_record: most lines that a record may span, up to `MOST_LINES`. Above 1 cells in quotes may hold line
-            ends, and whoever says so promises that all cells are quoted as they should be.
+            ends, and who says so promises that all cells are quoted as they should be.
     """
 
     encoding: Encoding = "utf-8"

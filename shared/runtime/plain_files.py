@@ -1,6 +1,6 @@
 """Opens what a user, a token or a folder names, which may be a FIFO, a device or a file that never ends.
 
-A plain `open` waits for whoever writes to a FIFO, and reads a device for as long as there is memory.
+A plain `open` waits for a writer of a FIFO, and reads a device for as long as there is memory.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Who computes when: a few workers, one job of a client at a time, few waiting, none for whoever has hung up."""
+"""Who computes when: a few workers, one job of a client at a time, few waiting, none for a client that has hung up."""
 
 import asyncio
 from collections import Counter

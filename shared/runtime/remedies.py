@@ -1,4 +1,4 @@
-"""What to do about a refusal, by its code: ours, because whoever refuses could advise anything (docs/errors.md)."""
+"""What to do about a refusal, by its code: ours, because the one who refuses could advise anything (docs/errors.md)."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

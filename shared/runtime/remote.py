@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
 from ssl import SSLCertVerificationError
 from time import monotonic
@@ -20,7 +19,7 @@ from commingle.shared.documents.model import explain
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from commingle.shared.runtime.patience import Watch
 from commingle.shared.runtime.remedies import remedy_for
-from commingle.shared.runtime.tls import trust, trust_nobody
+from commingle.shared.runtime.tls import is_this_machine, trust, trust_nobody
 from commingle.shared.text import quoted
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -55,7 +54,7 @@ def connect(
         ca_file: PEM certificates of authorities to trust beside the system's.
         allow_http: also speak plain http to another machine, where everybody in between reads along.
         timeout_seconds: for each read, and for connecting where that is less than its own limit.
-        transport: how requests travel instead; whoever gives one answers for who reads along.
+        transport: how requests travel instead; who gives one answers for who reads along.
         auth: signs every request.
         headers: of every request.
 
@@ -64,7 +63,7 @@ def connect(
         httpx.InvalidURL: not an address; `reaching` makes it a NonsenseError.
     """
     at = httpx.URL(url)
-    here = not at.host or _is_this_machine(at.host)  # what has no host is no address, and `reaching` says so
+    here = not at.host or is_this_machine(at.host)  # what has no host is no address, and `reaching` says so
     if at.scheme == "http" and not (here or allow_http or transport is not None):
         raise SettingsError(
             f"{url} would be reached over plain http, which anybody in between can read and withhold",
@@ -82,13 +81,6 @@ def connect(
         follow_redirects=False,
         trust_env=not (here and at.scheme == "http"),  # no proxy stands between a machine and itself
     )
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _timeout(seconds: float) -> httpx.Timeout:

@@ -1,4 +1,4 @@
-"""Running applications on sockets of their own, so that whoever started them learns the addresses."""
+"""Running applications on sockets of their own, so that their starter learns the addresses."""
 
 import asyncio
 import gc
@@ -170,7 +170,7 @@ def _configure(service: Served) -> uvicorn.Config:
         loop="asyncio",
         log_config=None,
         access_log=False,
-        proxy_headers=bool(service.trusted_proxies),  # else uvicorn believes whoever is on this machine
+        proxy_headers=bool(service.trusted_proxies),  # else uvicorn believes anybody on this machine
         forwarded_allow_ips=list(service.trusted_proxies),
         timeout_graceful_shutdown=_GRACE_SECONDS,
         h11_max_incomplete_event_size=_HEADER_BYTES,

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,3 +95,11 @@ def _server_tls(certificate: Path | None, key: Path | None) -> ServerTls | None:
             remedy="Give PEM files of a certificate chain and of its key, without a password.",
         ) from None
     return ServerTls(certificate, key)
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host names this machine to itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

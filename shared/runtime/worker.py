@@ -101,7 +101,7 @@ class ProcessWorker:
 
 
 def _work(jobs: Connection, cpu_seconds: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; whoever started this ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the process that started this ends it
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_CPU)

@@ -15,8 +15,7 @@ from fastapi import Request
 
 from commingle.coordinator.blobs import BlobDirectory
 from commingle.coordinator.errors import TruncatedError
-from commingle.coordinator.http.arriving import Arriving
-from commingle.coordinator.http.bodies import Body
+from commingle.coordinator.http.bodies import Arriving, Body
 from commingle.coordinator.quotas import STAYS, Quotas
 from commingle.shared.documents.model import encode
 from commingle.shared.release.block import largest_body

@@ -5,12 +5,13 @@ Two doors, tested apart: the request is signed (RFC 9421) or carries a token, an
 
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from commingle.coordinator.access import CoordinatorScope, create_token
 from commingle.coordinator.feed import Feed
@@ -246,7 +247,7 @@ def invite(hub: Hub) -> str:
 def authorised(hub: Hub, actor: str) -> httpx.Auth | None:
     if actor.startswith("token "):
         scope: CoordinatorScope = "operate" if actor == "token operate" else "read"
-        return Bearer(create_token(hub.coordinator, name="test", scope=scope, lifetime=None))
+        return Bearer(create_token(hub.coordinator, name=secrets.token_hex(4), scope=scope, lifetime=None))
     key = KEYS[actor](hub)
     return None if key is None else hub.auth(key)
 
@@ -317,59 +318,78 @@ def test_member_cannot_act_in_a_release_it_is_not_in(hub: Hub, invite: str) -> N
     assert [problem(answer) for answer in answers] == [(404, "unknown")] * 3
 
 
+@dataclass(frozen=True)
+class Served:
+    """What is only read, made once.
+
+    Attributes:
+        releases: ids, of a published one, an approved one and a proposed one.
+        exchanging: by whether clinic comes last, so that it has something to reply to.
+        apps: by whether reads are public.
+    """
+
+    hub: Hub
+    releases: list[str]
+    exchanging: Mapping[bool, Exchanging]
+    apps: Mapping[bool, FastAPI]
+
+    def client(self, *, public: bool, auth: httpx.Auth | None = None) -> httpx.Client:
+        return httpx.Client(transport=InProcess(self.apps[public]), base_url="http://hub", auth=auth)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with hub_with_releases(tmp_path_factory.mktemp("served")) as (hub, releases):
+        exchanging = {last: approved(hub, PARTIES[::-1] if last else PARTIES) for last in (False, True)}
+        for each in exchanging.values():
+            each.send_all("columns", "reply")
+        feed = Feed(hub.store)
+        feed.stop()
+        apps = {
+            public: create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed, pool=pool)
+            for public, pool in ((True, pool_of_threads()), (False, pool_of_threads()))
+        }
+        yield Served(hub, releases, exchanging, apps)
+
+
 @pytest.mark.parametrize("actor", KEYS)
 @pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize("path", CLOSED_READS)
 def test_what_passes_between_parties_is_for_whom_the_table_says(
-    hub: Hub, invite: str, path: str, actor: str, *, public: bool
+    served: Served, path: str, actor: str, *, public: bool
 ) -> None:
-    assert invite
-    exchanging = approved(hub, PARTIES[::-1] if "replies" in path else PARTIES)  # clinic has something to say
-    exchanging.send_all("columns", "reply")
-    feed = Feed(hub.store)
-    app = create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed, pool=pool_of_threads())
-    auth = authorised(hub, actor)
-    with httpx.Client(transport=InProcess(app), base_url="http://hub", auth=auth) as http:
+    release = served.exchanging["replies" in path].proposed.id
+    with served.client(public=public, auth=authorised(served.hub, actor)) as http:
         query = {"of": "clinic"} if path.endswith(("/columns", "/replies")) else None
-        answer = http.get(path.format(release=exchanging.proposed.id, party="clinic"), params=query)
+        answer = http.get(path.format(release=release, party="clinic"), params=query)
     assert answer.status_code == CLOSED_READS[path][actor], answer.text
     assert answer.content
 
 
 @pytest.mark.parametrize("actor", KEYS)
 @pytest.mark.parametrize("public", [True, False])
-def test_read_is_for_everybody_or_for_whom_the_table_says(tmp_path: Path, actor: str, *, public: bool) -> None:
-    with hub_with_releases(tmp_path) as (hub, releases):
-        feed = Feed(hub.store)
-        feed.stop()
-        app = create_app(replace(hub.coordinator, public_reads=public), hub.publisher, feed, pool=pool_of_threads())
-        auth = authorised(hub, actor)
-        with httpx.Client(transport=InProcess(app), base_url="http://hub", auth=auth) as http:
-            for path in sorted(OPEN | READS):
-                answer = http.get(path.format(release=releases[0], party="clinic"))
-                wanted = PRIVATE_READS[actor] if path in READS and not public else 200
-                # a signature that does not hold is refused wherever it is given
-                wanted = 401 if actor == "stranger" and path in READS else wanted
-                assert answer.status_code == wanted, path
+def test_read_is_for_everybody_or_for_whom_the_table_says(served: Served, actor: str, *, public: bool) -> None:
+    with served.client(public=public, auth=authorised(served.hub, actor)) as http:
+        for path in sorted(OPEN | READS):
+            answer = http.get(path.format(release=served.releases[0], party="clinic"))
+            wanted = PRIVATE_READS[actor] if path in READS and not public else 200
+            # a signature that does not hold is refused wherever it is given
+            wanted = 401 if actor == "stranger" and path in READS else wanted
+            assert answer.status_code == wanted, path
 
 
-def test_no_read_shows_an_alignment_statement_or_a_block(tmp_path: Path) -> None:
-    with hub_with_releases(tmp_path) as (hub, releases):
-        feed = Feed(hub.store)
-        feed.stop()
-        app = create_app(hub.coordinator, hub.publisher, feed, pool=pool_of_threads())
-        with httpx.Client(transport=InProcess(app), base_url="http://hub") as http:
-            said = "".join(
-                http.get(path.format(release=release, party="clinic")).text
-                for path in OPEN | READS
-                for release in releases
-            )
-            for kind in ("alignments", "blocks"):
-                assert problem(http.get(f"/v1/releases/{releases[0]}/{kind}/clinic"))[0] in {404, 405}
-        with hub.store.read() as tx:
-            found = [tx.releases.get(release) for release in releases]
-        shares = [share for release in found if release for share in release.shares.values()]
-        stated = [share.alignment.payload for share in shares if share.alignment]
-        digests = [share.aligned.digest for share in shares if share.aligned]
-        assert len(stated) == len(digests) == 4
-        assert not any(text in said for text in (*stated, *digests))
+def test_no_read_shows_an_alignment_statement_or_a_block(served: Served) -> None:
+    releases = served.releases
+    with served.client(public=True) as http:
+        said = "".join(
+            http.get(path.format(release=release, party="clinic")).text for path in OPEN | READS for release in releases
+        )
+        for kind in ("alignments", "blocks"):
+            assert problem(http.get(f"/v1/releases/{releases[0]}/{kind}/clinic"))[0] in {404, 405}
+    with served.hub.store.read() as tx:
+        found = [tx.releases.get(release) for release in releases]
+    shares = [share for release in found if release for share in release.shares.values()]
+    stated = [share.alignment.payload for share in shares if share.alignment]
+    digests = [share.aligned.digest for share in shares if share.aligned]
+    assert len(stated) == len(digests) == 4
+    assert not any(text in said for text in (*stated, *digests))

@@ -17,7 +17,7 @@ import pytest
 from pydantic import ValidationError
 
 from commingle.party_agent.data.datasets import DatasetRequest
-from commingle.party_agent.home.engine_settings import EngineSettings
+from commingle.party_agent.home.home import EngineSettings
 from commingle.party_agent.private import dask_engine
 from commingle.party_agent.private.engine import Engine
 from commingle.shared.errors import CommingleError

@@ -5,11 +5,10 @@ Noise is the caller's, so that products can be compared with exact ones.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,30 +21,14 @@ from commingle.shared.documents.statements import Approval
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms.moments.block import largest_opening
-from commingle.shared.mechanisms.moments.entries import cross_noise
-from commingle.shared.mechanisms.moments.exchange.documents import (
-    ColumnsStatement,
-    ReplyStatement,
-    quotations,
-    transcript,
-)
+from commingle.shared.mechanisms.moments.exchange.documents import transcript
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
-from commingle.shared.mechanisms.moments.exchange.products import (
-    Rows,
-    encrypted_columns,
-    open_part,
-    reply_pieces,
-    verify_bounds,
-    verify_reply,
-)
-from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
+from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec
-from commingle.shared.release.plan import plan_block
-from commingle.shared.ring.randomness import SEED_BYTES
+from commingle.shared.ring.randomness import SEED_BYTES, Entropy
+from tests.world.side import Integers, Side, pieces_of
 
-Integers: TypeAlias = NDArray[np.int64]
 _CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -63,92 +46,56 @@ class Exchanging:
     exchange: Exchange
     keys: Mapping[str, SigningKey]
     seeds: Mapping[str, bytes]
-    rows: dict[str, Integers] = field(default_factory=dict)
+    entropy: Entropy = os.urandom
+    rows: dict[str, NDArray[Any]] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
     columns: dict[str, Envelope] = field(default_factory=dict)
     answers: dict[str, bytes] = field(default_factory=dict)
     replies: dict[str, Envelope] = field(default_factory=dict)
 
-    def encrypt(self, name: str, rows: Integers) -> None:
+    def side(self, name: str) -> Side:
+        return Side(self.exchange, name, self.seeds[name], pieces_of(self.rows[name]))
+
+    def encrypt(self, name: str, rows: NDArray[Any]) -> None:
         """That party's columns, signed."""
         self.rows[name] = rows
-        self.bodies[name] = b"".join(
-            encrypted_columns(
-                self.exchange, party=name, seed=self.seeds[name], rows=self.rows_of(name), entropy=os.urandom
-            )
-        )
-        statement = ColumnsStatement(
-            spec=self.exchange.spec.digest,
-            party=name,
-            approvals=self.exchange.approved,
-            body_sha256=sha256(self.bodies[name]).hexdigest(),
-        )
-        self.columns[name] = seal(statement, kind="columns", key=self.keys[name])
+        self.bodies[name] = self.side(name).columns(self.entropy)
+        said = self.side(name).says_of_columns(self.bodies[name])
+        self.columns[name] = seal(said, kind="columns", key=self.keys[name])
 
     def reply(self, name: str, draw: Sampler) -> None:
         """That party's reply to those before it, with what is drawn inside, signed; proofs of columns come first."""
-        spec = self.exchange.spec.document
-        for other in self.exchange.senders(name) if self.exchange.proved else []:
-            if other != name:
-                verify_bounds(self.sent(other))
-
-        def noise(owner: str) -> Integers:
-            count = self.exchange.columns(owner)
-            return cross_noise(spec, spec.party(name), count, sigma=self.sigma(name), draw=draw)
-
-        pieces = reply_pieces(
-            self.sent(name),
-            {owner: self.sent(owner) for owner in self.exchange.owners(name)},
-            seed=self.seeds[name],
-            rows=self.rows_of(name),
-            noise=noise,
-            entropy=os.urandom,
+        sent = {other: self.sent(other) for other in (name, *self.exchange.senders(name))}
+        for other, columns in sent.items():
+            if self.exchange.proved and other != name:
+                verify_bounds(columns)
+        side = self.side(name)
+        self.answers[name] = side.reply(sent, lambda owner: side.noise_for(owner, draw), self.entropy)
+        self.replies[name] = seal(
+            side.says_of_reply(self.answers[name], self.columns), kind="reply", key=self.keys[name]
         )
-        self.answers[name] = b"".join(pieces)
-        statement = ReplyStatement(
-            spec=self.exchange.spec.digest,
-            party=name,
-            columns=quotations(self.exchange, self.columns),
-            body_sha256=sha256(self.answers[name]).hexdigest(),
-        )
-        self.replies[name] = seal(statement, kind="reply", key=self.keys[name])
 
-    def sent(self, name: str) -> Columns:
-        """That party's columns."""
-        return Columns(self.exchange, name, self.bodies[name])
+    def sent(self, name: str, body: bytes | None = None) -> Columns:
+        """That party's columns, or other bytes in their place."""
+        return Columns(self.exchange, name, self.bodies[name] if body is None else body)
 
-    def answered(self, name: str) -> Reply:
-        """What that party replied."""
-        return Reply(self.exchange, name, self.answers[name])
+    def answered(self, name: str, body: bytes | None = None) -> Reply:
+        """What that party replied, or other bytes in its place."""
+        return Reply(self.exchange, name, self.answers[name] if body is None else body)
 
     def open(self, owner: str, evaluator: str) -> Integers:
         """What that owner finds in what that evaluator replied to it, once that is verified where it is proved."""
-        spec, reply = self.exchange.spec.document, self.answered(evaluator)
+        reply = self.answered(evaluator)
         if self.exchange.proved:
             verify_reply(reply, {name: self.sent(name) for name in self.exchange.parties})
-        largest = largest_opening(spec, spec.party(evaluator), sigma=self.sigma(evaluator))
-        return open_part(reply, owner=owner, seed=self.seeds[owner], largest=largest)
+        return self.side(owner).opened(reply)
 
     def submit(self, name: str, draw: Sampler) -> Integers:
         """That party's block."""
         transcript(self.exchange, columns=self.columns, replies=self.replies)
-        return submission(
-            self.exchange,
-            party=name,
-            moments=own_moments(self.exchange, party=name, rows=self.rows_of(name)),
-            opened={evaluator: self.open(name, evaluator) for evaluator in self.exchange.evaluators(name)},
-            sigma=self.sigma(name),
-            draw=draw,
+        return self.side(name).submission(
+            {other: self.open(name, other) for other in self.exchange.evaluators(name)}, draw
         )
-
-    def rows_of(self, name: str) -> Rows:
-        """As the exchange asks for them."""
-        return lambda start, stop: self.rows[name][start:stop].astype(np.int16)
-
-    def sigma(self, name: str) -> int:
-        """The planned noise of that party's block."""
-        spec = self.exchange.spec.document
-        return plan_block(spec, spec.party(name)).sigma
 
 
 def no_noise(_: int, count: int) -> Integers:
@@ -175,7 +122,7 @@ def approved(
     epsilon: float = 1.0,
     row_norm: float | None = None,
     bounds: Bounds = "trusted",
-    entropy: Callable[[int], bytes] = os.urandom,
+    entropy: Entropy = os.urandom,
 ) -> Exchanging:
     """A release of that many numeric columns at each party that all have approved; keys are made of `entropy`."""
     names = [f"party-{number}" for number in range(parties)]
@@ -195,19 +142,13 @@ def approved(
         parties=tuple(_party(name, keys[name], columns, row_norm) for name in names),
         proposer=keys["coordinator"].fingerprint,
     )
-    return agreed(spec, keys, entropy=entropy)
-
-
-def agreed(
-    spec: ReleaseSpec, keys: Mapping[str, SigningKey], *, entropy: Callable[[int], bytes] = os.urandom
-) -> Exchanging:
-    """A release that all have approved, of a spec with their keys, and the coordinator's."""
     opened = open_spec(seal(spec, kind="spec", key=keys["coordinator"]), [keys["coordinator"].verifying_key])
-    approvals, names = {}, [party.name for party in spec.parties]
+    approvals = {}
     for name in names:
         document = Approval(spec=opened.digest, party=name, created=_CREATED, ledger_head="00" * 32)
         approvals[name] = seal(document, kind="approval", key=keys[name])
-    return Exchanging(Exchange.of(opened, approvals), keys, {name: entropy(SEED_BYTES) for name in names})
+    seeds = {name: entropy(SEED_BYTES) for name in names}
+    return Exchanging(Exchange.of(opened, approvals), keys, seeds, entropy)
 
 
 def _party(name: str, key: SigningKey, columns: int, row_norm: float | None) -> PartySpec:

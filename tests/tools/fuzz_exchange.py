@@ -6,37 +6,23 @@ signed one. Inputs are the same on every run.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from hashlib import sha256
 
 import httpx
 import numpy as np
-from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.errors import ExchangeError
-from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import DeviationError
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import (
-    ColumnsStatement,
-    ReplyStatement,
     columns_digest,
     open_columns,
     open_reply_statement,
-    quotations,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
-from commingle.shared.mechanisms.moments.exchange.products import (
-    encrypted_columns,
-    open_part,
-    reply_pieces,
-    verify_bounds,
-    verify_reply,
-)
+from commingle.shared.mechanisms.moments.exchange.products import open_part, verify_bounds, verify_reply
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec
 from commingle.shared.runtime.remote import model_of
@@ -58,21 +44,22 @@ class Exchanged:
 
     def __init__(self, bounds: Bounds) -> None:
         random = np.random.default_rng(0)
-        world = approved(_N, _COLUMNS, 2, bounds=bounds, entropy=random.bytes)
-        self.exchange, self.keys, self.seeds, self.entropy = world.exchange, world.keys, world.seeds, random.bytes
+        self.world = approved(_N, _COLUMNS, 2, bounds=bounds, entropy=random.bytes)
+        self.exchange, self.keys = self.world.exchange, self.world.keys
         self.owner, self.evaluator = self.exchange.parties
-        self.rows = random.integers(-(1 << 14), (1 << 14) + 1, (_N, _COLUMNS), np.int16)
-        self.bodies = {name: b"".join(self._encrypt(name)) for name in self.exchange.parties}
-        self.columns = {name: self._columns(name) for name in self.exchange.parties}
-        self.answers = {self.owner: b"", self.evaluator: self._reply(self.bodies[self.owner])}
-        self.replies = {name: self._reply_statement(name) for name in self.exchange.parties}
+        rows = random.integers(-(1 << 14), (1 << 14) + 1, (_N, _COLUMNS), np.int16)
+        for name in self.exchange.parties:
+            self.world.encrypt(name, rows)
+        for name in self.exchange.parties:
+            self.world.reply(name, no_noise)
+        self.bodies, self.answers = self.world.bodies, self.world.answers
 
     def targets(self) -> Mapping[str, Target]:
         """By name."""
         return {
-            "columns": Target([encode(self.columns[self.owner])], self._open_columns),
+            "columns": Target([self.world.columns[self.owner].payload_bytes], self._open_columns),
             "ciphertexts": Target([self.bodies[self.owner]], self._evaluate),
-            "reply": Target([encode(self.replies[self.evaluator])], self._open_reply),
+            "reply": Target([self.world.replies[self.evaluator].payload_bytes], self._open_reply),
             "body of a reply": Target([self.answers[self.evaluator]], self._open_body),
             "answers": Target([self._answer()], self._join),
         }
@@ -84,63 +71,26 @@ class Exchanged:
             "proved reply": Target([self.answers[self.evaluator]], self._verify_reply),
         }
 
-    def _encrypt(self, party: str) -> Iterator[bytes]:
-        return encrypted_columns(
-            self.exchange, party=party, seed=self.seeds[party], rows=self._rows, entropy=self.entropy
-        )
-
-    def _rows(self, start: int, stop: int) -> NDArray[np.int16]:
-        return self.rows[start:stop]
-
-    def _columns(self, party: str) -> ColumnsStatement:
-        return ColumnsStatement(
-            spec=self.exchange.spec.digest,
-            party=party,
-            approvals=self.exchange.approved,
-            body_sha256=sha256(self.bodies[party]).hexdigest(),
-        )
-
-    def _reply_statement(self, party: str) -> ReplyStatement:
-        return ReplyStatement(
-            spec=self.exchange.spec.digest,
-            party=party,
-            columns=quotations(self.exchange, self._sealed("columns")),
-            body_sha256=sha256(self.answers[party]).hexdigest(),
-        )
-
-    def _sealed(self, kind: str) -> dict[str, Envelope]:
-        documents = self.columns if kind == "columns" else self.replies
-        return {name: seal(document, kind=kind, key=self.keys[name]) for name, document in documents.items()}
-
     def _reply(self, received: bytes) -> bytes:
-        made = reply_pieces(
-            self._sent(self.evaluator),
-            {self.owner: self._sent(self.owner, received)},
-            seed=self.seeds[self.evaluator],
-            rows=self._rows,
-            noise=lambda _: no_noise(0, _COLUMNS**2).reshape(_COLUMNS, _COLUMNS),
-            entropy=self.entropy,
-        )
-        return b"".join(made)
-
-    def _sent(self, party: str, received: bytes | None = None) -> Columns:
-        return Columns(self.exchange, party, self.bodies[party] if received is None else received)
+        side = self.world.side(self.evaluator)
+        sent = {self.evaluator: self.world.sent(self.evaluator), self.owner: self.world.sent(self.owner, received)}
+        return side.reply(sent, lambda owner: side.noise_for(owner, no_noise), self.world.entropy)
 
     def _open(self, received: bytes) -> list[list[int]]:
-        reply = Reply(self.exchange, self.evaluator, received)
-        opened = open_part(reply, owner=self.owner, seed=self.seeds[self.owner], largest=_LARGEST)
+        reply = self.world.answered(self.evaluator, received)
+        opened = open_part(reply, owner=self.owner, seed=self.world.seeds[self.owner], largest=_LARGEST)
         return [[int(number) for number in row] for row in opened]
 
     def _open_columns(self, data: bytes) -> None:
         envelope = signed(data, "columns", self.keys[self.owner])
         open_columns(self.exchange, envelope, self.owner)
-        columns_digest(self.exchange, {**self._sealed("columns"), self.owner: envelope})
+        columns_digest(self.exchange, {**self.world.columns, self.owner: envelope})
 
     def _open_reply(self, data: bytes) -> None:
         envelope = signed(data, "reply", self.keys[self.evaluator])
         open_reply_statement(self.exchange, envelope, self.evaluator)
-        replies = {**self._sealed("reply"), self.evaluator: envelope}
-        transcript(self.exchange, columns=self._sealed("columns"), replies=replies)
+        replies = {**self.world.replies, self.evaluator: envelope}
+        transcript(self.exchange, columns=self.world.columns, replies=replies)
 
     def _evaluate(self, data: bytes) -> None:
         """Signed by who damaged it, and no longer than an agent reads: refused by name, or replied to."""
@@ -165,7 +115,7 @@ class Exchanged:
         """Refused by name, unless they are the proved ones."""
         received = data[: len(self.bodies[self.owner])]
         try:
-            verify_bounds(self._sent(self.owner, received))
+            verify_bounds(self.world.sent(self.owner, received))
         except DeviationError as error:
             unforged(error.party, self.owner)
         else:
@@ -176,8 +126,8 @@ class Exchanged:
         received = data[: len(self.answers[self.evaluator])]
         try:
             verify_reply(
-                Reply(self.exchange, self.evaluator, received),
-                {name: self._sent(name) for name in self.exchange.parties},
+                self.world.answered(self.evaluator, received),
+                {name: self.world.sent(name) for name in self.exchange.parties},
             )
         except DeviationError as error:
             unforged(error.party, self.evaluator)
@@ -200,8 +150,8 @@ class Exchanged:
             "blocks": {},
             "rejections": {},
             "exchange": {
-                "columns": {name: envelope.model_dump() for name, envelope in self._sealed("columns").items()},
-                "replies": {name: envelope.model_dump() for name, envelope in self._sealed("reply").items()},
+                "columns": {name: envelope.model_dump() for name, envelope in self.world.columns.items()},
+                "replies": {name: envelope.model_dump() for name, envelope in self.world.replies.items()},
             },
         }
         return json.dumps(view, default=list).encode()

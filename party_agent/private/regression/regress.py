@@ -1,6 +1,6 @@
 """The one function that turns a table into published regression coefficients.
 
-Adversary: whoever reads the result, that is everybody. What they learn about one subject's values is bounded by the
+Adversary: readers of the result, that is everybody. What they learn about one subject's values is bounded by the
 charge that was debited before.
 """
 

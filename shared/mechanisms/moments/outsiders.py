@@ -1,4 +1,4 @@
-"""What a moments release reveals of one person to whoever holds no party's noise (docs/proofs/moments.md, section 6).
+"""What a moments release reveals of one person to those who hold no party's noise (docs/proofs/moments.md, section 6).
 
 Cross entries reach them with the noise of two parties, so it is less than the sum over parties. With r_j the product
 of the person's two rows at party j, mu^2 is at most c^T P c - r^T P r + 2 k^T (c - r), and P is positive definite.

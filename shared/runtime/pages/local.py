@@ -39,7 +39,7 @@ class LocalConsole:
         return app
 
     def refused(self) -> Response:
-        """For whoever has no session, and for what no page of ours sends."""
+        """For who has no session, and for what no page of ours sends."""
         said = f"This page needs the link that `{self._command}` prints. It works once: run the command again."
         return self._site.refused("Nothing to see here", said, status=403, back=False)
 

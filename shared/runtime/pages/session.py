@@ -1,4 +1,4 @@
-"""Who may use the console: whoever opened the link that the command printed, once, in one browser."""
+"""Who may use the console: the person who opened the link that the command printed, once, in one browser."""
 
 import hmac
 import secrets
@@ -32,7 +32,7 @@ class Session:
         return self._link or ""
 
     def enter(self, link: str) -> str | None:
-        """The cookie of whoever comes first with the link; None for everybody else."""
+        """The cookie of the browser that comes first with the link; None for everybody else."""
         with self._guard:
             if self._link is None or not _same(link, self._link):
                 return None

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from commingle.party_agent.edge.listening import Listener
+from commingle.party_agent.edge.loop import Listener
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import UnreachableError
 

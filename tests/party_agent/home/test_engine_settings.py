@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from commingle.party_agent.home.engine_settings import EngineSettings
+from commingle.party_agent.home.home import EngineSettings
 from commingle.party_agent.private.dask_engine import Dask
 from commingle.party_agent.private.engine import IN_PROCESS
 

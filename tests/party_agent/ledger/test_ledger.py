@@ -218,7 +218,7 @@ def test_cap_is_the_populations_over_every_coordinator(ledger: Ledger) -> None:
     assert isinstance(reserve(ledger, "s", share(2), coordinator="e" * 64), Charge)
     assert ledger.spent() == share(2) + share(2)
     assert isinstance(reserve(ledger, "t", share(2), coordinator="f" * 64), Refused)
-    assert [charge.coordinator for charge in ledger.charges()] == [COORDINATOR, "e" * 64]
+    assert [charge.terms.coordinator for charge in ledger.charges()] == [COORDINATOR, "e" * 64]
 
 
 def test_population_under_another_name_has_no_budget_of_its_own(ledger: Ledger) -> None:

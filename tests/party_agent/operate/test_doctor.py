@@ -17,8 +17,7 @@ import pytest
 
 from commingle.__main__ import main
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.operate.doctor import examine_home
-from commingle.party_agent.operate.open_addresses import open_addresses
+from commingle.party_agent.operate.doctor import examine_home, open_addresses
 from commingle.party_agent.wire.local_socket import listen
 from commingle.shared import loops
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew

@@ -16,8 +16,8 @@ import pytest
 from distributed import Client, LocalCluster, Scheduler, Worker
 
 from commingle.party_agent.errors import DataError, SourceError
-from commingle.party_agent.home.engine_settings import EngineSettings
-from commingle.party_agent.operate.open_addresses import open_addresses
+from commingle.party_agent.home.home import EngineSettings
+from commingle.party_agent.operate.doctor import open_addresses
 from commingle.party_agent.private import dask_engine, sorting
 from commingle.party_agent.private import snapshot as snapshot_module
 from commingle.party_agent.private.dask_engine import Dask

@@ -423,7 +423,7 @@ def test_releases_go_on_beside_regressions_and_share_their_budget(tmp_path: Path
             pair.step(name)
     assert pair.state(release) == "published"
     with pair.agent("clinic") as agent:
-        kinds = {charge.release: charge.kind for charge in agent.ledger.charges()}
+        kinds = {charge.release: charge.terms.kind for charge in agent.ledger.charges()}
         assert kinds == {asked.id: "regression", release: "release"}
         assert agent.lost_by("main") == {"main": agent.ledger.lost()}
         agent.step(strictly)

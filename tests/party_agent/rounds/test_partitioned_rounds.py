@@ -9,7 +9,7 @@ import pytest
 
 from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.errors import SourceError
-from commingle.party_agent.home.engine_settings import EngineSettings
+from commingle.party_agent.home.home import EngineSettings
 from commingle.party_agent.private import dask_engine
 from commingle.party_agent.private.parquet_store import PartitionedSource
 from tests.party_agent.private.lake import write_partitions

@@ -318,4 +318,4 @@ def test_intervals_hold_what_they_are_for(epsilon: float, overlap: float | None)
         rows = sm.Logit(y, design(cells)).fit(disp=0).params[1:]
         found["table"].append(held(glm(prepared, f"readmitted ~ {FEATURES}", interval_for="table"), rows))
     for name, each in found.items():
-        assert 0.9 < np.mean(each) < (1.0 if name == "table" else 0.99), name
+        assert 0.9 < np.mean(each) < (1.0 if name == "table" else 0.995), name

@@ -102,7 +102,7 @@ def test_small_public_table_gives_a_range_in_words_json_and_picture(
 ) -> None:
     few = tmp_path / "few.csv"
     few.write_text("\n".join(table.read_text().splitlines()[:41]))
-    asked = (study, "--table", few, "--target", "charges", "--mechanism", "moments")
+    asked = (study, "--table", few, "--target", "charges", "--mechanism", "rmgm", "--epsilon", "30")
     code, out, _ = command(*asked, "--out", tmp_path / "plan")
     made = json.loads((tmp_path / "plan" / "plan.json").read_text())
     least, most = made["forecast"]["r_squared_range"]
@@ -217,7 +217,7 @@ def test_public_table_with_semicolons_and_commas_is_read_and_said_to_be(
 ) -> None:
     european = tmp_path / "european.csv"
     european.write_bytes(table.read_text().replace(",", ";").replace(".", ",").encode("utf-16"))
-    asked = (study, "--target", "charges", "--mechanism", "moments", "--table")
+    asked = (study, "--target", "charges", "--mechanism", "dgm", "--table")
     _, out, said = command(*asked, european)
     assert out == command(*asked, table)[1]
     assert "european.csv looks like this: utf-16 text, ';' between columns, ',' in numbers." in said

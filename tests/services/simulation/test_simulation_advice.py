@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commingle.services.simulation.advice import suggestions
 from commingle.services.simulation.dataset import PartyShare, StudyTable
 from commingle.services.simulation.releases import Planned, Releases, plan_releases
+from commingle.services.simulation.run import suggestions
 from commingle.services.simulation.wide import wide_attributes
 from commingle.services.tables.reading import Table
 from commingle.shared.documents.schema import NumericAttribute

@@ -20,6 +20,7 @@ def test_list_has_a_word_for_each_eleven_bits_told_apart_by_four_letters() -> No
 def test_words_depend_on_every_name_and_key_and_on_nothing_else() -> None:
     words = words_of(HUB, {"clinic": CLINIC, "lab": LAB})
     assert len(words) == WORD_COUNT
+    assert " ".join(words) == KNOWN  # members with other versions read the same ones
     assert words == words_of(HUB, {"lab": LAB, "clinic": CLINIC})
     others = [
         words_of(CLINIC, {"clinic": CLINIC, "lab": LAB}),
@@ -29,11 +30,6 @@ def test_words_depend_on_every_name_and_key_and_on_nothing_else() -> None:
     ]
     assert len({words, *others}) == 5
     assert all(sum(a == b for a, b in zip(words, other, strict=True)) < 3 for other in others)
-
-
-def test_words_of_a_roster_never_change() -> None:
-    """Members with other versions read the same ones."""
-    assert " ".join(words_of(HUB, {"clinic": CLINIC, "lab": LAB})) == KNOWN
 
 
 KNOWN = "enrich deal donate term ghost prison black agent short suspect great confirm"

@@ -121,11 +121,11 @@ def test_without_noise_whitening_changes_no_fit(estimator: str, intercept: bool)
 def test_noise_of_an_undone_whitening_is_that_of_draws() -> None:
     """Some of the party's columns are not in the system, but their noise is."""
     c = np.array([0.3, -1.0, 0.5, 1.0])
-    systems = [build_system(whitened(3.0, seed), 6, (1, 5), intercept=True) for seed in range(4000)]
+    systems = [build_system(whitened(3.0, seed), 6, (1, 5), intercept=True) for seed in range(2000)]
     moved = [np.column_stack([system.xx, system.xy]) @ c for system in systems]
     stated = systems[0].entries
     assert stated is not None
-    # 4000 draws: relative standard error of a variance 2.2 %
+    # 2000 draws: relative standard error of a variance 3.2 %
     expected = stated.covariance(c)
     np.testing.assert_allclose(np.cov(np.array(moved).T), expected, atol=0.1 * float(np.abs(expected).max()))
 
@@ -173,27 +173,29 @@ def sample(n: int, random: np.random.Generator) -> Array:
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("around", ["table", "population"])
-def test_ols_intervals_cover_at_the_stated_rate(around: Literal["table", "population"], intercept: bool) -> None:
-    random, n, first = np.random.default_rng(4), 3000, 0 if intercept else 1
-    limit = sample(2_000_000, random)
-    truth = np.linalg.lstsq(limit[:, first:-1], limit[:, -1], rcond=None)[0]
-    held, ratios = [], []
+def test_ols_intervals_cover_at_the_stated_rate(intercept: bool) -> None:
+    random, first, variance = np.random.default_rng(4), 0 if intercept else 1, variances(15.0, 5)
+    limit = sample(2_000_000, random)[:, first:]
+    population = np.linalg.solve(limit[:, :-1].T @ limit[:, :-1], limit[:, :-1].T @ limit[:, -1])
+    held: list[Any] = []
+    ratios = []
     for _ in range(400):
-        A = sample(n, random)
-        if around == "table":
-            truth = np.linalg.lstsq(A[:, first:-1], A[:, -1], rcond=None)[0]
-        variance = variances(15.0, 5)
-        moments = release(A.T @ A + symmetric(variance, random), variance, ABCY)
-        result = fit(moments, ABCY, FitRequest(target="y", intercept=intercept, interval_for=around))
-        assert (result.estimator, result.interval_for) == ("ols", around)
-        held.append((result.intervals[:, 0] < truth) & (truth < result.intervals[:, 1]))
+        S = (A := sample(3000, random)).T @ A
+        truths: dict[Literal["table", "population"], Any] = {
+            "table": np.linalg.solve(S[first:-1, first:-1], S[first:-1, -1]),
+            "population": population,
+        }
+        moments = release(S + symmetric(variance, random), variance, ABCY)
+        for around, truth in truths.items():
+            result = fit(moments, ABCY, FitRequest(target="y", intercept=intercept, interval_for=around))
+            assert (result.estimator, result.interval_for) == ("ols", around)
+            held.append((result.intervals[:, 0] < truth) & (truth < result.intervals[:, 1]))
         ratios.append(result.diagnostics.signal_to_noise)
-    rate = np.mean(held, axis=0)
     assert np.median(np.array(ratios, dtype=float)) > 2
-    # 400 repetitions at 0.95: standard error 0.011 per term, 0.006 for the mean
-    assert rate.min() > 0.915
-    assert 0.93 < rate.mean() < 0.98
+    for rate in (np.mean(held[::2], axis=0), np.mean(held[1::2], axis=0)):
+        # 400 repetitions at 0.95: standard error 0.011 per term, 0.006 for the mean
+        assert rate.min() > 0.915
+        assert 0.93 < rate.mean() < 0.98
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -284,13 +286,13 @@ def test_shrunken_is_hardly_worse_than_the_mean_where_nothing_is_associated() ->
     A = sample(3000, np.random.default_rng(6))
     A[:, -1] = np.random.default_rng(7).permutation(A[:, -1])
     losses, random, variance = [], np.random.default_rng(8), variances(60.0, 5)
-    for _ in range(200):
+    for _ in range(120):
         moments = release(A.T @ A + symmetric(variance, random), variance, ABCY)
         fits = [fit(moments, ABCY, FitRequest(target="y", estimator=e)) for e in ("shrunken", "constant", "ols")]
         columns = {a.name: A[:, i + 1] for i, a in enumerate(ABCY)}
         losses.append([np.var(A[:, -1] - f.predict(columns, extrapolate=True)) / np.var(A[:, -1]) for f in fits])
     shrunken, constant, ols = np.mean(losses, axis=0)
-    # standard error of the difference below 0.005
+    # standard error of the difference below 0.0065
     assert shrunken - constant < 0.03
     assert ols - constant > 0.06
 

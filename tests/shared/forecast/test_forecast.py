@@ -195,11 +195,10 @@ def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold
     st.floats(1e-6, 1e6),
     st.sampled_from([None, 1e-5, 0.3, 1e3]),
     st.sampled_from(list(MECHANISMS)),
-    st.integers(2, 20),
+    st.sampled_from([None, 2, 20]),
 )
-def test_any_design_gives_finite_figures(n: int, epsilon: float, norm: Any, mechanism: str, columns: int) -> None:
-    design = mixed(n=n, epsilon=epsilon, mechanism=mechanism)
-    if norm is not None:
-        design = replace(design, parties=(replace(design.parties[0], row_norm=norm), *design.parties[1:]))
-    for made in (plan(design), plan(numeric(columns, n=n, epsilon=epsilon, mechanism=mechanism))):
-        assert all(isfinite(number) for number in numbers(asdict(made)))
+def test_any_design_gives_finite_figures(n: int, epsilon: float, norm: Any, mechanism: str, columns: Any) -> None:
+    asked: dict[str, Any] = {"n": n, "epsilon": epsilon, "mechanism": mechanism}
+    design = mixed(**asked) if columns is None else numeric(columns, **asked)
+    design = replace(design, parties=(replace(design.parties[0], row_norm=norm), *design.parties[1:]))
+    assert all(isfinite(number) for number in numbers(asdict(plan(design))))

@@ -175,7 +175,7 @@ def recorded_transcript(exchange: Exchange, *, columns: Mapping[str, str], repli
 def require_evidence(spec: Verified[ReleaseSpec], rejection: Rejection) -> None:
     """Nothing, where a complaint shows what it says, or shows nothing: two sets of columns that one member signed.
 
-    It takes nobody's word: whoever has the spec and the complaint can tell.
+    It takes nobody's word: all who have the spec and the complaint can tell.
 
     Raises:
         DocumentError: these are not two statements about this release by the member that it is about.
