@@ -24,14 +24,15 @@ from commingle.coordinator.store.database import check_url
 from commingle.coordinator.trust_cli import home_option
 from commingle.shared.documents.invitation import ADDRESS, Invitation
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.model import Name, explain
+from commingle.shared.documents.model import Name
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.config import ServeCommand
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.logging import configure_logging
 from commingle.shared.runtime.server import serve as serve_app
-from commingle.shared.runtime.settings import trusted_proxies_option
+from commingle.shared.runtime.settings import resolve, trusted_proxies_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _FEWEST = 2
@@ -100,8 +101,6 @@ def _create(
     """A coordinator's home; its key. Raises SettingsError."""
     if database_url is not None and database_url_file is not None:
         raise click.UsageError("--database-url and --database-url-file exclude each other")
-    if database_url is not None:
-        check_url(database_url)
     given = {
         "name": name,
         "database_url": database_url,
@@ -109,17 +108,15 @@ def _create(
         "blob_directory": blob_directory and str(blob_directory.resolve()),
         "blob_bucket": blob_bucket,
     }
-    text = json.dumps({key: value for key, value in given.items() if value is not None}, indent=2)
-    try:
-        settings = CoordinatorSettings.model_validate_json(text)
-    except ValidationError as error:
-        raise SettingsError(explain(error), remedy="Correct the option of that name.") from None
+    said = {key: value for key, value in given.items() if value is not None}
+    settings, _ = resolve(CoordinatorSettings, said, "the options", {})
     at = CoordinatorHome(home)
+    check_url(at.database_url(settings))
     at.blobs(settings)  # refuses an address that is none before anything is written
     if at.signing_key.exists():
         raise SettingsError(f"{home} holds a coordinator already", remedy="Use it, or give another --home.")
     at.secure(settings)
-    write_durably(at.settings, text.encode() + b"\n")
+    write_durably(at.settings, json.dumps(said, indent=2).encode() + b"\n")
     return SigningKey(create_secret(at.signing_key))  # last, so that an interrupted init can be repeated
 
 
@@ -175,7 +172,7 @@ def new_consortium(
     emit(value, as_json=as_json, text=text)
 
 
-@click.command(epilog=examples("serve --home hub"))
+@click.command(cls=ServeCommand, kind=CoordinatorSettings, epilog=examples("serve --home hub"))
 @home_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free port.")

@@ -17,19 +17,17 @@ from commingle.coordinator.store.store import open_store
 from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import close_to_others, load_signing_key
-from commingle.shared.runtime.plain_files import read_plain
-from commingle.shared.runtime.settings import Settings, load_settings, system_clock
+from commingle.shared.runtime.settings import ServiceSettings, load_settings, system_clock
 
 _SHARES = 4  # of the disk: so many members' quotas fill it
 
 
-class CoordinatorSettings(Settings):
-    """HOME/settings.json.
+class CoordinatorSettings(ServiceSettings):
+    """HOME/settings.json, and what the environment says in its place (docs/settings.md).
 
     Attributes:
         name: what people call this coordinator.
         database_url: `postgresql://...`; None means SQLite in the home directory.
-        database_url_file: a file that holds the URL, for deployments that hand out secrets as files.
         blob_directory: where blocks and published files are kept; replicas share it. None means HOME/blobs.
         blob_bucket: S3-compatible storage in its place, `s3://BUCKET/PREFIX`.
         retention_days: how long documents are kept of a release that came to nothing, and sealed linkage keys.
@@ -41,9 +39,9 @@ class CoordinatorSettings(Settings):
         public_reads: whether anyone may read; if not, a member's signature or a token of scope `read` is needed.
     """
 
+    prefix = "COMMINGLE_COORDINATOR"
     name: Annotated[str, Field(min_length=1, max_length=80)] = "coordinator"
     database_url: SecretStr | None = None
-    database_url_file: Path | None = None
     blob_directory: Path | None = None
     blob_bucket: str | None = None
     public_reads: bool = True
@@ -110,19 +108,7 @@ class CoordinatorHome:
         return any(True for _ in self.blobs(settings).old(datetime.max.replace(tzinfo=UTC)))
 
     def database_url(self, settings: CoordinatorSettings) -> str:
-        """The database's URL.
-
-        Raises:
-            SettingsError: the file that should hold it cannot be read.
-        """
-        if settings.database_url_file is not None:
-            try:
-                return read_plain(settings.database_url_file).decode(errors="replace").strip()
-            except OSError as error:
-                raise SettingsError(
-                    f"cannot read {settings.database_url_file} ({error.strerror})",
-                    remedy="Make the file with the database URL readable, or correct database_url_file in settings.",
-                ) from None
+        """The database's URL."""
         if settings.database_url is not None:
             return settings.database_url.get_secret_value()
         return f"sqlite:///{self.path.resolve() / 'coordinator.sqlite'}"

@@ -21,7 +21,11 @@ from commingle.shared.text import quoted
 _FOR_EVERYONE = 0o644
 
 home_option = click.option(
-    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, help="The coordinator's directory."
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    envvar="COMMINGLE_COORDINATOR_HOME",
+    help="The coordinator's directory (or COMMINGLE_COORDINATOR_HOME).",
 )
 
 

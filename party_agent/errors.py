@@ -2,6 +2,7 @@
 
 AgentError
 ├── SourceError           the file or database cannot be read just now
+├── WritingError          the disk or SQLite takes nothing just now
 ├── NotFoundError         no such data set, proposal or job here
 ├── ConflictError         it exists already, or the agent is past the point where this could be done
 │   ├── LostError         something that a release cannot be finished without is gone from the disk
@@ -38,6 +39,20 @@ class SourceError(AgentError):
     """The file or database cannot be read just now."""
 
     code = "source"
+
+
+class WritingError(AgentError):
+    """What was to be recorded cannot be written; nothing was sent, and it is tried again.
+
+    Attributes:
+        errno: the operating system's or SQLite's name for it, where there is one.
+    """
+
+    code = "disk"
+
+    def __init__(self, message: str, *, errno: str | None) -> None:
+        super().__init__(message, remedy="Free space or mend the disk; nothing was sent and it is retried.")
+        self.errno = errno
 
 
 class NotFoundError(AgentError):

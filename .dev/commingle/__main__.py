@@ -36,6 +36,10 @@ _COMMANDS = {
     "coordinator": ("commingle.coordinator.cli", "Run and operate a coordinator."),
     "party": ("commingle.party_agent.cli.party", "Run and operate a party's agent, beside the party's own data."),
     "learner": ("commingle.services.learner.cli", "Serve fits of published releases."),
+    "config": (
+        "commingle.shared.runtime.config",
+        "See which settings a service would have, and where each comes from.",
+    ),
 }
 
 

@@ -1,8 +1,8 @@
 """What stands before an endpoint: a party's signature, a proposer's, or leave to read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from errno import errorcode
-from typing import BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeAlias, TypeVar
 
 import structlog
 from fastapi import Request
@@ -21,6 +21,7 @@ from commingle.coordinator.http.bodies import JSON_LIMIT, Arriving, Body
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.disk import full_disk_as_no_room
 from commingle.shared.runtime.errors import TooLargeError
+from commingle.shared.runtime.openapi import BEARER
 from commingle.shared.runtime.request_signing import RequestHead, SignedRequest
 
 _log = structlog.get_logger()
@@ -138,6 +139,35 @@ class Authenticator:
         except CommingleError:
             await body.drain()
             raise
+
+
+SCHEMES: Mapping[str, Any] = {
+    **BEARER,
+    "Signature": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Signature",
+        "description": "A member signs the request by RFC 9421, with `Signature-Input` and `Content-Digest`.",
+    },
+}
+"""How a request says who asks, in the words of an OpenAPI document."""
+_Security: TypeAlias = list[dict[str, list[str]]]
+_SIGNED: _Security = [{"Signature": []}]
+_READING: _Security = [{}, *_SIGNED, {"HTTPBearer": []}]  # a coordinator says whether reads are public
+_PROPOSING: _Security = [*_SIGNED, {"HTTPBearer": []}]
+
+
+_OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/v1/coordinator"})
+_FOR_MEMBERS = ("/ledger-heads", "/columns", "/columns/{party}", "/replies", "/replies/{party}")
+
+
+def security_of(method: str, path: str) -> _Security:
+    """Who is let in, as an OpenAPI document says it: any one of these."""
+    if path in _OPEN or (method, path) == ("post", "/v1/parties"):
+        return []
+    if method == "get":
+        return _SIGNED if path.endswith(_FOR_MEMBERS) else _READING
+    return _PROPOSING if path == "/v1/releases" else _SIGNED
 
 
 def head_of(request: Request) -> RequestHead:

@@ -26,7 +26,7 @@ from commingle.coordinator.errors import (
     UnknownError,
 )
 from commingle.coordinator.feed import Feed
-from commingle.coordinator.http.access import Authenticator
+from commingle.coordinator.http.access import SCHEMES, Authenticator, security_of
 from commingle.coordinator.http.contributions import blocks_router, exchanges_router
 from commingle.coordinator.http.forecasts import forecasts_router, start_worker
 from commingle.coordinator.http.members import members_router
@@ -120,5 +120,6 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
     app.include_router(published_router(coordinator), dependencies=readers)
     app.include_router(streams_router(coordinator, auth, feed))
     app.include_router(operations_router(coordinator, metrics))
-    describe(app, (SignedDocument, Envelope, ApprovalRequest, RotationRequest))
+    models = (SignedDocument, Envelope, ApprovalRequest, RotationRequest)
+    describe(app, models, schemes=SCHEMES, security=security_of)
     return app

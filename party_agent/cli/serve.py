@@ -14,13 +14,14 @@ import click
 from commingle.party_agent.edge.app import LocalApi, create_app
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.edge.webhook import Notices
-from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.home import Home, PartySettings
 from commingle.party_agent.operate.compose import compose_agents, home_option
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.wire.local_socket import listen as listen_at
 from commingle.shared import loops as compiled
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import json_option
+from commingle.shared.runtime.config import ServeCommand
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.logging import configure_logging
 from commingle.shared.runtime.server import Served, listen, run
@@ -34,8 +35,10 @@ _SELF_SIGNED = (
 
 
 @click.command(
+    cls=ServeCommand,
+    kind=PartySettings,
     epilog="\b\nExamples:\n  commingle party serve --home ./ward\n"
-    "  commingle party serve --home ./ward --port 8100 --tls-certificate api.pem --tls-key api.key"
+    "  commingle party serve --home ./ward --port 8100 --tls-certificate api.pem --tls-key api.key",
 )
 @home_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="With --port: the address to listen on.")

@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 import structlog
 
-from commingle.party_agent.errors import AgentError, StaleLedgerError
+from commingle.party_agent.errors import AgentError, StaleLedgerError, WritingError
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecaster, Forecasts
@@ -148,7 +148,7 @@ class Loop:
                 self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
                 self._pause(error, "coordinator unavailable")
             except Exception as error:  # noqa: BLE001 - a loop that died unnoticed would be worse; the message stays out
-                self._pause(_fault(error), "unexpected fault")
+                self._pause(_explained(error), "interrupted")
 
     def finish(self, thread: Thread, *, seconds: float) -> None:
         """Tell the loop to stop and let what it is doing end; a mere wait for events is not worth waiting for."""
@@ -158,10 +158,12 @@ class Loop:
             thread.join(0.05)
 
     def _pause(self, error: CommingleError, what: str) -> None:
+        known = self.trouble is not None and _facts(self.trouble) == _facts(error)
         self.trouble, self._whole_at = error, 0.0
         self._listener.lose()
         delay = self._coordinator.fail(time.monotonic())
-        _log.warning(what, retry_seconds=round(delay, 1), **_facts(error))
+        if not known:  # while it lasts it is what `status`, /readyz and the page of members say
+            _log.warning(what, retry_seconds=round(delay, 1), **_facts(error))
         self.stop.wait(delay)
 
     def turn(self) -> None:
@@ -232,19 +234,9 @@ class Loop:
             if isinstance(error, UnreachableError):
                 self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
             self._postpone(release, backoff, error.diagnostics(), **_facts(error))
-        except OSError as error:
-            said = (
-                f"cannot write ({error.strerror})\n  Free space or mend the disk; nothing was sent and it is retried."
-            )
-            self._postpone(release, backoff, said, error="disk", errno=errorcode.get(error.errno or 0))
-        except sqlite3.Error as error:
-            name = getattr(error, "sqlite_errorname", None)
-            why = type(error).__name__ if name is None else error  # without a name its text may quote what stands there
-            said = f"the ledger cannot be written ({why})\n  Mend the disk; nothing was sent and it is retried."
-            self._postpone(release, backoff, said, error="ledger", errno=name)
         except Exception as error:  # noqa: BLE001 - one release must not end the work on all others
-            fault = _fault(error)
-            self._postpone(release, backoff, fault.diagnostics(), **_facts(fault))
+            explained = _explained(error)
+            self._postpone(release, backoff, explained.diagnostics(), **_facts(explained))
 
     def _postpone(self, release: str, backoff: Backoff, said: str, **facts: str | None) -> None:
         delay = backoff.fail(time.monotonic())
@@ -291,11 +283,21 @@ class Loops:
 
 def _facts(error: CommingleError) -> dict[str, str | None]:
     """An error as it is logged: its code, and where a service refused, the code it gave."""
-    return {"error": error.code, **({"problem": error.problem} if isinstance(error, RemoteProblemError) else {})}
+    return {
+        "error": error.code,
+        **({"problem": error.problem} if isinstance(error, RemoteProblemError) else {}),
+        **({"errno": error.errno} if isinstance(error, WritingError) else {}),
+    }
 
 
-def _fault(error: Exception) -> AgentError:
-    """A bug, without the message, which could quote a row."""
+def _explained(error: Exception) -> CommingleError:
+    """What the operating system or SQLite refused, which is retried; or a bug, whose message could quote a row."""
+    if isinstance(error, OSError):
+        return WritingError(f"cannot write ({error.strerror})", errno=errorcode.get(error.errno or 0))
+    if isinstance(error, sqlite3.Error):
+        name = getattr(error, "sqlite_errorname", None)
+        why = type(error).__name__ if name is None else error  # without a name its text may quote what stands there
+        return WritingError(f"the ledger cannot be written ({why})", errno=name)
     _log.error("unexpected fault", fault=type(error).__name__)
     return AgentError(
         f"an unexpected fault ({type(error).__name__})", remedy="It is retried; report it if it persists."

@@ -35,7 +35,7 @@ from commingle.shared.runtime.files import (
     sync_directory,
     write_durably,
 )
-from commingle.shared.runtime.settings import Settings, load_settings
+from commingle.shared.runtime.settings import ServiceSettings, Settings, gather, load_settings
 from commingle.shared.runtime.tls import is_this_machine
 
 
@@ -87,8 +87,8 @@ class PushingLimits(Settings):
     reserve_bytes: Annotated[int, Field(ge=0)] = 1 << 30
 
 
-class PartySettings(Settings):
-    """`settings.json`.
+class PartySettings(ServiceSettings):
+    """`settings.json`, and what the environment says in its place (docs/settings.md).
 
     Attributes:
         population: whose data the budget is for; every data set of this agent belongs to it.
@@ -98,6 +98,7 @@ class PartySettings(Settings):
         former_keys: public keys this party signed with before it rotated; only what is over is still read under them.
     """
 
+    prefix = "COMMINGLE_PARTY"
     name: Name
     population: Name = "default"
     epsilon_cap: Annotated[float, Field(gt=0)] = 10.0
@@ -340,7 +341,7 @@ class Home:
         if self.next_sealing_key.exists():
             write_durably(self.root / "keys" / "sealing.key", self.next_sealing_key.read_bytes())
             remove_durably(self.next_sealing_key)
-        settings, identity = self.settings(), self.identity()
+        settings, identity = gather(PartySettings, self.root / "settings.json", {})[0], self.identity()
         old = identity.signing_key.verifying_key.raw.hex()
         # where an earlier attempt got this far, the old key has been noted already or is the next one
         if old not in settings.former_keys and identity.signing_key.fingerprint != self.prepare_next_key().fingerprint:

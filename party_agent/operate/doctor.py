@@ -17,6 +17,7 @@ from commingle.party_agent.ledger.store import open_to_read, require_version
 from commingle.party_agent.ledger.verification import in_words, verify_ledger
 from commingle.party_agent.rounds.counts import Viewer, sees_counts
 from commingle.party_agent.rounds.release_files import Outbox
+from commingle.party_agent.wire.answers import StatusView
 from commingle.party_agent.wire.local_socket import process_at, reaching_agent
 from commingle.shared import loops
 from commingle.shared.documents.keys import VerifyingKey
@@ -155,7 +156,10 @@ def _agent(home: Home) -> str:
     if not home.socket.exists():
         return "not running"
     with reaching_agent(home.socket, timeout_seconds=_TIMEOUT_SECONDS) as http:
-        check(http.get("/healthz"), "the agent")
+        status = StatusView.model_validate_json(check(http.get("/v1/status"), "the agent", own=True).content)
+    if status.trouble is not None:
+        trouble, _, remedy = status.trouble.partition("\n")
+        raise UnhealthyError(f"running, and kept from its work: {trouble}", remedy=remedy.strip())
     return f"running at {home.socket}, for its user and root alone; {_open_ports(home)}"
 
 

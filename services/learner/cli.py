@@ -5,10 +5,17 @@ from pathlib import Path
 import click
 
 from commingle.services.client.options import CoordinatorAccess, access_options
-from commingle.shared.runtime.settings import trusted_proxies_option
+from commingle.shared.runtime.config import ServeCommand
+from commingle.shared.runtime.settings import ServiceSettings, trusted_proxies_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _TIMEOUT_SECONDS = 10.0
+
+
+class LearnerSettings(ServiceSettings):
+    """A learner has options of `serve` and nothing else."""
+
+    prefix = "COMMINGLE_LEARNER"
 
 
 @click.group()
@@ -17,10 +24,17 @@ def learner() -> None:
 
 
 @learner.command(
+    cls=ServeCommand,
+    kind=LearnerSettings,
     epilog="""\b
 Example:
   commingle learner serve --coordinator https://coordinator.example --coordinator-key FINGERPRINT --cache ./cache
-"""
+""",
+)
+@click.option(
+    "--settings",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help='A JSON file that says options: {"serve": {"port": 8200}}.',
 )
 @click.option("--coordinator", required=True, metavar="URL", help="Where releases come from.")
 @access_options
@@ -31,6 +45,7 @@ Example:
 @click.option("--port", default=8200, show_default=True, help="0 takes any free port.")
 def serve(
     *,
+    settings: Path | None,
     coordinator: str,
     access: CoordinatorAccess,
     cache: Path | None,
@@ -40,6 +55,7 @@ def serve(
     port: int,
 ) -> None:
     """Serve fits over HTTP until told to stop."""
+    del settings  # its options are here
     # help needs none of these, and they take a second to load
     import structlog  # noqa: PLC0415
 

@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from socket import gaierror
 from ssl import SSLCertVerificationError
 from time import monotonic
 from typing import BinaryIO, Protocol, TypeAlias, TypeVar
@@ -23,10 +24,12 @@ from commingle.shared.runtime.tls import is_this_machine, trust, trust_nobody
 from commingle.shared.text import quoted
 
 Kind = TypeVar("Kind", bound=BaseModel)
+Failure = TypeVar("Failure", bound=Exception)
 Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
 EVENTS = "text/event-stream"
 PROBLEM_TYPE = "urn:commingle:problem:"
+_OUT_OF_TIME = frozenset({9, 10})  # OpenSSL: not yet valid, has expired
 _CODE = re.compile(r"[a-z][a-z-]{0,40}")
 LARGEST_ANSWER_BYTES = 64 << 20  # a release of 64 parties with every document at its longest is below 40 MiB
 MOST_PAGES = 1000
@@ -220,11 +223,22 @@ def reaching(where: str) -> Iterator[None]:
             f"{where} answered with broken data", remedy="Check what answers at this address."
         ) from None
     except httpx.TransportError as error:
-        if (refused := _refused_certificate(error)) is not None:
+        refused = _cause(error, SSLCertVerificationError)
+        if refused is not None and refused.verify_code in _OUT_OF_TIME:
             raise UnreachableError(
-                f"the certificate of {where} is not trusted ({refused})",
+                f"the certificate of {where} is out of date ({refused.verify_message})",
+                remedy="Its operator renews it; if it is renewed, this machine's clock is wrong: set it by NTP.",
+            ) from None
+        if refused is not None:
+            raise UnreachableError(
+                f"the certificate of {where} is not trusted ({refused.verify_message})",
                 remedy="Where it is the server's own or a private authority's, get that certificate from the operator "
                 "as a PEM file and name it: --ca-file FILE, or ca_file=FILE in Python.",
+            ) from None
+        if _cause(error, gaierror) is not None:
+            raise UnreachableError(
+                f"no answer from {where}: its name cannot be looked up",
+                remedy="Check the name, and this machine's DNS; the call is safe to repeat.",
             ) from None
         raise UnreachableError(
             f"no answer from {where} ({type(error).__name__})",
@@ -232,11 +246,11 @@ def reaching(where: str) -> Iterator[None]:
         ) from None
 
 
-def _refused_certificate(error: BaseException | None) -> str | None:
-    """Why a server's certificate was refused, in OpenSSL's words; None where that is not what failed."""
-    while error is not None and not isinstance(error, SSLCertVerificationError):
+def _cause(error: BaseException | None, kind: type[Failure]) -> Failure | None:
+    """What of this kind lies below an error, such as why a server's certificate was refused."""
+    while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
-    return None if error is None else error.verify_message
+    return error
 
 
 def check(response: httpx.Response, where: str, *, own: bool = False) -> httpx.Response:

@@ -277,6 +277,22 @@ def test_tables_hold_every_endpoint_and_actor(hub: Hub) -> None:
     assert all(list(by_actor) == list(KEYS) for by_actor in tables)
 
 
+def test_openapi_document_says_of_each_endpoint_who_is_let_in(hub: Hub) -> None:
+    document = hub.app.openapi()
+    answered = {("GET", path): each for path, each in (dict.fromkeys(READS, PRIVATE_READS) | CLOSED_READS).items()}
+    for (method, path), answers in (answered | CHANGES).items():
+        said = document["paths"][path][method.lower()]["security"]
+        tokens = answers["anonymous"] == 401 and min(answers["token read"], answers["token operate"]) < 400
+        assert ({"HTTPBearer": []} in said) is tokens, path
+        assert ({"Signature": []} in said) is (answers["anonymous"] == 401), path
+        assert ({} in said) is (method == "GET" and path in READS), path
+    assert all(document["paths"][path]["get"]["security"] == [] for path in OPEN)
+    named = {
+        scheme for path in document["paths"].values() for o in path.values() for one in o["security"] for scheme in one
+    }
+    assert named == document["components"]["securitySchemes"].keys()
+
+
 @pytest.mark.parametrize("actor", KEYS)
 @pytest.mark.parametrize("endpoint", CHANGES, ids=" ".join)
 def test_change_is_for_whom_the_table_says(hub: Hub, invite: str, endpoint: Endpoint, actor: str) -> None:

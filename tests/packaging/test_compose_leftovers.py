@@ -1,5 +1,6 @@
-"""Starting over after `docker compose down -v`, which leaves the volumes of a `docker compose run` that is over."""
+"""Starting over after an interrupted start, or after `down -v`, which leaves volumes of a `run` that goes on."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,22 @@ import pytest
 
 pytestmark = pytest.mark.slow
 _SCRIPTS = Path(__file__).parents[2] / "deploy" / "compose"
+_CLINICS = ("ward", "registration", "laboratory")
+_COMMINGLE = """
+for home; do case "$before" in --home) break ;; esac; before=$home; done
+case "$*" in
+*init*) [ ! -f "$home/keys/signing.key" ] || exit 1 # keys are never overwritten
+    mkdir -p "$home/keys"; touch "$home/keys/signing.key" "$home/settings.json" ;;
+*pin*) touch "$home/pins.json" ;;
+*token*create*) echo token ;;
+*invite*) [ ! -f "$home/refuses" ] || { cat "$home/refuses"; exit 1; }; echo '{"invite": "fresh"}' ;;
+*--json*) echo '{}' ;;
+esac
+"""
 _TOOLS = {
-    "commingle": 'case "$*" in *--json*) echo \'{"fingerprint": "f"}\' ;; *token*create*) echo token ;; esac',
+    "commingle": _COMMINGLE,
     "openssl": 'for file; do case "$file" in *.key | *.pem) touch "$file" ;; esac; done',
+    "python": f'case "$*" in *signing.key*) echo f ;; *) exec {sys.executable} "$@" ;; esac',
 }
 _TABLES = """
 import pathlib, sys
@@ -30,16 +44,7 @@ def home(tmp_path: Path) -> Path:
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
     (tmp_path / "tables.py").write_text(_TABLES)
-    for folder in (
-        "study",
-        "secrets",
-        "coordinator",
-        "tables/ward",
-        "access/ward",
-        "ward",
-        "registration",
-        "laboratory",
-    ):
+    for folder in ("study", "secrets", "coordinator", "tables/ward", "access/ward", *_CLINICS):
         (tmp_path / folder).mkdir(parents=True)
     return tmp_path
 
@@ -63,6 +68,32 @@ def test_agent_of_a_new_home_makes_keys_although_the_last_ones_token_is_left(hom
 
 def test_tables_are_written_although_the_studies_of_the_last_ones_are_left(home: Path) -> None:
     (home / "study" / "moments.json").touch()
-    (home / "coordinator" / "settings.json").touch()
     run(home, "keys.sh")
     assert (home / "tables" / "written").exists()
+
+
+def test_interrupted_start_is_finished_by_the_next_one(home: Path) -> None:
+    (home / "registration" / "keys").mkdir()
+    (home / "registration" / "keys" / "signing.key").touch()  # its settings would have come last
+    (home / "secrets" / "postgres_password").touch()
+    (home / "study" / "coordinator_fingerprint").touch()
+    for _ in range(2):
+        run(home, "keys.sh")
+        assert all((home / clinic / "pins.json").exists() for clinic in _CLINICS)
+    assert (home / "secrets" / "database_url").stat().st_size
+    assert (home / "study" / "coordinator_fingerprint").read_text() == "f\n"
+
+
+def test_invite_that_was_not_written_is_written_and_that_of_a_member_is_kept(home: Path) -> None:
+    (home / "ward").rmdir()
+    (home / "ward").touch()
+    run(home, "invites.sh")
+    assert (home / "ward").read_text() == "fresh\n"
+    (home / "ward").write_text("of its enrolment")
+    os.utime(home / "ward", (0, 0))
+    (home / "coordinator" / "refuses").write_text('{"error": {"code": "name-taken"}}')
+    run(home, "invites.sh")
+    assert (home / "ward").read_text() == "of its enrolment"
+    (home / "coordinator" / "refuses").write_text('{"error": {"code": "storage"}}')
+    with pytest.raises(subprocess.CalledProcessError):
+        run(home, "invites.sh")

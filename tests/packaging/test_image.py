@@ -13,39 +13,18 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 
 
-def built(role: str) -> str:
-    """How the environment of a role's image is made."""
-    stage = DOCKERFILE.partition(f"FROM build AS build-{role}\n")[2].partition("\nFROM ")[0]
-    (sync,) = re.findall(r"uv sync (.*)", stage)
-    return str(sync)
-
-
-def test_image_keeps_the_libraries_its_learner_answers_with() -> None:
+def test_image_has_the_libraries_that_its_roles_answer_with() -> None:
     asked = set(re.findall(r'extra="(\w+)"', "".join(p.read_text() for p in (ROOT / "services/analysis").glob("*.py"))))
     assert asked == {"sklearn"}
-    assert all(f"--extra {extra}" in built("learner") for extra in asked)
-
-
-def test_only_the_agents_image_has_what_only_agents_read_with() -> None:
-    roles = ("agent", "coordinator", "learner")
-    left_out = {role: "--no-install-package adbc-driver-postgresql" in built(role) for role in roles}
-    brought = {role for role in roles if "--extra postgresql" in built(role) and not left_out[role]}
-    assert brought == {"agent"}
-    for role in roles:
-        assert f"COPY --from=build-{role} /app/.venv" in DOCKERFILE.partition(f"FROM runtime AS {role}\n")[2]
+    assert set(re.findall(r"--extra (\w+)", DOCKERFILE)) == asked | {"postgresql"}
 
 
 def test_loops_are_built_with_the_image_and_no_compiler_is_in_what_runs() -> None:
-    building, _, running = DOCKERFILE.partition("AS runtime")
+    building, _, running = DOCKERFILE.rpartition("\nFROM ")
     assert "install -y --no-install-recommends gcc libc6-dev" in building
     assert "apt-get" not in running
     assert "hatch_build.py" in building
-    assert "from commingle.shared.loops import level; level()" in (ROOT / "deploy" / "trim.sh").read_text()
-
-
-def test_images_are_compiled_where_they_are_built() -> None:
-    assert "UV_COMPILE_BYTECODE=1" in DOCKERFILE
-    assert "PYTHONDONTWRITEBYTECODE=1" in DOCKERFILE  # whoever runs it cannot
+    assert "\nlevel()" in (ROOT / "deploy" / "trim.sh").read_text()
 
 
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -54,7 +33,7 @@ COMPOSE = (ROOT / "docker-compose.yml").read_text()
 def services() -> dict[str, str]:
     """The text of each service."""
     whole = COMPOSE.partition("\nservices:\n")[2].partition("\nnetworks:\n")[0]
-    parts = re.split(r"^  (\w+):\n", whole, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^  ([\w-]+):(?: [&#].*)?\n", whole, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -66,13 +45,15 @@ def test_clinics_and_learners_do_not_reach_the_database() -> None:
     assert "database: { internal: true }" in COMPOSE
 
 
-def test_each_image_is_built_once() -> None:
-    building = {name: re.findall(r"target: (\w+)", text) for name, text in services().items()}
-    assert {name: targets for name, targets in building.items() if targets} == {
-        "coordinator": ["coordinator"],
-        "registration": ["agent"],
-        "learner": ["learner"],
-    }
+def test_the_one_image_is_built_once() -> None:
+    assert [name for name, text in services().items() if "build:" in text] == ["keys"]
+
+
+def test_no_service_depends_on_one_that_up_does_not_start() -> None:
+    """`down` would leave its container, which then names networks that are gone."""
+    tools = {name for name, text in services().items() if "profiles:" in text or "*propose" in text}
+    assert tools == {"propose", "fit"}
+    assert not [name for name, text in services().items() if re.search(r"^      (propose|fit):", text, re.MULTILINE)]
 
 
 def test_learner_believes_one_coordinator_only() -> None:
@@ -87,11 +68,9 @@ PINNED = f"python:3.11-slim@sha256:{'ab' * 32}", f"registry.example:5000/postgre
 
 def test_base_images_are_named_in_one_place_where_a_digest_can_be_put() -> None:
     bases = {line.split()[1] for line in DOCKERFILE.splitlines() if line.startswith("FROM ")}
-    assert bases == {"${PYTHON_IMAGE}", "build", "runtime"}
+    assert bases == {"${PYTHON_IMAGE}"}
     assert set(re.findall(r"image: (.*)", COMPOSE)) == {
-        "${COORDINATOR_IMAGE:-commingle-coordinator:local}",
-        "${AGENT_IMAGE:-commingle-agent:local}",
-        "${LEARNER_IMAGE:-commingle-learner:local}",
+        "${COMMINGLE_IMAGE:-commingle:local}",
         "${POSTGRES_IMAGE:-postgres:15}",
     }
     assert 'PYTHON_IMAGE: "${PYTHON_IMAGE:-python:3.11-slim}"' in COMPOSE

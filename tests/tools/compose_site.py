@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -20,7 +20,7 @@ from commingle.shared.release.rounds import State
 from tests.faults.uploads import Ended, Upload
 
 PARTIES = ("registration", "laboratory", "ward")
-_ROOT, _PROJECT = Path(__file__).parents[2], "commingle-faults"
+ROOT, _PROJECT = Path(__file__).parents[2], "commingle-faults"
 _FILES = ("-f", "docker-compose.yml", "-f", "tests/tools/compose_faults.yml")
 _PROPOSE = """
 import sys; sys.path.insert(0, "/usr/local/lib/commingle")
@@ -48,8 +48,8 @@ class CommandError(Exception):
     """A docker command failed; what it said."""
 
 
-def docker(*arguments: str, said: str = "", seconds: float = 120) -> str:
-    """Run a docker command; what it prints. Raises CommandError."""
+def docker(*arguments: str, said: str = "", seconds: float = 120, environment: Mapping[str, str] | None = None) -> str:
+    """Run a docker command, with more in its environment; what it prints. Raises CommandError."""
     try:
         done = subprocess.run(
             ["docker", *arguments],  # noqa: S607 - whichever the user has
@@ -57,7 +57,8 @@ def docker(*arguments: str, said: str = "", seconds: float = 120) -> str:
             capture_output=True,
             text=True,
             check=False,
-            cwd=_ROOT,
+            cwd=ROOT,
+            env=os.environ | (environment or {}),
             timeout=seconds,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

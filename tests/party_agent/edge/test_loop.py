@@ -2,6 +2,7 @@
 
 import errno
 import json
+import sqlite3
 import time
 from collections import Counter
 from threading import Event, Thread
@@ -11,9 +12,9 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from commingle.party_agent.edge.loop import Backoff, Loop
+from commingle.party_agent.edge.loop import Backoff, Loop, _explained
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.runtime.errors import NonsenseError, UnreachableError
+from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
 from tests.world.consortium import BY_HAND, Consortium, CrashError, Noise
 from tests.world.transport import answering, no_fault, unreachable
 
@@ -214,6 +215,42 @@ def test_refusal_is_logged_with_the_code_that_was_given_and_a_full_disk_with_its
     said = {log["release"]: log for log in logs if log["event"] == "postponed"}
     assert (said[release]["error"], said[release]["problem"]) == ("remote-problem", "storage")
     assert (said["other"]["error"], said["other"]["errno"]) == ("disk", "ENOSPC")
+
+
+def test_trouble_is_logged_when_it_begins_and_when_it_is_another_and_told_as_long_as_it_lasts(pair: Consortium) -> None:
+    with pair.agent("clinic") as agent, capture_logs() as logs:
+        loop = Loop(agent)
+        loop.stop.set()  # no pause is really waited for
+        revoked = RemoteProblemError("clinic was revoked", remedy="Ask.", status=403, problem="revoked")
+        full = OSError(errno.ENOSPC, "No space left on device")
+        for error in (revoked, revoked, revoked, _explained(full), _explained(full), revoked):
+            loop._pause(error, "coordinator unavailable")
+        assert loop.trouble is revoked
+    said = [log.get("problem") or log["errno"] for log in logs if log["event"] == "coordinator unavailable"]
+    assert said == ["revoked", "ENOSPC", "revoked"]
+
+
+def test_full_disk_is_told_as_that_and_the_loop_goes_on_when_there_is_room(
+    pair: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.propose()
+    told: list[str] = []
+    with pair.agent("clinic") as agent:
+        loop, step = Loop(agent), agent.step
+
+        def full(*_: object) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        monkeypatch.setattr(type(agent), "step", full)
+        monkeypatch.setattr(Event, "wait", lambda event, _=None: event.set())
+        loop.run(on_halt=lambda: told.append("halted"))
+        said = "" if loop.trouble is None else loop.trouble.diagnostics()
+        assert "the ledger cannot be written" in said
+        assert "Free space" in said
+        monkeypatch.setattr(type(agent), "step", lambda _, *given: step(*given))
+        loop.turn()
+        assert loop.trouble is None
+    assert told == []
 
 
 def run(loop: Loop, *, until: Event, halts: list[str]) -> Thread:

@@ -16,11 +16,14 @@ import httpx
 import pytest
 
 from commingle.__main__ import main
+from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.doctor import examine_home, open_addresses
 from commingle.party_agent.wire.local_socket import listen
 from commingle.shared import loops
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
+from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import Consortium
 from tests.world.local_api import operator_app, serving_at
@@ -144,6 +147,23 @@ def test_every_address_that_the_agent_listens_on_is_told(pair: Consortium) -> No
         (said,) = (check.found for check in examine_home(home, now=system_clock()) if check.name == "agent")
         assert f"running at {home.socket}, for its user and root alone; it listens on " in said
         assert f"127.0.0.1:{listener.getsockname()[1]} (process {os.getpid()})" in said
+
+
+def test_what_keeps_the_agent_from_its_work_is_told_as_long_as_it_does(pair: Consortium) -> None:
+    home = pair.homes["clinic"]
+    with pair.agents("clinic") as agents:
+        running = Loops(agents)
+        loop = running.all[0]
+        with serving_at(home.socket, create_app(LocalApi(agents, running, peer_is_operator=True))):
+            loop.trouble = RemoteProblemError("no member since May", remedy="Ask.", status=403, problem="revoked")
+            (said,) = (check for check in examine_home(home, now=system_clock()) if check.name == "agent")
+            assert (said.ok, said.found, said.remedy) == (
+                False,
+                "running, and kept from its work: no member since May",
+                "Ask.",
+            )
+            loop.trouble = None
+            assert "agent" not in failed(home)
 
 
 @pytest.mark.slow

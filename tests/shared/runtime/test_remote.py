@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
+from ssl import SSLCertVerificationError
 from threading import Event, Thread
 from time import monotonic, sleep
 
@@ -56,6 +57,32 @@ def test_success_is_handed_through_with_everything_that_was_sent() -> None:
 def test_transport_failure_is_unreachable(error: Exception) -> None:
     with pytest.raises(UnreachableError, match="http://coordinator"):
         call(failing(error), "GET", "/")
+
+
+def expired(code: int) -> Exception:
+    refused = SSLCertVerificationError("as of OpenSSL")
+    refused.verify_code, refused.verify_message = code, "certificate has expired"
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("cause", "said", "remedy"),
+    [
+        (socket.gaierror(-3, "Temporary failure in name resolution"), "its name cannot be looked up", "DNS"),
+        (expired(10), "is out of date (certificate has expired)", "NTP"),
+        (expired(9), "is out of date", "NTP"),
+        (expired(18), "is not trusted", "--ca-file"),
+    ],
+    ids=["no DNS", "expired", "not yet valid", "self-signed"],
+)
+def test_what_an_operator_can_mend_is_told_by_its_cause(cause: Exception, said: str, remedy: str) -> None:
+    def fail(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("failed") from cause
+
+    with pytest.raises(UnreachableError) as failed:
+        call(client(fail), "GET", "/v1")
+    assert said in str(failed.value)
+    assert remedy in failed.value.remedy
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
