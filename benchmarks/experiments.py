@@ -76,6 +76,7 @@ EXPERIMENTS = (
     OnTables("planning", "planning.md", planning.TABLES),
     OnTables("users", "regression.md", users.TABLES, 3, rows_besides=False),
     OnTables("odds_ratios", "odds-ratios.md", ("diabetes130_raw",), 12),
+    OnTables("questions", "questions.md", ("diabetes130_raw",), 3),
 )
 """Those that take tables from --data; others make rows up or measure machines."""
 

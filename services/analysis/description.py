@@ -88,7 +88,10 @@ class Description(Result):
         counted = " · ".join(f"{name} {n:,.0f}" for name, n in zip(self.groups, self.people, strict=True))
         return ResultTable(
             title="Who is in the data" + (f", by {self.by}" if self.by else ""),
-            facts=(("people", counted), ("intervals", f"{100 * self.confidence_level:g} %")),
+            facts=(
+                ("people who count" if self.subjects else "people", counted),
+                ("intervals", f"{100 * self.confidence_level:g} %"),
+            ),
             heading="attribute",
             labels=self.lines,
             columns=tuple(columns),

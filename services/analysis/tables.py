@@ -181,7 +181,7 @@ class CrossTable(Result):
         return ResultTable(
             title=f"{self.row} by {self.column}",
             facts=(
-                ("people", f"{self.counts.sum():,.0f}"),
+                ("people who count" if self.subjects else "people", f"{self.counts.sum():,.0f}"),
                 ("chi-squared", f"{self.statistic:.1f}"),
                 ("degrees of freedom", f"{self.degrees_of_freedom}"),
                 ("p", number_text(self.p_value, "p")),

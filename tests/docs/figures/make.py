@@ -21,6 +21,7 @@ PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
     "planning": guides.planning,
     "odds-ratios": pages.odds_ratios,
     "prediction": pages.prediction,
+    "questions": pages.questions,
     "public_moment": papers.public_moment,
     "regression": guides.regression,
     "results": pages.results,

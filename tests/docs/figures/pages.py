@@ -347,3 +347,17 @@ def odds_ratios() -> tuple[Figures, Tables]:
     of_rows = "of the fit on the rows"
     columns = ["ε", "n", "releases", "table", "population", "standard error", of_rows, "AUC", of_rows, "said"]
     return {}, {"odds": rows(columns, body)}
+
+
+def questions() -> tuple[Figures, Tables]:
+    found = read("questions")
+    counted = ([e, f"{c['release']:.4f}", f"{c['trusted']:.4f}"] for e, c in found["counted"].items())
+    shown = ("shares", "risk differences", "risk ratios", "odds ratios", "means", "test of means", "test of a table")
+    covered = (
+        [f"{r['n']:,}", f"{r['overlap']:g}", f"{r['epsilon']:g}", *(f"{r[name]:.3f}" for name in (*shown, "unbounded"))]
+        for r in found["covered"]
+    )
+    return {}, {
+        "counted": rows(["ε", "this release", "trusted holder"], counted),
+        "covered": rows(["people", "held", "ε", *shown, "no upper end"], covered),
+    }

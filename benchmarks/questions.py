@@ -1,0 +1,164 @@
+"""Tables of one release: how far counts are from those of the rows, and how often intervals and tests hold.
+
+Counts are of all pairs of nine attributes of diabetes130_raw (made-up people where it is not at hand), at three parties
+that hold the same people. Beside them stands a trusted holder of the joined table who adds Gaussian noise to every pair
+table, at the same guarantee of a person: add or remove. Total variation is half the sum of |share - that of the rows|,
+a mean over pairs and releases; of keyed subjects not all count. Coverage is of the population: people are drawn anew
+for every release.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
+from benchmarks.keyed import Party, released
+from benchmarks.odds_ratios import attributes_of, table
+from benchmarks.release_law import Array, of_parties, proposed, study_of
+from commingle.services.analysis import cross_table, describe
+from commingle.services.analysis.tables import Cells
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.dp.gaussian import gaussian_rho
+from commingle.shared.encoding import encode_attribute
+from commingle.shared.estimation.cross_products import CrossProducts
+from commingle.shared.estimation.prepared import PreparedMoments
+
+PEOPLE, ATTRIBUTES, DELTA = 13_903, 9, 1e-5
+EPSILONS = (1.0, 3.0)
+SETTINGS = ((4_000, 1.0, 1.0), (4_000, 0.8, 1.0), (2_000, 0.9, 3.0), (800, 1.0, 1.0))
+"""People, the chance that a party holds one, epsilon."""
+STAGES, STAGE_SHARES, EVENTS = ("i", "ii", "iii"), np.array([0.5, 0.3, 0.2]), np.array([0.18, 0.23, 0.29])
+MEAN = 55.0
+_SEED = bytes(32)
+
+
+def release_of(
+    attributes: Sequence[Attribute],
+    cells: Sequence[Sequence[Any]],
+    sizes: Sequence[int],
+    *,
+    epsilon: float,
+    overlap: float,
+    draw: np.random.Generator,
+) -> PreparedMoments:
+    """Moments of keyed subjects, each of whom a party holds with the chance `overlap`."""
+    n = len(cells[0])
+    asked = study_of(attributes, sizes, n, epsilon, mechanism="moments", subjects="keyed")
+    encoded = [encode_attribute(a, pa.array(list(c))).exact for a, c in zip(attributes, cells, strict=True)]
+    names = np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(-1, 32)
+    parties, first = [], 0
+    for size in sizes:
+        held = np.flatnonzero(draw.random(n) < overlap)
+        parties.append(Party(names[held], np.hstack(encoded[first : first + size])[held]))
+        first += size
+
+    def noise(sigma: int, count: int) -> NDArray[np.int64]:
+        return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
+
+    return released(proposed(of_parties(asked, first_stage_share=None), _SEED), parties, noise)
+
+
+def variations(codes: NDArray[np.intp], *, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
+    """Total variation of one release, a mean over pairs, and of a trusted holder's tables."""
+    drawn = codes[draw.choice(len(codes), min(PEOPLE, len(codes)), replace=False)]
+    attributes = attributes_of(codes)
+    cells = [np.array(a.levels)[drawn[:, j]].tolist() for j, a in enumerate(attributes)]
+    sums = CrossProducts.of(release_of(attributes, cells, (3, 3, 3), epsilon=epsilon, overlap=1.0, draw=draw))
+    pairs, found, trusted = list(combinations(range(ATTRIBUTES), 2)), [], []
+    sigma = sqrt(len(pairs)) / sqrt(2 * gaussian_rho(epsilon, DELTA))  # a person is one cell of each table
+    for i, j in pairs:
+        truth = np.zeros((len(attributes[i].levels), len(attributes[j].levels)))
+        np.add.at(truth, (drawn[:, i], drawn[:, j]), 1)
+        counts = Cells.of(sums, attributes[i].name, attributes[j].name).counts
+        noisy = truth + draw.normal(0, sigma, truth.shape)
+        for kept, one in ((found, counts), (trusted, noisy)):
+            kept.append(np.abs(one / one.sum() - truth / len(drawn)).sum() / 2)
+    return {"release": float(np.mean(found)), "trusted": float(np.mean(trusted))}
+
+
+def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) -> dict[str, Any]:
+    """Of one release: which intervals hold for the population, and which tests of what is not so reject at .05."""
+    stage = draw.choice(3, n, p=STAGE_SHARES)
+    attributes: tuple[Attribute, ...] = (
+        NumericAttribute(name="age", lower=20, upper=90),
+        CategoricalAttribute(name="stage", levels=STAGES),
+        BinaryAttribute(name="smoker", levels=("no", "yes")),
+        BinaryAttribute(name="back", levels=("no", "yes")),
+    )
+    cells = (
+        draw.uniform(20, 90, n).tolist(),
+        np.array(STAGES)[stage].tolist(),
+        np.where(draw.random(n) < 0.3, "yes", "no").tolist(),
+        np.where(draw.random(n) < EVENTS[stage], "yes", "no").tolist(),
+    )
+    release = release_of(attributes, cells, (2, 2), epsilon=epsilon, overlap=overlap, draw=draw)
+    found, about = cross_table(release, "stage", "back"), describe(release, ["age", "smoker"], by="back")
+    odds = EVENTS / (1 - EVENTS)
+    held = {
+        "shares": _held(found.share_intervals, EVENTS),
+        "risk differences": _held(found.difference_intervals[1:], EVENTS[1:] - EVENTS[0]),
+        "risk ratios": _held(found.ratio_intervals[1:], EVENTS[1:] / EVENTS[0]),
+        "odds ratios": _held(found.odds_intervals[1:], odds[1:] / odds[0]),
+        "means": _held(about.intervals[0], np.full(2, MEAN)),
+    }
+    unbounded = float(np.isinf(found.odds_intervals[1:, 1]).mean())
+    size = [bool(p < 0.05) for p in (about.p_values[0], about.p_values[1])]
+    return {**held, "unbounded": unbounded, "test of means": size[0], "test of a table": size[1]}
+
+
+def _held(intervals: Array, truth: Array) -> float:
+    low, high = intervals.T
+    return float(np.mean((low <= truth) & (truth <= high)))
+
+
+def measure(asked: Asked) -> Report:
+    """Every setting."""
+    codes, releases = table(asked.data)[:, :ATTRIBUTES], asked.times(1, 20)
+    counted = {
+        f"{epsilon:g}": _mean([variations(codes, epsilon=epsilon, draw=generator(50, i)) for i in range(releases)])
+        for epsilon in (EPSILONS[:1] if asked.quick else EPSILONS)
+    }
+    settings, times = SETTINGS[:1] if asked.quick else SETTINGS, asked.times(3, 1000)
+    covered = [
+        {"n": n, "overlap": overlap, "epsilon": epsilon}
+        | _mean([coverage(n, overlap, epsilon, generator(51, s, i)) for i in range(times)])
+        for s, (n, overlap, epsilon) in enumerate(settings)
+    ]
+    people = min(PEOPLE, len(codes))
+    return {"people": people, "releases": releases, "counted": counted, "times": times, "covered": covered}
+
+
+def _mean(trials: Sequence[dict[str, Any]]) -> dict[str, float]:
+    return {name: float(np.mean([trial[name] for trial in trials])) for name in trials[0]}
+
+
+def lines(report: Report) -> list[str]:
+    """Both tables."""
+    shown = ("shares", "risk differences", "risk ratios", "odds ratios", "means", "test of means", "test of a table")
+    return [
+        *heading("epsilon", "total variation", "trusted holder"),
+        *(row(e, f"{c['release']:.4f}", f"{c['trusted']:.4f}") for e, c in report["counted"].items()),
+        "",
+        *heading("people", "held", "epsilon", *shown, "no upper end"),
+        *(
+            row(
+                f"{one['n']:,}",
+                f"{one['overlap']:g}",
+                f"{one['epsilon']:g}",
+                *(f"{one[name]:.3f}" for name in shown),
+                f"{one['unbounded']:.3f}",
+            )
+            for one in report["covered"]
+        ),
+    ]
+
+
+EXPERIMENT = Experiment("questions", __doc__, measure, lines)
+
+if __name__ == "__main__":
+    EXPERIMENT.command()
