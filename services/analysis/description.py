@@ -85,7 +85,8 @@ class Description(Result):
         columns.append(ResultColumn("sd", self.deviations, ".3g"))
         if self.by:
             columns.append(ResultColumn("p", self.p_values, "p"))
-        counted = " · ".join(f"{name} {n:,.0f}" for name, n in zip(self.groups, self.people, strict=True))
+        groups = zip(self.groups, self.people.tolist(), strict=True)
+        counted = " · ".join(f"{name} {n:,.0f}" if self.by else f"{n:,.0f}" for name, n in groups)
         return ResultTable(
             title="Who is in the data" + (f", by {self.by}" if self.by else ""),
             facts=(
@@ -156,7 +157,7 @@ def describe(
                 if left_out
                 else []
             ),
-            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[used]),
+            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[used], counted=False),
             *whose.doubts,
         ),
         subjects=whose.notes,

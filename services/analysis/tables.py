@@ -267,7 +267,7 @@ def cross_table(
         sentence=_sentence(row, f"{column} = {known.columns[place]}", known.rows, base, made),
         warnings=(
             *_few(few),
-            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[list(used)]),
+            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[list(used)], counted=False),
             *whose.doubts,
         ),
         subjects=whose.notes,

@@ -171,7 +171,11 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
         about=_about(fitted),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=whose.notes,
-        warnings=(*_cautions(fitted.checked, levels), *cut_rows(fitted.prepared.cut, lost), *whose.doubts),
+        warnings=(
+            *_cautions(fitted.checked, levels),
+            *cut_rows(fitted.prepared.cut, lost, counted=False),
+            *whose.doubts,
+        ),
         schema=tuple(f.labels for f in factors),
         law=outcome,
     )

@@ -11,6 +11,10 @@ from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.system import System
 
 SIGNIFICANCE = 0.05
+_NOT_COUNTED = (
+    "What is said here may be off by as much, and intervals do not count it. A study whose numbers have cuts, or that "
+    'says "first_stage_share": null for each party, cuts no rows.'
+)
 _TOLD = 0.01  # of what was cut, from where on it is told
 
 
@@ -61,8 +65,12 @@ def biased(estimator: str) -> str:
     return f"{estimator} is for prediction: it is biased on purpose and has no standard errors."
 
 
-def cut_rows(unknown: Sequence[str], lost: Array | None) -> list[str]:
-    """What intervals count of what cutting rows bends, where any were; `lost` as in `System`."""
+def cut_rows(unknown: Sequence[str], lost: Array | None, *, counted: bool = True) -> list[str]:
+    """What intervals count of what cutting rows bends, where any were; `lost` as in `System`.
+
+    `counted` says whether these intervals count it: those of linear fits do, those of counts and what is made of them
+    do not.
+    """
     said = []
     if unknown:
         said.append(
@@ -72,7 +80,7 @@ def cut_rows(unknown: Sequence[str], lost: Array | None) -> list[str]:
     if lost is not None and (most := float(lost.max())) >= _TOLD:
         said.append(
             f"Rows were cut at a norm before noise was added, which took about {most:.0%} of what one of these columns "
-            "varies. Intervals count what that may bend (docs/coverage.md)."
+            "varies. " + ("Intervals count what that may bend (docs/coverage.md)." if counted else _NOT_COUNTED)
         )
     return said
 
