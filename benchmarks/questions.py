@@ -69,7 +69,9 @@ def variations(codes: NDArray[np.intp], *, epsilon: float, draw: np.random.Gener
     attributes = attributes_of(codes)
     cells = [np.array(a.levels)[drawn[:, j]].tolist() for j, a in enumerate(attributes)]
     sums = CrossProducts.of(release_of(attributes, cells, (3, 3, 3), epsilon=epsilon, overlap=1.0, draw=draw))
-    pairs, found, trusted = list(combinations(range(ATTRIBUTES), 2)), [], []
+    pairs = list(combinations(range(ATTRIBUTES), 2))
+    found: list[float] = []
+    trusted: list[float] = []
     sigma = sqrt(len(pairs)) / sqrt(2 * gaussian_rho(epsilon, DELTA))  # a person is one cell of each table
     for i, j in pairs:
         truth = np.zeros((len(attributes[i].levels), len(attributes[j].levels)))
@@ -77,7 +79,7 @@ def variations(codes: NDArray[np.intp], *, epsilon: float, draw: np.random.Gener
         counts = Cells.of(sums, attributes[i].name, attributes[j].name).counts
         noisy = truth + draw.normal(0, sigma, truth.shape)
         for kept, one in ((found, counts), (trusted, noisy)):
-            kept.append(np.abs(one / one.sum() - truth / len(drawn)).sum() / 2)
+            kept.append(float(np.abs(one / one.sum() - truth / len(drawn)).sum() / 2))
     return {"release": float(np.mean(found)), "trusted": float(np.mean(trusted))}
 
 
