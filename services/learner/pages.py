@@ -25,9 +25,9 @@ from commingle.services.fit.result import COVERED
 from commingle.services.learner.computing import Answer, fit, shown
 from commingle.services.learner.memory import LoadedRelease
 from commingle.services.learner.picture import WIDTH, picture_of
-from commingle.services.learner.requests import ANALYSES
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail
+from commingle.services.models import FAMILIES
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.pages.reference import Document, add_reference
@@ -39,8 +39,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Compute = Callable[[Callable[..., Answer], Request, str, bytes], Awaitable[Answer]]
 """Some work on a release, from the bytes of a body as the interface takes it."""
-QUESTIONS = {"describe": "Who is in it", "table": "Two attributes"}
-_PROPOSED = {"table": ("row", "column")}
+QUESTIONS = {"describe": "Who is in it", "table": "Two attributes", "glm": "Odds and rates"}
+_FIELDS = {"describe": ("by",), "table": ("row", "column", "event", "reference"), "glm": ("target", "family")}
+_PROPOSED = {"table": ("row", "column"), "glm": ("target",)}
 
 
 def add_pages(
@@ -129,7 +130,8 @@ class _Pages:
         except CommingleError as error:
             return self._refused(error)
         levels = {a.name: a.levels for a in held.published.spec.attributes if a.kind != "numeric"}
-        body, answer, said, status = _question(question, request.query_params, list(levels)), None, "", 200
+        asked = _asked(question, request.query_params, list(levels))
+        body, answer, said, status = _question(question, asked, list(levels)), None, "", 200
         try:
             data = json.dumps(body).encode()
             found = await self._compute(partial(shown, question), request, held.published.release, data)
@@ -137,8 +139,8 @@ class _Pages:
         except CommingleError as error:
             said, status = error.diagnostics(), self._status_of(error)
         held_as = {"it": ReleaseDetail.of(held), "levels": levels, "question": question, "questions": QUESTIONS}
-        lines = {"command": _command(question, body), "python": _python_of(self._coordinator, held, question, body)}
-        context = {**held_as, **lines, "asked": body, "answer": answer, "error": said}
+        lines = {"command": _command(question, asked), "python": _python_of(self._coordinator, held, question, body)}
+        context = {**held_as, **lines, "asked": asked, "answer": answer, "error": said, "families": FAMILIES}
         return self._site.page("question.html", context, status=status)
 
     async def _fit(self, request: Request, held: LoadedRelease, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,15 +173,30 @@ class _Pages:
         }
 
 
-def _question(question: str, asked: QueryParams, names: list[str]) -> dict[str, Any]:
-    """What the form asks, as the interface takes it; a table of the first two attributes before anything is asked."""
-    proposed = dict(zip(_PROPOSED.get(question, ()), names, strict=False))
-    given = {name: asked[name] for name in ANALYSES[question][0].model_fields if asked.get(name)}
-    return proposed | given | ({"attributes": chosen} if (chosen := asked.getlist("attributes")) else {})
+def _asked(question: str, asked: QueryParams, names: list[str]) -> dict[str, Any]:
+    """What the form holds; before anything is asked, a table of the first two attributes, a model of the last."""
+    proposed = dict(zip(_PROPOSED.get(question, ()), names[::-1] if question == "glm" else names, strict=False))
+    given = {name: asked[name] for name in _FIELDS[question] if asked.get(name)}
+    chosen = [name for name in asked.getlist("attributes") if name != (proposed | given).get("target")]
+    return proposed | given | ({"attributes": chosen} if chosen else {})
+
+
+def _question(question: str, asked: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    """The same as the interface takes it. Features are all attributes with levels where none is chosen."""
+    if question != "glm":
+        return dict(asked)
+    others = [name for name in names if name != asked.get("target")]
+    features = " + ".join(f"`{name}`" for name in asked.get("attributes", others))
+    formula = f"`{asked.get('target', '')}` ~ {features}"
+    return {"formula": formula} | ({"family": asked["family"]} if "family" in asked else {})
 
 
 def _command(question: str, body: Mapping[str, Any]) -> str:
     """The command line that asks the same of a release that was saved."""
+    if question == "glm":
+        features = [word for name in body.get("attributes", []) for word in ("--features", name)]
+        words = ["--target", body.get("target", ""), *features, "--family", body.get("family", "binomial")]
+        return f"commingle fit ./release {shlex.join(words)}"
     places = [body[name] for name in _PROPOSED.get(question, ()) if name in body] + body.get("attributes", [])
     options = [
         word

@@ -1,4 +1,4 @@
-"""Formulas of generalised linear models: outcome ~ features, joined by +; `.` is all others (docs/adr/0033)."""
+"""Formulas of generalised linear models: outcome ~ features, joined by +; `.` is all others (docs/adr/0034)."""
 
 import re
 from collections.abc import Sequence

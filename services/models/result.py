@@ -97,22 +97,20 @@ class GeneralisedFit(Result):
 
     def table(self) -> ResultTable:
         """Ratios with intervals, a row for each term."""
-        level, ratio = f"{100 * self.confidence_level:g} %", self.law.ratio
+        ratio = self.law.ratio
         low, high = self.n_interval
         counted = f"{self.n:,}" if low == high else f"about {self.n:,} ({low:,} to {high:,})"
         found = () if self.auc is None or self.auc_interval is None else (("AUC", _auc(self.auc, self.auc_interval)),)
         return ResultTable(
             title=f"{self.family.capitalize()} model of {self.outcome}",
-            facts=(("people", counted), *found),
+            facts=(("people", counted), *found, ("intervals", f"{100 * self.confidence_level:g} %")),
             heading="term",
             labels=self.terms,
             columns=(
-                ResultColumn(ratio, self.ratios, ".3f"),
-                ResultColumn(f"{level} low", self.ratio_intervals[:, 0], ".3f"),
-                ResultColumn(f"{level} high", self.ratio_intervals[:, 1], ".3f"),
+                ResultColumn(ratio, self.ratios, ".3f", interval=self.ratio_intervals),
                 ResultColumn("coefficient", self.coefficients, ".3f"),
                 ResultColumn("standard error", self.standard_errors, ".3f"),
-                ResultColumn("p", self.p_values, ".3f"),
+                ResultColumn("p", self.p_values, "p"),
                 ResultColumn("marginal effect", self.marginal_effects, ".4f"),
             ),
             notes=(self.sentence, COVERED[self.interval_for], self.about, self.prior, *self.subjects),

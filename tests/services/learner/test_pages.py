@@ -191,6 +191,16 @@ def test_description_on_a_page_is_of_what_was_ticked(tables: tuple[str, httpx.Cl
     assert "commingle describe ./release age stage --by smoker" in page
 
 
+def test_odds_on_a_page_are_those_of_the_features_that_were_ticked(tables: tuple[str, httpx.Client]) -> None:
+    address, http = tables
+    answer = http.post(f"/v1{address}/analyses/glm", json={"formula": "readmitted ~ stage"}).json()
+    asked = {"target": "readmitted", "attributes": ["stage", "readmitted"], "family": "binomial"}
+    page = unescape(http.get(f"{address}/glm", params=asked).text)
+    assert re.findall(r"<h1>(.*)</h1>", page) == [answer["sentence"]]
+    assert "commingle fit ./release --target readmitted --features stage --family binomial" in page
+    assert "smoker[yes]" in unescape(http.get(f"{address}/glm").text)
+
+
 def test_question_that_cannot_be_answered_says_why_on_its_page(
     tables: tuple[str, httpx.Client], http: httpx.Client
 ) -> None:
