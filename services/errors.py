@@ -6,7 +6,7 @@ ServicesError
 ├── UnpublishedError         the release exists, its matrix does not yet or never will
 ├── UnknownCursorError       not a cursor of the coordinator's list
 ├── TableError               a table that nothing can be planned or simulated on
-└── OutputError              a directory that cannot be written to
+└── OutputError              a file or a directory that cannot be written to
 
 A release whose signatures or digests do not hold is `shared.documents.errors.VerificationError`, a coordinator that
 does not answer `shared.runtime.errors.RemoteError`, a fit that cannot be computed
@@ -53,6 +53,6 @@ class TableError(ServicesError):
 
 
 class OutputError(ServicesError):
-    """A directory that cannot be written to."""
+    """A file or a directory that cannot be written to."""
 
     code = "simulation-output"

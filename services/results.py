@@ -19,6 +19,7 @@ _CELL = "padding:.25em .8em;border:none;background:none"
 _TEXT = f"{_CELL};text-align:left"
 _NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
 _LEAST_P = 0.001
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _LATEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {mark: f"\\{mark}" for mark in "&%#_{}$"}
@@ -222,6 +223,11 @@ def _row(texts: list[str], *, cell: str) -> str:
 
 def _label(label: str | float) -> str:
     return label if isinstance(label, str) else number_text(label, ".4g")
+
+
+def csv_text(text: str) -> str:
+    """Text of a CSV file, behind an apostrophe where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def number_text(value: float, form: str) -> str:

@@ -153,7 +153,7 @@ def cut(asked: Attribute, encoded: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     if isinstance(asked, NumericAttribute) or asked.intervals is None:
         return encoded
-    level = np.searchsorted(asked.intervals.limits, encoded[:, 0], side="right")[:, None]
+    level = asked.intervals.places(encoded[:, :1])
     marks = encoded[:, 1:]
     places = 2 * level - 1 if isinstance(asked, BinaryAttribute) else level == np.arange(1, len(asked.levels))
     return np.hstack([places * (SCALE - marks.sum(axis=1, keepdims=True)), marks])

@@ -155,6 +155,24 @@ class Release:
         spec = self.spec
         return replace(fit_prepared(self.prepared, request), epsilon=spec.epsilon, delta=spec.delta)
 
+    def synthesize(
+        self, rows: int, attributes: str | Sequence[str] | None = None, *, entropy: int | Sequence[int] = 0
+    ) -> models.SyntheticRows:
+        """Draw synthetic rows of attributes with levels; see `commingle.services.models.synthesize`.
+
+        Raises:
+            EstimationError: too few rows or too many, an unknown attribute, or one without levels.
+        """
+        spec, stated = self.spec, self.privacy
+        cost = (
+            f"Rows are made of the release alone, so they cost no privacy beyond it (post-processing). It has epsilon "
+            f"{spec.epsilon:g} and delta {spec.delta:g} for each party, and for a person to everybody epsilon "
+            f"{stated.per_subject.own.epsilon:.3g} and delta {stated.delta:g}. Unit: {stated.adjacency}. "
+            f"{stated.protects}"
+        )
+        found = models.synthesize(self.prepared, rows, attributes, entropy=entropy)
+        return replace(found, release=self.id, privacy=cost)
+
     ridge_path = _of_moments(analysis.ridge_path)
     lasso_path = _of_moments(analysis.lasso_path)
     pca = _of_moments(analysis.pca)
@@ -164,6 +182,7 @@ class Release:
     table = _of_moments(analysis.cross_table)
     describe = _of_moments(analysis.describe)
     glm = _of_moments(models.glm)
+    stratified = _of_moments(models.stratified)
 
     def __deepcopy__(self, _: object) -> Self:
         """The release itself: nothing in it changes, and a copy would not be verified."""

@@ -30,6 +30,7 @@ _confidence_option = click.option(
 Examples:
   commingle table ./release smoker readmitted
   commingle table ./release stage readmitted --event yes --reference I --format markdown
+  commingle table ./release smoker readmitted --within stage
   commingle table http://coordinator:8000 --release ID smoker readmitted --json
 """
 )
@@ -38,6 +39,9 @@ Examples:
 @click.argument("column")
 @click.option("--event", metavar="LEVEL", help="The level of COLUMN whose shares are compared.  [the last]")
 @click.option("--reference", metavar="LEVEL", help="The level of ROW with which others are compared.  [the first]")
+@click.option(
+    "--within", metavar="NAME", help="A third attribute: pool the odds ratios of people who have the same level of it."
+)
 @_confidence_option
 @_format_option
 @json_option
@@ -48,6 +52,7 @@ def table(
     column: str,
     event: str | None,
     reference: str | None,
+    within: str | None,
     confidence: float,
     written: str,
     as_json: bool,
@@ -58,9 +63,12 @@ def table(
 
     DIR is a release directory, URL a coordinator. ROW and COLUMN are attributes with levels, of any parties.
     """
-    _show(
-        found, found.table(row, column, event=event, reference=reference, confidence_level=confidence), written, as_json
-    )
+    result: Result
+    if within is None:
+        result = found.table(row, column, event=event, reference=reference, confidence_level=confidence)
+    else:
+        result = found.stratified(row, column, within, event=event, reference=reference, confidence_level=confidence)
+    _show(found, result, written, as_json)
 
 
 @click.command(

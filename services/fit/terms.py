@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.schema import GAP, Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array
 
+Levelled = BinaryAttribute | CategoricalAttribute
 Values = Sequence[float | None] | Sequence[str | None] | NDArray[Any]
 
 
 def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *, intercept: bool) -> Array:
     """One row per row and one column per term, (m, p_x). Attributes that the model does not use are ignored.
 
-    None and NaN are missing cells of attributes that mark these.
+    None and NaN are missing cells of attributes that mark these. Where levels are the intervals of a number, a value is
+    one of them or the number.
 
     Raises:
         RowsError: an attribute is missing, of another length, or holds something that is not one of its values.
@@ -51,18 +53,48 @@ def public_ranges(attributes: tuple[Attribute, ...]) -> Array:
     return widths
 
 
+def level_places(attribute: Levelled, values: Values) -> NDArray[np.intp]:
+    """Which level each value is, (m,); one more than the last is a missing cell of an attribute that marks these.
+
+    A number is in its interval by the rule of agents (`shared.encoding.cut`), if the levels are intervals of one.
+
+    Raises:
+        RowsError: a value is no level, no number where that would do, or missing and not marked.
+    """
+    marked, of = attribute.missing == "indicator", attribute.intervals
+    known = {level: place for place, level in enumerate((*attribute.levels, *((GAP,) if marked else ())))}
+    cells, gaps = np.asarray(values, dtype=object), _gaps(values)
+    found = np.where(gaps, len(attribute.levels) if marked else -1, 0)
+    numbers = np.zeros_like(gaps) if of is None else _are_numbers(values) & ~gaps
+    if of is not None:
+        found[numbers] = of.places_of(cells[numbers].astype(np.float64))
+    texts = ~gaps & ~numbers
+    found[texts] = [known.get(str(cell), -1) for cell in cells[texts].tolist()]
+    if (found < 0).any():
+        or_number = "" if of is None else ", or a number"
+        raise RowsError(
+            f"{attribute.name!r} holds something that is not one of its levels",
+            remedy=f"Its levels are: {', '.join(attribute.levels)}{or_number}.",
+        )
+    return found
+
+
 def _columns(attribute: Attribute, values: Values) -> list[Array]:
-    if attribute.missing != "indicator":
-        return _present(attribute, values)
+    marked = attribute.missing == "indicator"
+    if isinstance(attribute, NumericAttribute):
+        return _numeric_columns(attribute, values) if marked else [_numbers(attribute.name, values)]
+    places = level_places(attribute, values)
+    gaps = places == len(attribute.levels)
+    levels = enumerate(attribute.columns[: len(attribute.columns) - marked], start=1)
+    terms = [np.where(gaps, column.offset, places == level) for level, column in levels]
+    return [*terms, gaps.astype(np.float64)] if marked else terms
+
+
+def _numeric_columns(attribute: NumericAttribute, values: Values) -> list[Array]:
     gaps = _gaps(values)
-    known = np.flatnonzero(~gaps)
-    present = _present(attribute, np.asarray(values, dtype=object)[known])
-    terms = []
-    for column, found in zip(attribute.columns[:-1], present, strict=True):
-        term = np.full(len(gaps), column.offset)
-        term[known] = found
-        terms.append(term)
-    return [*terms, gaps.astype(np.float64)]
+    term = np.full(len(gaps), attribute.columns[0].offset)
+    term[~gaps] = _numbers(attribute.name, np.asarray(values, dtype=object)[~gaps])
+    return [term, gaps.astype(np.float64)]
 
 
 def _gaps(values: Values) -> NDArray[np.bool_]:
@@ -71,16 +103,9 @@ def _gaps(values: Values) -> NDArray[np.bool_]:
     return np.fromiter(missing, dtype=bool, count=len(values))
 
 
-def _present(attribute: Attribute, values: Values) -> list[Array]:
-    if isinstance(attribute, NumericAttribute):
-        return [_numbers(attribute.name, values)]
-    levels = np.asarray(values).astype(str)
-    if not set(levels.tolist()) <= set(attribute.levels):
-        raise RowsError(
-            f"{attribute.name!r} holds something that is not one of its levels",
-            remedy=f"Its levels are: {', '.join(attribute.levels)}.",
-        )
-    return [(levels == level).astype(np.float64) for level in attribute.levels[1:]]
+def _are_numbers(values: Values) -> NDArray[np.bool_]:
+    numbers = (isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in values)
+    return np.fromiter(numbers, dtype=bool, count=len(values))
 
 
 def _numbers(name: str, values: Values) -> Array:

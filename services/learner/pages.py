@@ -28,6 +28,7 @@ from commingle.services.learner.picture import WIDTH, picture_of
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail
 from commingle.services.models import FAMILIES
+from commingle.services.results import csv_text
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.pages.reference import Document, add_reference
@@ -35,7 +36,6 @@ from commingle.shared.runtime.pages.site import HEADERS, Site
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PAGE = 100
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Compute = Callable[[Callable[..., Answer], Request, str, bytes], Awaitable[Answer]]
 """Some work on a release, from the bytes of a body as the interface takes it."""
@@ -265,5 +265,5 @@ def _csv(fit: Mapping[str, Any]) -> bytes:
     writer.writerow(["term", "coefficient", "standard_error", "p_value", "low", "high"])
     columns = (fit[name] for name in ("terms", "coefficients", "standard_errors", "p_values", "intervals"))
     for term, coefficient, error, p_value, (low, high) in zip(*columns, strict=True):
-        writer.writerow([f"'{term}" if term.startswith(_FORMULA) else term, coefficient, error, p_value, low, high])
+        writer.writerow([csv_text(term), coefficient, error, p_value, low, high])
     return text.getvalue().encode()

@@ -1,7 +1,9 @@
-"""Generalised linear models of a release of moments: odds ratios and rates, at no further cost of privacy."""
+"""Odds ratios, rates and synthetic rows of a release of moments, at no further cost of privacy."""
 
 from commingle.services.models.family import FAMILIES
 from commingle.services.models.glm import glm
 from commingle.services.models.result import GeneralisedFit
+from commingle.services.models.stratified import StratifiedTable, stratified
+from commingle.services.models.synthetic import SyntheticRows, synthesize
 
-__all__ = ["FAMILIES", "GeneralisedFit", "glm"]
+__all__ = ["FAMILIES", "GeneralisedFit", "StratifiedTable", "SyntheticRows", "glm", "stratified", "synthesize"]

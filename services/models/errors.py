@@ -3,7 +3,8 @@
 shared.estimation.errors.RequestError
 ├── FormulaError       a text that is no formula
 ├── InteractionError   a product of features, which sums of pairs cannot tell
-└── FamilyError        a family that there is not, or an outcome that it cannot have
+├── FamilyError        a family that there is not, or an outcome that it cannot have
+└── RowCountError      no synthetic rows, or too many
 """
 
 from commingle.shared.estimation.errors import RequestError
@@ -25,3 +26,9 @@ class FamilyError(RequestError):
     """A family that there is not, or an outcome that it cannot have."""
 
     code = "family"
+
+
+class RowCountError(RequestError):
+    """No synthetic rows, or too many."""
+
+    code = "row-count"

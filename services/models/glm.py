@@ -1,7 +1,7 @@
 """Generalised linear models of one release of moments (docs/odds-ratios.md)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +16,7 @@ from commingle.services.models.result import GeneralisedFit
 from commingle.services.models.score import Design, errors, first_term, solve
 from commingle.services.models.tree import Factor
 from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
-from commingle.shared.documents.schema import GAP
+from commingle.shared.documents.schema import GAP, NumericAttribute
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.errors import ConfidenceError
@@ -78,9 +78,7 @@ def _used(
 ) -> tuple[CrossProducts, Outcome, tuple[Factor, ...]]:
     """All of these in the presences and columns that they use: forms are as large as their square."""
     factors = [Factor.of(sums, name) for name in features]
-    forms = np.vstack([outcome.value, outcome.known, *(f.indicators for f in factors)])
-    kept = np.flatnonzero(forms.any(axis=0) | (np.arange(forms.shape[1]) < len(sums.strangers)))
-    fewer = replace(sums, values=sums.values[np.ix_(kept, kept)], undo=sums.undo[kept], whose=sums.whose[kept])
+    fewer, kept = sums.using(np.vstack([outcome.value, outcome.known, *(f.indicators for f in factors)]))
     return fewer, outcome.at(kept), tuple(f.at(kept) for f in factors)
 
 
@@ -176,7 +174,7 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
             *cut_rows(fitted.prepared.cut, lost, counted=False),
             *whose.doubts,
         ),
-        schema=tuple(f.labels for f in factors),
+        schema=tuple(a for f in factors if not isinstance(a := fitted.prepared.attributes[f.name], NumericAttribute)),
         law=outcome,
     )
 

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isnan
 
 import numpy as np
 
-from commingle.services.fit.terms import Values
+from commingle.services.fit.terms import Levelled, Values, level_places
 from commingle.services.models.outcome import Outcome
 from commingle.services.results import Result, ResultColumn, ResultTable
-from commingle.shared.documents.schema import GAP
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import IntervalFor
@@ -47,7 +45,7 @@ class GeneralisedFit(Result):
         sentence: what the clearest term says.
         about: whom the model speaks of.
         prior: what was assumed of coefficients.
-        schema: labels of each feature's levels.
+        schema: the features.
         law: of the outcome.
     """
 
@@ -79,11 +77,13 @@ class GeneralisedFit(Result):
     prior: str
     subjects: tuple[str, ...]
     warnings: tuple[str, ...]
-    schema: tuple[tuple[str, ...], ...] = field(repr=False)
+    schema: tuple[Levelled, ...] = field(repr=False)
     law: Outcome = field(repr=False)
 
     def predict(self, rows: Mapping[str, Values]) -> Array:
-        """Expected outcomes, (m,): chances within 0 and 1, or rates. Levels as strings, None for a missing cell.
+        """Expected outcomes, (m,): chances within 0 and 1, or rates.
+
+        A value is a level, a number where levels are its intervals, or None for a missing cell.
 
         Raises:
             RowsError: a feature is missing, of another length, or holds what is not one of its levels.
@@ -91,7 +91,7 @@ class GeneralisedFit(Result):
         lacking = [name for name in self.features if name not in rows]
         if lacking or len({len(rows[name]) for name in self.features}) != 1:
             raise RowsError("a feature is missing, or of another length", remedy=f"Give {', '.join(self.features)}.")
-        blocks = [_indicators(n, labels, rows[n]) for n, labels in zip(self.features, self.schema, strict=True)]
+        blocks = [_indicators(attribute, rows[attribute.name]) for attribute in self.schema]
         X = np.hstack([np.ones((len(blocks[0]), 1)), *blocks])
         return self.law.prediction(X, self.coefficients)
 
@@ -139,13 +139,7 @@ def _auc(value: float, interval: tuple[float, float]) -> str:
     return f"{value:.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
 
 
-def _indicators(name: str, labels: tuple[str, ...], values: Values) -> Array:
-    """(m, L - 1)."""
-    places = {label: i for i, label in enumerate(labels)}
-    found = [GAP if v is None or (isinstance(v, float | np.floating) and isnan(v)) else str(v) for v in values]
-    unknown = next((v for v in found if v not in places), None)
-    if unknown is not None:
-        raise RowsError(
-            f"{name!r} holds something that is not one of its levels", remedy=f"Its levels are: {', '.join(labels)}."
-        )
-    return np.asarray(np.eye(len(labels))[[places[v] for v in found], 1:])
+def _indicators(attribute: Levelled, values: Values) -> Array:
+    """(m, L - 1), a marked gap being the last of the L levels."""
+    size = len(attribute.levels) + (attribute.missing == "indicator")
+    return np.asarray(np.eye(size)[level_places(attribute, values), 1:])

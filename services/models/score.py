@@ -110,14 +110,10 @@ def _sampling(
     """
     g, response, spread = parts
     terms = [_parties(outcome.present, at) for at in design.present]
-    left, right = rows.points.pairs.T
-    own = np.vstack(
-        [np.zeros_like(outcome.present), *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in rows.factors)]
-    )
-    features = [_parties(own[b] if a == 0 else own[a], own[b]) for a, b in zip(left, right, strict=True)]
+    features = feature_groups(rows)
     groups = sorted({*terms, *features})
     t, f = (np.array([groups.index(each) for each in some], np.intp) for some in (terms, features))
-    K, w = _in_common(sums, groups), rows.weights
+    K, w = in_common(sums, groups), rows.weights
     about = g - w @ g
     G, A, B, C = (about * w[:, None]).T @ about, response.A, response.B, response.C
     M = (A * K[np.ix_(t, f)]) @ B.T
@@ -126,12 +122,19 @@ def _sampling(
     return (drawn if len(sums.strangers) > 1 else beyond), drawn
 
 
+def feature_groups(rows: WeightedRows) -> list[tuple[int, ...]]:
+    """The parties, one or two, that hold each feature phi of the weighted rows."""
+    at = [np.zeros_like(rows.factors[0].present)]
+    at += [f.present for f in rows.factors for _ in f.labels[1:]]
+    return [_parties(at[b] if a == 0 else at[a], at[b]) for a, b in rows.points.pairs.tolist()]
+
+
 def _parties(one: Array, other: Array) -> tuple[int, ...]:
     return tuple(sorted({int(one.argmax()), int(other.argmax())}))
 
 
-def _in_common(sums: CrossProducts, groups: list[tuple[int, ...]]) -> Array:
-    """Of all groups with all, (groups, groups)."""
+def in_common(sums: CrossProducts, groups: list[tuple[int, ...]]) -> Array:
+    """K of all groups of parties with all, (groups, groups): Cov(mean over G, mean over H) = k Cov of one person."""
     n = np.maximum(sums.values[: len(sums.strangers), : len(sums.strangers)], 1.0)
 
     def common(one: tuple[int, ...], other: tuple[int, ...]) -> float:

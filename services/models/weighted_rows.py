@@ -14,7 +14,6 @@ from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 
 from commingle.services.models.tree import Factor, tree_rows
 from commingle.shared.estimation.cross_products import CrossProducts
@@ -120,6 +119,8 @@ class WeightedRows:
         so dE_w g = B dm, B = D (1 + lambda V tree). What the tree lacks has covariance C_R.T / lambda as lambda
         supposes, of features R beside its T; the ridge leaves of it lambda D V (C^-1 - C_TT^-1) V D'.
         """
+        from scipy.linalg import cho_factor, cho_solve  # noqa: PLC0415 - loads slowly
+
         C, A = self.points.covariance(self.weights, g)
         D = cho_solve(cho_factor(_regular(C) + self.ridge * self.V), A.T).T
         noise = self.V @ D.T
@@ -212,6 +213,7 @@ def outer(left: Array, right: Array) -> Array:
 
 def _tilted(points: Points, base: Array, m: Array, penalty: Array, curvature: Array) -> Array:
     """Weights (N,); `penalty` is lambda V. In eta of theta = L^-T eta, L L' = C + lambda V, it is round at w_0."""
+    from scipy.linalg import solve_triangular  # noqa: PLC0415 - loads slowly
     from scipy.optimize import minimize  # noqa: PLC0415 - loads slowly
 
     log_base, L = np.log(base), np.linalg.cholesky(curvature)
@@ -243,6 +245,7 @@ def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
     covariance V_r = (1, -G) V (1, -G)' and what the tree lacks, of covariance (C_RR - G C_TR) / lambda. V_r = L L',
     L^-1 (C_RR - G C_TR) L^-T = Q e Q', z = Q' L^-1 r.
     """
+    from scipy.linalg import eigh, solve_triangular  # noqa: PLC0415 - loads slowly
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - loads slowly
 
     rest = np.setdiff1d(np.arange(len(gap)), tree)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from commingle.shared.documents.errors import SpecError
@@ -117,6 +118,14 @@ class Intervals(WireModel):
         """The cuts as the number is encoded: a value is in the interval as many cuts are at most its integer."""
         return tuple(quantise(within_unit(np.array(self.cuts), self.lower, self.upper)).tolist())
 
+    def places(self, encoded: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Which interval each number is in, from its integer within the bounds (docs/proofs/sensitivity.md 1.5)."""
+        return np.searchsorted(self.limits, encoded, side="right")
+
+    def places_of(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+        """The same of numbers as they are, without NaN; those beyond the bounds are in the outermost intervals."""
+        return self.places(quantise(within_unit(numbers, self.lower, self.upper)))
+
     @property
     def levels(self) -> tuple[str, ...]:
         """What the intervals are called: [0, 40), [40, 60), [60, 90]."""
@@ -127,7 +136,7 @@ class Intervals(WireModel):
     @property
     def middle(self) -> str:
         """The one with the midpoint of the bounds, as which a missing cell counts that is not marked."""
-        return self.levels[sum(limit <= 0 for limit in self.limits)]
+        return self.levels[int(self.places(np.zeros(1, np.int64))[0])]
 
 
 class BinaryAttribute(WireModel):

@@ -6,7 +6,7 @@ bucket (docs/proofs/keyed-subjects.md, 5). Counts, tables and group means are li
 unbiased, with noise <W, E> whose covariance is known.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -121,6 +121,12 @@ class CrossProducts:
     def sums(self, forms: Array) -> tuple[Array, Array]:
         """<W, S> for t symmetric W, (t, q, q): (t,) and the covariance of their noise, (t, t)."""
         return np.einsum("tkl,kl->t", forms, self.values), self.covariance(forms)
+
+    def using(self, combinations: Array) -> tuple[Self, NDArray[np.intp]]:
+        """These in all presences and in the columns that some combinations (t, q) use, and their places."""
+        kept = np.flatnonzero(combinations.any(axis=0) | (np.arange(len(self.values)) < len(self.strangers)))
+        values = self.values[np.ix_(kept, kept)]
+        return replace(self, values=values, undo=self.undo[kept], whose=self.whose[kept]), kept
 
     def covariance(self, forms: Array) -> Array:
         """Of the noise of <W, S> for t symmetric W, (t, q, q): of what was published, and of strangers that met."""

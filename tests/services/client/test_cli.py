@@ -138,6 +138,16 @@ def test_table_is_printed_with_one_sentence_and_where_it_comes_from(
         assert expected in out
 
 
+def test_table_within_a_third_attribute_pools_odds_ratios(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("table", tables, "stage", "readmitted", "--within", "smoker")
+    code, out, _ = run_command(capsys, *asked)
+    assert code == 0
+    for expected in ("pooled odds ratio", "Among people with the same smoker", "It cannot tell whether strata differ"):
+        assert expected in out
+    code, out, _ = run_command(capsys, *asked, "--event", "no", "--json")
+    assert (code, json.loads(out)["event"], json.loads(out)["strata"]) == (0, "no", ["no", "yes"])
+
+
 def test_table_as_csv_is_the_table_alone(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("stage", "readmitted", "--event", "no", "--reference", "iii", "--format", "csv")
     code, out, _ = run_command(capsys, "table", tables, *arguments)
@@ -158,6 +168,27 @@ def test_level_that_there_is_not_is_one_error_with_the_levels_there_are(
 ) -> None:
     code, _, err = run_command(capsys, "table", tables, "stage", "readmitted", "--event", "maybe")
     assert (code, "Its levels are: no, yes." in err) == (1, True)
+
+
+def test_synthetic_rows_are_written_and_reported(
+    tables: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("synthesize", tables, "--rows", "40", "--out")
+    code, out, _ = run_command(capsys, *asked, str(tmp_path / "rows.csv"))
+    assert code == 0
+    for expected in ("beyond noise", "Left out", "age", "rows.dictionary.json", "not pinned"):
+        assert expected in out
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 41
+    code, out, _ = run_command(capsys, *asked, str(tmp_path / "two.csv"), "--seed", "3", "stage,smoker", "--json")
+    said = json.loads(out)
+    assert (code, said["release"], said["attributes"]) == (0, published_tables()[0], ["stage", "smoker"])
+    assert [Path(name).name for name in said["written"]] == ["two.csv", "two.dictionary.json", "two.report.txt"]
+
+
+def test_number_of_synthetic_rows_has_a_limit(tables: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rows in ("0", "10000001"):
+        code, _, err = run_command(capsys, "synthesize", tables, "--rows", rows, "--out", str(tmp_path / "rows.csv"))
+        assert (code, "1<=x<=10000000" in err) == (2, True)
 
 
 def test_verify_says_who_signed_and_what_it_costs_in_both_units(
@@ -207,7 +238,7 @@ def test_verify_refuses_an_altered_matrix_with_exit_code_1(directory: str, capsy
     assert "Error: the matrix file is not the one that was signed" in err
 
 
-@pytest.mark.parametrize("command", ["fit", "describe", "table", "verify"])
+@pytest.mark.parametrize("command", ["fit", "describe", "table", "synthesize", "verify"])
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_command(capsys, command, "--help")
     assert (code, f"commingle {command} ./release" in out) == (0, True)

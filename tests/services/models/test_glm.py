@@ -15,7 +15,13 @@ from commingle.services.models import GeneralisedFit, glm
 from commingle.services.models.errors import FamilyError
 from commingle.services.models.tree import Factor
 from commingle.services.models.weighted_rows import weighted_rows
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    Intervals,
+    NumericAttribute,
+)
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
@@ -262,6 +268,20 @@ def test_result_is_shown_as_text_table_and_json() -> None:
     said = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert said["marginal_effects"][0] is None
     assert not {"schema", "law"} & said.keys()
+
+
+def test_numbers_are_predicted_as_the_intervals_that_they_are_in() -> None:
+    of = Intervals(lower=0, upper=90, cuts=(40, 60))
+    age = CategoricalAttribute(name="age", levels=of.levels, intervals=of, missing="indicator")
+    draw = np.random.default_rng(2)
+    cells: dict[str, list[Any]] = {"age": draw.uniform(0, 90, 500).tolist()}
+    cells["ill"] = ["yes" if x < a / 120 else "no" for x, a in zip(draw.random(500), cells["age"], strict=True)]
+    cells["age"][:20] = [None] * 20
+    made = release_of((age, BinaryAttribute(name="ill", levels=("no", "yes"))), (1, 1), cells, epsilon=WITHOUT)
+    found = glm(made, "ill ~ age")
+    numbers = found.predict({"age": [39.9, 40, 100.0, float("nan")]})
+    assert numbers.tolist() == found.predict({"age": [*of.levels, None]}).tolist()
+    assert numbers[0] < numbers[2]
 
 
 @pytest.mark.parametrize(

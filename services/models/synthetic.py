@@ -1,0 +1,240 @@
+"""Synthetic rows of a release, drawn from its weighted rows: for programs that take nothing but rows.
+
+They keep what a release has, tables of two attributes. Of three they say what follows from pairs, and nothing in them
+counts the noise: intervals belong to `commingle table` and `commingle fit` (docs/questions.md#synthetic-rows).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.services.fit.subjects import about_subjects
+from commingle.services.models.errors import RowCountError
+from commingle.services.models.synthetic_files import CodedColumn, write_rows
+from commingle.services.models.tree import Factor
+from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
+from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.errors import MissingExtraError
+from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.diagnostics import cut_rows
+from commingle.shared.estimation.errors import FeaturesError, NoTablesError
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.request import names_of
+
+MOST = 10_000_000
+KEPT = (
+    "Kept: tables of one and two attributes. Distance is the total variation between the table of the rows and the "
+    "released one. By noise is how far noise puts the released table from the people, on average. Beyond noise is what "
+    "noise does not explain of the distance."
+)
+LOST = "Lost: interactions of three attributes. Rows have of them what follows from pairs."
+NO_INTERVALS = (
+    "Intervals and p values belong to commingle table and commingle fit. If another program makes some of these rows, "
+    "they do not count the noise of the release, and they follow the number of rows, which you chose."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SyntheticRows(Result):
+    """Rows that no person has, whose tables of two attributes are near those of a release.
+
+    Attributes:
+        rows: how many.
+        different: how many of them differ.
+        attributes: d names.
+        pairs: P pairs of attributes.
+        distances: (P,) total variation between the table of the rows and the released one.
+        by_noise: (P,) the expected one between the released table and the people's.
+        beyond: (P,) the distance that noise does not explain.
+        mean, largest: of `beyond`; NaN of one attribute.
+        left_out: attributes without levels.
+        release: its id, where it is known.
+        privacy: what the release costs, and that the rows cost no more.
+        warnings: sentences for people.
+        subjects: where they are keyed, how many parties hold and share.
+        coded: the d columns.
+    """
+
+    rows: int
+    different: int
+    attributes: tuple[str, ...]
+    pairs: tuple[str, ...]
+    distances: Array
+    by_noise: Array
+    beyond: Array
+    mean: float
+    largest: float
+    left_out: tuple[str, ...]
+    warnings: tuple[str, ...]
+    subjects: tuple[str, ...]
+    release: str = ""
+    privacy: str = ""
+    coded: tuple[CodedColumn, ...] = field(repr=False)
+
+    @property
+    def columns(self) -> dict[str, list[str | None]]:
+        """The levels of all rows by attribute, None for a missing cell."""
+        return {column.name: column.cells() for column in self.coded}
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - pandas is optional, so its types cannot be named here
+        """The rows as a `pandas.DataFrame` of categories. Raises MissingExtraError without pandas."""
+        try:
+            import pandas as pd  # noqa: PLC0415 - optional, and slow to import
+        except ImportError:
+            raise MissingExtraError("pandas", extra="notebook") from None
+        return pd.DataFrame({c.name: pd.Categorical.from_codes(c.codes, list(c.levels)) for c in self.coded})
+
+    def table(self) -> ResultTable:
+        """The report: how far each pair of attributes is from the release."""
+        counted = f"{self.rows:,} ({self.different:,} different)"
+        mean, noise = f"{self.mean:.4f}", f"{self.by_noise.mean():.4f}" if self.pairs else ""
+        found = (("mean by noise", noise), ("mean beyond noise", mean), ("largest", f"{self.largest:.4f}"))
+        return ResultTable(
+            title="Synthetic rows",
+            facts=(("rows", counted), *(found if self.pairs else ())),
+            heading="pair",
+            labels=self.pairs,
+            columns=(
+                ResultColumn("distance", self.distances, ".4f"),
+                ResultColumn("by noise", self.by_noise, ".4f"),
+                ResultColumn("beyond noise", self.beyond, ".4f"),
+            ),
+            notes=(KEPT, LOST, NO_INTERVALS, *([self.privacy] if self.privacy else []), *self.subjects),
+            warnings=self.warnings,
+        )
+
+    def write(self, path: Path | str) -> tuple[Path, ...]:
+        """Write the rows to a .csv or .parquet file, and beside it a data dictionary and a report; their paths.
+
+        Raises:
+            OutputError: another kind of file, or one that cannot be written.
+        """
+        about = {"release": self.release, "rows": self.rows, "privacy": self.privacy, "left_out": list(self.left_out)}
+        return write_rows(Path(path), self.coded, about, self.table().to_text())
+
+
+def synthesize(
+    prepared: PreparedMoments,
+    rows: int,
+    attributes: str | Sequence[str] | None = None,
+    *,
+    entropy: int | Sequence[int] = 0,
+) -> SyntheticRows:
+    """Draw synthetic rows from the weighted rows of a release of moments.
+
+    Args:
+        prepared: the release.
+        rows: how many, from 1 to 10 million.
+        attributes: names; all that have levels where left out.
+        entropy: of the drawing; the same gives the same rows.
+
+    Raises:
+        RowCountError: fewer rows, or more.
+        NoTablesError: a release of rows; no attribute has levels, or one does not that was named.
+        UnknownAttributeError: a name that the release does not have.
+        FeaturesError: a name twice, or too many levels to be fitted together.
+        NoOverlapError: two parties share too few subjects.
+    """
+    if not 1 <= rows <= MOST:
+        raise RowCountError(f"{rows:,} synthetic rows cannot be drawn", remedy=f"Ask for 1 to {MOST:,}.")
+    sums = CrossProducts.of(prepared)
+    factors, left_out = _factors(sums, attributes)
+    places = np.array([i for f in factors for i in prepared.columns[f.name]], np.intp)
+    if prepared.pairs is not None:
+        prepared.pairs.require(places - 1)
+    sums, kept = sums.using(np.vstack([f.indicators for f in factors]))
+    factors = tuple(f.at(kept) for f in factors)
+    law = weighted_rows(sums, factors, entropy=entropy)
+    index = _drawn(law, rows, np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1,))))
+    codes = law.codes.astype(np.int16)
+    schema = (prepared.attributes[f.name] for f in factors)
+    coded = tuple(
+        CodedColumn.of(attribute, codes[index, j])
+        for j, attribute in enumerate(schema)
+        if not isinstance(attribute, NumericAttribute)  # none is
+    )
+    weights = np.bincount(index, minlength=len(codes)) / rows
+    found = np.array([_fidelity(sums, law, weights, pair) for pair in combinations(range(len(factors)), 2)])
+    distances, by_noise, beyond = found.reshape(-1, 3).T
+    whose = about_subjects(prepared, places - 1)
+    said = [f"Left out, as they have no levels that can be counted: {', '.join(left_out)}."] if left_out else []
+    return SyntheticRows(
+        rows=rows,
+        different=int(np.count_nonzero(weights)),
+        attributes=tuple(f.name for f in factors),
+        pairs=tuple(f"{one.name} and {other.name}" for one, other in combinations(factors, 2)),
+        distances=distances,
+        by_noise=by_noise,
+        beyond=beyond,
+        mean=float(beyond.mean()) if len(beyond) else float("nan"),
+        largest=float(beyond.max()) if len(beyond) else float("nan"),
+        left_out=left_out,
+        warnings=(
+            *said,
+            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[places]),
+            *whose.doubts,
+        ),
+        subjects=whose.notes,
+        coded=coded,
+    )
+
+
+def _factors(sums: CrossProducts, asked: str | Sequence[str] | None) -> tuple[tuple[Factor, ...], tuple[str, ...]]:
+    """Attributes with levels, and names of those that have none; an attribute that was named has to have some."""
+    names = tuple(sums.prepared.attributes) if asked is None else tuple(names_of(asked))
+    if asked is not None and (not names or len(set(names)) < len(names)):
+        raise FeaturesError("no attribute is named, or one twice", remedy="Name each attribute once.")
+    factors, left_out = list[Factor](), list[str]()
+    for name in names:
+        try:
+            factors.append(Factor.of(sums, name))
+        except NoTablesError:
+            if asked is not None:
+                raise
+            left_out.append(name)
+    if not factors:
+        raise NoTablesError(
+            "no attribute of this release has levels that can be counted",
+            remedy='Propose the study with "cuts" for its numbers, or with "missing": "indicator".',
+        )
+    return tuple(factors), tuple(left_out)
+
+
+def _drawn(law: WeightedRows, rows: int, draw: np.random.Generator) -> NDArray[np.intp]:
+    """Places of weighted rows, (rows,), in any order: one of each equal part of the weight, similar rows side by side.
+
+    So rows are drawn by their weight, and tables of many rows differ less from the law's than by independent draws.
+    """
+    order = np.lexsort(law.codes.T[::-1])
+    ends = np.cumsum(law.weights[order])
+    places = np.searchsorted(ends / ends[-1], (np.arange(rows) + draw.random(rows)) / rows, side="right")
+    found = order[np.minimum(places, len(order) - 1)]
+    draw.shuffle(found)
+    return found
+
+
+def _fidelity(
+    sums: CrossProducts, law: WeightedRows, weights: Array, pair: tuple[int, int]
+) -> tuple[float, float, float]:
+    """Distances of one table: of the rows from the release, of the release by noise, and of the rows beyond noise.
+
+    With shares p = c / T, Cov(p) = (I - p 1') N (I - p 1')' / T^2 = s^2 on its diagonal, and D the rows' less p:
+    sum |D| / 2, E sum |e| / 2 = sum s / sqrt(2 pi), and sum |D| / 2 sqrt(1 - sum s^2 / sum D^2), or 0.
+    """
+    one, other = (law.factors[place] for place in pair)
+    counts, noise = sums.sums(products(one.indicators, other.indicators))
+    total = max(float(counts.sum()), 1.0)
+    p = counts / total
+    J = (np.eye(len(p)) - p[:, None]) / total
+    s = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", J, noise, J), 0.0))
+    cells = law.codes[:, pair[0]] * len(other.labels) + law.codes[:, pair[1]]
+    D = np.bincount(cells, weights, minlength=len(p)) - p
+    distance, squares = float(np.abs(D).sum()) / 2, float(D @ D)
+    left = max(1 - float(s @ s) / squares, 0.0) if squares else 0.0
+    return distance, float(s.sum() / np.sqrt(2 * np.pi)), distance * float(np.sqrt(left))
