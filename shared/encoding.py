@@ -17,6 +17,7 @@ from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,
     CategoricalAttribute,
+    Levelled,
     NumericAttribute,
     as_registered,
 )
@@ -80,18 +81,27 @@ class EncodedAttribute:
         return quantise(self.exact)
 
 
-def encode_attribute(attribute: Attribute, cells: Cells) -> EncodedAttribute:
-    """Encode one column of some rows. Total: every cell has its place within the bounds, by itself.
+def encode_attribute(attribute: Attribute, *cells: Cells) -> EncodedAttribute:
+    """Encode one column of some rows, or those of both parts of a crossed attribute.
 
-    What is missing, unreadable or NaN becomes the midpoint 0 of a numeric or binary attribute and the reference level
-    of a categorical one, with a 1 beside it where the schema marks such cells; infinities are clipped. Levels that are
-    intervals of a number are what `cut` makes of the number. Whether an agent goes on may not depend on its cells
+    Total: every cell has its place within the bounds, by itself. What is missing, unreadable or NaN becomes the
+    midpoint 0 of a numeric or binary attribute and the reference level of a categorical one, with a 1 beside it where
+    the schema marks such cells; infinities are clipped. Levels that are intervals of a number, or pairs, are what
+    `as_released` makes of what is registered. Whether an agent goes on may not depend on its cells
     (docs/threat-model.md#no-decision-depends-on-cells), so nothing is refused here: see `encode_conforming`.
     """
-    if (number := as_registered(attribute)) != attribute:
-        found = encode_attribute(number, cells)
-        return replace(found, exact=cut(attribute, found.columns) / SCALE)
-    plain = plain_cells(cells)
+    if (registered := as_registered(attribute)) != (attribute,):
+        parts = [encode_attribute(part, own) for part, own in zip(registered, cells, strict=True)]
+        q = as_released(attribute, np.hstack([part.columns for part in parts]))
+        return EncodedAttribute(
+            exact=q / SCALE,
+            gaps=np.logical_or.reduce([part.gaps for part in parts]),
+            clipped=sum(part.clipped for part in parts),
+            missing=sum(part.missing for part in parts),
+            not_finite=sum(part.not_finite for part in parts),
+            unreadable=sum(part.unreadable for part in parts),
+        )
+    plain = plain_cells(*cells)
     if isinstance(attribute, NumericAttribute):
         found = _encode_numeric(attribute, plain)
     else:
@@ -101,25 +111,29 @@ def encode_attribute(attribute: Attribute, cells: Cells) -> EncodedAttribute:
     return replace(found, exact=np.column_stack([found.exact, found.gaps.astype(np.float64)]))
 
 
-def encode_conforming(attribute: Attribute, cells: Cells, *, gaps: bool = False) -> EncodedAttribute:
+def encode_conforming(attribute: Attribute, *cells: Cells, gaps: bool = False) -> EncodedAttribute:
     """As `encode_attribute`, for whoever may be told what their cells are like and should correct them.
 
     Args:
         attribute: its `missing` says whether empty cells are accepted.
-        cells: of the column.
+        cells: of the column, or of both parts'.
         gaps: accept empty cells whatever the schema says: for PUBLIC rows.
 
     Raises:
         DataError: missing values that are not accepted, text in a number, an unknown level, NaN or infinity.
     """
-    encoded, name = encode_attribute(attribute, cells), attribute.name
+    if (registered := as_registered(attribute)) != (attribute,):
+        for part, own in zip(registered, cells, strict=True):
+            encode_conforming(part, own, gaps=gaps)
+        return encode_attribute(attribute, *cells)
+    encoded, name = encode_attribute(attribute, *cells), attribute.name
     if encoded.missing and not gaps and attribute.missing == "error":
         raise DataError(
             f"column {name}: {encoded.missing} missing values",
             remedy='Complete them, leave the rows out, or allow them in the schema: "missing": "indicator", or '
             '"midpoint" (numeric and binary attributes).',
         )
-    if encoded.unreadable and isinstance(as_registered(attribute), NumericAttribute):
+    if encoded.unreadable and isinstance(attribute, NumericAttribute):
         raise _not_numbers(name, encoded.unreadable)
     if encoded.unreadable and not isinstance(attribute, NumericAttribute):
         raise DataError(
@@ -145,23 +159,49 @@ def narrowed(known: NumericAttribute, asked: NumericAttribute, encoded: NDArray[
     return quantise(within_unit(values, asked.lower, asked.upper))
 
 
-def cut(asked: Attribute, encoded: NDArray[np.int64]) -> NDArray[np.int64]:
+def as_released(asked: Attribute, encoded: NDArray[np.int64]) -> NDArray[np.int64]:
     """Integers (m x width) of one attribute as a release has it, from those as it is registered; each row by itself.
 
-    A value v is in the interval of as many cuts as have q(v) >= q(cut), so a cut is known to a step of the bounds. A
-    missing value that is not marked is in that of the midpoint; marks stay (docs/proofs/sensitivity.md 1.5).
+    Privacy: a row's level follows from its own integers and public terms alone (docs/proofs/sensitivity.md 1.5, 1.7).
     """
-    if isinstance(asked, NumericAttribute) or asked.intervals is None:
+    if as_registered(asked) == (asked,) or isinstance(asked, NumericAttribute):
         return encoded
-    level = asked.intervals.places(encoded[:, :1])
-    marks = encoded[:, 1:]
+    level, gaps = _levels_of(asked, encoded)
+    level = level[:, None]
     places = 2 * level - 1 if isinstance(asked, BinaryAttribute) else level == np.arange(1, len(asked.levels))
-    return np.hstack([places * (SCALE - marks.sum(axis=1, keepdims=True)), marks])
+    marks = gaps[:, None][:, : asked.missing == "indicator"]
+    return np.hstack([places * ~gaps[:, None], marks]).astype(np.int64) * SCALE
+
+
+def _levels_of(asked: Levelled, encoded: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The level of each row, and which are marked, from integers (m x d) as what it is made of is registered.
+
+    A value v is in the interval of as many cuts as have q(v) >= q(cut), so a cut is known to a step of the bounds. The
+    pair of levels i and j is i L + j. Without a mark, what is missing is in the interval of the midpoint, or has the
+    first level.
+    """
+    if isinstance(asked, CategoricalAttribute) and asked.cross is not None:
+        one, other = asked.cross
+        width = sum(len(registered.columns) for registered in as_registered(one))
+        (first, lacks), (second, lacks_too) = _levels_of(one, encoded[:, :width]), _levels_of(other, encoded[:, width:])
+        return first * len(other.levels) + second, lacks | lacks_too
+    gaps = encoded[:, -1] > 0 if asked.missing == "indicator" else np.zeros(len(encoded), np.bool_)
+    if asked.intervals is not None:
+        return asked.intervals.places(encoded[:, 0]), gaps
+    if isinstance(asked, BinaryAttribute):
+        return (encoded[:, 0] > 0).astype(np.int64), gaps
+    others = len(asked.levels) - 1
+    return encoded[:, :others] @ np.arange(1, others + 1) // SCALE, gaps
+
+
+def cells_for(attribute: Attribute, columns: Mapping[str, Cells]) -> list[Cells]:
+    """The columns of a table that `encode_attribute` takes of this attribute."""
+    return [columns[registered.name] for registered in as_registered(attribute)]
 
 
 def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -> NDArray[np.int64]:
     """Some rows (m x width integers), the attributes side by side. Raises DataError as `encode_conforming`."""
-    return np.hstack([encode_conforming(a, columns[a.name]).columns for a in attributes])
+    return np.hstack([encode_conforming(a, *cells_for(a, columns)).columns for a in attributes])
 
 
 def bounded_rows(

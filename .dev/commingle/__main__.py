@@ -25,6 +25,7 @@ _COMMANDS = {
         "commingle.services.client.tables_cli",
         "Count two attributes of a release: shares, odds ratios.",
     ),
+    "survival": ("commingle.services.client.tables_cli", "Follow people until an event: Kaplan-Meier curves."),
     "synthesize": ("commingle.services.client.synthesize_cli", "Draw synthetic rows of a release into a file."),
     "verify": (
         "commingle.services.client.verify_cli",

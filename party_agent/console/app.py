@@ -31,7 +31,7 @@ from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
 from commingle.party_agent.wire.answers import CHARGE_STATES, risk_in_words, words_for_decision
-from commingle.shared.documents.schema import Missing, parse_attributes
+from commingle.shared.documents.schema import Missing, asked_as, parse_attributes
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
 from commingle.shared.runtime.errors import SettingsError
@@ -67,6 +67,7 @@ Reach: TypeAlias = Callable[[], AbstractContextManager[PartyClient]]
 def create_console(home: Home, session: Session, reach: Reach, *, address: str, person: str = "") -> FastAPI:
     """The console at `address`, as host:port; of one person, or of the operator, who says who decides."""
     shown = {
+        "asked_as": asked_as,
         "in_words": in_words,
         "charge_states": CHARGE_STATES,
         "width": WIDTH,

@@ -321,8 +321,11 @@ class Datasets:
         names = [attribute.name for attribute in request.attributes]
         if not names:
             raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
-        if any(as_registered(attribute) != attribute for attribute in request.attributes):
-            raise ConflictError("levels that are intervals of a number", remedy="Register the number; a study cuts it.")
+        if any(as_registered(attribute) != (attribute,) for attribute in request.attributes):
+            raise ConflictError(
+                "levels that are intervals of a number, or pairs",
+                remedy="Register the number, or both parts; a study cuts or crosses them.",
+            )
         if len(set(names)) != len(names) or set(request.key.columns) & set(names):
             raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
         if not replace and self._find(request.name) is not None:

@@ -33,7 +33,7 @@ from commingle.shared.documents.kept import kept_of
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression import KIND
-from commingle.shared.documents.schema import words_for_missing
+from commingle.shared.documents.schema import as_registered, asked_as, words_for_missing
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
 from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
@@ -103,7 +103,7 @@ def _proposal_view(
         calibration=spec.calibration,
         id_rules=tuple(spec.id_rules_in_force),
         dataset=share.dataset,
-        attributes=tuple(attribute.name for attribute in share.attributes),
+        attributes=tuple(map(asked_as, share.attributes)),
         missing=_missing_words(share, party, viewer),
         held=_held(share, party, viewer),
         columns=share.attributes,
@@ -245,7 +245,7 @@ def _missing_words(share: PartySpec, party: Party, viewer: Viewer) -> tuple[str,
     """What becomes of missing cells; by the schema alone where the data set is not read yet."""
     dataset = party.datasets.find(share.dataset)
     if dataset is not None and sees_counts(viewer):
-        return tuple(dataset.missing_words(a.name for a in share.attributes))
+        return tuple(dataset.missing_words(r.name for a in share.attributes for r in as_registered(a)))
     return tuple(words for attribute in share.attributes if (words := words_for_missing(attribute)) is not None)
 
 

@@ -364,11 +364,11 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
             "--listed"
         )
         findings.append(Finding("subjects", message, None))
-    for attribute in party.attributes:
+    for attribute in dict.fromkeys(registered for asked in party.attributes for registered in as_registered(asked)):
         if attribute.name not in own:
             message = f"data set {dataset.name} has no attribute {attribute.name}"
             findings.append(Finding("schema", message, "schema"))
-        elif own[attribute.name] != as_registered(attribute):
+        elif own[attribute.name] != attribute:
             message = f"attribute {attribute.name} has other bounds, levels or kind than it is registered with here"
             findings.append(Finding("schema", message, "schema"))
     if dataset.key.rules != spec.id_rules_in_force:

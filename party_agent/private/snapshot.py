@@ -27,7 +27,7 @@ from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.sorting import ENTRY, Records, packed, unpacked
 from commingle.shared.documents.schema import Attribute, as_registered, encoded_columns
-from commingle.shared.encoding import Cells, cut, encode_attribute, length_prefixed
+from commingle.shared.encoding import Cells, as_released, encode_attribute, length_prefixed
 from commingle.shared.runtime.files import write_durably
 
 _HEAD_BYTES = 8
@@ -65,8 +65,8 @@ class Snapshot:
         return snapshot_digest(self.key)
 
     def choose(self, attributes: Sequence[Attribute]) -> Self:
-        """Of its attributes, or intervals of them, some in order. Raises ValueError: not encoded by one of them."""
-        if not set(map(as_registered, attributes)) <= set(self.attributes):
+        """Of its attributes, or intervals or pairs of them, some in order. Raises ValueError: not encoded by one."""
+        if not {registered for asked in attributes for registered in as_registered(asked)} <= set(self.attributes):
             raise ValueError("the snapshot was not encoded by these attributes")
         return replace(self, chosen=tuple(attributes))
 
@@ -98,8 +98,10 @@ class Snapshot:
 
     def _of_chosen(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
         starts = accumulate(map(_width, self.attributes), initial=0)
-        own = {a.name: slice(start, start + _width(a)) for a, start in zip(self.attributes, starts, strict=False)}
-        return np.hstack([cut(a, rows[:, own[a.name]].astype(np.int64)) for a in self.chosen or self.attributes])
+        own = {a.name: range(start, start + _width(a)) for a, start in zip(self.attributes, starts, strict=False)}
+        chosen = self.chosen or self.attributes
+        places = [[place for registered in as_registered(a) for place in own[registered.name]] for a in chosen]
+        return np.hstack([as_released(a, rows[:, at].astype(np.int64)) for a, at in zip(chosen, places, strict=True)])
 
     def _records(self, pieces: "Sequence[_Piece]") -> Iterator[Records]:
         cipher, width = AESGCM(self.key), sum(map(_width, self.attributes))

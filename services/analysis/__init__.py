@@ -8,6 +8,7 @@ from commingle.services.analysis.description import Description, describe
 from commingle.services.analysis.nested import Comparison, compare
 from commingle.services.analysis.partial import PartialCorrelations, partial_correlations
 from commingle.services.analysis.paths import CoefficientPath, lasso_path, ridge_path
+from commingle.services.analysis.survival import Survival, survival
 from commingle.services.analysis.tables import CrossTable, cross_table
 from commingle.services.analysis.two_stage import TwoStageFit, two_stage
 
@@ -18,6 +19,7 @@ __all__ = [
     "Description",
     "PartialCorrelations",
     "PrincipalComponents",
+    "Survival",
     "TwoStageFit",
     "compare",
     "cross_table",
@@ -26,5 +28,6 @@ __all__ = [
     "partial_correlations",
     "pca",
     "ridge_path",
+    "survival",
     "two_stage",
 ]

@@ -181,6 +181,7 @@ class Release:
     compare = _of_moments(analysis.compare)
     table = _of_moments(analysis.cross_table)
     describe = _of_moments(analysis.describe)
+    survival = _of_moments(analysis.survival)
     glm = _of_moments(models.glm)
     stratified = _of_moments(models.stratified)
 

@@ -1,4 +1,4 @@
-"""`commingle table` and `commingle describe`."""
+"""`commingle table`, `commingle describe` and `commingle survival`."""
 
 from collections.abc import Callable, Mapping
 
@@ -95,6 +95,30 @@ def describe(
     """
     names = attribute_names(attributes, found)
     _show(found, found.describe(names, by=by, confidence_level=confidence), written, as_json)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle survival ./release outcome
+  commingle survival ./release outcome --by stage --format csv
+"""
+)
+@release_options
+@click.argument("outcome")
+@click.option("--by", metavar="NAME", help="An attribute with levels: compare the curves of its groups.")
+@_confidence_option
+@_format_option
+@json_option
+def survival(*, found: Release, outcome: str, by: str | None, confidence: float, written: str, as_json: bool) -> None:
+    """Follow people until an event: Kaplan-Meier curves.
+
+    The release has to be of moments, and OUTCOME of pairs: intervals of time by whether the event came. Groups are
+    compared by a log-rank test that knows the noise.
+
+    DIR is a release directory, URL a coordinator.
+    """
+    _show(found, found.survival(outcome, by=by, confidence_level=confidence), written, as_json)
 
 
 def _show(release: Release, result: Result, written: str, as_json: bool) -> None:

@@ -72,6 +72,17 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
             '"p_value": 3e-05, "confidence_level": 0.95, "subjects": []',
             '"sentence": "17.4% of those with smoker = yes have readmitted = yes, and 9.7% of those with smoker = no."',
         ),
+        "survival": (
+            '"outcome": "outcome", "by": "stage", "time": "followup", "event": "died = yes", "unit": "months"',
+            '"intervals": ["[0, 12)", "[12, 24]"], "begin": 0.0, "ends": [12.0, 24.0], "groups": ["i", "ii"]',
+            '"at_risk": [[1500.0, 1212.0], [903.0, 655.0]], "at_risk_errors": [[9.1, 6.5], [9.1, 6.5]]',
+            '"events": [[148.0, 122.0], [171.0, 119.0]], "survival": [[0.896, 0.799], [0.802, 0.649]]',
+            '"survival_intervals": [[[0.879, 0.914], [0.776, 0.823]], [[0.774, 0.831], [0.615, 0.685]]]',
+            '"restricted_means": [21.5, 19.5], "restricted_mean_intervals": [[21.2, 21.8], [19.0, 20.0]]',
+            '"horizons": [24.0, 24.0], "statistic": 61.2, "degrees_of_freedom": 1, "p_value": 1e-14',
+            '"confidence_level": 0.95, "subjects": []',
+            '"sentence": "79.9% of i, 64.9% of ii reach 24 months without died = yes; log-rank p <0.001."',
+        ),
         "describe": (
             '"by": "smoker", "groups": ["no", "yes"], "people": [1553.0, 449.0], "lines": ["age (years)", "sex = f"]',
             '"counts": [[1553.0, 449.0], [801.0, 190.0]], "values": [[54.2, 49.8], [0.516, 0.423]]',

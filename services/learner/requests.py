@@ -239,6 +239,16 @@ class DescribeBody(RequestBody):
     confidence_level: float = Field(0.95, gt=0, lt=1)
 
 
+class SurvivalBody(RequestBody):
+    """Kaplan-Meier curves of a crossed attribute, time by event; by group with a log-rank test that knows the noise."""
+
+    model_config = with_example('{"outcome": "outcome", "by": "stage"}')
+
+    outcome: Name = Field(description="a crossed attribute: intervals of time by whether the event came")
+    by: Name | None = Field(None, description="an attribute with levels")
+    confidence_level: float = Field(0.95, gt=0, lt=1)
+
+
 class GlmBody(RequestBody):
     """A generalised linear model: odds or rate ratios, with intervals that count noise and sampling."""
 
@@ -262,5 +272,6 @@ ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "compare": (CompareBody, analysis.compare),
     "table": (TableBody, analysis.cross_table),
     "describe": (DescribeBody, analysis.describe),
+    "survival": (SurvivalBody, analysis.survival),
     "glm": (GlmBody, models.glm),
 }

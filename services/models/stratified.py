@@ -163,7 +163,7 @@ def stratified(
         sentence=_sentence((row, column, within), (compared, crude.reference, crude.event), ratios, intervals),
         warnings=(
             *_rare(sums, factors),
-            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[used]),
+            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[used], counted=False),
             *whose.doubts,
         ),
         subjects=whose.notes,

@@ -177,7 +177,7 @@ def synthesize(
         left_out=left_out,
         warnings=(
             *said,
-            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[places]),
+            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[places], counted=False),
             *whose.doubts,
         ),
         subjects=whose.notes,

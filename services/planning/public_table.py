@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from commingle.services.tables.reading import Table, no_such_column
 from commingle.services.tables.schema import conform
 from commingle.shared.documents.row_maps import undone
+from commingle.shared.documents.schema import as_registered
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE
-from commingle.shared.encoding import bounded_rows, encode_conforming
+from commingle.shared.encoding import bounded_rows, cells_for, encode_conforming
 from commingle.shared.forecast.task import Assumptions, uniform_law
 
 Array = NDArray[np.float64]
@@ -28,10 +29,11 @@ def assumed_of_table(table: Table, design: Terms, *, where: str, target: str | N
     Raises:
         TableError: it lacks an attribute, or holds what the attribute cannot.
     """
-    for attribute in design.attributes:
+    registered = [attribute for asked in design.attributes for attribute in as_registered(asked)]
+    for attribute in registered:
         if attribute.name not in table.columns:
             raise no_such_column(attribute.name, table.columns, where=where)
-    held = Table(table.subjects, {a.name: conform(a, table.columns[a.name]) for a in design.attributes})
+    held = Table(table.subjects, {a.name: conform(a, table.columns[a.name]) for a in registered})
     rows = np.hstack([encode(held, share) for share in design.parties])
     return Assumptions(target=target, second_moments=second_moments(rows, design.parties), public_rows=held.n)
 
@@ -61,7 +63,9 @@ def encode(table: Table, share: PartyTerms) -> Array:
 
     That is as its agent mixes them, but that maps which follow from sums are not applied (`assumed_maps`).
     """
-    encoded = np.hstack([encode_conforming(a, table.columns[a.name], gaps=True).columns for a in share.attributes])
+    encoded = np.hstack(
+        [encode_conforming(a, *cells_for(a, table.columns), gaps=True).columns for a in share.attributes]
+    )
     whitening = None if share.whitening is None else share.whitening.integer_map()
     cut = replace(share, row_norm=share.clipped_at, first_stage_share=None)
     published = np.divide(bounded_rows(cut, whitening)(encoded), SCALE)

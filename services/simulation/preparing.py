@@ -19,7 +19,7 @@ from commingle.services.simulation.parties import (
 )
 from commingle.services.tables.reading import Table, no_such_column, usable_name
 from commingle.services.tables.schema import Marks, Unusable, conform, draft, identifies_rows
-from commingle.shared.documents.schema import Attribute, CategoricalAttribute, parse_attributes
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, as_registered, parse_attributes
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
 from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.runtime.errors import SettingsError
@@ -157,9 +157,12 @@ def _draft(loaded: Loaded, name: str, wanted: Wanted) -> Attribute | Unusable:
 
 def _read_schema(path: Path) -> tuple[Attribute, ...]:
     try:
-        return parse_attributes(read_plain(path))
+        found = parse_attributes(read_plain(path))
     except OSError as error:
         raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None
+    if any(len(as_registered(attribute)) > 1 for attribute in found):
+        raise SettingsError(f"{path} crosses attributes", remedy="List both parts; a study crosses them.")
+    return found
 
 
 def _holdings(
@@ -174,7 +177,7 @@ def _holdings(
 
 def _complete(table: Table, attributes: dict[str, Attribute], target: str) -> tuple[Table, list[str]]:
     """The rows that have every value they must have, of these attributes and as these encode them."""
-    columns = {name: conform(attribute, table.columns[name]) for name, attribute in attributes.items()}
+    columns = {name: conform(as_registered(a)[0], table.columns[name]) for name, a in attributes.items()}
     table, keep = Table(table.subjects, columns), np.ones(table.n, dtype=bool)
     lacking = []
     for name, values in columns.items():

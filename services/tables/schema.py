@@ -19,7 +19,6 @@ from commingle.shared.documents.schema import (
     CategoricalAttribute,
     Missing,
     NumericAttribute,
-    as_registered,
 )
 from commingle.shared.encoding import Cells, as_numbers, as_text, encode_conforming, is_number
 from commingle.shared.errors import DataError
@@ -84,14 +83,14 @@ def identifies_rows(name: str, cells: Cells) -> bool:
 
 
 def conform(attribute: Attribute, cells: Cells) -> Cells:
-    """The column as its attribute encodes it, missing values aside.
+    """The column as its attribute encodes it, missing values aside: one as an agent registers it.
 
     Where text does not fit as it stands, it is tried as numbers or booleans: a CSV may write True for true.
 
     Raises:
         TableError: text in a number, infinite values, or levels that the schema does not have.
     """
-    attribute, refused = as_registered(attribute), []
+    refused = []
     for reading in (cells,) if isinstance(attribute, NumericAttribute) else (cells, type_text(cells)):
         try:
             encode_conforming(attribute, reading, gaps=True)

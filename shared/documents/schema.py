@@ -22,6 +22,7 @@ AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]
 Level = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
 Unit = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,80}$")]
 _LEAST_WIDTH = 1e-300
+_MOST_LEVELS = 256
 Missing = Literal["error", "midpoint", "indicator"]
 """What becomes of missing cells: they are refused, lie at the midpoint, or are 0 beside a column that marks them."""
 GAP = "missing"
@@ -185,20 +186,24 @@ class CategoricalAttribute(WireModel):
         name: of the column; without `=` and brackets.
         levels: all of them, as the table writes them; the first is the reference.
         missing: whether missing cells are refused (`error`) or marked in a column more; of intervals also whether
-            they count as the midpoint of the number.
+            they count as the midpoint of the number, and of pairs as their parts say.
         intervals: of which number these are the levels; left out, they are what the table holds.
+        cross: the two attributes of which these levels are the pairs, as the agent has them; left out, of none.
     """
 
     kind: Literal["categorical"] = "categorical"
     name: AttributeName
-    levels: Annotated[tuple[Level, ...], Field(min_length=3, max_length=256, fail_fast=True)]
+    levels: Annotated[tuple[Level, ...], Field(min_length=3, max_length=_MOST_LEVELS, fail_fast=True)]
     missing: Annotated[Missing, Field(exclude_if=lambda rule: rule == "error")] = "error"
     intervals: Annotated[Intervals | None, LEFT_OUT] = None
+    cross: Annotated[tuple["Levelled", "Levelled"] | None, LEFT_OUT] = None
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         _require_levels(self)
-        if self.missing == "midpoint" and self.intervals is None:
+        if self.cross is not None:
+            _require_pairs(self, self.cross)
+        elif self.missing == "midpoint" and self.intervals is None:
             raise ValueError("three levels or more have no midpoint: missing is error or indicator")
         return self
 
@@ -215,8 +220,15 @@ class CategoricalAttribute(WireModel):
     @property
     def stand_in(self) -> str:
         """What a missing cell counts as where it is not marked."""
+        if self.cross is not None:
+            return ", ".join(map(_counted_as, self.cross))
         return f"the reference level {self.levels[0]}" if not self.intervals else self.intervals.middle
 
+
+Levelled = Annotated[BinaryAttribute | CategoricalAttribute, Field(discriminator="kind")]
+"""An attribute with levels."""
+
+CategoricalAttribute.model_rebuild()
 
 Attribute = Annotated[NumericAttribute | BinaryAttribute | CategoricalAttribute, Field(discriminator="kind")]
 
@@ -238,13 +250,36 @@ def parse_attributes(data: bytes) -> tuple[Attribute, ...]:
         ) from None
 
 
-def as_registered(attribute: Attribute) -> Attribute:
-    """What an agent has of this attribute: the number itself where the levels are its intervals."""
+def as_registered(attribute: Attribute) -> tuple[Attribute, ...]:
+    """What an agent has of this attribute: the number itself of intervals, both parts of pairs."""
+    if isinstance(attribute, CategoricalAttribute) and attribute.cross is not None:
+        return tuple(registered for part in attribute.cross for registered in as_registered(part))
     if isinstance(attribute, NumericAttribute) or (of := attribute.intervals) is None:
-        return attribute
-    return NumericAttribute(
-        name=attribute.name, lower=of.lower, upper=of.upper, unit=of.unit, missing=attribute.missing
+        return (attribute,)
+    return (
+        NumericAttribute(name=attribute.name, lower=of.lower, upper=of.upper, unit=of.unit, missing=attribute.missing),
     )
+
+
+def asked_as(attribute: Attribute) -> str:
+    """Its name, and of pairs those of the parts, which are what an agent has."""
+    registered = as_registered(attribute)
+    return attribute.name if len(registered) == 1 else f"{attribute.name} ({' by '.join(r.name for r in registered)})"
+
+
+def pairs(one: Levelled, other: Levelled) -> tuple[str, ...]:
+    """What pairs of levels are called, those with the first level of `one` first. Raises ValueError: too many."""
+    if (count := len(one.levels) * len(other.levels)) > _MOST_LEVELS:  # counted before they are made
+        raise ValueError(f"{count} pairs of levels, and at most {_MOST_LEVELS} fit an attribute")
+    return tuple(f"{first}, {second}" for first in one.levels for second in other.levels)
+
+
+def missing_in_pairs(one: Levelled, other: Levelled) -> Missing:
+    """What becomes of people who lack either. Raises ValueError: one rule would hide what the other marks."""
+    rules = {one.missing, other.missing} - {"error"}
+    if len(rules) > 1:
+        raise ValueError(f"missing cells of {one.name} and {other.name} are not treated alike: register both so")
+    return rules.pop() if rules else "error"
 
 
 def encoded_columns(attributes: tuple[Attribute, ...]) -> tuple[EncodedColumn, ...]:
@@ -318,6 +353,22 @@ def _require_levels(attribute: BinaryAttribute | CategoricalAttribute) -> None:
         raise ValueError(f"a level is called {GAP}, as the column is that marks missing cells")
     if attribute.intervals is not None and attribute.levels != attribute.intervals.levels:
         raise ValueError("the levels are not what its intervals are called")
+
+
+def _require_pairs(attribute: CategoricalAttribute, parts: tuple[Levelled, Levelled]) -> None:
+    if attribute.intervals is not None or any(isinstance(p, CategoricalAttribute) and p.cross for p in parts):
+        raise ValueError("pairs are of levels that are themselves no pairs, and no intervals")
+    if len({attribute.name, *(part.name for part in parts)}) < 3:  # noqa: PLR2004 - itself and both parts
+        raise ValueError("a crossed attribute and its two parts have three names")
+    if attribute.levels != pairs(*parts):
+        raise ValueError("the levels are not what the pairs of its parts' levels are called")
+    if attribute.missing != missing_in_pairs(*parts):
+        raise ValueError("missing is not what follows from its parts")
+
+
+def _counted_as(part: Levelled) -> str:
+    """The level as which a missing cell counts that is not marked: a pair has no halfway."""
+    return part.levels[0] if part.intervals is None else part.intervals.middle
 
 
 class Whitening(WireModel):

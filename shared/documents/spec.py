@@ -16,8 +16,10 @@ from commingle.shared.documents.model import LEFT_OUT, Checks, Count, Digest, He
 from commingle.shared.documents.purpose import StatedPurpose, purpose_problems
 from commingle.shared.documents.schema import (
     Attribute,
+    CategoricalAttribute,
     EncodedColumn,
     Whitening,
+    as_registered,
     encoded_columns,
     party_columns,
     presence_column,
@@ -272,6 +274,7 @@ def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])
     found += _duplicates("attribute", [INTERCEPT, *(a.name for a in spec.attributes)])
+    found += _part_problems(spec)
     if width > MAX_COLUMNS:
         found.append(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release")
     return found if checks is None else found + checks(spec)
@@ -290,6 +293,14 @@ def _map_problems(party: PartySpec) -> list[str]:
         # blocks are exact for entries within [-1, 1]; the matrix can bring rows to any scale
         found.append(f"the whitening of {party.name} needs a row_norm of at most 1")
     return found
+
+
+def _part_problems(spec: ReleaseSpec) -> list[str]:
+    crossed = [a for a in spec.attributes if isinstance(a, CategoricalAttribute) and a.cross is not None]
+    parts = {part.name for attribute in crossed for part in as_registered(attribute)}
+    held = Counter(name for p in spec.parties for name in {r.name for a in p.attributes for r in as_registered(a)})
+    found = [f"attribute {a.name!r} is crossed, and a part of another" for a in crossed if a.name in parts]
+    return found + [f"part {name!r} is at two parties" for name in sorted(parts) if held[name] > 1]
 
 
 def _duplicates(what: str, names: list[str]) -> list[str]:

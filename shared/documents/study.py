@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 from itertools import takewhile
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError
 
@@ -10,11 +10,15 @@ from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, e
 from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.schema import (
     Attribute,
+    AttributeName,
     BinaryAttribute,
     CategoricalAttribute,
     Intervals,
+    Levelled,
     NumericAttribute,
     Whitening,
+    missing_in_pairs,
+    pairs,
 )
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Buckets, Title
 from commingle.shared.documents.subject_ids import IdRules
@@ -52,26 +56,61 @@ class CutNumber(NumericAttribute):
 
 def _said(attribute: object) -> object:
     if isinstance(attribute, dict):
-        return "cut" if "cuts" in attribute else attribute.get("kind")
+        short = "cut" if "cuts" in attribute else "crossed" if "cross" in attribute else None
+        return short if short and "levels" not in attribute else attribute.get("kind")
     return getattr(attribute, "kind", None)
 
 
-def _released(attribute: Attribute) -> Attribute:
+def _released(attribute: "Attribute | Crossed") -> Attribute:
     try:
-        return attribute.as_levels if isinstance(attribute, CutNumber) else attribute
+        return attribute.as_levels if isinstance(attribute, CutNumber | Crossed) else attribute
     except ValidationError as error:
         raise ValueError(explain(error)) from None
 
 
-AskedAttribute = Annotated[
-    Annotated[CutNumber, Tag("cut")]
-    | Annotated[NumericAttribute, Tag("numeric")]
-    | Annotated[BinaryAttribute, Tag("binary")]
-    | Annotated[CategoricalAttribute, Tag("categorical")],
-    Discriminator(_said),
-    AfterValidator(_released),
-]
-"""An attribute as a study asks for it. Once it is read, numbers with cuts are levels."""
+if TYPE_CHECKING:  # once they are read
+    AskedPart: TypeAlias = Levelled
+else:
+    AskedPart = Annotated[
+        Annotated[CutNumber, Tag("cut")]
+        | Annotated[BinaryAttribute, Tag("binary")]
+        | Annotated[CategoricalAttribute, Tag("categorical")],
+        Discriminator(_said),
+        AfterValidator(_released),
+    ]
+
+
+class Crossed(WireModel):
+    """Two attributes of one party that are released as one, whose levels are the pairs of theirs.
+
+    Attributes:
+        name: of the pairs; neither part has it.
+        cross: the two, as a study asks for attributes with levels: numbers with cuts.
+    """
+
+    name: AttributeName
+    cross: tuple[AskedPart, AskedPart]
+
+    @property
+    def as_levels(self) -> CategoricalAttribute:
+        """As a spec says it. Raises ValueError for parts whose pairs are none."""
+        said = {"name": self.name, "levels": pairs(*self.cross), "missing": missing_in_pairs(*self.cross)}
+        return CategoricalAttribute.model_validate(said | {"cross": self.cross})
+
+
+if TYPE_CHECKING:  # as above
+    AskedAttribute: TypeAlias = Attribute
+else:
+    AskedAttribute = Annotated[
+        Annotated[CutNumber, Tag("cut")]
+        | Annotated[Crossed, Tag("crossed")]
+        | Annotated[NumericAttribute, Tag("numeric")]
+        | Annotated[BinaryAttribute, Tag("binary")]
+        | Annotated[CategoricalAttribute, Tag("categorical")],
+        Discriminator(_said),
+        AfterValidator(_released),
+    ]
+"""An attribute as a study asks for it. Once it is read, numbers with cuts and crossed attributes are levels."""
 
 
 class StudyParty(WireModel):

@@ -110,7 +110,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     },
     "NumericAttribute": {Told.TERMS: "kind name lower upper unit missing"},
     "BinaryAttribute": {Told.TERMS: "kind name levels missing intervals"},
-    "CategoricalAttribute": {Told.TERMS: "kind name levels missing intervals"},
+    "CategoricalAttribute": {Told.TERMS: "kind name levels missing intervals cross"},
     "Intervals": {Told.TERMS: "lower upper unit cuts"},
     "UploadView": {Told.SENT: "dataset upload pieces"},
     "PieceView": {Told.SENT: "number rows"},

@@ -79,7 +79,7 @@ def test_cuts_of_a_study_are_levels_in_order(cuts: object, expected: tuple[str, 
     attribute = asked(cuts, unit="years")
     assert attribute.kind != "numeric"
     assert getattr(attribute, "levels") == expected  # noqa: B009
-    assert as_registered(attribute).model_dump() == {
+    assert as_registered(attribute)[0].model_dump() == {
         "kind": "numeric",
         "name": "age",
         "lower": 0,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from benchmarks.keyed import Party, released
 from benchmarks.release_law import of_parties, proposed, study_of
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.encoding import encode_attribute
+from commingle.shared.encoding import cells_for, encode_attribute
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.noise import exact, seeded_noise
 
@@ -30,13 +30,14 @@ def release_of(
     Args:
         attributes: of all parties, in order.
         sizes: attributes of each party.
-        cells: a column for each attribute, None where there is nothing.
+        cells: a column for each attribute, or part of one, None where there is nothing.
         epsilon: of each party.
         overlap: None for listed subjects.
         seed: of the noise; None for none.
         pseudonyms: a seed of who is whom, and at which party.
     """
-    n = len(cells[attributes[0].name])
+    columns = {name: pa.array(list(values)) for name, values in cells.items()}
+    n = len(next(iter(columns.values())))
     asked = study_of(
         attributes, sizes, n, epsilon, mechanism="moments", subjects="listed" if overlap is None else "keyed"
     )
@@ -44,7 +45,7 @@ def release_of(
     draw, parties = np.random.default_rng(pseudonyms), []
     names = np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(-1, 32)
     for first, last in pairwise(ends):
-        rows = np.hstack([encode_attribute(a, pa.array(list(cells[a.name]))).exact for a in attributes[first:last]])
+        rows = np.hstack([encode_attribute(a, *cells_for(a, columns)).exact for a in attributes[first:last]])
         held = np.arange(n) if overlap is None else np.flatnonzero(draw.random(n) < overlap)
         parties.append(Party(held if overlap is None else names[held], rows[held]))
     noise = exact if seed is None else seeded_noise(seed)

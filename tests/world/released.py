@@ -1,13 +1,13 @@
 """A consortium in memory: honest parties, a published release, and a coordinator that serves it."""
 
 import atexit
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 import numpy as np
@@ -33,9 +33,9 @@ from commingle.shared.documents.schema import (
 )
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Approval, SignedDocument, approval_set_digest, open_approvals
-from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyParty
 from commingle.shared.dp.fixed_point import presence, quantise
-from commingle.shared.encoding import bounded_rows, encode_attribute
+from commingle.shared.encoding import bounded_rows, cells_for, encode_attribute
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, open_spec, read_spec
 from commingle.shared.release.matrix import assemble
@@ -195,13 +195,41 @@ def published_tables(n: int = 3000) -> tuple[str, ReleaseFiles]:
         BinaryAttribute(name="smoker", levels=("no", "yes"), missing="indicator"),
         BinaryAttribute(name="readmitted", levels=("no", "yes")),
     )
+    return _of_cells("readmissions", attributes, cells)
+
+
+@cache
+def published_survival(n: int = 3000) -> tuple[str, ReleaseFiles]:
+    """The id and the three files of moments of months until the end by whether it was death, and of a stage."""
+    draw = np.random.default_rng(12)
+    stage = draw.choice(2, n)
+    death, left = draw.exponential(40 / (1 + stage)), draw.uniform(0, 60, n)
+    cells = {
+        "followup": np.minimum(death, left).tolist(),
+        "died": np.where(death <= left, "yes", "no").tolist(),
+        "stage": np.array(["i", "ii"])[stage].tolist(),
+        "site": np.array(["a", "b"])[draw.choice(2, n)].tolist(),
+    }
+    followup = CutNumber(name="followup", lower=0, upper=60, unit="months", cuts="every 12").as_levels
+    died, stages, site = (
+        BinaryAttribute(name=name, levels=levels)
+        for name, levels in (("died", ("no", "yes")), ("stage", ("i", "ii")), ("site", ("a", "b")))
+    )
+    outcome = Crossed(name="outcome", cross=(followup, died)).as_levels
+    return _of_cells("survival", (outcome, died, stages, site), cells)
+
+
+def _of_cells(
+    title: str, attributes: tuple[Attribute, ...], cells: Mapping[str, list[Any]]
+) -> tuple[str, ReleaseFiles]:
+    columns = {name: pa.array(values) for name, values in cells.items()}
     asked = Study(
-        study="readmissions",
+        study=title,
         subjects="listed",
         mechanism="moments",
         epsilon=3.0,
         delta=1e-5,
-        n=n,
+        n=len(next(iter(columns.values()))),
         parties=(
             StudyParty(name="clinic", dataset="patients", first_stage_share=None, attributes=attributes[:2]),
             StudyParty(name="insurer", dataset="claims", first_stage_share=None, attributes=attributes[2:]),
@@ -212,7 +240,7 @@ def published_tables(n: int = 3000) -> tuple[str, ReleaseFiles]:
         plans = plan_blocks(spec.document)
         rows = [
             bounded_rows(party, fraction_bits=spec.document.fraction_bits)(
-                quantise(np.hstack([encode_attribute(a, pa.array(cells[a.name])).exact for a in party.attributes]))
+                quantise(np.hstack([encode_attribute(a, *cells_for(a, columns)).exact for a in party.attributes]))
             )
             for party in spec.document.parties
         ]

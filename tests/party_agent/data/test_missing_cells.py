@@ -16,7 +16,7 @@ from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.services.client.release import Release
 from commingle.shared.documents.schema import Attribute, NumericAttribute
-from commingle.shared.documents.study import CutNumber
+from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.runtime.settings import system_clock
@@ -103,6 +103,35 @@ def test_numbers_are_registered_and_a_study_releases_the_intervals_they_are_in(g
     assert labels == ("[15, 20)", "[20, 30)", "[30, 45]", "missing")
     assert counts.sums(products(rows, counts.present("bmi")[None]))[0] == pytest.approx(expected, abs=0.05)
     assert found.fit("charges").terms == ("(intercept)", "bmi[[20, 30)]", "bmi[[30, 45]]", "bmi[missing]")
+
+
+def test_parts_are_registered_and_a_study_releases_their_pairs(gaps: Consortium) -> None:
+    age = AGE.model_copy(update={"missing": "indicator"})
+    parts = (
+        CutNumber.model_validate({**one.model_dump(), "cuts": at}).as_levels
+        for one, at in ((BMI, (20.0, 30.0)), (age, (50.0,)))
+    )
+    pairs = Crossed.model_validate({"name": "both", "cross": tuple(parts)}).as_levels
+    with gaps.agent("clinic") as agent:
+        with pytest.raises(ConflictError, match="or pairs"):
+            gaps.register(agent, replace=True, attributes=(pairs,))
+        gaps.register(agent, replace=True, attributes=(age, BMI))
+    release = gaps.propose(mechanism="moments", schemas={**SCHEMA, "clinic": (pairs,)}, first_stage_share=None)
+    for _ in range(5):
+        for name in ("clinic", "insurer"):
+            gaps.step(name, draw=exact)
+    counts = CrossProducts.of(published(gaps, release).prepared)
+    held = list(csv.DictReader(gaps.table("clinic").read_text().splitlines()))
+    places = [
+        2 * int(np.digitize(float(row["bmi"]), [20, 30])) + int(float(row["age"]) >= 50)
+        if row["bmi"] and row["age"]
+        else 6
+        for row in held
+    ]
+    labels, rows = counts.levels("both")
+    assert labels[:2] == ("[15, 20), [20, 50)", "[15, 20), [50, 80]")
+    found = counts.sums(products(rows, counts.present("both")[None]))[0]
+    assert found == pytest.approx(np.bincount(places, minlength=7), abs=0.05)
 
 
 def words_told(gaps: Consortium, *, token: bool) -> Any:

@@ -24,7 +24,7 @@ from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import CutNumber, Study, StudyParty
+from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyParty
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.accounting import FREE, ZERO, Cost, Loss, Rho
 from commingle.shared.release.checks import Member, build_spec
@@ -203,6 +203,18 @@ def test_intervals_are_of_the_number_that_is_registered(changed: dict[str, Any],
     (asked, other) = (spec := spec_with()).parties
     cut = spec.model_copy(update={"parties": (asked.model_copy(update={"attributes": (of_x,)}), other)})
     assert [rule for rule, _ in found(cut, GOOD)] == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [({}, []), ({"upper": 11.0}, ["schema"]), ({"missing": "indicator"}, ["schema"]), ({"name": "y"}, ["schema"])],
+)
+def test_pairs_are_of_attributes_that_are_registered(changed: dict[str, Any], expected: list[str]) -> None:
+    said = {"name": "both", "cross": ({**X.model_dump(), "cuts": (5.0,), **changed}, B)}
+    pairs = Crossed.model_validate(said).as_levels
+    (asked, other) = (spec := spec_with()).parties
+    crossed = spec.model_copy(update={"parties": (asked.model_copy(update={"attributes": (pairs,)}), other)})
+    assert [rule for rule, _ in found(crossed, GOOD) if rule != "max_cells"] == expected
 
 
 def test_ids_registered_by_other_rules_wait_for_a_person() -> None:

@@ -28,7 +28,8 @@ from commingle.party_agent.private.snapshot import (
 )
 from commingle.party_agent.private.sorting import Records
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, Intervals
-from commingle.shared.encoding import Cells, encode_attribute, length_prefixed
+from commingle.shared.documents.study import Crossed
+from commingle.shared.encoding import Cells, cells_for, encode_attribute, length_prefixed
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, ids_of, rows_of, snapshot_of
 
 GAPS = NUMBER.model_copy(update={"missing": "indicator"})
@@ -129,6 +130,68 @@ def test_intervals_of_a_snapshot_are_those_of_the_cells(cells_of_x: list[float |
     expected = encode_attribute(CUT, columns["x"]).columns
     for found in (read, sent):
         assert np.array_equal(np.vstack([np.empty((0, 4), np.int64), *found]), expected)
+
+
+MARKED = BINARY.model_copy(update={"missing": "indicator"})
+PAIRS = Crossed(name="x by b", cross=(CUT, MARKED)).as_levels
+GARBAGE = (None, "", "no", "yes", "maybe", "NA", b"\xff", "1e999", "nan", "-inf", "7.5", "2.5", "9", "zebra" * 999, "1")
+
+
+@given(st.lists(st.tuples(st.sampled_from(GARBAGE), st.sampled_from(GARBAGE)), max_size=20))
+def test_pairs_of_a_snapshot_are_those_of_the_cells_and_of_numpy(pairs: list[tuple[Any, Any]]) -> None:
+    x, b = ([as_bytes(pair[i]) for pair in pairs] for i in (0, 1))
+    columns = {
+        "id": column([f"p{i:03}" for i in range(len(pairs))], pa.string()),
+        "b": column(b, pa.binary()),
+        "x": column(x, pa.binary()),
+    }
+    with TemporaryDirectory() as folder:
+        made = snapshot_of(Path(folder), columns, MARKED, GAPS, strict=False).choose([PAIRS, GAPS])
+        found = np.vstack([np.empty((0, 10), np.int64), *(rows for _, rows in made.records())])
+    direct = encode_attribute(PAIRS, *cells_for(PAIRS, columns))
+    assert np.array_equal(found[:, :8], direct.columns)
+    assert np.array_equal(found[:, 8:], encode_attribute(GAPS, columns["x"]).columns)
+    expected = np.array([pair_of(*pair) for pair in pairs], np.int64)
+    hot = np.eye(9, dtype=np.int64)[expected]  # the mark is the last, the reference the first
+    assert np.array_equal(direct.columns, 32768 * hot.reshape(-1, 9)[:, 1:])
+    assert direct.gaps.tolist() == (expected == 8).tolist()
+    for i, alone in enumerate(zip(columns["x"], columns["b"], strict=True)):
+        own = [pa.array([cell.as_py()], pa.binary()) for cell in alone]
+        assert encode_attribute(PAIRS, *own).columns.tolist() == [found[i, :8].tolist()]
+
+
+def as_bytes(cell: Any) -> bytes | None:
+    return cell.encode() if isinstance(cell, str) else cell
+
+
+def pair_of(x: Any, b: Any) -> int:
+    """Of four intervals and two levels; 8 where either is missing."""
+    try:
+        number = float(x)
+    except (TypeError, ValueError):
+        return 8
+    if np.isnan(number) or b not in {"no", "yes"}:
+        return 8
+    return 2 * int(np.digitize(number, CUTS.cuts)) + int(b == "yes")
+
+
+@pytest.mark.parametrize("odd", GARBAGE)
+def test_garbage_in_one_row_leaves_the_pairs_of_all_others_alone(tmp_path: Path, odd: Any) -> None:
+    """Neighbouring files: one person's two cells are whatever they like."""
+
+    def rows(x: Any, b: Any) -> NDArray[np.int64]:
+        columns = {
+            "id": column(["p0", "p1", "p2"]),
+            "x": column([b"1", as_bytes(x), b"9"], pa.binary()),
+            "b": column([b"yes", as_bytes(b), b"no"], pa.binary()),
+        }
+        made = snapshot_of(tmp_path, columns, GAPS, MARKED, strict=False).choose([PAIRS])
+        return np.vstack([rows for _, rows in made.records()])
+
+    usual, other = rows("3", "no"), rows(odd, odd)
+    assert np.array_equal(usual[[0, 2]], other[[0, 2]])
+    assert (np.sort(other[1])[:-1] == 0).all()
+    assert other[1].max() in {0, 32768}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,16 @@ from pathlib import Path
 import pytest
 
 from tests.world.command import run_command
-from tests.world.released import COORDINATOR, STRANGER, ServingCoordinator, flipped, html, published, published_tables
+from tests.world.released import (
+    COORDINATOR,
+    STRANGER,
+    ServingCoordinator,
+    flipped,
+    html,
+    published,
+    published_survival,
+    published_tables,
+)
 from tests.world.transport import on_a_socket
 
 TARGET = "charges, yearly"
@@ -163,6 +172,14 @@ def test_description_as_json_is_of_the_groups_that_were_named(tables: str, capsy
     assert len(said["lines"]) == 4
 
 
+def test_curves_are_printed_by_group_with_the_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    published_survival()[1].write(tmp_path / "survival")
+    code, out, _ = run_command(capsys, "survival", str(tmp_path / "survival"), "outcome", "--by", "stage")
+    assert code == 0
+    for expected in ("Time to died = yes, by stage", "log-rank chi-squared", "followup (months)", "i: at risk"):
+        assert expected in out
+
+
 def test_level_that_there_is_not_is_one_error_with_the_levels_there_are(
     tables: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,7 +255,7 @@ def test_verify_refuses_an_altered_matrix_with_exit_code_1(directory: str, capsy
     assert "Error: the matrix file is not the one that was signed" in err
 
 
-@pytest.mark.parametrize("command", ["fit", "describe", "table", "synthesize", "verify"])
+@pytest.mark.parametrize("command", ["fit", "describe", "survival", "table", "synthesize", "verify"])
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_command(capsys, command, "--help")
     assert (code, f"commingle {command} ./release" in out) == (0, True)

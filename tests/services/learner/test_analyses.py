@@ -11,7 +11,7 @@ import pytest
 from commingle import Release, ReleaseClient
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
-from tests.world.released import COORDINATOR, ServingCoordinator, published, published_tables
+from tests.world.released import COORDINATOR, ServingCoordinator, published, published_survival, published_tables
 from tests.world.transport import InProcess
 from tests.world.work import pool_of_threads
 
@@ -20,6 +20,7 @@ ID, FILES = published()
 RELEASE = Release.of(FILES)
 TABLES_ID, TABLES_FILES = published_tables()
 TABLES = Release.of(TABLES_FILES)
+SURVIVAL_ID, SURVIVAL_FILES = published_survival()
 ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
     ("ridge-path", {"target": TARGET, "penalties": [0.1, 1]}, RELEASE.ridge_path(TARGET, penalties=[0.1, 1])),
     (
@@ -45,13 +46,14 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
         TABLES.table("stage", "readmitted", event="no", reference="iii", confidence_level=0.9),
     ),
     ("describe", {"attributes": ["age"], "by": "smoker"}, TABLES.describe("age", by="smoker")),
+    ("survival", {"outcome": "outcome", "by": "stage"}, Release.of(SURVIVAL_FILES).survival("outcome", by="stage")),
 ]
 NAMES = [kind for kind, _, _ in ANSWERS]
 
 
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
-    fake = ServingCoordinator.serving((ID, FILES), (TABLES_ID, TABLES_FILES))
+    fake = ServingCoordinator.serving((ID, FILES), (TABLES_ID, TABLES_FILES), (SURVIVAL_ID, SURVIVAL_FILES))
     client = ReleaseClient("http://hub", transport=fake.transport, trusted_coordinator=COORDINATOR.fingerprint)
     with httpx.Client(
         transport=InProcess(create_app(ReleaseSource(client), pool=pool_of_threads())), base_url="http://learner"
@@ -65,7 +67,7 @@ def post(http: httpx.Client, kind: str, body: dict[str, Any], release: str = ID)
 
 @pytest.mark.parametrize(("kind", "body", "expected"), ANSWERS, ids=NAMES)
 def test_analysis_is_the_same_as_in_python(http: httpx.Client, kind: str, body: dict[str, Any], expected: Any) -> None:
-    release = TABLES_ID if kind in {"table", "describe"} else ID
+    release = {"survival": SURVIVAL_ID, "table": TABLES_ID, "describe": TABLES_ID}.get(kind, ID)
     response = post(http, kind, body, release)
     assert response.status_code == 200
     wanted = json.loads(json.dumps(expected.to_dict(), allow_nan=False))

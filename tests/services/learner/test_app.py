@@ -465,7 +465,7 @@ def test_metrics_count_by_route_and_estimator(http: httpx.Client) -> None:
 
 def test_openapi_describes_every_route_and_its_problems(http: httpx.Client) -> None:
     described = http.get("/openapi.json").json()
-    assert len(described["paths"]) == 18
+    assert len(described["paths"]) == 19
     for operations in described["paths"].values():
         for operation in operations.values():
             assert "application/problem+json" in operation["responses"]["default"]["content"]

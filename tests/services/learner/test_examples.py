@@ -10,14 +10,15 @@ from commingle import ReleaseClient
 from commingle.services.learner.app import create_app
 from commingle.services.learner.computing import COMPUTATIONS, Computation
 from commingle.services.learner.source import ReleaseSource
-from tests.world.released import ServingCoordinator, published, published_tables
+from tests.world.released import ServingCoordinator, published, published_survival, published_tables
 from tests.world.transport import InProcess
 from tests.world.work import pool_of_threads
 
 
 @pytest.mark.parametrize("asked", COMPUTATIONS, ids=lambda asked: asked.name)
 def test_example_is_answered_with_the_fields_of_its_answers_example(asked: Computation) -> None:
-    release, files = published_tables() if asked.name in {"table", "describe", "glm"} else published()
+    worlds = {"survival": published_survival} | dict.fromkeys(("table", "describe", "glm"), published_tables)
+    release, files = worlds.get(asked.name, published)()
     client = ReleaseClient("http://hub", transport=ServingCoordinator.serving((release, files)).transport)
     app = create_app(ReleaseSource(client), pool=pool_of_threads())
     (body,) = asked.takes.model_json_schema()["examples"]

@@ -136,6 +136,29 @@ def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) ->
     np.testing.assert_allclose(moments[1, :2], [expected.mean(), (expected**2).mean()])
 
 
+def test_crossed_attribute_is_planned_as_a_plain_one_of_as_many_levels(
+    command: Command, study: Path, table: Path, tmp_path: Path
+) -> None:
+    """By its parts' columns in a public table, and without one."""
+    document, rows = json.loads(study.read_text()), [line.split(",") for line in table.read_text().splitlines()[1:]]
+    age, smoker = document["parties"][0]["attributes"]
+    levels = [f"{interval}, {word}" for interval in ("[0, 50)", "[50, 100]") for word in ("no", "yes")]
+    named = ["person,charges", *(f'"{levels[2 * (float(a) >= 50) + (s == "yes")]}",{c}' for a, s, c in rows)]
+    (tmp_path / "plain.csv").write_text("\n".join(named))
+    kinds = {
+        "public.csv": {"name": "person", "cross": [age | {"cuts": [50]}, smoker]},
+        "plain.csv": {"kind": "categorical", "name": "person", "levels": levels},
+    }
+    found = []
+    for name, attribute in kinds.items():
+        document["parties"][0]["attributes"] = [attribute]
+        study.write_text(json.dumps(document))
+        asked = (study, "--target", "charges", "--mechanism", "moments")
+        found.append([command.json(*asked, *more)["forecast"] for more in ((), ("--table", tmp_path / name))])
+    assert found[0] == found[1]
+    assert "person[[50, 100], yes]" in [term["term"] for term in found[0][0]["terms"]]
+
+
 def test_level_that_no_public_row_holds_is_rare_and_does_not_stop_the_plan(
     command: Command, study: Path, tmp_path: Path
 ) -> None:

@@ -13,7 +13,8 @@ from commingle.services.simulation.errors import PartiesError
 from commingle.services.simulation.parties import split_evenly
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.schema import CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.study import Crossed
 from commingle.shared.documents.subject_ids import IdRules
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import SettingsError
@@ -239,6 +240,14 @@ def test_schema_gives_bounds_and_decides_what_takes_part(tmp_path: Path) -> None
     assert "Column 'b' is left out: the schema does not have it." in dataset.notices
     assert "Attribute 'z' of the schema is not in the table." in dataset.notices
     assert not any("simulation only" in notice for notice in dataset.notices)
+
+
+def test_schema_that_crosses_attributes_is_refused(tmp_path: Path) -> None:
+    parts = [BinaryAttribute(name=name, levels=("0", "1")) for name in ("a", "b")]
+    crossed = Crossed(name="both", cross=(parts[0], parts[1])).as_levels
+    (schema := tmp_path / "schema.json").write_text(f"[{crossed.model_dump_json()}]")
+    with pytest.raises(SettingsError, match="crosses attributes"):
+        prepare(Wanted(table=_table(tmp_path, a="i", b="i", y="i"), target="y", parties=2, schema=schema))
 
 
 BAD_OPTIONS: list[tuple[dict[str, Any], type[CommingleError], str]] = [

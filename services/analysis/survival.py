@@ -1,0 +1,336 @@
+"""Survival over intervals of time, from a release with a crossed attribute: time until the end by what the end was.
+
+Of people in one group, c_k end in interval k without the event and d_k with it; both are unbiased sums of the release.
+n_k = sum over j >= k of c_j + d_j are at risk, and who leaves without it counts for half an interval (actuarial):
+h_k = d_k / (n_k - c_k / 2), S_k = prod over j <= k of 1 - h_j. The last interval also holds everybody who is followed
+to its end or for longer, and is at risk in all of it, so no h is computed there. The law of the counts is that of a
+table (`services.analysis.tables`): noise of known covariance, and people drawn from a population.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import chdtrc, ndtri
+
+from commingle.services.analysis.errors import LevelError
+from commingle.services.analysis.intervals import mapped
+from commingle.services.analysis.tables import ENOUGH, INTERVALS, Cells
+from commingle.services.fit.subjects import about_subjects
+from commingle.services.plotting import COLOURS, INK, new_axes, plain_label, tidy
+from commingle.services.results import Result, ResultColumn, ResultTable, number_text
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, Levelled
+from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.diagnostics import cut_rows
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EVERYBODY = "everybody"
+_LAST = "The last interval also holds everybody who is followed for longer, so no share is given at its end."
+_PLOT_ROWS = 9
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Survival(Result):
+    """Kaplan-Meier curves at the ends of K intervals, of G groups.
+
+    Attributes:
+        outcome: the crossed attribute.
+        by: the attribute whose levels are the groups; None for everybody as one.
+        time, event: its parts, the second with its last level.
+        unit: of time.
+        intervals: what they are called.
+        begin: of the first one, where everybody is at risk.
+        ends: (K,) of each.
+        groups: their labels.
+        at_risk: (G, K) when an interval begins, negative where noise is larger.
+        at_risk_errors: (G, K) standard errors of the noise in them.
+        events: (G, K) in each interval.
+        survival: (G, K) shares without the event at the end of each; NaN once so few are at risk that noise hides them,
+            and of the last.
+        survival_intervals: (G, K, 2) for the population.
+        restricted_means: (G,) time without the event up to the last end with a share, which is `horizons`.
+        restricted_mean_intervals: (G, 2) for the population.
+        horizons: (G,) NaN where there is no share at all.
+        statistic, degrees_of_freedom, p_value: of the log-rank test that knows the noise; NaN for one group.
+        confidence_level: of all intervals.
+        sentence: what the curves say, in one.
+        warnings: sentences for people.
+        subjects: where they are keyed, how many parties hold and share.
+    """
+
+    outcome: str
+    by: str | None
+    time: str
+    event: str
+    unit: str | None
+    intervals: tuple[str, ...]
+    begin: float
+    ends: Array
+    groups: tuple[str, ...]
+    at_risk: Array
+    at_risk_errors: Array
+    events: Array
+    survival: Array
+    survival_intervals: Array
+    restricted_means: Array
+    restricted_mean_intervals: Array
+    horizons: Array
+    statistic: float
+    degrees_of_freedom: int
+    p_value: float
+    confidence_level: float
+    sentence: str
+    warnings: tuple[str, ...]
+    subjects: tuple[str, ...]
+
+    def table(self) -> ResultTable:
+        """One row for each interval; of each group who is at risk, events, and the share without one at its end."""
+        columns: list[ResultColumn] = []
+        for g, name in enumerate(self.groups):
+            of = f"{name}: " if self.by else ""
+            share, reach = self.survival[g], self.survival_intervals[g]
+            columns += [
+                ResultColumn(f"{of}at risk", self.at_risk[g], ",.0f"),
+                ResultColumn(f"{of}events", self.events[g], ",.0f"),
+                ResultColumn(f"{of}without at its end", share, ".1%", interval=reach),
+            ]
+        test = (
+            ("log-rank chi-squared", f"{self.statistic:.1f}"),
+            ("degrees of freedom", f"{self.degrees_of_freedom}"),
+            ("p", number_text(self.p_value, "p")),
+        )
+        return ResultTable(
+            title=f"Time to {self.event}" + (f", by {self.by}" if self.by else ""),
+            facts=(*(test if self.by else ()), ("intervals", f"{100 * self.confidence_level:g} %")),
+            heading=f"{self.time} ({self.unit})" if self.unit else self.time,
+            labels=self.intervals,
+            columns=tuple(columns),
+            notes=(self.sentence, *self._means(), _LAST, INTERVALS, *self.subjects),
+            warnings=self.warnings,
+        )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the curve of each group at the ends of intervals, with its band; on `ax` or a new figure."""
+        if ax is None:
+            ax = new_axes(rows=_PLOT_ROWS)
+        times = np.append(self.begin, self.ends)
+        for g, name in enumerate(self.groups):
+            colour = COLOURS[g % len(COLOURS)]
+            low, high = (100 * np.append(1.0, side) for side in self.survival_intervals[g].T)
+            share = 100 * np.append(1.0, self.survival[g])
+            ax.plot(times, share, color=colour, marker="o", markersize=4, label=plain_label(name))
+            ax.fill_between(times, low, high, color=colour, alpha=0.15, linewidth=0)
+        tidy(ax)
+        ax.set_ylim(0, 101)
+        ax.set_title(plain_label(self.table().title), fontsize=11, color=INK)
+        ax.set_xlabel(plain_label(self.table().heading), fontsize=9)
+        ax.set_ylabel(f"% without ({100 * self.confidence_level:g} % intervals)", fontsize=9)
+        if self.by:
+            ax.legend(frameon=False, title=plain_label(self.by))
+        return ax
+
+    def _means(self) -> list[str]:
+        unit = f" {self.unit}" if self.unit else ""
+        return [
+            f"{name}: restricted mean {mean:.4g} ({low:.4g} to {high:.4g}){unit}, up to {horizon:g}{unit}."
+            for name, mean, (low, high), horizon in zip(
+                self.groups, self.restricted_means, self.restricted_mean_intervals, self.horizons, strict=True
+            )
+            if np.isfinite(mean)
+        ]
+
+
+def survival(
+    prepared: PreparedMoments, outcome: str, *, by: str | None = None, confidence_level: float = 0.95
+) -> Survival:
+    """Kaplan-Meier curves of a crossed attribute, intervals of time by whether the event came; by group, with a test.
+
+    Args:
+        prepared: a release of moments.
+        outcome: the crossed attribute; the event is the last level of its second part.
+        by: an attribute with levels, of any party, whose groups are compared.
+        confidence_level: between 0 and 1.
+
+    Raises:
+        NoTablesError: no moments, or an attribute without levels.
+        LevelError: an outcome that is not time by event, or that is its own group.
+        UnknownAttributeError: a name that there is not.
+    """
+    sums = CrossProducts.of(prepared)
+    times, (time, ended) = _parts(prepared, outcome)
+    if by == outcome:
+        raise LevelError(f"{outcome!r} is named twice", remedy="Name another attribute for the groups.")
+    cells = _cells(sums, outcome, by)
+    z = float(ndtri((1 + confidence_level) / 2))
+    ends = np.array([*times.cuts, times.upper])
+    curves = [
+        _curve(cells.at(list(range(len(cells.rows))), [g]), ends - np.append(times.lower, ends[:-1]), z)
+        for g in range(len(cells.columns))
+    ]
+    sure = [g for g, curve in enumerate(curves) if curve.reached]
+    statistic, degrees = log_rank(cells.at(list(range(len(cells.rows))), sure)) if len(sure) > 1 else (np.nan, 0)
+    p_value = float(chdtrc(degrees, statistic)) if degrees else float("nan")
+    used = (*prepared.columns[outcome], *(prepared.columns[by] if by else ()))
+    whose = about_subjects(prepared, np.array(used, np.intp) - 1)
+    reached = [curve.reached for curve in curves]
+    event, unit = f"{ended.name} = {ended.levels[-1]}", times.unit
+    return Survival(
+        outcome=outcome,
+        by=by,
+        time=time.name,
+        event=event,
+        unit=unit,
+        intervals=times.levels,
+        begin=times.lower,
+        ends=ends,
+        groups=cells.columns,
+        at_risk=np.array([curve.at_risk for curve in curves]),
+        at_risk_errors=np.array([curve.at_risk_errors for curve in curves]),
+        events=np.array([curve.events for curve in curves]),
+        survival=np.array([curve.survival for curve in curves]),
+        survival_intervals=np.array([curve.bands for curve in curves]),
+        restricted_means=np.array([curve.mean for curve in curves]),
+        restricted_mean_intervals=np.array([curve.mean_band for curve in curves]),
+        horizons=np.array([ends[k - 1] if k else np.nan for k in reached]),
+        statistic=statistic,
+        degrees_of_freedom=degrees,
+        p_value=p_value,
+        confidence_level=confidence_level,
+        sentence=_sentence(event, cells.columns, curves, (ends, unit, p_value)),
+        warnings=(
+            *_few(cells.columns, reached, times.levels),
+            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[list(used)], counted=False),
+            *whose.doubts,
+        ),
+        subjects=whose.notes,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """Of one group.
+
+    Attributes:
+        reached: intervals at whose ends there is a share: the first ones, as long as enough are at risk, but the last.
+        at_risk, at_risk_errors, events, survival: (K,).
+        bands: (K, 2).
+        mean: the restricted one, up to the last end reached.
+        mean_band: (2,).
+    """
+
+    reached: int
+    at_risk: Array
+    at_risk_errors: Array
+    events: Array
+    survival: Array
+    bands: Array
+    mean: float
+    mean_band: Array
+
+
+def _curve(cells: Cells, widths: Array, z: float) -> Curve:
+    """Of the one column of cells, rows c_0, d_0, c_1, d_1, ..., in intervals of these widths.
+
+    To first order d log S_k = - sum over j <= k of d h_j / (1 - h_j), d h_j = (d d_j - h_j d m_j) / m_j with
+    m_j = n_j - c_j / 2: drawing alone gives Greenwood's variance. The restricted mean is sum w_k (S_k-1 + S_k) / 2.
+    """
+    K = len(widths)
+    risk, left, event = _sums_of(K)
+    x, covariance = cells.counts[:, 0], cells.covariance()
+    n, m, d = risk @ x, left @ x, event @ x
+    sampled = np.sqrt(np.diag(mapped(risk, covariance)))
+    enough = (n > ENOUGH * sampled) & (m > 0) & (d < m)
+    enough[-1] = False
+    reached = int(enough.argmin())
+    m, h = m[:reached], (d[:reached] / m[:reached])
+    slopes = (event[:reached] - h[:, None] * left[:reached]) / m[:, None]
+    J = -np.cumsum(slopes / (1 - h)[:, None], axis=0)
+    S = np.exp(np.cumsum(np.log1p(-h)))
+    reach = z * np.sqrt(np.diag(mapped(J, covariance)))
+    shares, bands = np.full(K, np.nan), np.full((K, 2), np.nan)
+    shares[:reached] = np.minimum(S, 1.0)
+    bands[:reached] = np.minimum(np.column_stack([S * np.exp(-reach), S * np.exp(reach)]), 1.0)
+    w = widths[:reached]
+    halves = (w + np.append(w[1:], 0.0)) / 2
+    mean = float(w[0] / 2 + halves @ S) if reached else float("nan")
+    spread = z * np.sqrt(mapped((halves * S) @ J, covariance)) if reached else np.nan
+    errors = np.sqrt(np.maximum(np.diag(mapped(risk, cells.noise)), 0.0))
+    return Curve(reached, n, errors, d, shares, bands, mean, np.array([mean - spread, mean + spread]))
+
+
+def _sums_of(K: int) -> tuple[Array, Array, Array]:
+    """(K, 2K) each: n, m and d of rows c_0, d_0, c_1, d_1, ..."""
+    at_risk, event = np.repeat(np.triu(np.ones((K, K))), 2, axis=1), np.zeros((K, 2 * K))
+    left, places = at_risk.copy(), np.arange(K)
+    left[places, 2 * places] -= 0.5
+    event[places, 2 * places + 1] = 1.0
+    return at_risk, left, event
+
+
+def log_rank(cells: Cells) -> tuple[float, int]:
+    """The log-rank statistic of G groups that knows the noise, and its degrees of freedom.
+
+    D_g = sum_k d_gk - m_gk d_k / m_k is 0 on average where no group's hazard differs. D^T (V + J N J^T)^-1 D without
+    the last group: V of drawing, sum_k d_k (m_k - d_k) / (m_k - 1) (diag(q) - q q^T), q = m_gk / m_k; N of the noise.
+    """
+    K, G = len(cells.rows) // 2, len(cells.columns)
+    risk, left, event = _sums_of(K)
+    n, m, d = (form @ cells.counts for form in (risk, left, event))
+    total, ended = m.sum(axis=1), d.sum(axis=1)
+    everybody = np.repeat(risk, G, axis=1)
+    used = (n.sum(axis=1) > ENOUGH * np.sqrt(np.diag(mapped(everybody, cells.covariance())))) & (total > 1)
+    used[-1] = False
+    D, V, J = np.zeros(G), np.zeros((G, G)), np.zeros((G, 2 * K * G))
+    for k in np.flatnonzero(used):
+        q, h = m[k] / total[k], ended[k] / total[k]
+        D += d[k] - m[k] * h
+        drawn = np.maximum(q, 0.0) / np.maximum(q, 0.0).sum()
+        V += max(ended[k], 0.0) * (total[k] - ended[k]) / (total[k] - 1) * (np.diag(drawn) - np.outer(drawn, drawn))
+        # d D_g = d d_g - h d m_g - q_g (d d - h d m), with d and m of all groups
+        one = event[k] - h * left[k]
+        J += np.kron(one, np.eye(G) - q[:, None])
+    kept = slice(0, G - 1)
+    if not used.any():
+        return float("nan"), 0
+    covariance = (V + mapped(J, cells.noise))[kept, kept]
+    return float(D[kept] @ np.linalg.solve(covariance, D[kept])), G - 1
+
+
+def _parts(prepared: PreparedMoments, outcome: str) -> tuple[Intervals, tuple[Levelled, Levelled]]:
+    attribute = prepared.attribute(outcome)
+    if isinstance(attribute, CategoricalAttribute) and attribute.cross is not None:
+        time, ended = attribute.cross
+        if time.intervals is not None and isinstance(ended, BinaryAttribute):
+            return time.intervals, attribute.cross
+    raise LevelError(
+        f"{outcome} is not intervals of time by whether the event came",
+        remedy='Propose the study with both crossed: {"name": ..., "cross": [a number with cuts, a binary attribute]}.',
+    )
+
+
+def _cells(sums: CrossProducts, outcome: str, by: str | None) -> Cells:
+    if by is not None:
+        return Cells.of(sums, outcome, by).known()
+    levels, indicators = sums.levels(outcome)
+    counts, noise = sums.sums(products(indicators, sums.present(outcome)[None]))
+    return Cells(levels, (EVERYBODY,), counts[:, None], noise).known()
+
+
+def _few(groups: tuple[str, ...], reached: list[int], intervals: tuple[str, ...]) -> list[str]:
+    found = [f"{name} from {intervals[k]}" for name, k in zip(groups, reached, strict=True) if k < len(intervals) - 1]
+    if not found:
+        return []
+    ended = f"Noise leaves open who is still at risk ({'; '.join(found)}), so shares end there."
+    return [f"{ended} The test leaves out groups without a share."]
+
+
+def _sentence(event: str, groups: tuple[str, ...], curves: list[Curve], about: tuple[Array, str | None, float]) -> str:
+    (ends, unit, p), last = about, min(curve.reached for curve in curves)
+    if not last:
+        return "Noise leaves open whether anybody is at risk in every group."
+    share = [f"{curve.survival[last - 1]:.1%} of {name}" for name, curve in zip(groups, curves, strict=True)]
+    said = f"{', '.join(share)} reach {ends[last - 1]:g}{f' {unit}' if unit else ''} without {event}"
+    return f"{said}; log-rank p {number_text(p, 'p')}." if len(groups) > 1 and np.isfinite(p) else f"{said}."
