@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
 from benchmarks.keyed import Party, released
 from benchmarks.odds_ratios import attributes_of, table
-from benchmarks.release_law import Array, of_parties, proposed, study_of
+from benchmarks.release_law import Array, of_parties, party_sizes, proposed, study_of
 from commingle.services.analysis import cross_table, describe
 from commingle.services.analysis.tables import Cells
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -68,8 +68,9 @@ def variations(codes: NDArray[np.intp], *, epsilon: float, draw: np.random.Gener
     drawn = codes[draw.choice(len(codes), min(PEOPLE, len(codes)), replace=False)]
     attributes = attributes_of(codes)
     cells = [np.array(a.levels)[drawn[:, j]].tolist() for j, a in enumerate(attributes)]
-    sums = CrossProducts.of(release_of(attributes, cells, (3, 3, 3), epsilon=epsilon, overlap=1.0, draw=draw))
-    pairs = list(combinations(range(ATTRIBUTES), 2))
+    sizes = party_sizes(len(attributes), 3)
+    sums = CrossProducts.of(release_of(attributes, cells, sizes, epsilon=epsilon, overlap=1.0, draw=draw))
+    pairs = list(combinations(range(len(attributes)), 2))
     found: list[float] = []
     trusted: list[float] = []
     sigma = sqrt(len(pairs)) / sqrt(2 * gaussian_rho(epsilon, DELTA))  # a person is one cell of each table

@@ -136,6 +136,7 @@ class InProcess:
 
     def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
         """Run commands one after the other; what they printed, as JSON, by job. Raises ProcessError."""
+        self._log_here()  # the program around this may have said otherwise, and an answer has no lines of a log
         try:
             return {name: [_run(name, command) for command in commands] for name, commands in jobs.items()}
         finally:

@@ -132,6 +132,11 @@ def of_a_release(columns: int, estimators: tuple[str, ...]) -> Bodies:
     half = columns // 2
     instruments = {"target": "x0", "endogenous": names[1:half], "instruments": names[half:]}
     yield f"{_RELEASE}/analyses/two-stage", f"{half - 1} endogenous", instruments
+    yield f"{_RELEASE}/analyses/describe", "all", {}
+    # refused, as all attributes here are numbers; what tables of levels cost is bounded by their own limits
+    yield f"{_RELEASE}/analyses/table", "numbers", {"row": "x0", "column": "x1"}
+    yield f"{_RELEASE}/analyses/glm", "numbers", {"formula": "x0 ~ ."}
+    yield f"{_RELEASE}/analyses/survival", "numbers", {"outcome": "x0"}
 
 
 def plans(columns: int) -> Bodies:
