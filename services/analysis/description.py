@@ -9,11 +9,10 @@ from scipy.special import chdtrc, ndtri
 
 from commingle.services.analysis.intervals import fieller, mapped
 from commingle.services.analysis.tables import ENOUGH, INTERVALS, Cells, independence
-from commingle.services.fit.subjects import about_subjects
+from commingle.services.fit.subjects import about_tables
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, NumericAttribute
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.errors import NoTablesError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import names_of
@@ -137,9 +136,8 @@ def describe(
                 raise
             left_out.append(name)
     groups, forms = (("everybody",), None) if by is None else sums.levels(by)
-    people = sums.values.diagonal()[sums.whose].max(keepdims=True) if forms is None else _counted(sums, forms)
-    used = np.array([i for name in (*chosen, *((by,) if by else ())) for i in prepared.columns[name]], np.intp)
-    whose = about_subjects(prepared, used - 1)
+    people = sums.values.diagonal()[sums.whose].max(keepdims=True) if forms is None else sums.people(forms)[0]
+    whose = about_tables(prepared, (*chosen, *((by,) if by else ())))
     return Description(
         by=by,
         groups=groups,
@@ -157,16 +155,10 @@ def describe(
                 if left_out
                 else []
             ),
-            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[used], counted=False),
             *whose.doubts,
         ),
         subjects=whose.notes,
     )
-
-
-def _counted(sums: CrossProducts, groups: Array) -> Array:
-    found, _ = sums.sums(products(groups, groups)[:: len(groups) + 1])
-    return found
 
 
 def _lines(sums: CrossProducts, name: str, by: str | None, z: float) -> list[Line]:

@@ -15,13 +15,12 @@ from scipy.special import chdtrc, ndtri
 
 from commingle.services.analysis.errors import LevelError
 from commingle.services.analysis.intervals import mapped
-from commingle.services.analysis.tables import ENOUGH, INTERVALS, Cells
-from commingle.services.fit.subjects import about_subjects
+from commingle.services.analysis.tables import ENOUGH, INTERVALS, Cells, facts_of_test
+from commingle.services.fit.subjects import about_tables
 from commingle.services.plotting import COLOURS, INK, new_axes, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, Levelled
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 
 if TYPE_CHECKING:
@@ -97,11 +96,7 @@ class Survival(Result):
                 ResultColumn(f"{of}events", self.events[g], ",.0f"),
                 ResultColumn(f"{of}without at its end", share, ".1%", interval=reach),
             ]
-        test = (
-            ("log-rank chi-squared", f"{self.statistic:.1f}"),
-            ("degrees of freedom", f"{self.degrees_of_freedom}"),
-            ("p", number_text(self.p_value, "p")),
-        )
+        test = facts_of_test("log-rank chi-squared", self.statistic, self.degrees_of_freedom, self.p_value)
         return ResultTable(
             title=f"Time to {self.event}" + (f", by {self.by}" if self.by else ""),
             facts=(*(test if self.by else ()), ("intervals", f"{100 * self.confidence_level:g} %")),
@@ -173,8 +168,7 @@ def survival(
     sure = [g for g, curve in enumerate(curves) if curve.reached]
     statistic, degrees = log_rank(cells.at(list(range(len(cells.rows))), sure)) if len(sure) > 1 else (np.nan, 0)
     p_value = float(chdtrc(degrees, statistic)) if degrees else float("nan")
-    used = (*prepared.columns[outcome], *(prepared.columns[by] if by else ()))
-    whose = about_subjects(prepared, np.array(used, np.intp) - 1)
+    whose = about_tables(prepared, (outcome, by) if by else (outcome,))
     reached = [curve.reached for curve in curves]
     event, unit = f"{ended.name} = {ended.levels[-1]}", times.unit
     return Survival(
@@ -202,7 +196,6 @@ def survival(
         sentence=_sentence(event, cells.columns, curves, (ends, unit, p_value)),
         warnings=(
             *_few(cells.columns, reached, times.levels),
-            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[list(used)], counted=False),
             *whose.doubts,
         ),
         subjects=whose.notes,

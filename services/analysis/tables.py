@@ -14,12 +14,11 @@ from scipy.special import chdtrc, ndtri
 
 from commingle.services.analysis.errors import LevelError
 from commingle.services.analysis.intervals import fieller, mapped
-from commingle.services.fit.subjects import about_subjects
+from commingle.services.fit.subjects import about_tables
 from commingle.services.plotting import INK, draw_intervals, new_axes, plain_label
 from commingle.services.results import Result, ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import GAP
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 
 if TYPE_CHECKING:
@@ -182,9 +181,7 @@ class CrossTable(Result):
             title=f"{self.row} by {self.column}",
             facts=(
                 ("people who count" if self.subjects else "people", f"{self.counts.sum():,.0f}"),
-                ("chi-squared", f"{self.statistic:.1f}"),
-                ("degrees of freedom", f"{self.degrees_of_freedom}"),
-                ("p", number_text(self.p_value, "p")),
+                *facts_of_test("chi-squared", self.statistic, self.degrees_of_freedom, self.p_value),
                 ("intervals", f"{100 * self.confidence_level:g} %"),
             ),
             heading=self.row,
@@ -242,8 +239,7 @@ def cross_table(
     place = _place(known.columns, event, column, -1)
     base = _place(known.rows, reference, row, 0)
     z = float(ndtri((1 + confidence_level) / 2))
-    used = (*prepared.columns[row], *prepared.columns[column])
-    whose = about_subjects(prepared, np.array(used, np.intp) - 1)
+    whose = about_tables(prepared, (row, column))
     filled = known.filled()
     statistic, degrees = independence(filled) if min(filled.counts.shape) > 1 else (float("nan"), 0)
     made = _compared(known, place, base, z)
@@ -267,12 +263,16 @@ def cross_table(
         sentence=_sentence(row, f"{column} = {known.columns[place]}", known.rows, base, made),
         warnings=(
             *_few(few),
-            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[list(used)], counted=False),
             *whose.doubts,
         ),
         subjects=whose.notes,
         noise=cells.noise,
     )
+
+
+def facts_of_test(name: str, statistic: float, degrees: int, p_value: float) -> tuple[tuple[str, str], ...]:
+    """A test as facts of a table."""
+    return (name, f"{statistic:.1f}"), ("degrees of freedom", f"{degrees}"), ("p", number_text(p_value, "p"))
 
 
 def _place(labels: tuple[str, ...], named: str | None, attribute: str, default: int) -> int:

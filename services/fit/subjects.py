@@ -1,11 +1,12 @@
 """What a fit of keyed subjects says of who they are: how many are shared, and whether those differ from the others."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.gaps import LISTED
 from commingle.shared.estimation.overlap import Held, Selection, held, selections, suspicious
 from commingle.shared.estimation.prepared import PreparedMoments
@@ -66,6 +67,17 @@ def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> Subj
         for test in doubts
     ]
     return Subjects(counts, tuple(notes), (*warnings, *prepared.misjudged((1 + columns).tolist())))
+
+
+def about_tables(prepared: PreparedMoments, names: Iterable[str]) -> Subjects:
+    """Whom counts of these attributes are of; `doubts` say too that rows were cut, which no interval of counts holds.
+
+    Raises UnknownAttributeError.
+    """
+    used = np.array([i for name in names for i in prepared.columns[name]], np.intp)
+    found = about_subjects(prepared, used - 1)
+    cut = cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[used], counted=False)
+    return replace(found, doubts=(*cut, *found.doubts))
 
 
 def _differ(test: Selection, parts: Collection[str]) -> str:

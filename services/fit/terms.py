@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.schema import GAP, Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import GAP, Attribute, Levelled, NumericAttribute
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array
 
-Levelled = BinaryAttribute | CategoricalAttribute
 Values = Sequence[float | None] | Sequence[str | None] | NDArray[Any]
 
 

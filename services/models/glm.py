@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from commingle.services.fit.subjects import about_subjects
+from commingle.services.fit.subjects import about_tables
 from commingle.services.models.family import outcome_of
 from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar
@@ -18,7 +18,6 @@ from commingle.services.models.tree import Factor
 from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
 from commingle.shared.documents.schema import GAP, NumericAttribute
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.errors import ConfidenceError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import IntervalFor, require_interval
@@ -134,9 +133,7 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
     if isinstance(outcome, Scalar) and outcome.family == "binomial":
         area, error = auc(fitted.design, outcome, b, fitted.population, max(n, 1))
         area_interval = (max(area - z * error, 0.0), min(area + z * error, 1.0))
-    columns = [i for name in (*fitted.asked.features, fitted.asked.outcome) for i in fitted.prepared.columns[name]]
-    whose = about_subjects(fitted.prepared, np.array(columns, np.intp) - 1)
-    lost = None if fitted.prepared.lost is None else fitted.prepared.lost[columns]
+    whose = about_tables(fitted.prepared, (*fitted.asked.features, fitted.asked.outcome))
     terms = (*outcome.intercepts, *(f"{f.name}[{label}]" for f in factors for label in f.labels[1:]))
     levels = tuple(f"{f.name}[{label}]" for f in factors for label in f.labels)
     with np.errstate(over="ignore"):
@@ -169,11 +166,7 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
         about=_about(fitted),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=whose.notes,
-        warnings=(
-            *_cautions(fitted.checked, levels),
-            *cut_rows(fitted.prepared.cut, lost, counted=False),
-            *whose.doubts,
-        ),
+        warnings=(*_cautions(fitted.checked, levels), *whose.doubts),
         schema=tuple(a for f in factors if not isinstance(a := fitted.prepared.attributes[f.name], NumericAttribute)),
         law=outcome,
     )

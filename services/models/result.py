@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from commingle.services.fit.terms import Levelled, Values, level_places
+from commingle.services.fit.terms import Values, level_places
 from commingle.services.models.outcome import Outcome
 from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.shared.documents.schema import Levelled
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import IntervalFor

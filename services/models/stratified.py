@@ -11,18 +11,16 @@ from scipy.special import ndtri
 from commingle.services.analysis import cross_table
 from commingle.services.analysis.errors import LevelError
 from commingle.services.analysis.tables import INTERVALS
-from commingle.services.fit.subjects import about_subjects
+from commingle.services.fit.subjects import about_tables
+from commingle.services.models.glm import ENOUGH
 from commingle.services.models.score import feature_groups, in_common
 from commingle.services.models.tree import Factor
 from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.cross_products import CrossProducts
-from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 
-ENOUGH = 40.0
-"""Standard errors of a level's count below which intervals hold less often than they say (docs/odds-ratios.md)."""
 RIDGE = 2.0
 """lambda of the weighted rows, too weak to shrink a ratio. By evidence it shrinks the very one that is asked for where
 the noise is large: intervals at epsilon 0.5 and 5,000 people then held .72, and with this one .95 (measured)."""
@@ -145,7 +143,7 @@ def stratified(
     reach = float(ndtri((1 + confidence_level) / 2)) * errors
     with np.errstate(over="ignore"):
         ratios, intervals = np.exp(logs), np.exp(np.column_stack([logs - reach, logs + reach]))
-    whose = about_subjects(prepared, used - 1)
+    whose = about_tables(prepared, (row, column, within))
     return StratifiedTable(
         row=row,
         column=column,
@@ -163,7 +161,6 @@ def stratified(
         sentence=_sentence((row, column, within), (compared, crude.reference, crude.event), ratios, intervals),
         warnings=(
             *_rare(sums, factors),
-            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[used], counted=False),
             *whose.doubts,
         ),
         subjects=whose.notes,
@@ -206,8 +203,8 @@ def _covariance(sums: CrossProducts, rows: WeightedRows, whole: list[Factor], g:
     Cov(m) of the drawing is C k / prod r, k = 1 / n of those at the parties of both features (`score.in_common`), r the
     share that has an attribute, of each attribute in both: cells are missing by chance.
     """
-    has = np.array([_people(sums, f.present[None])[0][0] for f in rows.factors])
-    everybody = np.array([_people(sums, f.present[None])[0][0] for f in whole])
+    has = np.array([sums.people(f.present[None])[0][0] for f in rows.factors])
+    everybody = np.array([sums.people(f.present[None])[0][0] for f in whole])
     owner = np.array([-1, *(j for j, f in enumerate(rows.factors) for _ in f.labels[1:])])
     holds = (owner[rows.points.pairs][:, :, None] == np.arange(len(whole))).any(axis=1)  # (F, d)
     lacking = np.exp(-(holds * np.log(np.clip(has / np.maximum(everybody, 1.0), 1e-3, 1.0))) @ holds.T)
@@ -220,16 +217,10 @@ def _covariance(sums: CrossProducts, rows: WeightedRows, whole: list[Factor], g:
     return np.asarray(noise + response.B @ (response.C * shared) @ response.B.T)
 
 
-def _people(sums: CrossProducts, indicators: Array) -> tuple[Array, Array]:
-    """How many there are with each of these 0/1 combinations, and the standard errors of the noise."""
-    counts, noise = sums.sums(np.einsum("tk,tl->tkl", indicators, indicators))
-    return counts, np.sqrt(np.maximum(np.diag(noise), 0.0))
-
-
 def _rare(sums: CrossProducts, factors: list[Factor]) -> list[str]:
     found = []
     for factor in factors:
-        counts, errors = _people(sums, factor.indicators)
+        counts, errors = sums.people(factor.indicators)
         few = counts < ENOUGH * errors
         found += [f"{factor.name} = {label}" for label, so in zip(factor.labels, few, strict=True) if so]
     if not found:

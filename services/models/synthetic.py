@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.fit.subjects import about_subjects
+from commingle.services.fit.subjects import about_tables
 from commingle.services.models.errors import RowCountError
 from commingle.services.models.synthetic_files import CodedColumn, write_rows
 from commingle.services.models.tree import Factor
@@ -22,7 +22,6 @@ from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.errors import FeaturesError, NoTablesError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import names_of
@@ -162,7 +161,7 @@ def synthesize(
     weights = np.bincount(index, minlength=len(codes)) / rows
     found = np.array([_fidelity(sums, law, weights, pair) for pair in combinations(range(len(factors)), 2)])
     distances, by_noise, beyond = found.reshape(-1, 3).T
-    whose = about_subjects(prepared, places - 1)
+    whose = about_tables(prepared, (f.name for f in factors))
     said = [f"Left out, as they have no levels that can be counted: {', '.join(left_out)}."] if left_out else []
     return SyntheticRows(
         rows=rows,
@@ -175,11 +174,7 @@ def synthesize(
         mean=float(beyond.mean()) if len(beyond) else float("nan"),
         largest=float(beyond.max()) if len(beyond) else float("nan"),
         left_out=left_out,
-        warnings=(
-            *said,
-            *cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[places], counted=False),
-            *whose.doubts,
-        ),
+        warnings=(*said, *whose.doubts),
         subjects=whose.notes,
         coded=coded,
     )

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services.errors import OutputError
-from commingle.services.fit.terms import Levelled
 from commingle.services.results import csv_text
+from commingle.shared.documents.schema import Levelled
 from commingle.shared.runtime.files import write_durably
 
 if TYPE_CHECKING:  # slow to import
@@ -40,7 +40,7 @@ class CodedColumn:
 
     @classmethod
     def of(cls, attribute: Levelled, codes: NDArray[np.int16]) -> Self:
-        """That of an attribute with levels, of which codes count a missing cell as the last."""
+        """Of an attribute with levels; `codes` count a missing cell as the last."""
         levels, of = attribute.levels, attribute.intervals
         about: dict[str, Any] = {
             "name": attribute.name,

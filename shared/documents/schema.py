@@ -147,7 +147,7 @@ class BinaryAttribute(WireModel):
         name: of the column; without `=` and brackets.
         levels: the two, as the table writes them.
         missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in a column more.
-        intervals: of which number these are the levels; left out, they are what the table holds.
+        intervals: the number whose intervals these levels are; left out, the table holds the levels.
     """
 
     kind: Literal["binary"] = "binary"
@@ -187,8 +187,8 @@ class CategoricalAttribute(WireModel):
         levels: all of them, as the table writes them; the first is the reference.
         missing: whether missing cells are refused (`error`) or marked in a column more; of intervals also whether
             they count as the midpoint of the number, and of pairs as their parts say.
-        intervals: of which number these are the levels; left out, they are what the table holds.
-        cross: the two attributes of which these levels are the pairs, as the agent has them; left out, of none.
+        intervals: the number whose intervals these levels are; left out, the table holds the levels.
+        cross: the two attributes whose pairs of levels these are, as the agent has them; left out, none.
     """
 
     kind: Literal["categorical"] = "categorical"

@@ -128,6 +128,11 @@ class CrossProducts:
         values = self.values[np.ix_(kept, kept)]
         return replace(self, values=values, undo=self.undo[kept], whose=self.whose[kept]), kept
 
+    def people(self, indicators: Array) -> tuple[Array, Array]:
+        """How many have each of t 0/1 combinations, (t, q): (t,), and the standard errors of their noise, (t,)."""
+        counts, noise = self.sums(np.einsum("tk,tl->tkl", indicators, indicators))
+        return counts, np.sqrt(np.maximum(np.diag(noise), 0.0))
+
     def covariance(self, forms: Array) -> Array:
         """Of the noise of <W, S> for t symmetric W, (t, q, q): of what was published, and of strangers that met."""
         used = np.flatnonzero(forms.any(axis=(0, 1)))
