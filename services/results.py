@@ -21,7 +21,8 @@ _NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums;white-spa
 _LEAST_P = 0.001
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _LATEX = str.maketrans(
-    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    # a row that begins with a bracket would be an option of the line's end before it
+    {"[": "{[}", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {mark: f"\\{mark}" for mark in "&%#_{}$"}
 )
 _WARNING = "margin:.6em 0 0;padding:.4em .8em;border-left:3px solid #d9772b;background:rgba(217,119,43,.1)"

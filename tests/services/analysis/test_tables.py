@@ -16,6 +16,7 @@ from commingle.services.analysis import CrossTable, cross_table, describe
 from commingle.services.analysis.errors import LevelError
 from commingle.services.analysis.intervals import fieller
 from commingle.services.client.release import Release
+from commingle.services.results import ResultTable
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
 from commingle.shared.estimation.prepared import PreparedMoments
@@ -203,6 +204,8 @@ def test_release_shows_tables_in_every_form() -> None:
     assert shown.to_markdown().splitlines()[1].startswith("| --- | ---: |")
     assert shown.to_latex().count(r"\\") == len(shown.labels) + 1
     assert shown.to_latex().count(r"\%") >= len(shown.labels)
+    of_intervals = ResultTable(title="", heading="age", labels=("[18, 38)", "[38, 58]"), columns=shown.columns[:0])
+    assert of_intervals.to_latex().count("\n{[}") == len(of_intervals.labels)
     head, *rows = shown.to_csv().splitlines()
     assert head.count(",") == rows[0].count(",") == 2 + 4 * 3
     assert "odds ratio high" in head
