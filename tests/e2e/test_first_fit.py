@@ -48,15 +48,15 @@ class Browser:
         self.page.goto(address)
 
     def fits_on_a_phone(self) -> bool:
-        """Within five seconds: a page that has just been asked for has no styles yet."""
+        """Within five seconds: a page that is being loaded has no document for a moment, and then no styles."""
         self.page.set_viewport_size(PHONE)
         for _ in range(50):
-            wide = self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
-            if not wide:
+            fits = self.page.evaluate("document.documentElement?.scrollWidth <= window.innerWidth")
+            if fits:
                 break
             self.page.wait_for_timeout(100)
         self.page.set_viewport_size(DESK)
-        return not wide
+        return bool(fits)
 
 
 def link_of(three: Clinics, *command: str) -> str:
@@ -97,6 +97,7 @@ def decide(console: Browser) -> None:
         page.reload()
     found.focus()
     page.keyboard.press("Enter")
+    page.get_by_label("Your name").wait_for()  # the page of the proposal, and not the list it was opened from
     assert console.fits_on_a_phone()
     page.get_by_label("Your name").focus()
     page.keyboard.type("Dr. Berg")
