@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import coverage, planning, users, wu2022
+from benchmarks import choice, coverage, planning, users, wu2022
 from benchmarks.harness import Experiment, heading, row
 from benchmarks.tables import DATA, at_hand, recorded, standing
 from benchmarks.wang2018_data import FOLDS_FILE, TABLES, names
@@ -71,6 +71,7 @@ EXPERIMENTS = (
     OnTables("wu2022", "wu2022.md", tuple(wu2022.TABLES), 13),
     OnTables("public_moment", "public_moment.md", ("winequality_white",), 2),
     OnTables("central", "central.md", (*TABLES["central"], _FOLDS), 5, rows_besides=False),
+    OnTables("choice", "choice.md", choice.TABLES, 1, rows_besides=False),
     OnTables("coverage", "coverage.md", coverage.TABLES, 4),
     OnTables("keyed", "design/keyed.md", coverage.TABLES),
     OnTables("planning", "planning.md", planning.TABLES),

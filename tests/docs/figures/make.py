@@ -15,6 +15,7 @@ FIGURE = re.compile(r"<!--(\w+)-->")
 PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
     "both_sums": pages.both_sums,
     "central": pages.central,
+    "choice": pages.choice,
     "coverage": pages.coverage,
     "kalaja2020": papers.kalaja2020,
     "moments-cost": pages.moments_cost,

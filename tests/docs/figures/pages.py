@@ -361,3 +361,26 @@ def questions() -> tuple[Figures, Tables]:
         "counted": rows(["ε", "this release", "trusted holder"], counted),
         "covered": rows(["people", "held", "ε", *shown, "no upper end"], covered),
     }
+
+
+def choice() -> tuple[Figures, Tables]:
+    cells = read("choice")["cells"]
+    found = [(c, {way: figures["mean"] for way, figures in c["r_squared"].items()}) for c in cells]
+    open_fit, plain, boosted = "not private", "adassp", "boosted_adassp"
+    at_one = [(c, m) for c, m in found if c["epsilon"] == 1]
+    ways = ("moments", "rmgm", "dgm", "two_stage", plain, boosted, open_fit)
+    behind = (c["table"] for c, m in found if c["epsilon"] == 0.3 and m["moments"] < m[plain])
+    figures = {
+        "together": f"{at_one[0][0]['together']:.2f}",
+        "holder_best": share(m["two_stage"] == max(m[way] for way in ways[:-1]) for _, m in found),
+        "over_adassp": share(m["moments"] > m[plain] for _, m in found),
+        "over_adassp_1": share(m["moments"] > m[plain] for _, m in at_one),
+        "most_over_adassp": f"{max(m['moments'] - m[plain] for _, m in at_one):.1f}",
+        "rmgm_half": share(m["rmgm"] > m[open_fit] / 2 for _, m in found),
+        "dgm_half": share(m["dgm"] > m[open_fit] / 2 for _, m in found),
+        "behind_third": ", ".join(behind),
+        "peer_useful": central()[0]["peer_useful"],
+    }
+    body = ([c["table"], f"{c['n']:,}", *(f"{m[way]:.3f}" for way in ways)] for c, m in at_one)
+    heads = ("`moments`", "`rmgm`", "`dgm`", "`two_stage`", "AdaSSP", "BoostedAdaSSP", "least squares")
+    return figures, {"choice": rows(["table", "n", *heads], body)}

@@ -1,0 +1,126 @@
+"""What should I have used? Every way from three members' columns, or one holder's table, to a private linear fit.
+
+A person risks the same everywhere: three members release at an epsilon each, and a method of one trusted holder of the
+joined table spends what the three lose together (`per_subject` of the release, replace_one, delta 1e-5). A public tenth
+of the rows gives bounds; R^2 of a tested tenth by `shrunken`, predictions clipped as `predict` clips them, means over
+runs. The tables had no part in choosing constants.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator, default_rng
+
+from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, heading, row, spread
+from benchmarks.panels import Panel, draw_panels
+from benchmarks.release_law import party_sizes, proposed, release, study_of
+from benchmarks.tables import at_hand, columns
+from benchmarks.users import Split, fit, numbers, split
+from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.problem import Floats
+from commingle.services.fit import FitRequest, fit_prepared
+from commingle.shared.documents.regression import RegressionMethod
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.release.plan import privacy_statement
+
+TABLES = (
+    *("insurance_numeric", "wine", "sml", "parkinsons", "support2", "nhanes_bp", "bike_hour"),
+    *("keggundirected", "diabetes130"),
+)
+"""Of the reporting half: a thousand rows or more, forty features at most, one of each source, something to explain."""
+EPSILONS = (0.3, 1.0, 3.0)
+RELEASES = ("moments", "rmgm", "dgm")
+HOLDER: tuple[RegressionMethod, ...] = ("two_stage", "adassp", "boosted_adassp")
+_PARTIES, _FEW = 3, 20_000
+
+
+def released(spec: ReleaseSpec, data: Split, draw: Generator) -> Floats:
+    """Predictions for the tested rows from one release of the private ones."""
+    (x, y), (tested, _) = data
+    *features, label = spec.attributes
+    request = FitRequest(target=label.name, features=tuple(a.name for a in features), estimator="shrunken")
+    found = fit_prepared(release(spec, quantise(np.column_stack([x[:, 1:], y])), draw), request)
+    return np.asarray(tested @ found.coefficients, np.float64)
+
+
+def explained(predicted: Floats, tested: tuple[Floats, Floats]) -> float:
+    """R^2 of predictions clipped to public bounds."""
+    y = tested[1]
+    return 1 - float(np.mean((y - np.clip(predicted, -1, 1)) ** 2) / np.var(y))
+
+
+def spec_of(n: int, d: int, mechanism: str, epsilon: float) -> ReleaseSpec:
+    """Of three members' release of d encoded columns and a label, each at that epsilon."""
+    columns_of = numbers(d + 1)
+    asked = study_of(
+        columns_of, party_sizes(d + 1, _PARTIES), n, epsilon, mechanism=mechanism, target=columns_of[-1].name
+    )
+    return proposed(asked)
+
+
+def ways(data: Split, specs: Mapping[str, ReleaseSpec], run: int) -> dict[str, float]:
+    """R^2 by way."""
+    rows, tested = data
+    found = {name: explained(released(spec, data, default_rng(run)), tested) for name, spec in specs.items()}
+    together = privacy_statement(specs["moments"]).per_subject.own.epsilon
+    for method in HOLDER:
+        theta = fit(rows, method, Privacy(together, 1e-5), len(rows[1]), default_rng(run))
+        found[method] = explained(np.asarray(tested[0] @ theta), tested)
+    found["not private"] = explained(np.asarray(tested[0] @ np.linalg.lstsq(*rows)[0]), tested)
+    return found
+
+
+def measure(asked: Asked) -> Report:
+    """Every table at hand and every epsilon of a member."""
+    found = []
+    for name in at_hand(asked.data, TABLES):
+        table = columns(asked.data, name)
+        runs = asked.times(2, 18 if len(table[1]) < _FEW else 9)
+        for epsilon in EPSILONS:
+            all_runs: dict[str, list[float]] = {}
+            for run in range(runs):
+                data = split(table, 1 + run % 9)
+                n, d = data[0][0].shape
+                specs = {mechanism: spec_of(n, d - 1, mechanism, epsilon) for mechanism in RELEASES}
+                for way, r2 in ways(data, specs, run).items():
+                    all_runs.setdefault(way, []).append(r2)
+            together = privacy_statement(specs["moments"]).per_subject.own.epsilon
+            about = {"table": name, "n": n, "features": d - 1, "epsilon": epsilon, "together": together}
+            found.append({**about, "r_squared": {way: spread(values) for way, values in all_runs.items()}})
+    return {"cells": found}
+
+
+def lines(report: Report) -> Iterator[str]:
+    """A row for each table and epsilon."""
+    if not report["cells"]:
+        yield LEFT_OUT
+        return
+    heads = list(report["cells"][0]["r_squared"])
+    yield from heading("table", "n", "ε of a member", "of a person", *heads)
+    for cell in report["cells"]:
+        means = (f"{cell['r_squared'][way]['mean']:.3f}" for way in heads)
+        yield row(cell["table"], f"{cell['n']:,}", f"{cell['epsilon']:g}", f"{cell['together']:.2f}", *means)
+
+
+def draw(report: Report, folder: Path) -> None:
+    """For each epsilon, the share of what there is to explain, over n."""
+    if not report["cells"]:
+        return
+    panels = []
+    for epsilon in EPSILONS:
+        series: dict[str, list[tuple[float, float]]] = {way: [] for way in (*RELEASES, *HOLDER)}
+        for cell in sorted((c for c in report["cells"] if c["epsilon"] == epsilon), key=lambda c: c["n"]):
+            found = {way: figures["mean"] for way, figures in cell["r_squared"].items()}
+            for way, points in series.items():
+                points.append((cell["n"], found[way] / found["not private"]))
+        ends = [(1e3, 1.0), (1e5, 1.0)]
+        title, known = f"ε = {epsilon:g} for each of three members", {"not private": ends}
+        panels.append(Panel(title, "people", "share of R² kept", series, known, log_y=False, y_limits=(-0.2, 1.05)))
+    draw_panels(folder / "choice.png", panels, columns=3)
+
+
+EXPERIMENT = Experiment("choice", __doc__, measure, lines, draw)
+if __name__ == "__main__":
+    EXPERIMENT.command()
