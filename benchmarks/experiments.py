@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import choice, coverage, planning, users, wu2022
+from benchmarks import choice, coverage, encodings, planning, users, wu2022
 from benchmarks.harness import Experiment, heading, row
 from benchmarks.tables import DATA, at_hand, recorded, standing
 from benchmarks.wang2018_data import FOLDS_FILE, TABLES, names
@@ -75,6 +75,7 @@ EXPERIMENTS = (
     OnTables("coverage", "coverage.md", coverage.TABLES, 4),
     OnTables("keyed", "design/keyed.md", coverage.TABLES),
     OnTables("planning", "planning.md", planning.TABLES),
+    OnTables("encodings", "planning.md", encodings.TABLES, 10, rows_besides=False),
     OnTables("users", "regression.md", users.TABLES, 3, rows_besides=False),
     OnTables("odds_ratios", "odds-ratios.md", ("diabetes130_raw",), 12),
     OnTables("questions", "questions.md", ("diabetes130_raw",), 3),

@@ -4,6 +4,7 @@ Pure functions of public bounds and of one cell at a time; no row is held. Encod
 cells asks for that (`encode_conforming`): errors name a column and a count, never a value.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -164,13 +165,39 @@ def as_released(asked: Attribute, encoded: NDArray[np.int64]) -> NDArray[np.int6
 
     Privacy: a row's level follows from its own integers and public terms alone (docs/proofs/sensitivity.md 1.5, 1.7).
     """
-    if as_registered(asked) == (asked,) or isinstance(asked, NumericAttribute):
+    if as_registered(asked) == (asked,):
         return encoded
+    if isinstance(asked, NumericAttribute):
+        return _product_of(asked, encoded)
     level, gaps = _levels_of(asked, encoded)
     level = level[:, None]
     places = 2 * level - 1 if isinstance(asked, BinaryAttribute) else level == np.arange(1, len(asked.levels))
     marks = gaps[:, None][:, : asked.missing == "indicator"]
     return np.hstack([places * ~gaps[:, None], marks]).astype(np.int64) * SCALE
+
+
+def _product_of(asked: NumericAttribute, encoded: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(m x 1 or 2) the rounded product of T_k(q) / S, k being how often a factor stands, and whether any is marked."""
+    product, gaps, start = np.full(len(encoded), SCALE), np.zeros(len(encoded), np.bool_), 0
+    for factor, degree in Counter(asked.product).items():
+        product = _nearest(product * chebyshev(encoded[:, start], degree), SCALE)
+        start += len(factor.columns)
+        gaps |= (factor.missing == "indicator") & (encoded[:, start - 1] > 0)
+    marks = gaps[:, None][:, : asked.missing == "indicator"]
+    return np.hstack([(product * ~gaps)[:, None], marks.astype(np.int64) * SCALE])
+
+
+def chebyshev(q: NDArray[np.int64], degree: int) -> NDArray[np.int64]:
+    """S T_k(q / S) to the nearest integer, in [-S, S], of q in [-S, S] (docs/proofs/sensitivity.md 1.8)."""
+    if degree == 1:
+        return q
+    if degree == 2:  # noqa: PLR2004 - a square
+        return _nearest(2 * q**2 - SCALE**2, SCALE)
+    return _nearest(4 * q**3 - 3 * q * SCALE**2, SCALE**2)
+
+
+def _nearest(numerator: NDArray[np.int64], denominator: int) -> NDArray[np.int64]:
+    return (numerator + denominator // 2) // denominator
 
 
 def _levels_of(asked: Levelled, encoded: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -323,8 +323,8 @@ class Datasets:
             raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
         if any(as_registered(attribute) != (attribute,) for attribute in request.attributes):
             raise ConflictError(
-                "levels that are intervals of a number, or pairs",
-                remedy="Register the number, or both parts; a study cuts or crosses them.",
+                "an attribute that is made of others: intervals of a number, pairs, or a product",
+                remedy="Register what it is made of; a study cuts, crosses or multiplies it.",
             )
         if len(set(names)) != len(names) or set(request.key.columns) & set(names):
             raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")

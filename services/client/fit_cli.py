@@ -18,6 +18,7 @@ Examples:
   commingle fit ./release --target charges
   commingle fit ./release --target charges --features age,bmi --features smoker
   commingle fit ./release --target readmitted --family binomial
+  commingle fit ./release --target stay --features "age,age squared" --curve age
   commingle fit http://coordinator:8000 --release ID --target charges --save ./release
 """
 )
@@ -43,6 +44,7 @@ Examples:
     help="Intervals for the same fit on the private table, or for the population it was drawn from.  "
     "[table; with --family population]",
 )
+@click.option("--curve", metavar="NAME", help="Show what this number does to the target, with all terms that it is in.")
 @json_option
 def fit(
     *,
@@ -54,6 +56,7 @@ def fit(
     no_intercept: bool,
     confidence: float,
     interval_for: IntervalFor | None,
+    curve: str | None,
     as_json: bool,
 ) -> None:
     """Verify a published release and fit a linear or generalised linear model on it.
@@ -62,7 +65,7 @@ def fit(
     """
     names = attribute_names(features, found)
     if family is not None:
-        if estimator is not None or no_intercept:
+        if estimator is not None or no_intercept or curve is not None:
             raise click.UsageError("--family has one estimator and an intercept; leave the other options out.")
         formula = Formula.of(target, names, tuple(found.prepared.attributes))
         covers = interval_for or "population"
@@ -81,6 +84,11 @@ def fit(
         confidence_level=confidence,
         interval_for=interval_for or "table",
     )
+    if curve is not None:
+        shown = fitted.curve(curve)
+        text = shown.table().to_text()
+        emit(answer(found, shown), as_json=as_json, text=lambda console: _print_fit(console, found, text))
+        return
     emit(answer(found, fitted), as_json=as_json, text=lambda console: _print_fit(console, found, fitted.summary()))
 
 

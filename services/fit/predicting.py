@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commingle.services.fit.terms import Values, term_matrix
-from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.schema import Attribute, NumericAttribute, parts_of
 from commingle.shared.estimation.prepared import Array
 
 
@@ -63,11 +63,13 @@ class Predictor:
         said, place = [], int(self.intercept)
         for attribute in self.schema:
             if isinstance(attribute, NumericAttribute):
+                for factor in parts_of(attribute):  # the product is of clipped values
+                    said += _outside(factor, rows[factor.name])
                 said += _clip(terms[:, place], attribute.lower, attribute.upper, f"values of {attribute.name}")
             place += len(attribute.columns)
         values = np.asarray(terms @ self.coefficients)
         said += _clip(values, *public_bounds(self.response), f"predictions of {self.response.name}")
-        return Predicted(values, tuple(said))
+        return Predicted(values, tuple(dict.fromkeys(said)))
 
     def warned(self, rows: Mapping[str, Values], *, extrapolate: bool = False) -> Array:
         """The same (m,), with an OutsideBoundsWarning for each kind of value that was clipped. Raises RowsError."""
@@ -80,6 +82,12 @@ class Predictor:
 def public_bounds(response: Attribute) -> tuple[float, float]:
     """Between which the expected target lies: its own bounds, or those of a share."""
     return (response.lower, response.upper) if isinstance(response, NumericAttribute) else (0.0, 1.0)
+
+
+def _outside(factor: Attribute, values: Values) -> list[str]:
+    if not isinstance(factor, NumericAttribute):
+        return []
+    return _clip(np.array(values, np.float64), factor.lower, factor.upper, f"values of {factor.name}")
 
 
 def _clip(values: Array, lower: float, upper: float, what: str) -> list[str]:

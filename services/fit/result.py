@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from commingle.services.fit.curve import Curve, curve_of
 from commingle.services.fit.predicting import Predictor
 from commingle.services.fit.terms import Values, public_ranges
 from commingle.services.plotting import INK, draw_intervals, new_axes, plain_label
@@ -119,6 +120,14 @@ class Fit(Result):
             RowsError: an attribute is missing, of another length, or holds what is not one of its values.
         """
         return self.predictor.warned(rows, extrapolate=extrapolate)
+
+    def curve(self, name: str) -> Curve:
+        """What a number does to the target over its public range, with all terms that it is in.
+
+        Raises:
+            UnknownAttributeError: no term of the fit is made of a number of that name.
+        """
+        return curve_of(self, name)
 
     def table(self) -> ResultTable:
         """The fit as rows and columns, one row per term."""

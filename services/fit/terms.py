@@ -1,5 +1,6 @@
 """Terms of a model: their values for rows in original units, and the ranges that are public."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.schema import GAP, Attribute, Levelled, NumericAttribute
+from commingle.shared.documents.schema import GAP, Attribute, Factor, Levelled, NumericAttribute, parts_of
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array
 
@@ -17,19 +18,17 @@ Values = Sequence[float | None] | Sequence[str | None] | NDArray[Any]
 def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *, intercept: bool) -> Array:
     """One row per row and one column per term, (m, p_x). Attributes that the model does not use are ignored.
 
-    None and NaN are missing cells of attributes that mark these. Where levels are the intervals of a number, a value is
-    one of them or the number.
+    A product is made of the values of its factors, clipped to their public bounds. None and NaN are missing cells of
+    attributes that mark these. Where levels are the intervals of a number, a value is one of them or the number.
 
     Raises:
         RowsError: an attribute is missing, of another length, or holds something that is not one of its values.
     """
-    missing = [a.name for a in attributes if a.name not in rows]
+    asked = dict.fromkeys(name for a in attributes for name in asked_for(a))
+    missing = [name for name in asked if name not in rows]
     if missing:
-        raise RowsError(
-            f"the rows lack {', '.join(map(repr, missing))}",
-            remedy=f"Give all of: {', '.join(a.name for a in attributes)}.",
-        )
-    lengths = {len(rows[a.name]) for a in attributes} or {len(values) for values in rows.values()}
+        raise RowsError(f"the rows lack {', '.join(map(repr, missing))}", remedy=f"Give all of: {', '.join(asked)}.")
+    lengths = {len(rows[name]) for name in asked} or {len(values) for values in rows.values()}
     if len(lengths) != 1:
         raise RowsError(
             "the rows have no length" if not lengths else f"the attributes differ in length: {sorted(lengths)}",
@@ -37,8 +36,14 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
         )
     columns = [np.ones(lengths.pop())] if intercept else []
     for attribute in attributes:
-        columns += _columns(attribute, rows[attribute.name])
+        columns += _columns(attribute, *(rows[name] for name in asked_for(attribute)))
     return np.column_stack(columns)
+
+
+def asked_for(attribute: Attribute) -> tuple[str, ...]:
+    """Of which names values are needed to predict: its own, or those of the factors of a product."""
+    parts = parts_of(attribute) if isinstance(attribute, NumericAttribute) else ()
+    return tuple(part.name for part in parts) or (attribute.name,)
 
 
 def public_ranges(attributes: tuple[Attribute, ...]) -> Array:
@@ -78,8 +83,10 @@ def level_places(attribute: Levelled, values: Values) -> NDArray[np.intp]:
     return found
 
 
-def _columns(attribute: Attribute, values: Values) -> list[Array]:
+def _columns(attribute: Attribute, values: Values, *others: Values) -> list[Array]:
     marked = attribute.missing == "indicator"
+    if isinstance(attribute, NumericAttribute) and attribute.product is not None:
+        return _product_columns(attribute, attribute.product, (values, *others))
     if isinstance(attribute, NumericAttribute):
         return _numeric_columns(attribute, values) if marked else [_numbers(attribute.name, values)]
     places = level_places(attribute, values)
@@ -94,6 +101,18 @@ def _numeric_columns(attribute: NumericAttribute, values: Values) -> list[Array]
     term = np.full(len(gaps), attribute.columns[0].offset)
     term[~gaps] = _numbers(attribute.name, np.asarray(values, dtype=object)[~gaps])
     return [term, gaps.astype(np.float64)]
+
+
+def _product_columns(attribute: NumericAttribute, factors: Sequence[Factor], each: Sequence[Values]) -> list[Array]:
+    """As agents have them (`shared.encoding.as_released`), but for rounding."""
+    product, gaps = np.ones(len(each[0])), np.zeros(len(each[0]), np.bool_)
+    for (factor, degree), values in zip(Counter(factors).items(), each, strict=True):
+        term, *mark = _columns(factor, values)
+        encoded = np.clip((term - factor.columns[0].offset) / factor.columns[0].scale, -1, 1)
+        product *= np.cos(degree * np.arccos(encoded))  # T_k(cos t) = cos(k t)
+        gaps |= mark[0] > 0 if mark else False
+    product[gaps] = 0.0
+    return [product, gaps.astype(np.float64)] if attribute.missing == "indicator" else [product]
 
 
 def _gaps(values: Values) -> NDArray[np.bool_]:

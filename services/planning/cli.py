@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -29,6 +29,10 @@ from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
 
+if TYPE_CHECKING:
+    from commingle.services.planning.encodings import Encoded
+    from commingle.services.tables.reading import Table as PublicTable
+
 _EVERY = 2  # points of a curve that are printed
 _OVERRIDES = ("n", "epsilon", "delta", "k")
 
@@ -38,6 +42,7 @@ _OVERRIDES = ("n", "epsilon", "delta", "k")
 Examples:
   commingle plan study.json
   commingle plan study.json --table public.csv --target charges --out plan
+  commingle plan study.json --table public.csv --target charges --encodings
   commingle plan study.json --epsilon 3 --n 200000
   commingle plan --n 50000 --epsilon 1 --parties 3 --columns 11
   commingle plan --preset wu2022 --n 50000 --epsilon 1
@@ -64,6 +69,7 @@ Examples:
 @click.option("--k", type=click.IntRange(2, 1_000_000), help="Rows of the sketch; chosen without it.")
 @click.option("--parties", type=click.IntRange(1, MAX_PARTIES), help="Without a study: how many.  [3]")
 @click.option("--columns", type=click.IntRange(2, MAX_COLUMNS - 1), help="Without a study: of all parties.  [10]")
+@click.option("--encodings", is_flag=True, help="With a table: compare numbers with their squares and with intervals.")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Also write plan.json and plan.png there."
 )
@@ -72,6 +78,7 @@ Examples:
 def plan(
     *,
     study: Path | None,
+    encodings: bool,
     out: Path | None,
     csv_format: CsvFormat | None,
     as_json: bool,
@@ -83,6 +90,9 @@ def plan(
     Expected errors and R-squared come with the curves over k, epsilon and n, and with what predicting the mean gives.
     """
     asked = None if study is None else load_settings(Study, study)
+    if encodings:
+        _compare_encodings(asked, options, csv_format, out=out, as_json=as_json)
+        return
     design = _design(asked, options)
     assumed = _assumptions(design, options, csv_format)
     made = make_plan(design, assumed if asked is None else assumptions_of(asked, assumed))
@@ -162,12 +172,57 @@ def _assumptions(design: Terms, options: dict[str, Any], csv_format: CsvFormat |
     if r_squared is not None:
         raise click.UsageError("--table says what the features explain: leave --r-squared out.")
     from commingle.services.planning.public_table import assumed_of_table  # noqa: PLC0415 - pyarrow loads slowly
+
+    public = _public_table(table, csv_format)
+    return assumed_of_table(public, design, where=str(table), target=options["target"])
+
+
+def _public_table(path: Path, csv_format: CsvFormat | None) -> "PublicTable":
     from commingle.services.tables.reading import read_table  # noqa: PLC0415 - as above
 
-    source = read_table(table, csv_format=csv_format)
+    source = read_table(path, csv_format=csv_format)
     for notice in source.notices:
         say(notice)
-    return assumed_of_table(source.table, design, where=str(table), target=options["target"])
+    return source.table
+
+
+def _compare_encodings(
+    study: Study | None, options: dict[str, Any], csv_format: CsvFormat | None, *, out: Path | None, as_json: bool
+) -> None:
+    target = options["target"] or (study and study.target)
+    if study is None or options["table"] is None or target is None:
+        raise click.UsageError("--encodings needs a STUDY, a public --table and a --target.")
+    from commingle.services.planning.encodings import compared  # noqa: PLC0415 - pyarrow loads slowly
+
+    asked = study.model_copy(update={name: options[name] for name in _OVERRIDES if options[name] is not None})
+    found = compared(asked, _public_table(options["table"], csv_format), where=str(options["table"]), target=target)
+    if out is not None:
+        _write_study(out, found[0].study)
+    answer = [{"encoding": each.name, "forecast": asdict(each.forecast)} for each in found]
+    emit(answer, as_json=as_json, text=lambda console: _show_encodings(asked, found, console, out))
+
+
+def _show_encodings(asked: Study, found: "Sequence[Encoded]", console: Console, out: Path | None) -> None:
+    best = found[0]
+    said = "Leave the numbers as they are." if best.study == asked else f"Take the numbers {best.name}."
+    where = "--out DIR writes that study." if out is None else f"That study is {out / 'study.json'}."
+    console.print(Text(said if best.study == asked else f"{said} {where}", style="bold green"), soft_wrap=True)
+    table = _table(
+        f"What a fit of {best.forecast.target} is expected to explain", "numbers", "R\N{SUPERSCRIPT TWO}", "range"
+    )
+    for each in found:
+        between = each.forecast.r_squared_range
+        told = "" if between is None else "{:.2f} to {:.2f}".format(*between)
+        table.add_row(each.name, three_digits(each.forecast.r_squared), told)
+    console.print(table)
+
+
+def _write_study(out: Path, study: Study) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "study.json").write_text(study.model_dump_json(indent=2) + "\n")
+    except OSError as error:
+        raise OutputError(f"cannot write to {out} ({error.strerror})", remedy="Choose another --out.") from None
 
 
 def _show(plan: Plan, console: Console) -> None:

@@ -19,7 +19,7 @@ from commingle.services.simulation.parties import (
 )
 from commingle.services.tables.reading import Table, no_such_column, usable_name
 from commingle.services.tables.schema import Marks, Unusable, conform, draft, identifies_rows
-from commingle.shared.documents.schema import Attribute, CategoricalAttribute, as_registered, parse_attributes
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, as_registered, parse_attributes, parts_of
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
 from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.runtime.errors import SettingsError
@@ -160,8 +160,10 @@ def _read_schema(path: Path) -> tuple[Attribute, ...]:
         found = parse_attributes(read_plain(path))
     except OSError as error:
         raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None
-    if any(len(as_registered(attribute)) > 1 for attribute in found):
-        raise SettingsError(f"{path} crosses attributes", remedy="List both parts; a study crosses them.")
+    if any(map(parts_of, found)):
+        raise SettingsError(
+            f"{path} makes attributes of others", remedy="List the parts; a study crosses or multiplies them."
+        )
     return found
 
 

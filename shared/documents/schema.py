@@ -57,6 +57,7 @@ class NumericAttribute(WireModel):
         upper: the largest, likewise.
         unit: of the values, for people.
         missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in a column more.
+        product: the attributes of which it is the product, as the agent has them; left out, the table holds it.
     """
 
     kind: Literal["numeric"] = "numeric"
@@ -65,10 +66,13 @@ class NumericAttribute(WireModel):
     upper: float
     unit: Unit | None = None
     missing: Missing = "error"
+    product: Annotated[tuple["Factor", ...] | None, LEFT_OUT, Field(min_length=2, max_length=3)] = None
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:
         _require_bounds(self.lower, self.upper)
+        if self.product is not None:
+            _require_factors(self, self.product)
         return self
 
     @property
@@ -85,6 +89,8 @@ class NumericAttribute(WireModel):
     @property
     def stand_in(self) -> str:
         """What a missing cell counts as where it is not marked."""
+        if self.product is not None:
+            return f"what follows from the midpoint of {' or '.join(dict.fromkeys(f.name for f in self.product))}"
         unit = f" {self.unit}" if self.unit else ""
         return f"the midpoint {self.columns[0].offset:.6g}{unit}"
 
@@ -228,6 +234,10 @@ class CategoricalAttribute(WireModel):
 Levelled = Annotated[BinaryAttribute | CategoricalAttribute, Field(discriminator="kind")]
 """An attribute with levels."""
 
+Factor = Annotated[NumericAttribute | BinaryAttribute, Field(discriminator="kind")]
+"""What a product is made of: each is mapped from its bounds onto [-1, 1] first."""
+
+NumericAttribute.model_rebuild()
 CategoricalAttribute.model_rebuild()
 
 Attribute = Annotated[NumericAttribute | BinaryAttribute | CategoricalAttribute, Field(discriminator="kind")]
@@ -250,10 +260,17 @@ def parse_attributes(data: bytes) -> tuple[Attribute, ...]:
         ) from None
 
 
+def parts_of(attribute: Attribute) -> tuple[Attribute, ...]:
+    """Both parts of pairs, each factor of a product once; none of what is neither."""
+    if isinstance(attribute, CategoricalAttribute):
+        return attribute.cross or ()
+    return tuple(dict.fromkeys(attribute.product or ())) if isinstance(attribute, NumericAttribute) else ()
+
+
 def as_registered(attribute: Attribute) -> tuple[Attribute, ...]:
-    """What an agent has of this attribute: the number itself of intervals, both parts of pairs."""
-    if isinstance(attribute, CategoricalAttribute) and attribute.cross is not None:
-        return tuple(registered for part in attribute.cross for registered in as_registered(part))
+    """What an agent has of this attribute: the number itself of intervals, the parts of pairs and products."""
+    if parts := parts_of(attribute):
+        return tuple(registered for part in parts for registered in as_registered(part))
     if isinstance(attribute, NumericAttribute) or (of := attribute.intervals) is None:
         return (attribute,)
     return (
@@ -262,9 +279,11 @@ def as_registered(attribute: Attribute) -> tuple[Attribute, ...]:
 
 
 def asked_as(attribute: Attribute) -> str:
-    """Its name, and of pairs those of the parts, which are what an agent has."""
-    registered = as_registered(attribute)
-    return attribute.name if len(registered) == 1 else f"{attribute.name} ({' by '.join(r.name for r in registered)})"
+    """Its name, and those of the parts of pairs and products, which are what an agent has."""
+    if isinstance(attribute, NumericAttribute) and attribute.product is not None:
+        return f"{attribute.name} ({' times '.join(factor.name for factor in attribute.product)})"
+    parts = parts_of(attribute)
+    return f"{attribute.name} ({' by '.join(part.name for part in parts)})" if parts else attribute.name
 
 
 def pairs(one: Levelled, other: Levelled) -> tuple[str, ...]:
@@ -274,11 +293,12 @@ def pairs(one: Levelled, other: Levelled) -> tuple[str, ...]:
     return tuple(f"{first}, {second}" for first in one.levels for second in other.levels)
 
 
-def missing_in_pairs(one: Levelled, other: Levelled) -> Missing:
-    """What becomes of people who lack either. Raises ValueError: one rule would hide what the other marks."""
-    rules = {one.missing, other.missing} - {"error"}
+def missing_in_parts(*parts: Attribute) -> Missing:
+    """What becomes of people who lack any. Raises ValueError: one rule would hide what the other marks."""
+    rules = {part.missing for part in parts} - {"error"}
     if len(rules) > 1:
-        raise ValueError(f"missing cells of {one.name} and {other.name} are not treated alike: register both so")
+        names = " and ".join(dict.fromkeys(part.name for part in parts))
+        raise ValueError(f"missing cells of {names} are not treated alike: register them so")
     return rules.pop() if rules else "error"
 
 
@@ -362,8 +382,23 @@ def _require_pairs(attribute: CategoricalAttribute, parts: tuple[Levelled, Level
         raise ValueError("a crossed attribute and its two parts have three names")
     if attribute.levels != pairs(*parts):
         raise ValueError("the levels are not what the pairs of its parts' levels are called")
-    if attribute.missing != missing_in_pairs(*parts):
+    if attribute.missing != missing_in_parts(*parts):
         raise ValueError("missing is not what follows from its parts")
+
+
+def _require_factors(attribute: NumericAttribute, factors: tuple[Factor, ...]) -> None:
+    if any(f.product if isinstance(f, NumericAttribute) else f.intervals for f in factors):
+        raise ValueError("a factor is a number or a binary attribute that the table holds")
+    if attribute.name in {factor.name for factor in factors}:
+        raise ValueError("a product has a name that none of its factors has")
+    if len({factor.name for factor in factors}) != len(set(factors)):
+        raise ValueError("factors of one name differ")
+    if any(isinstance(f, BinaryAttribute) and factors.count(f) > 1 for f in factors):
+        raise ValueError("a binary attribute times itself is the same for everybody")
+    if (attribute.lower, attribute.upper, attribute.unit) != (-1, 1, None):
+        raise ValueError("a product lies between -1 and 1 and has no unit")
+    if attribute.missing != missing_in_parts(*factors):
+        raise ValueError("missing is not what follows from its factors")
 
 
 def _counted_as(part: Levelled) -> str:

@@ -16,11 +16,11 @@ from commingle.shared.documents.model import LEFT_OUT, Checks, Count, Digest, He
 from commingle.shared.documents.purpose import StatedPurpose, purpose_problems
 from commingle.shared.documents.schema import (
     Attribute,
-    CategoricalAttribute,
     EncodedColumn,
     Whitening,
     as_registered,
     encoded_columns,
+    parts_of,
     party_columns,
     presence_column,
 )
@@ -296,10 +296,10 @@ def _map_problems(party: PartySpec) -> list[str]:
 
 
 def _part_problems(spec: ReleaseSpec) -> list[str]:
-    crossed = [a for a in spec.attributes if isinstance(a, CategoricalAttribute) and a.cross is not None]
-    parts = {part.name for attribute in crossed for part in as_registered(attribute)}
+    made = [attribute for attribute in spec.attributes if parts_of(attribute)]
+    parts = {part.name for attribute in made for part in as_registered(attribute)}
     held = Counter(name for p in spec.parties for name in {r.name for a in p.attributes for r in as_registered(a)})
-    found = [f"attribute {a.name!r} is crossed, and a part of another" for a in crossed if a.name in parts]
+    found = [f"attribute {a.name!r} is made of others, and a part of another" for a in made if a.name in parts]
     return found + [f"part {name!r} is at two parties" for name in sorted(parts) if held[name] > 1]
 
 

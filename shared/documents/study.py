@@ -13,11 +13,12 @@ from commingle.shared.documents.schema import (
     AttributeName,
     BinaryAttribute,
     CategoricalAttribute,
+    Factor,
     Intervals,
     Levelled,
     NumericAttribute,
     Whitening,
-    missing_in_pairs,
+    missing_in_parts,
     pairs,
 )
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Buckets, Title
@@ -54,15 +55,21 @@ class CutNumber(NumericAttribute):
         return tuple(takewhile(lambda cut: cut < self.upper, each))
 
 
+_SHORT = (("cuts", "cut", "levels"), ("cross", "crossed", "levels"), ("product", "product", "lower"))
+"""What a study writes for short: the field, what that is called here, and a field that it has once it is whole."""
+
+
 def _said(attribute: object) -> object:
     if isinstance(attribute, dict):
-        short = "cut" if "cuts" in attribute else "crossed" if "cross" in attribute else None
-        return short if short and "levels" not in attribute else attribute.get("kind")
+        short = (tag for word, tag, whole in _SHORT if word in attribute and whole not in attribute)
+        return next(short, attribute.get("kind"))
     return getattr(attribute, "kind", None)
 
 
-def _released(attribute: "Attribute | Crossed") -> Attribute:
+def _released(attribute: "Attribute | Crossed | Product") -> Attribute:
     try:
+        if isinstance(attribute, Product):
+            return attribute.as_number
         return attribute.as_levels if isinstance(attribute, CutNumber | Crossed) else attribute
     except ValidationError as error:
         raise ValueError(explain(error)) from None
@@ -94,8 +101,28 @@ class Crossed(WireModel):
     @property
     def as_levels(self) -> CategoricalAttribute:
         """As a spec says it. Raises ValueError for parts whose pairs are none."""
-        said = {"name": self.name, "levels": pairs(*self.cross), "missing": missing_in_pairs(*self.cross)}
+        said = {"name": self.name, "levels": pairs(*self.cross), "missing": missing_in_parts(*self.cross)}
         return CategoricalAttribute.model_validate(said | {"cross": self.cross})
+
+
+class Product(WireModel):
+    """Two or three numbers or binary attributes of one party, released as their product.
+
+    A number that stands twice is its square, as 2 x^2 - 1 of what lies between -1 and 1, and three times its cube.
+
+    Attributes:
+        name: of the product; no factor has it.
+        product: the factors, as the agents have them.
+    """
+
+    name: AttributeName
+    product: tuple[Factor, ...]
+
+    @property
+    def as_number(self) -> NumericAttribute:
+        """As a spec says it. Raises ValueError for factors whose product is none."""
+        said = {"name": self.name, "lower": -1, "upper": 1, "missing": missing_in_parts(*self.product)}
+        return NumericAttribute.model_validate(said | {"product": self.product})
 
 
 if TYPE_CHECKING:  # as above
@@ -104,13 +131,14 @@ else:
     AskedAttribute = Annotated[
         Annotated[CutNumber, Tag("cut")]
         | Annotated[Crossed, Tag("crossed")]
+        | Annotated[Product, Tag("product")]
         | Annotated[NumericAttribute, Tag("numeric")]
         | Annotated[BinaryAttribute, Tag("binary")]
         | Annotated[CategoricalAttribute, Tag("categorical")],
         Discriminator(_said),
         AfterValidator(_released),
     ]
-"""An attribute as a study asks for it. Once it is read, numbers with cuts and crossed attributes are levels."""
+"""An attribute as a study asks for it. Once it is read, cut and crossed ones are levels, and products are numbers."""
 
 
 class StudyParty(WireModel):

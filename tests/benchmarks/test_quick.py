@@ -59,6 +59,7 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
     "questions": (lambda r: 0 < r["counted"]["1"]["release"] < 0.1 and r["covered"][0]["shares"] > 0.7, (), ()),
     "planning": (within_a_factor, ("planning",), ()),
     "choice": (lambda r: r["cells"] == [], (), ()),
+    "encodings": (lambda r: r["cells"] == [], (), ()),
     "users": (lambda r: r["tables"] == [], (), ()),
     "exchange_cost": (exact_and_priced, (), ()),
     "load": (all_published, (), ()),

@@ -114,7 +114,7 @@ def attribute_of(said: dict[str, Any]) -> Attribute:
     ("others", "sizes", "said"),
     [
         ((DIED, STAGE), (1, 2), "'died' is at two parties"),
-        (({"name": "died", "cross": [TIME | {"name": "x"}, STAGE]},), (2,), "crossed, and a part"),
+        (({"name": "died", "cross": [TIME | {"name": "x"}, STAGE]},), (2,), "made of others, and a part"),
         (({"name": "more", "cross": [STAGE, DIED]},), (1, 1), "'died' is at two parties"),
         ((STAGE | {"name": "outcome"},), (2,), "appears twice"),
     ],

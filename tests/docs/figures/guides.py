@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from statistics import median
+from typing import Any
 
 from tests.docs.figures.data import Figures, Tables, mean, percent, read, rows, share
 
@@ -95,4 +96,23 @@ def planning() -> tuple[Figures, Tables]:
             for name, table in tables.items()
         },
     }
-    return figures, {}
+    encodings = _encodings()
+    return figures | encodings[0], encodings[1]
+
+
+def _encodings() -> tuple[Figures, Tables]:
+    cells = read("encodings")["cells"]
+    ways = list(dict.fromkeys(way for c in cells for way in c["r_squared"]))
+    gains = [c["r_squared"][c["taken"]]["mean"] - c["r_squared"]["as asked"]["mean"] for c in cells]
+
+    def shown(cell: Any, way: str) -> str:
+        text = f"{cell['r_squared'][way]['mean']:.3f}" if way in cell["r_squared"] else "-"
+        return f"**{text}**" if way == cell["taken"] else text
+
+    figures = {
+        "encodings_gain": f"{sum(gains) / len(gains):.3f}",
+        "encodings_lost": share(gain < 0 for gain in gains),
+        "encodings_worst": f"{-min(gains):.3f}",
+    }
+    body = ([c["table"], f"{c['n']:,}", f"{c['epsilon']:g}", *(shown(c, way) for way in ways)] for c in cells)
+    return figures, {"encodings": rows(["table", "n", "ε", *ways], body)}

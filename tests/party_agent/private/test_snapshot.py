@@ -28,7 +28,7 @@ from commingle.party_agent.private.snapshot import (
 )
 from commingle.party_agent.private.sorting import Records
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, Intervals
-from commingle.shared.documents.study import Crossed
+from commingle.shared.documents.study import Crossed, Product
 from commingle.shared.encoding import Cells, cells_for, encode_attribute, length_prefixed
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, ids_of, rows_of, snapshot_of
 
@@ -160,6 +160,27 @@ def test_pairs_of_a_snapshot_are_those_of_the_cells_and_of_numpy(pairs: list[tup
         assert encode_attribute(PAIRS, *own).columns.tolist() == [found[i, :8].tolist()]
 
 
+SQUARED = Product(name="x x b", product=(GAPS, GAPS, MARKED)).as_number
+
+
+@given(st.lists(st.tuples(st.sampled_from(GARBAGE), st.sampled_from(GARBAGE)), max_size=20))
+def test_products_of_a_snapshot_are_those_of_the_cells_and_of_numpy(pairs: list[tuple[Any, Any]]) -> None:
+    x, b = ([as_bytes(pair[i]) for pair in pairs] for i in (0, 1))
+    ids = column([f"p{i:03}" for i in range(len(pairs))], pa.string())
+    columns = {"id": ids, "b": column(b, pa.binary()), "x": column(x, pa.binary())}
+    with TemporaryDirectory() as folder:
+        made = snapshot_of(Path(folder), columns, MARKED, GAPS, strict=False).choose([SQUARED])
+        found = np.vstack([np.empty((0, 2), np.int64), *(rows for _, rows in made.records())])
+    assert np.array_equal(found, encode_attribute(SQUARED, *cells_for(SQUARED, columns)).columns)
+    for (value, mark), (number, level) in zip(found.tolist(), pairs, strict=True):
+        missing = pair_of(number, level) == 8
+        assert mark == 32768 * missing
+        x_within = np.clip(float(number) / 5 - 1, -1, 1) if not missing else 0
+        assert value == pytest.approx(
+            32768 * (2 * x_within**2 - 1) * (0 if missing else pair_of(9, level) - 6.5) * 2, abs=3
+        )
+
+
 def as_bytes(cell: Any) -> bytes | None:
     return cell.encode() if isinstance(cell, str) else cell
 
@@ -176,7 +197,7 @@ def pair_of(x: Any, b: Any) -> int:
 
 
 @pytest.mark.parametrize("odd", GARBAGE)
-def test_garbage_in_one_row_leaves_the_pairs_of_all_others_alone(tmp_path: Path, odd: Any) -> None:
+def test_garbage_in_one_row_leaves_the_pairs_and_products_of_all_others_alone(tmp_path: Path, odd: Any) -> None:
     """Neighbouring files: one person's two cells are whatever they like."""
 
     def rows(x: Any, b: Any) -> NDArray[np.int64]:
@@ -185,13 +206,14 @@ def test_garbage_in_one_row_leaves_the_pairs_of_all_others_alone(tmp_path: Path,
             "x": column([b"1", as_bytes(x), b"9"], pa.binary()),
             "b": column([b"yes", as_bytes(b), b"no"], pa.binary()),
         }
-        made = snapshot_of(tmp_path, columns, GAPS, MARKED, strict=False).choose([PAIRS])
+        made = snapshot_of(tmp_path, columns, GAPS, MARKED, strict=False).choose([PAIRS, SQUARED])
         return np.vstack([rows for _, rows in made.records()])
 
     usual, other = rows("3", "no"), rows(odd, odd)
     assert np.array_equal(usual[[0, 2]], other[[0, 2]])
-    assert (np.sort(other[1])[:-1] == 0).all()
-    assert other[1].max() in {0, 32768}
+    assert (np.sort(other[1, :8])[:-1] == 0).all()
+    assert other[1, :8].max() in {0, 32768}
+    assert (np.abs(other[1, 8]) + other[1, 9]).item() <= 32768
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ def test_schema_that_crosses_attributes_is_refused(tmp_path: Path) -> None:
     parts = [BinaryAttribute(name=name, levels=("0", "1")) for name in ("a", "b")]
     crossed = Crossed(name="both", cross=(parts[0], parts[1])).as_levels
     (schema := tmp_path / "schema.json").write_text(f"[{crossed.model_dump_json()}]")
-    with pytest.raises(SettingsError, match="crosses attributes"):
+    with pytest.raises(SettingsError, match="makes attributes of others"):
         prepare(Wanted(table=_table(tmp_path, a="i", b="i", y="i"), target="y", parties=2, schema=schema))
 
 
