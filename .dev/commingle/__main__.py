@@ -27,6 +27,10 @@ _COMMANDS = {
     ),
     "survival": ("commingle.services.client.tables_cli", "Follow people until an event: Kaplan-Meier curves."),
     "synthesize": ("commingle.services.client.synthesize_cli", "Draw synthetic rows of a release into a file."),
+    "export": (
+        "commingle.services.client.export_cli",
+        "Write a release as files for R, Stata, SAS and catalogues.",
+    ),
     "verify": (
         "commingle.services.client.verify_cli",
         "Check a published release offline: who signed what, and that the matrix is what they signed.",

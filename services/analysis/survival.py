@@ -155,7 +155,7 @@ def survival(
         UnknownAttributeError: a name that there is not.
     """
     sums = CrossProducts.of(prepared)
-    times, (time, ended) = _parts(prepared, outcome)
+    times, (time, ended) = time_by_event(prepared, outcome)
     if by == outcome:
         raise LevelError(f"{outcome!r} is named twice", remedy="Name another attribute for the groups.")
     cells = _cells(sums, outcome, by)
@@ -292,7 +292,8 @@ def log_rank(cells: Cells) -> tuple[float, int]:
     return float(D[kept] @ np.linalg.solve(covariance, D[kept])), G - 1
 
 
-def _parts(prepared: PreparedMoments, outcome: str) -> tuple[Intervals, tuple[Levelled, Levelled]]:
+def time_by_event(prepared: PreparedMoments, outcome: str) -> tuple[Intervals, tuple[Levelled, Levelled]]:
+    """The intervals of a crossed attribute's first part, and both parts. Raises LevelError, UnknownAttributeError."""
     attribute = prepared.attribute(outcome)
     if isinstance(attribute, CategoricalAttribute) and attribute.cross is not None:
         time, ended = attribute.cross

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services import analysis, models
+from commingle.services.client.export import Export, export
 from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.metadata import citation
 from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
 from commingle.services.results import ResultColumn, ResultTable
@@ -173,6 +175,18 @@ class Release:
         found = models.synthesize(self.prepared, rows, attributes, entropy=entropy)
         return replace(found, release=self.id, privacy=cost)
 
+    def export(self, attributes: str | Sequence[str] | None = None) -> Export:
+        """Files for R, Stata, SAS and catalogues; `write` puts them into a directory.
+
+        Raises:
+            EstimationError: an unknown attribute, or one twice.
+        """
+        return export(self.published, self.prepared, attributes)
+
+    def cite(self) -> str:
+        """How to cite the release, in a sentence."""
+        return citation(self.published)
+
     ridge_path = _of_moments(analysis.ridge_path)
     lasso_path = _of_moments(analysis.lasso_path)
     pca = _of_moments(analysis.pca)
@@ -183,6 +197,7 @@ class Release:
     describe = _of_moments(analysis.describe)
     survival = _of_moments(analysis.survival)
     glm = _of_moments(models.glm)
+    hazard_ratios = _of_moments(models.hazard_ratios)
     stratified = _of_moments(models.stratified)
 
     def __deepcopy__(self, _: object) -> Self:

@@ -102,23 +102,45 @@ def describe(
 Examples:
   commingle survival ./release outcome
   commingle survival ./release outcome --by stage --format csv
+  commingle survival ./release outcome --ratios stage,sex
 """
 )
 @release_options
 @click.argument("outcome")
 @click.option("--by", metavar="NAME", help="An attribute with levels: compare the curves of its groups.")
+@click.option(
+    "--ratios", multiple=True, metavar="A,B", help="In place of curves: hazard ratios of these attributes' levels."
+)
 @_confidence_option
 @_format_option
 @json_option
-def survival(*, found: Release, outcome: str, by: str | None, confidence: float, written: str, as_json: bool) -> None:
+def survival(
+    *,
+    found: Release,
+    outcome: str,
+    by: str | None,
+    ratios: tuple[str, ...],
+    confidence: float,
+    written: str,
+    as_json: bool,
+) -> None:
     """Follow people until an event: Kaplan-Meier curves.
 
     The release has to be of moments, and OUTCOME of pairs: intervals of time by whether the event came. Groups are
-    compared by a log-rank test that knows the noise.
+    compared by a log-rank test that knows the noise. Hazard ratios are adjusted for each other, and come with a test of
+    whether they change with time.
 
     DIR is a release directory, URL a coordinator.
     """
-    _show(found, found.survival(outcome, by=by, confidence_level=confidence), written, as_json)
+    features = attribute_names(ratios, found)
+    result: Result
+    if features is not None and by is not None:
+        raise click.UsageError("--by compares curves and --ratios hazards: name the attribute with --ratios alone.")
+    if features is None:
+        result = found.survival(outcome, by=by, confidence_level=confidence)
+    else:
+        result = found.hazard_ratios(outcome, features, confidence_level=confidence)
+    _show(found, result, written, as_json)
 
 
 def _show(release: Release, result: Result, written: str, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.metadata import citation
 from commingle.services.client.options import coordinator_key_option, member_option
 from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
@@ -133,6 +134,7 @@ def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: b
         "coordinator_pinned": pinned,
         "members": found.members,
         "published": manifest.published.isoformat(),
+        "citation": citation(found),
         "findings": list(found.findings),
         "evidence": list(evidence),
         "privacy": {

@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, generate_latest
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from commingle.services.client.metadata import FORMS, served
 from commingle.services.errors import UnknownCursorError, UnknownReleaseError, UnpublishedError
 from commingle.services.learner.computing import (
     COMPUTATIONS,
@@ -159,6 +160,18 @@ def _add_releases(app: FastAPI, source: ReleaseSource) -> None:
     def show_moments(release: str) -> ReleaseMoments:
         """Estimated second moments and the noise in them."""
         return ReleaseMoments.of(source.fetch(release))
+
+    @app.get("/v1/releases/{release}/metadata", tags=["releases"], response_class=JsonLinkedData)
+    def show_metadata(release: str, form: Literal["dcat", "croissant"] = "dcat") -> JsonLinkedData:
+        """What catalogues read: files, members and the privacy statement, as DCAT-AP or as Croissant."""
+        published = source.fetch(release).published
+        return JsonLinkedData(FORMS[form](published, served(published, source.coordinator)))
+
+
+class JsonLinkedData(JSONResponse):
+    """JSON-LD."""
+
+    media_type = "application/ld+json"
 
 
 class _Computer:

@@ -83,6 +83,15 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
             '"confidence_level": 0.95, "subjects": []',
             '"sentence": "79.9% of i, 64.9% of ii reach 24 months without died = yes; log-rank p <0.001."',
         ),
+        "hazard-ratios": (
+            '"outcome": "outcome", "event": "died = yes", "features": ["stage"], "terms": ["stage[ii]"]',
+            '"coefficients": [0.73], "standard_errors": [0.063], "p_values": [1e-30], "ratios": [2.07]',
+            '"ratio_intervals": [[1.83, 2.34]], "covariance": [[0.00397]], "change_p_values": [0.89]',
+            '"statistic": 0.02, "degrees_of_freedom": 1, "p_value": 0.89, "intervals": ["[0, 12)"]',
+            '"interval_ratios": [[null]], "interval_ratio_intervals": [[[null, null]]], "events": [1036.0]',
+            '"confidence_level": 0.95, "subjects": []',
+            '"sentence": "All other features alike, the hazard of died = yes is 2.07 times as high at stage[ii]."',
+        ),
         "describe": (
             '"by": "smoker", "groups": ["no", "yes"], "people": [1553.0, 449.0], "lines": ["age (years)", "sex = f"]',
             '"counts": [[1553.0, 449.0], [801.0, 190.0]], "values": [[54.2, 49.8], [0.516, 0.423]]',

@@ -249,6 +249,16 @@ class SurvivalBody(RequestBody):
     confidence_level: float = Field(0.95, gt=0, lt=1)
 
 
+class HazardRatiosBody(RequestBody):
+    """Hazard ratios of a crossed attribute, time by event, with a test of whether they change with time."""
+
+    model_config = with_example('{"outcome": "outcome", "features": ["stage"]}')
+
+    outcome: Name = Field(description="a crossed attribute: intervals of time by whether the event came")
+    features: Names = Field(description="attributes with levels")
+    confidence_level: float = Field(0.95, gt=0, lt=1)
+
+
 class GlmBody(RequestBody):
     """A generalised linear model: odds or rate ratios, with intervals that count noise and sampling."""
 
@@ -273,5 +283,6 @@ ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "table": (TableBody, analysis.cross_table),
     "describe": (DescribeBody, analysis.describe),
     "survival": (SurvivalBody, analysis.survival),
+    "hazard-ratios": (HazardRatiosBody, models.hazard_ratios),
     "glm": (GlmBody, models.glm),
 }

@@ -108,7 +108,7 @@ def _design(rows: WeightedRows, factors: Sequence[Factor], outcome: Outcome, n: 
     alone = [outcome.present for _ in outcome.intercepts]
     present = [*alone, *(f.present for f in factors for _ in f.labels[1:])]
     columns = [*alone, *(column for f in factors for column in f.indicators[1:])]
-    return Design(rows.points.X[:, :p], weights, np.array(columns), np.array(present), n)
+    return Design(rows.points.X[:, :p], weights, np.array(columns), np.array(present), n, len(alone))
 
 
 def _levels(rows: WeightedRows, factors: Sequence[Factor]) -> tuple[Array, Array]:

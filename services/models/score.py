@@ -7,10 +7,10 @@ precision of a N(0, 1) prior on every coefficient but intercepts, which bounds w
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from commingle.services.models.outcome import Outcome
 from commingle.services.models.weighted_rows import Response, WeightedRows, outer, ratios
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.prepared import Array
@@ -19,6 +19,29 @@ PRIOR_DEVIATION = 1.0
 _STEPS = 60
 _FAR = 4.0
 _STILL = 1e-12
+
+
+class Law(Protocol):
+    """What an equation needs of what is explained: see `outcome.Outcome`."""
+
+    @property
+    def present(self) -> Array:
+        """Who is at the party that holds it."""
+
+    def ys(self, p: int) -> Array:
+        """What each term's x is multiplied with."""
+
+    def start(self, t: Array, share: float) -> Array:
+        """Coefficients without features."""
+
+    def expectation(self, X: Array, b: Array) -> Array:
+        """By row and term."""
+
+    def slope(self, X: Array, w: Array, b: Array) -> Array:
+        """The derivative of its mean."""
+
+    def spread(self, X: Array, w: Array, b: Array) -> Array:
+        """The mean covariance of what it is the expectation of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +54,7 @@ class Design:
         columns: (p, q) what the outcome is multiplied with in each of p terms, as combinations of a release's columns.
         present: (p, q) who is at the party of each; the outcome's where no feature is.
         n: subjects.
+        intercepts: terms, the first ones, without a feature.
     """
 
     X: Array
@@ -38,21 +62,22 @@ class Design:
     columns: Array
     present: Array
     n: int
+    intercepts: int
 
     @property
     def precision(self) -> Array:
         """(p,) P / n."""
-        m, p = self.X.shape[1] - 1, len(self.columns)
-        return np.append(np.zeros(p - m), np.full(m, PRIOR_DEVIATION**-2 / self.n))
+        k, p = self.intercepts, len(self.columns)
+        return np.append(np.zeros(k), np.full(p - k, PRIOR_DEVIATION**-2 / self.n))
 
 
-def first_term(sums: CrossProducts, design: Design, outcome: Outcome) -> tuple[Array, Array]:
+def first_term(sums: CrossProducts, design: Design, outcome: Law) -> tuple[Array, Array]:
     """E[x (y - c)], (p,), and its errors as forms, (p, q, q)."""
     ys, shared = outcome.ys(len(design.columns)), np.tile(outcome.present, (len(design.columns), 1))
     return ratios(sums, outer(design.columns, ys), outer(design.present, shared))
 
 
-def solve(design: Design, outcome: Outcome, t: Array) -> Array:
+def solve(design: Design, outcome: Law, t: Array) -> Array:
     """Solve t - E[has x (mu - c)] - P b / n = 0, by Newton's method with steps halved until the left side shrinks."""
     X, w, P = design.X, design.weights, design.precision
 
@@ -82,7 +107,7 @@ class Errors:
     population: Array
 
 
-def errors(sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Outcome, b: Array) -> Errors:
+def errors(sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Law, b: Array) -> Errors:
     """H^-1 [noise] H^-1 and H^-1 [noise + sampling] H^-1 with H = dE[has x mu] / db + P / n.
 
     Noise: of the form W_t - B W_m, and the ridge's. The table's own second term differs from that of weighted rows by
@@ -100,7 +125,7 @@ def errors(sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Out
 
 
 def _sampling(
-    sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Outcome, parts: tuple[Array, Response, Array]
+    sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Law, parts: tuple[Array, Response, Array]
 ) -> tuple[Array, Array]:
     """Of the score, (p, p), for the table and for the population.
 

@@ -189,7 +189,7 @@ def _public_table(path: Path, csv_format: CsvFormat | None) -> "PublicTable":
 def _compare_encodings(
     study: Study | None, options: dict[str, Any], csv_format: CsvFormat | None, *, out: Path | None, as_json: bool
 ) -> None:
-    target = options["target"] or (study and study.target)
+    target: str | None = options["target"] or (None if study is None else study.target)
     if study is None or options["table"] is None or target is None:
         raise click.UsageError("--encodings needs a STUDY, a public --table and a --target.")
     from commingle.services.planning.encodings import compared  # noqa: PLC0415 - pyarrow loads slowly

@@ -125,9 +125,16 @@ def test_learner_answers_everybody_alike_and_takes_nobodys_credentials_to_its_co
         "table": {"row": "smoker", "column": "smoker"},
         "describe": {},
         "survival": {"outcome": "smoker"},
+        "hazard-ratios": {"outcome": "smoker", "features": ["age"]},
         "glm": {"formula": "smoker ~ age"},
     }
-    not_in_rows = {"table", "describe", "survival", "glm"}  # refused for a release of rows: to everybody alike
+    not_in_rows = {
+        "table",
+        "describe",
+        "survival",
+        "hazard-ratios",
+        "glm",
+    }  # refused for a release of rows: to everybody alike
     for actor in ANYBODY:
         headers = {} if actor == "anonymous" else {"Authorization": f"Bearer {actor}", "Cookie": f"session={actor}"}
         with httpx.Client(transport=InProcess(app), base_url="http://learner", headers=headers) as http:

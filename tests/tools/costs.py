@@ -137,6 +137,7 @@ def of_a_release(columns: int, estimators: tuple[str, ...]) -> Bodies:
     yield f"{_RELEASE}/analyses/table", "numbers", {"row": "x0", "column": "x1"}
     yield f"{_RELEASE}/analyses/glm", "numbers", {"formula": "x0 ~ ."}
     yield f"{_RELEASE}/analyses/survival", "numbers", {"outcome": "x0"}
+    yield f"{_RELEASE}/analyses/hazard-ratios", "numbers", {"outcome": "x0", "features": ["x1"]}
 
 
 def plans(columns: int) -> Bodies:
@@ -179,7 +180,7 @@ async def learner_costs(mechanism: str, columns: int) -> Iterator[dict[str, Any]
     found = []
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://learner") as http:
         estimators = ("shrunken", "ols", "adaptive_ridge")
-        asked = [("GET", f"{_RELEASE}/moments", "all", b"")]
+        asked = [("GET", f"{_RELEASE}/{what}", "all", b"") for what in ("moments", "metadata")]
         bodies = [*of_a_release(columns, estimators), *(plans(columns) if mechanism == _MECHANISMS[0] else ())]
         asked += [
             ("POST", path, what, b if isinstance(b, bytes) else json.dumps(b).encode()) for path, what, b in bodies

@@ -180,6 +180,17 @@ def test_curves_are_printed_by_group_with_the_test(tmp_path: Path, capsys: pytes
         assert expected in out
 
 
+def test_hazard_ratios_are_printed_with_what_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    published_survival()[1].write(tmp_path / "survival")
+    asked = ("survival", str(tmp_path / "survival"), "outcome", "--ratios", "stage,site")
+    code, out, _ = run_command(capsys, *asked)
+    assert code == 0
+    for expected in ("the hazard of died = yes is", "p of change", "at risk at the same time", "not pinned"):
+        assert expected in out
+    code, _, err = run_command(capsys, *asked, "--by", "stage")
+    assert (code, "--by compares curves" in err) == (2, True)
+
+
 def test_level_that_there_is_not_is_one_error_with_the_levels_there_are(
     tables: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,7 +266,7 @@ def test_verify_refuses_an_altered_matrix_with_exit_code_1(directory: str, capsy
     assert "Error: the matrix file is not the one that was signed" in err
 
 
-@pytest.mark.parametrize("command", ["fit", "describe", "survival", "table", "synthesize", "verify"])
+@pytest.mark.parametrize("command", ["fit", "describe", "survival", "table", "synthesize", "export", "verify"])
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_command(capsys, command, "--help")
     assert (code, f"commingle {command} ./release" in out) == (0, True)

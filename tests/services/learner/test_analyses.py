@@ -47,6 +47,11 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
     ),
     ("describe", {"attributes": ["age"], "by": "smoker"}, TABLES.describe("age", by="smoker")),
     ("survival", {"outcome": "outcome", "by": "stage"}, Release.of(SURVIVAL_FILES).survival("outcome", by="stage")),
+    (
+        "hazard-ratios",
+        {"outcome": "outcome", "features": ["stage"]},
+        Release.of(SURVIVAL_FILES).hazard_ratios("outcome", ["stage"]),
+    ),
 ]
 NAMES = [kind for kind, _, _ in ANSWERS]
 
@@ -67,7 +72,9 @@ def post(http: httpx.Client, kind: str, body: dict[str, Any], release: str = ID)
 
 @pytest.mark.parametrize(("kind", "body", "expected"), ANSWERS, ids=NAMES)
 def test_analysis_is_the_same_as_in_python(http: httpx.Client, kind: str, body: dict[str, Any], expected: Any) -> None:
-    release = {"survival": SURVIVAL_ID, "table": TABLES_ID, "describe": TABLES_ID}.get(kind, ID)
+    release = {"survival": SURVIVAL_ID, "hazard-ratios": SURVIVAL_ID, "table": TABLES_ID, "describe": TABLES_ID}.get(
+        kind, ID
+    )
     response = post(http, kind, body, release)
     assert response.status_code == 200
     wanted = json.loads(json.dumps(expected.to_dict(), allow_nan=False))

@@ -105,6 +105,18 @@ def test_release_shows_attributes_size_privacy_and_signal(http: httpx.Client) ->
     assert all(column["signal_to_noise"] > 10 for column in columns)
 
 
+@pytest.mark.parametrize("form", ["dcat", "croissant"])
+def test_release_has_metadata_for_catalogues_with_the_coordinators_addresses(http: httpx.Client, form: str) -> None:
+    answer = http.get(f"/v1/releases/{ID}/metadata?form={form}")
+    said = answer.json()
+    assert answer.headers["content-type"].startswith("application/ld+json")
+    assert said["commingle:privacy"]["commingle:epsilonPerParty"] == 1e4
+    files = said["distribution" if form == "croissant" else "dcat:distribution"]
+    at = (files[0]["contentUrl"] if form == "croissant" else files[0]["dcat:accessURL"]["@id"]).rpartition("/v1/")[2]
+    assert at == f"releases/{ID}/matrix"
+    assert f'href="/v1/releases/{ID}/metadata"' in http.get(f"/releases/{ID}").text
+
+
 def test_signal_to_noise_falls_with_epsilon_to_nothing() -> None:
     release = published(epsilon=0.01)
     with learner(ServingCoordinator.serving(release)) as http:
@@ -307,6 +319,8 @@ def test_body_that_is_too_large_is_stopped_even_without_a_length(http: httpx.Cli
         ("GET", "/v1/releases/not-an-id", 404),
         ("GET", "/v1/releases/..%2F..%2Fcoordinator", 404),
         ("GET", f"/v1/releases/{'0' * 64}/moments", 404),
+        ("GET", f"/v1/releases/{'0' * 64}/metadata", 404),
+        ("GET", f"/v1/releases/{ID}/metadata?form=rdf", 422),
         ("POST", f"/v1/releases/{'0' * 64}/fits", 404),
         ("GET", "/v1/releases?limit=0", 422),
         ("GET", "/v1/releases?limit=x", 422),
@@ -465,7 +479,7 @@ def test_metrics_count_by_route_and_estimator(http: httpx.Client) -> None:
 
 def test_openapi_describes_every_route_and_its_problems(http: httpx.Client) -> None:
     described = http.get("/openapi.json").json()
-    assert len(described["paths"]) == 19
+    assert len(described["paths"]) == 21
     for operations in described["paths"].values():
         for operation in operations.values():
             assert "application/problem+json" in operation["responses"]["default"]["content"]

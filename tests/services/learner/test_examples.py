@@ -17,7 +17,8 @@ from tests.world.work import pool_of_threads
 
 @pytest.mark.parametrize("asked", COMPUTATIONS, ids=lambda asked: asked.name)
 def test_example_is_answered_with_the_fields_of_its_answers_example(asked: Computation) -> None:
-    worlds = {"survival": published_survival} | dict.fromkeys(("table", "describe", "glm"), published_tables)
+    worlds = dict.fromkeys(("survival", "hazard_ratios"), published_survival)
+    worlds |= dict.fromkeys(("table", "describe", "glm"), published_tables)
     release, files = worlds.get(asked.name, published)()
     client = ReleaseClient("http://hub", transport=ServingCoordinator.serving((release, files)).transport)
     app = create_app(ReleaseSource(client), pool=pool_of_threads())

@@ -1,0 +1,266 @@
+"""A release as files that R, Stata, SAS and spreadsheets read: moments, tables, a codebook, metadata.
+
+Nothing here costs privacy, and nothing of it counts the noise: intervals are those of `commingle fit` and
+`commingle table` (docs/questions.md#r-stata-and-sas).
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from commingle.services.analysis.errors import NoSignalError
+from commingle.services.analysis.moments import Covariance, columns_of, estimate
+from commingle.services.analysis.tables import Cells
+from commingle.services.client.metadata import Distribution, citation, croissant, dcat, privacy_sentence
+from commingle.services.errors import OutputError
+from commingle.services.results import Result, ResultColumn, ResultTable, csv_text
+from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
+from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.errors import EstimationError, NoTablesError
+from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.release.verification import PublishedRelease
+from commingle.shared.runtime.files import write_durably
+
+_FOR_EVERYONE = 0o644
+_LONGEST = 32
+"""Characters of a variable's name in Stata and SAS; both begin with a letter, and SAS takes A for a."""
+_IGNORED = (
+    "Other programs take these numbers for exact: their standard errors and p values count how many people there were "
+    "and not the privacy noise. Take intervals from commingle fit and commingle table."
+)
+_CODEBOOK = ("variable", "label", "attribute", "kind", "level", "member", "unit", "lower", "upper", "missing")
+_MOMENTS = {"variable": False, "n": True, "mean": True, "sd": True}
+_TABLES = {
+    "attribute_1": False,
+    "level_1": False,
+    "attribute_2": False,
+    "level_2": False,
+    "count": True,
+    "noise_error": True,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Export(Result):
+    """A release as files.
+
+    Attributes:
+        release: its id.
+        variables: what the columns of the covariance are called.
+        labels: what they are called here.
+        n: subjects that moments are of; 0 where there are none.
+        means: (p,) in original units.
+        deviations: (p,) standard deviations, that of the noise taken off.
+        warnings: sentences for people.
+        files: by name.
+    """
+
+    release: str
+    variables: tuple[str, ...]
+    labels: tuple[str, ...]
+    n: int
+    means: Array
+    deviations: Array
+    warnings: tuple[str, ...]
+    files: Mapping[str, bytes] = field(repr=False)
+
+    def table(self) -> ResultTable:
+        """A row for each variable: label, mean, standard deviation."""
+        variables = (f"{name}: {label}" for name, label in zip(self.variables, self.labels, strict=True))
+        return ResultTable(
+            title="Exported",
+            facts=(("people", f"{self.n:,}"), ("files", f"{len(self.files)}")),
+            heading="variable",
+            labels=tuple(variables),
+            columns=(ResultColumn("mean", self.means), ResultColumn("standard deviation", self.deviations)),
+            notes=(_IGNORED,),
+            warnings=self.warnings,
+        )
+
+    def write(self, directory: Path | str) -> tuple[Path, ...]:
+        """Write the files, over those of the same names. Raises OutputError."""
+        try:
+            for name, data in self.files.items():
+                write_durably(Path(directory) / name, data, mode=_FOR_EVERYONE)
+        except OSError as error:
+            raise OutputError(
+                f"cannot write to {directory} ({error.strerror})", remedy="Choose another directory."
+            ) from None
+        return tuple(Path(directory) / name for name in self.files)
+
+
+def export(
+    published: PublishedRelease, prepared: PreparedMoments, attributes: str | Sequence[str] | None = None
+) -> Export:
+    """The files of a release, or of some of its attributes.
+
+    Raises:
+        EstimationError: an unknown attribute, or one twice.
+    """
+    columns = columns_of(prepared, attributes)
+    names = [name for name, at in prepared.columns.items() if set(at) <= set(columns)]
+    variables = dict(zip(columns, variable_names([prepared.labels[i] for i in columns]), strict=True))
+    kept, covariance, warnings = _covariance(prepared, names)
+    scale = prepared.scale[list(kept)]
+    means = prepared.offset[list(kept)] + scale * prepared.gram[0, list(kept)] / prepared.gram[0, 0]
+    values = np.zeros((0, 0)) if covariance is None else covariance.values * np.outer(scale, scale)
+    deviations, n = np.sqrt(np.diag(values)), 0 if covariance is None else covariance.n
+    called = tuple(variables[i] for i in kept)
+    book = list(_codebook(published, prepared, names, variables))
+    moments = [(name, n, *rest) for name, *rest in zip(called, means.tolist(), deviations.tolist(), strict=True)]
+    files = [
+        _csv("codebook.csv", "Every variable, attribute and level.", dict.fromkeys(_CODEBOOK, False), book),
+        _csv("moments.csv", "People, means and standard deviations.", _MOMENTS, moments),
+        _csv(
+            "covariance.csv",
+            "Covariances in original units, the noise taken off.",
+            {"variable": False, **dict.fromkeys(called, True)},
+            [(name, *row) for name, row in zip(called, values.tolist(), strict=True)],
+        ),
+    ]
+    if counted := _counts(prepared, names):
+        files.append(_csv("tables.csv", "Counts of one level, and of two, with noise.", _TABLES, counted))
+    listed = [file for file, _ in files]
+    documents = {"croissant.json": croissant(published, listed), "dcat.jsonld": dcat(published, listed)}
+    return Export(
+        release=published.release,
+        variables=called,
+        labels=tuple(prepared.labels[i] for i in kept),
+        n=n,
+        means=means,
+        deviations=deviations,
+        warnings=tuple(warnings),
+        files={
+            **{file.name: data for file, data in files},
+            "codebook.md": _markdown(published, book).encode(),
+            **{name: json.dumps(said, indent=2, ensure_ascii=False).encode() for name, said in documents.items()},
+        },
+    )
+
+
+def _covariance(
+    prepared: PreparedMoments, names: Sequence[str]
+) -> tuple[tuple[int, ...], Covariance | None, list[str]]:
+    """Columns in which there is more than noise, their covariance, and what was left out, in sentences."""
+    kept, twice, buried = list[int](), list[str](), list[str]()
+    for name in names:
+        if _parts(prepared.attributes[name]) & set(names):  # columns of its part are sums of its own
+            twice.append(name)
+            continue
+        for i in prepared.columns[name]:
+            try:
+                estimate(prepared, (i,))
+            except NoSignalError:
+                buried.append(prepared.labels[i])
+            else:
+                kept.append(i)
+    said = [f"Not in the covariance, as noise hides their variance: {', '.join(buried)}."] if buried else []
+    said += [f"Not in the covariance, as it holds a part of each: {', '.join(twice)}."] if twice else []
+    if not kept:
+        return (), None, said
+    try:
+        found = estimate(prepared, tuple(kept))
+    except EstimationError as error:
+        return (), None, [*said, f"There is no covariance: {error}. {error.remedy}"]
+    return tuple(kept), found, [*said, *found.warnings]
+
+
+def _parts(attribute: Attribute) -> set[str]:
+    cross = None if isinstance(attribute, NumericAttribute) else getattr(attribute, "cross", None)
+    return {part.name for part in cross or ()}
+
+
+def variable_names(labels: Iterable[str]) -> list[str]:
+    """Letters, digits and underscores, the first a letter, different in any case: names in R, Stata and SAS."""
+    found = dict[str, str]()
+    for label in labels:
+        plain = re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")
+        plain = plain if plain[:1].isalpha() else f"v{plain}"
+        name, again = plain[:_LONGEST], 1
+        while name.lower() in found:
+            again += 1
+            name = f"{plain[: _LONGEST - 1 - len(str(again))]}_{again}"
+        found[name.lower()] = name
+    return list(found.values())
+
+
+def _codebook(
+    published: PublishedRelease, prepared: PreparedMoments, names: Sequence[str], variables: Mapping[int, str]
+) -> Iterable[tuple[object, ...]]:
+    """A row for each number and each level; a reference level has no variable."""
+    member = {a.name: party.name for party in published.spec.parties for a in party.attributes}
+    for name in names:
+        attribute = prepared.attributes[name]
+        by_label = {prepared.labels[i]: variables[i] for i in prepared.columns[name]}
+        levels = ("",) if isinstance(attribute, NumericAttribute) else attribute.levels
+        of = attribute if isinstance(attribute, NumericAttribute) else attribute.intervals
+        bounds = ("", "", "") if of is None else (of.unit or "", of.lower, of.upper)
+        gap = (GAP,) if f"{name}[{GAP}]" in by_label else ()
+        for level in (*levels, *gap):
+            label = f"{name}[{level}]" if level else name
+            about = (name, attribute.kind, level, member[name], *bounds, _missing(attribute))
+            yield (by_label.get(label, ""), label, *about)
+
+
+def _missing(attribute: Attribute) -> str:
+    if attribute.missing == "error":
+        return ""
+    beside = f", beside {attribute.name}[{GAP}]" if attribute.missing == "indicator" else ""
+    return f"counts as {attribute.stand_in}{beside}"
+
+
+def _counts(prepared: PreparedMoments, names: Sequence[str]) -> list[tuple[object, ...]]:
+    """Of each attribute with levels, and of each two: a row for each cell. None of a release of rows."""
+    found, levelled = list[tuple[object, ...]](), list[str]()
+    try:
+        sums = CrossProducts.of(prepared)
+    except NoTablesError:
+        return []
+    for name in names:
+        try:
+            labels, indicators = sums.levels(name)
+        except NoTablesError:
+            continue
+        levelled.append(name)
+        counts, noise = sums.sums(products(indicators, sums.present(name)[None]))
+        cells = zip(labels, counts.tolist(), _errors(noise), strict=True)
+        found += [(name, level, "", "", count, error) for level, count, error in cells]
+    for one, other in combinations(levelled, 2):
+        table = Cells.of(sums, one, other)
+        places = [(row, column) for row in table.rows for column in table.columns]
+        cells_of = zip(places, table.counts.ravel().tolist(), _errors(table.noise), strict=True)
+        found += [(one, row, other, column, count, error) for (row, column), count, error in cells_of]
+    return found
+
+
+def _errors(noise: Array) -> list[float]:
+    deviations: list[float] = np.sqrt(np.maximum(np.diag(noise), 0.0)).tolist()
+    return deviations
+
+
+def _csv(
+    name: str, about: str, columns: Mapping[str, bool], rows: Iterable[Iterable[object]]
+) -> tuple[Distribution, bytes]:
+    """RFC 4180; what a spreadsheet would take for a formula is marked, but numbers are not."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([csv_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    data = out.getvalue().encode()
+    return Distribution.of(name, "text/csv", about, data, columns), data
+
+
+def _markdown(published: PublishedRelease, book: Iterable[Iterable[object]]) -> str:
+    def row(cells: Iterable[object]) -> str:
+        return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+    rows = [row(_CODEBOOK), row("---" for _ in _CODEBOOK), *map(row, book)]
+    said = (privacy_sentence(published), _IGNORED, f"Cite as: {citation(published)}")
+    return "\n".join([f"# {published.spec.study}", "", *rows, "", "\n\n".join(said), ""])
