@@ -21,10 +21,10 @@ from benchmarks.keyed import Party, released
 from benchmarks.odds_ratios import attributes_of, table
 from benchmarks.release_law import Array, of_parties, party_sizes, proposed, study_of
 from commingle.services.analysis import cross_table, describe
-from commingle.services.analysis.tables import Cells
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.gaussian import gaussian_rho
 from commingle.shared.encoding import encode_attribute
+from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.prepared import PreparedMoments
 

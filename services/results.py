@@ -6,13 +6,16 @@ import io
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.text import printable
+
+if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
+    from matplotlib.axes import Axes
 
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = "padding:.25em .8em;border:none;background:none"
@@ -190,6 +193,16 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         return self.table().to_html()
+
+
+class Drawn(Result):
+    """A result that has a picture."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw it, on `ax` or a new figure. Raises MissingExtraError without matplotlib."""
 
 
 def _escape(text: str) -> str:

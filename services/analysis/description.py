@@ -2,20 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import chdtrc, ndtri
 
-from commingle.services.analysis.intervals import fieller, mapped
-from commingle.services.analysis.tables import ENOUGH, INTERVALS, Cells, independence
+from commingle.services.analysis.tables import INTERVALS, independence, trend
 from commingle.services.fit.subjects import about_tables
-from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.services.plotting import INK, draw_groups, new_axes, plain_label
+from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, NumericAttribute
+from commingle.shared.estimation.cells import ENOUGH, Cells, fieller, mapped
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.errors import NoTablesError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import names_of
+
+if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +33,7 @@ class Line:
         intervals: (G, 2) for the population.
         deviation: of a number among all; NaN for a level.
         p_value: of the test that groups do not differ in this attribute, at its first line; NaN elsewhere.
+        trend_p_value: the same of no trend across ordered levels.
     """
 
     label: str
@@ -37,10 +42,11 @@ class Line:
     intervals: Array
     deviation: float = float("nan")
     p_value: float = float("nan")
+    trend_p_value: float = float("nan")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Description(Result):
+class Description(Drawn):
     """A line for each level, and one for each number.
 
     Attributes:
@@ -53,6 +59,7 @@ class Description(Result):
         intervals: (lines, G, 2) for the population.
         deviations: (lines,) standard deviations of numbers; NaN for levels.
         p_values: (lines,) of tests that know the noise, at an attribute's first line.
+        trend_p_values: (lines,) of a trend across groups and levels in the study's order.
         confidence_level: of the intervals.
         warnings: sentences for people.
         subjects: where they are keyed, how many parties hold and share.
@@ -67,6 +74,7 @@ class Description(Result):
     intervals: Array
     deviations: Array
     p_values: Array
+    trend_p_values: Array
     confidence_level: float
     warnings: tuple[str, ...]
     subjects: tuple[str, ...]
@@ -84,10 +92,12 @@ class Description(Result):
         columns.append(ResultColumn("sd", self.deviations, ".3g"))
         if self.by:
             columns.append(ResultColumn("p", self.p_values, "p"))
+        if not np.isnan(self.trend_p_values).all():
+            columns.append(ResultColumn("p of a trend", self.trend_p_values, "p"))
         groups = zip(self.groups, self.people.tolist(), strict=True)
         counted = " · ".join(f"{name} {n:,.0f}" if self.by else f"{n:,.0f}" for name, n in groups)
         return ResultTable(
-            title="Who is in the data" + (f", by {self.by}" if self.by else ""),
+            title=self._title,
             facts=(
                 ("people who count" if self.subjects else "people", counted),
                 ("intervals", f"{100 * self.confidence_level:g} %"),
@@ -102,6 +112,24 @@ class Description(Result):
             ),
             warnings=self.warnings,
         )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the share of each level in each group, with its interval; on `ax` or a new figure. Numbers have none."""
+        shares = np.flatnonzero(np.isnan(self.deviations))
+        if ax is None:
+            ax = new_axes(rows=max(1, round(len(shares) * max(1.0, len(self.groups) / 2))))
+        labels = [plain_label(self.lines[i]) for i in shares]
+        named = [plain_label(f"{self.by} = {group}") for group in self.groups]
+        draw_groups(ax, labels, named, 100 * self.values[shares], 100 * self.intervals[shares])
+        ax.set_title(plain_label(self._title), fontsize=11, color=INK)
+        whose = "of the people of a group" if self.by else "of everybody"
+        ax.set_xlabel(f"% {whose} ({100 * self.confidence_level:g} % intervals)", fontsize=9)
+        ax.set_xlim(left=0)
+        return ax
+
+    @property
+    def _title(self) -> str:
+        return "Who is in the data" + (f", by {self.by}" if self.by else "")
 
 
 def describe(
@@ -148,6 +176,7 @@ def describe(
         intervals=np.array([line.intervals for line in lines]),
         deviations=np.array([line.deviation for line in lines]),
         p_values=np.array([line.p_value for line in lines]),
+        trend_p_values=np.array([line.trend_p_value for line in lines]),
         confidence_level=confidence_level,
         warnings=(
             *(
@@ -173,17 +202,20 @@ def _lines(sums: CrossProducts, name: str, by: str | None, z: float) -> list[Lin
     for place, label in enumerate(levels):
         shares = [_share(cells, covariance, (place, g), z) for g in range(len(labels))]
         values, intervals = (np.array(each) for each in zip(*shares, strict=True))
-        p = _test(cells) if place == 0 else np.nan
-        found.append(Line(f"{name} = {label}", cells.counts[place], values, intervals, p_value=p))
+        p, p_trend = _tests(cells) if place == 0 else (np.nan, np.nan)
+        line = Line(f"{name} = {label}", cells.counts[place], values, intervals, p_value=p, trend_p_value=p_trend)
+        found.append(line)
     return found
 
 
-def _test(cells: Cells) -> float:
-    filled = cells.known().filled()
+def _tests(cells: Cells) -> tuple[float, float]:
+    """P values: of no difference, and of no trend."""
+    known = cells.known()
+    filled = known.filled()
     if min(filled.counts.shape) <= 1:
-        return float("nan")
+        return float("nan"), float("nan")
     statistic, degrees = independence(filled)
-    return float(chdtrc(degrees, statistic))
+    return float(chdtrc(degrees, statistic)), trend(filled, (known.rows, known.columns))
 
 
 def _share(cells: Cells, covariance: Array, at: tuple[int, int], z: float) -> tuple[float, tuple[float, float]]:
@@ -219,7 +251,8 @@ def _mean(sums: CrossProducts, name: str, by: tuple[tuple[str, ...], Array], z: 
     attribute: Any = sums.prepared.attributes[name]
     label = f"{name} ({attribute.unit})" if attribute.unit else name
     intervals = np.column_stack([means - reach, means + reach])
-    return Line(label, counts, means, intervals, float(np.sqrt(variance)), _differ(means, covariance, sure))
+    deviation, p = float(np.sqrt(variance)), _differ(means, covariance, sure)
+    return Line(label, counts, means, intervals, deviation, p, _rise(means, covariance, counts, sure))
 
 
 def _differ(means: Array, covariance: Array, groups: list[int]) -> float:
@@ -230,3 +263,12 @@ def _differ(means: Array, covariance: Array, groups: list[int]) -> float:
     differences = contrasts @ means
     statistic = differences @ np.linalg.solve(mapped(contrasts, covariance), differences)
     return float(chdtrc(len(contrasts), statistic))
+
+
+def _rise(means: Array, covariance: Array, counts: Array, groups: list[int]) -> float:
+    """The p value of no trend of means across three groups or more: of their slope by the groups' places."""
+    if len(groups) <= 2:  # noqa: PLR2004 - as above
+        return float("nan")
+    contrast = np.zeros(len(means))
+    contrast[groups] = counts[groups] * (np.array(groups) - np.average(groups, weights=counts[groups]))
+    return float(chdtrc(1, (contrast @ means) ** 2 / (contrast @ covariance @ contrast)))

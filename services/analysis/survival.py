@@ -14,12 +14,12 @@ import numpy as np
 from scipy.special import chdtrc, ndtri
 
 from commingle.services.analysis.errors import LevelError
-from commingle.services.analysis.intervals import mapped
-from commingle.services.analysis.tables import ENOUGH, INTERVALS, Cells, facts_of_test
+from commingle.services.analysis.tables import INTERVALS, facts_of_test
 from commingle.services.fit.subjects import about_tables
 from commingle.services.plotting import COLOURS, INK, new_axes, plain_label, tidy
-from commingle.services.results import Result, ResultColumn, ResultTable, number_text
+from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, Levelled
+from commingle.shared.estimation.cells import ENOUGH, Cells, mapped
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 
@@ -32,7 +32,7 @@ _PLOT_ROWS = 9
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Survival(Result):
+class Survival(Drawn):
     """Kaplan-Meier curves at the ends of K intervals, of G groups.
 
     Attributes:

@@ -6,94 +6,56 @@ as drawn from it besides: Cov(c) = N + diag(E c), which for shares and ratios is
 """
 
 from dataclasses import dataclass, field
-from math import inf
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import chdtrc, ndtri
 
 from commingle.services.analysis.errors import LevelError
-from commingle.services.analysis.intervals import fieller, mapped
 from commingle.services.fit.subjects import about_tables
-from commingle.services.plotting import INK, draw_intervals, new_axes, plain_label
-from commingle.services.results import Result, ResultColumn, ResultTable, number_text
-from commingle.shared.documents.schema import GAP
-from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.services.plotting import INK, draw_intervals, draw_ratios, new_axes, plain_label
+from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
+from commingle.shared.estimation.cells import Cells, compared, mapped
+from commingle.shared.estimation.cross_products import Array, CrossProducts
+from commingle.shared.estimation.prepared import PreparedMoments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INTERVALS = "Intervals are for the population, and count the privacy noise and the drawing of these people."
-ENOUGH = 5.0
-"""Standard errors, of noise and sampling, that a count is above none for intervals and tests to hold (measured)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """Counts of pairs of levels.
-
-    Attributes:
-        rows, columns: labels, a gap last.
-        counts: (L1, L2) unbiased, so that some may be negative.
-        noise: (L1 L2, L1 L2) the covariance of their noise.
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    counts: Array
-    noise: Array
-
-    @classmethod
-    def of(cls, sums: CrossProducts, row: str, column: str) -> Self:
-        """Those of a release. Raises NoTablesError, UnknownAttributeError."""
-        (rows, left), (columns, right) = sums.levels(row), sums.levels(column)
-        counts, noise = sums.sums(products(left, right))
-        return cls(rows, columns, counts.reshape(len(rows), len(columns)), noise)
-
-    @property
-    def errors(self) -> Array:
-        """(L1, L2) standard errors of the noise."""
-        return np.sqrt(np.maximum(np.diag(self.noise), 0.0)).reshape(self.counts.shape)
-
-    def known(self) -> "Cells":
-        """Those of people both of whose cells are known."""
-        rows, columns = ([i for i, label in enumerate(labels) if label != GAP] for labels in (self.rows, self.columns))
-        return self.at(rows, columns)
-
-    def at(self, rows: list[int], columns: list[int]) -> "Cells":
-        """Some rows and columns."""
-        places = np.add.outer(np.array(rows, np.intp) * len(self.columns), np.array(columns, np.intp)).ravel()
-        return Cells(
-            tuple(self.rows[i] for i in rows),
-            tuple(self.columns[j] for j in columns),
-            self.counts[rows][:, columns],
-            self.noise[np.ix_(places, places)],
-        )
-
-    def covariance(self, expected: Array | None = None) -> Array:
-        """Of the counts as a sample of the population: noise, and a Poisson law of the expected counts."""
-        drawn = np.maximum(self.counts if expected is None else expected, 0.0)
-        return np.asarray(self.noise + np.diag(drawn.ravel()))
-
-    def filled(self) -> "Cells":
-        """Without levels of which there may be hardly anybody."""
-        rows, columns = self._enough(0), self._enough(1)
-        return self.at(rows, columns)
-
-    def _enough(self, axis: int) -> list[int]:
-        size = self.counts.shape[axis]
-        which = np.indices(self.counts.shape)[axis].ravel()
-        sums = np.equal.outer(np.arange(size), which) * 1.0
-        counts, variances = sums @ self.counts.ravel(), np.diag(mapped(sums, self.covariance()))
-        return [i for i in range(size) if counts[i] > ENOUGH * np.sqrt(variances[i])]
 
 
 def independence(cells: Cells) -> tuple[float, int]:
     """The chi-squared statistic of independence that knows the noise, and its degrees of freedom.
 
-    With r, s and T the sums of rows, of columns and of all, D_ab = c_ab - r_a s_b / T is 0 on average where nothing is
-    associated. D^T Cov(D)^-1 D, Cov(D) by what is then expected, without the last row and column; a score test.
+    D^T Cov(D)^-1 D of `_departures` without the last row and column; a score test.
+    """
+    D, covariance = _departures(cells)
+    a, b = np.indices(cells.counts.shape).reshape(2, -1)
+    kept = np.flatnonzero((a < cells.counts.shape[0] - 1) & (b < cells.counts.shape[1] - 1))
+    if len(kept) == 0:
+        return float("nan"), 0
+    return float(D[kept] @ np.linalg.solve(covariance[np.ix_(kept, kept)], D[kept])), len(kept)
+
+
+def trend(cells: Cells, order: tuple[tuple[str, ...], tuple[str, ...]]) -> float:
+    """The p value of a test that knows the noise for a trend across ordered levels; NaN of two levels by two.
+
+    With s_a and t_b the places of levels in their order, U = sum_ab s_a t_b D_ab of `_departures`; U^2 / Var(U) has one
+    degree of freedom (Mantel, 1963; of a level with an event or not, Cochran, 1954, and Armitage, 1955).
+    """
+    if min(cells.counts.shape) < 2 or max(cells.counts.shape) <= 2:  # noqa: PLR2004 - as above
+        return float("nan")
+    s, t = ([said.index(label) for label in of] for said, of in zip(order, (cells.rows, cells.columns), strict=True))
+    D, covariance = _departures(cells)
+    weights = np.outer(s, t).ravel().astype(np.float64)
+    return float(chdtrc(1, (weights @ D) ** 2 / (weights @ covariance @ weights)))
+
+
+def _departures(cells: Cells) -> tuple[Array, Array]:
+    """D and Cov(D), D_ab = c_ab - r_a s_b / T with r, s and T the sums of rows, of columns and of all.
+
+    D is 0 on average where nothing is associated, and Cov(D) is by the counts that are then expected.
     """
     c = cells.counts
     rows, columns, total = c.sum(axis=1), c.sum(axis=0), c.sum()
@@ -103,15 +65,11 @@ def independence(cells: Cells) -> tuple[float, int]:
     # dD_ab / dc_kl = [ab = kl] - [a = k] s_b / T - [b = l] r_a / T + r_a s_b / T^2
     J = (same_row & same_column) - same_row * (columns[b] / total)[:, None] - same_column * (rows[a] / total)[:, None]
     J = J + (expected.ravel() / total)[:, None]
-    kept = (a < c.shape[0] - 1) & (b < c.shape[1] - 1)
-    D, degrees = (c - expected).ravel()[kept], int(kept.sum())
-    if degrees == 0:
-        return float("nan"), 0
-    return float(D @ np.linalg.solve(mapped(J[kept], cells.covariance(expected)), D)), degrees
+    return (c - expected).ravel(), mapped(J, cells.covariance(expected))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CrossTable(Result):
+class CrossTable(Drawn):
     """Counts of two attributes, and how one level of the second goes with levels of the first.
 
     Attributes:
@@ -126,6 +84,7 @@ class CrossTable(Result):
         share_intervals, difference_intervals, ratio_intervals, odds_intervals: (R, 2).
         differences, ratios, odds_ratios: (R,) of shares against the reference, NaN at the reference itself.
         statistic, degrees_of_freedom, p_value: of the test of independence that knows the noise.
+        trend_p_value: of the test of a trend across levels in the study's order; NaN of two levels by two.
         confidence_level: of all intervals, which are for the population that these people are drawn from.
         sentence: what the table says, in one.
         warnings: sentences for people.
@@ -153,6 +112,7 @@ class CrossTable(Result):
     statistic: float
     degrees_of_freedom: int
     p_value: float
+    trend_p_value: float
     confidence_level: float
     sentence: str
     warnings: tuple[str, ...]
@@ -182,6 +142,7 @@ class CrossTable(Result):
             facts=(
                 ("people who count" if self.subjects else "people", f"{self.counts.sum():,.0f}"),
                 *facts_of_test("chi-squared", self.statistic, self.degrees_of_freedom, self.p_value),
+                *(() if np.isnan(self.trend_p_value) else (("p of a trend", number_text(self.trend_p_value, "p")),)),
                 ("intervals", f"{100 * self.confidence_level:g} %"),
             ),
             heading=self.row,
@@ -195,6 +156,19 @@ class CrossTable(Result):
             ),
             warnings=self.warnings,
         )
+
+    def plot_ratios(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the odds ratio of each level of `row` but the reference; on `ax` or a new figure."""
+        others = [i for i, label in enumerate(self.compared) if label != self.reference]
+        if ax is None:
+            ax = new_axes(rows=len(others))
+        labels = tuple(plain_label(self.compared[i]) for i in others)
+        draw_ratios(ax, labels, self.odds_ratios[others], self.odds_intervals[others])
+        event, row = plain_label(f"{self.column} = {self.event}"), plain_label(self.row)
+        ax.set_title(f"{event} by {row}", fontsize=11, color=INK)
+        against = plain_label(f"{self.row} = {self.reference}")
+        ax.set_xlabel(f"odds ratio against {against} ({100 * self.confidence_level:g} % intervals)", fontsize=9)
+        return ax
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the share with the event at each level of `row`, with its interval; on `ax` or a new figure."""
@@ -223,7 +197,7 @@ def cross_table(
         prepared: a release of moments.
         row: an attribute with levels.
         column: another.
-        event: a level of `column`; the last where left out.
+        event: a level of `column`; the last where left out. Other levels of hardly anybody count as one.
         reference: a level of `row`; the first where left out.
         confidence_level: between 0 and 1.
 
@@ -235,14 +209,17 @@ def cross_table(
     cells = Cells.of(sums, row, column)
     if row == column:
         raise LevelError(f"{row!r} is named twice", remedy="Name two attributes.")
+    plain = cells.known()
+    event = plain.columns[_place(plain.columns, event, column, -1)]
+    reference = plain.rows[_place(plain.rows, reference, row, 0)]
+    cells = cells.merged(reference, event)
     known = cells.known()
-    place = _place(known.columns, event, column, -1)
-    base = _place(known.rows, reference, row, 0)
+    place, base = known.columns.index(event), known.rows.index(reference)
     z = float(ndtri((1 + confidence_level) / 2))
     whose = about_tables(prepared, (row, column))
     filled = known.filled()
     statistic, degrees = independence(filled) if min(filled.counts.shape) > 1 else (float("nan"), 0)
-    made = _compared(known, place, base, z)
+    made = compared(known, place, base, z)
     few = tuple(f"{row} = {label}" for label in known.rows if label not in filled.rows)
     few += tuple(f"{column} = {label}" for label in known.columns if label not in filled.columns)
     return CrossTable(
@@ -252,16 +229,18 @@ def cross_table(
         columns=cells.columns,
         counts=cells.counts,
         count_errors=cells.errors,
-        event=known.columns[place],
-        reference=known.rows[base],
+        event=event,
+        reference=reference,
         compared=known.rows,
         **made,
         statistic=statistic,
         degrees_of_freedom=degrees,
         p_value=float(chdtrc(degrees, statistic)) if degrees else float("nan"),
+        trend_p_value=trend(plain.filled(), (plain.rows, plain.columns)),
         confidence_level=confidence_level,
-        sentence=_sentence(row, f"{column} = {known.columns[place]}", known.rows, base, made),
+        sentence=_sentence(row, f"{column} = {event}", known.rows, base, made),
         warnings=(
+            *_merged(plain, known),
             *_few(few),
             *whose.doubts,
         ),
@@ -288,66 +267,18 @@ def _span(errors: Array) -> str:
     return least if least == most else f"{least} to {most} people"
 
 
+def _merged(before: Cells, after: Cells) -> list[str]:
+    gone = [label for label in (*before.rows, *before.columns) if label not in (*after.rows, *after.columns)]
+    if not gone:
+        return []
+    return [f"Noise leaves open whether there is anybody with {', '.join(gone)}: these levels count as one, other."]
+
+
 def _few(levels: tuple[str, ...]) -> list[str]:
     if not levels:
         return []
     who = f"Noise leaves open whether there is anybody with {', '.join(levels)}."
     return [f"{who} Do not rely on what is said of them; the test leaves them out."]
-
-
-def _compared(cells: Cells, event: int, base: int, z: float) -> dict[str, Array]:
-    """Shares, and their differences and ratios, by levels of rows."""
-    size, covariance = len(cells.rows), cells.covariance()
-    found: dict[str, list[Any]] = {name: [] for name in _MEASURES}
-    for i in range(size):
-        for name, value in _against(cells.counts, covariance, (i, base), event, z).items():
-            found[name].append(value)
-    return {name: np.array(values, np.float64) for name, values in found.items()}
-
-
-_MEASURES = (
-    "shares",
-    "share_intervals",
-    "differences",
-    "difference_intervals",
-    "ratios",
-    "ratio_intervals",
-    "odds_ratios",
-    "odds_intervals",
-)
-
-
-def _against(counts: Array, covariance: Array, rows: tuple[int, int], event: int, z: float) -> dict[str, Any]:
-    """Of row i against row j: everything follows from (e_i, n_i, e_j, n_j), those with the event and all."""
-    i, j = rows
-    which = np.zeros((4, *counts.shape))
-    which[0, i, event] = which[2, j, event] = 1.0
-    which[1, i] = which[3, j] = 1.0
-    which = which.reshape(4, -1)
-    e1, n1, e0, n0 = (which @ counts.ravel()).tolist()
-    C = mapped(which, covariance)
-    share = (e1 / n1, fieller(e1, n1, C[:2, :2], z)) if n1 > 0 else (np.nan, (0.0, 1.0))
-    found = {"shares": share[0], "share_intervals": np.minimum(share[1], 1.0)}
-    unknown = {"differences": (np.nan, -1.0, 1.0), "ratios": (np.nan, 0.0, inf), "odds_ratios": (np.nan, 0.0, inf)}
-    if i == j:
-        unknown = dict.fromkeys(unknown, (np.nan, np.nan, np.nan))
-    elif min(n1, n0) > 0:
-        p1, p0 = e1 / n1, e0 / n0
-        # d p = (d e - p d n) / n
-        J = np.array([[1 / n1, -p1 / n1, 0, 0], [0, 0, 1 / n0, -p0 / n0]])
-        V = mapped(J, C)
-        reach = z * float(np.sqrt(V[0, 0] - 2 * V[0, 1] + V[1, 1]))
-        unknown["differences"] = (p1 - p0, max(p1 - p0 - reach, -1.0), min(p1 - p0 + reach, 1.0))
-        unknown["ratios"] = (p1 / p0 if p0 > 0 else np.nan, *fieller(p1, p0, V, z))
-        # odds ratio u / v, u = p1 (1 - p0), v = p0 (1 - p1)
-        u, v = p1 * (1 - p0), p0 * (1 - p1)
-        K = np.array([[1 - p0, -p1], [-p0, 1 - p1]])
-        unknown["odds_ratios"] = (u / v if v > 0 else np.nan, *fieller(u, v, mapped(K, V), z))
-    singular = {"differences": "difference", "ratios": "ratio", "odds_ratios": "odds"}
-    for name, (value, low, high) in unknown.items():
-        found[name] = value
-        found[f"{singular[name]}_intervals"] = np.array([low, high])
-    return found
 
 
 def _sentence(of: str, said: str, rows: tuple[str, ...], base: int, made: dict[str, Array]) -> str:

@@ -17,11 +17,11 @@ import numpy as np
 
 from commingle.services.analysis.errors import NoSignalError
 from commingle.services.analysis.moments import Covariance, columns_of, estimate
-from commingle.services.analysis.tables import Cells
 from commingle.services.client.metadata import Distribution, citation, croissant, dcat, privacy_sentence
 from commingle.services.errors import OutputError
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
+from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.errors import EstimationError, NoTablesError
 from commingle.shared.estimation.prepared import Array, PreparedMoments

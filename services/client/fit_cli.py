@@ -1,13 +1,18 @@
 """`commingle fit`."""
 
+from pathlib import Path
+
 import click
 from rich.console import Console
 
 from commingle.services.client.opening import answer, attribute_names, provenance, release_options
 from commingle.services.client.release import Release
+from commingle.services.client.tables_cli import plot_option
 from commingle.services.fit import ESTIMATORS
 from commingle.services.models import FAMILIES
 from commingle.services.models.formula import Formula
+from commingle.services.plotting import save
+from commingle.services.results import Drawn
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.runtime.cli import emit, json_option
 
@@ -19,6 +24,7 @@ Examples:
   commingle fit ./release --target charges --features age,bmi --features smoker
   commingle fit ./release --target readmitted --family binomial
   commingle fit ./release --target stay --features "age,age squared" --curve age
+  commingle fit ./release --target readmitted --family binomial --plot odds.svg
   commingle fit http://coordinator:8000 --release ID --target charges --save ./release
 """
 )
@@ -45,6 +51,7 @@ Examples:
     "[table; with --family population]",
 )
 @click.option("--curve", metavar="NAME", help="Show what this number does to the target, with all terms that it is in.")
+@plot_option
 @json_option
 def fit(
     *,
@@ -57,6 +64,7 @@ def fit(
     confidence: float,
     interval_for: IntervalFor | None,
     curve: str | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Verify a published release and fit a linear or generalised linear model on it.
@@ -70,6 +78,8 @@ def fit(
         formula = Formula.of(target, names, tuple(found.prepared.attributes))
         covers = interval_for or "population"
         model = found.glm(formula, family=family, confidence_level=confidence, interval_for=covers)
+        if plot is not None:
+            save(model.plot(), plot)
         emit(
             answer(found, model),
             as_json=as_json,
@@ -84,12 +94,11 @@ def fit(
         confidence_level=confidence,
         interval_for=interval_for or "table",
     )
-    if curve is not None:
-        shown = fitted.curve(curve)
-        text = shown.table().to_text()
-        emit(answer(found, shown), as_json=as_json, text=lambda console: _print_fit(console, found, text))
-        return
-    emit(answer(found, fitted), as_json=as_json, text=lambda console: _print_fit(console, found, fitted.summary()))
+    shown: Drawn = fitted if curve is None else fitted.curve(curve)
+    if plot is not None:
+        save(shown.plot(), plot)
+    text = fitted.summary() if curve is None else shown.table().to_text()
+    emit(answer(found, shown), as_json=as_json, text=lambda console: _print_fit(console, found, text))
 
 
 def _print_fit(console: Console, release: Release, text: str) -> None:

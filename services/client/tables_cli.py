@@ -1,13 +1,15 @@
 """`commingle table`, `commingle describe` and `commingle survival`."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import click
 from rich.console import Console
 
 from commingle.services.client.opening import answer, attribute_names, provenance, release_options
 from commingle.services.client.release import Release
-from commingle.services.results import Result, ResultTable
+from commingle.services.plotting import save
+from commingle.services.results import Drawn, ResultTable
 from commingle.shared.runtime.cli import emit, json_option
 
 FORMATS: Mapping[str, Callable[[ResultTable], str]] = {
@@ -19,6 +21,11 @@ FORMATS: Mapping[str, Callable[[ResultTable], str]] = {
 }
 _format_option = click.option(
     "--format", "written", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="What to write."
+)
+plot_option = click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also draw it: a file that ends in .png, .svg or .pdf.",
 )
 _confidence_option = click.option(
     "--confidence", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
@@ -43,6 +50,7 @@ Examples:
     "--within", metavar="NAME", help="A third attribute: pool the odds ratios of people who have the same level of it."
 )
 @_confidence_option
+@plot_option
 @_format_option
 @json_option
 def table(
@@ -54,6 +62,7 @@ def table(
     reference: str | None,
     within: str | None,
     confidence: float,
+    plot: Path | None,
     written: str,
     as_json: bool,
 ) -> None:
@@ -63,18 +72,19 @@ def table(
 
     DIR is a release directory, URL a coordinator. ROW and COLUMN are attributes with levels, of any parties.
     """
-    result: Result
+    result: Drawn
     if within is None:
         result = found.table(row, column, event=event, reference=reference, confidence_level=confidence)
     else:
         result = found.stratified(row, column, within, event=event, reference=reference, confidence_level=confidence)
-    _show(found, result, written, as_json)
+    _show(found, result, written, as_json=as_json, plot=plot)
 
 
 @click.command(
     epilog="""\b
 Examples:
   commingle describe ./release
+  commingle describe ./release --by readmitted --plot people.svg
   commingle describe ./release age sex stage --by readmitted --format latex
 """
 )
@@ -82,10 +92,18 @@ Examples:
 @click.argument("attributes", nargs=-1)
 @click.option("--by", metavar="NAME", help="An attribute with levels: describe each of its groups, and compare them.")
 @_confidence_option
+@plot_option
 @_format_option
 @json_option
 def describe(
-    *, found: Release, attributes: tuple[str, ...], by: str | None, confidence: float, written: str, as_json: bool
+    *,
+    found: Release,
+    attributes: tuple[str, ...],
+    by: str | None,
+    confidence: float,
+    plot: Path | None,
+    written: str,
+    as_json: bool,
 ) -> None:
     """Say who is in a release: levels and means, by group.
 
@@ -94,7 +112,7 @@ def describe(
     DIR is a release directory, URL a coordinator. ATTRIBUTES are all where you name none.
     """
     names = attribute_names(attributes, found)
-    _show(found, found.describe(names, by=by, confidence_level=confidence), written, as_json)
+    _show(found, found.describe(names, by=by, confidence_level=confidence), written, as_json=as_json, plot=plot)
 
 
 @click.command(
@@ -112,6 +130,7 @@ Examples:
     "--ratios", multiple=True, metavar="A,B", help="In place of curves: hazard ratios of these attributes' levels."
 )
 @_confidence_option
+@plot_option
 @_format_option
 @json_option
 def survival(
@@ -121,6 +140,7 @@ def survival(
     by: str | None,
     ratios: tuple[str, ...],
     confidence: float,
+    plot: Path | None,
     written: str,
     as_json: bool,
 ) -> None:
@@ -133,17 +153,20 @@ def survival(
     DIR is a release directory, URL a coordinator.
     """
     features = attribute_names(ratios, found)
-    result: Result
+    result: Drawn
     if features is not None and by is not None:
         raise click.UsageError("--by compares curves and --ratios hazards: name the attribute with --ratios alone.")
     if features is None:
         result = found.survival(outcome, by=by, confidence_level=confidence)
     else:
         result = found.hazard_ratios(outcome, features, confidence_level=confidence)
-    _show(found, result, written, as_json)
+    _show(found, result, written, as_json=as_json, plot=plot)
 
 
-def _show(release: Release, result: Result, written: str, as_json: bool) -> None:
+def _show(release: Release, result: Drawn, written: str, *, as_json: bool, plot: Path | None) -> None:
+    if plot is not None:
+        save(result.plot(), plot)
+
     def text(console: Console) -> None:
         console.print(FORMATS[written](result.table()).rstrip())
         if written == "text":

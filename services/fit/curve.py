@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 
 from commingle.services.fit.terms import Values, term_matrix
 from commingle.services.plotting import COLOURS, INK, new_axes, plain_label, tidy
-from commingle.services.results import Result, ResultColumn, ResultTable, json_value
+from commingle.services.results import Drawn, ResultColumn, ResultTable, json_value
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
 from commingle.shared.estimation.errors import UnknownAttributeError
 from commingle.shared.estimation.prepared import Array
@@ -24,7 +24,7 @@ _SHOWN = 10  # steps of a table
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Curve(Result):
+class Curve(Drawn):
     """The expected target at each value of a number, less that at the middle of its bounds.
 
     What else the number is multiplied with stays at the middle of its bounds, or at its first level.

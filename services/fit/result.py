@@ -12,7 +12,7 @@ from commingle.services.fit.curve import Curve, curve_of
 from commingle.services.fit.predicting import Predictor
 from commingle.services.fit.terms import Values, public_ranges
 from commingle.services.plotting import INK, draw_intervals, new_axes, plain_label
-from commingle.services.results import Result, ResultColumn, ResultTable, json_value, three_digits
+from commingle.services.results import Drawn, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.method import Diagnostics
 from commingle.shared.estimation.overlap import Held
@@ -35,7 +35,7 @@ _WIDTHS = (10, 11, 8, 8, 12, 12)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Fit(Result):
+class Fit(Drawn):
     """Coefficients in units of the target per unit of the attribute, or per level against the reference level.
 
     Attributes:

@@ -4,7 +4,7 @@ Parsing is a part of it: a body of a few megabytes that does not fit keeps a val
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,9 +15,10 @@ from pydantic_core import from_json
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import Predicted
 from commingle.services.learner.examples import ANSWERS
-from commingle.services.learner.picture import bars
+from commingle.services.learner.picture import bars, forest
 from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, PredictionBody, RequestBody
 from commingle.services.learner.views import Predictions
+from commingle.services.models.result import GeneralisedFit
 from commingle.services.results import Result
 from commingle.shared.documents.model import explain
 from commingle.shared.estimation.errors import RowsError
@@ -101,8 +102,15 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
     columns = [
         {"heading": c.heading, "texts": c.numerals(), "reaches": c.reaches(), "bars": bars(c)} for c in table.columns
     ]
-    rest = {"heading": table.heading, "labels": table.labels, "facts": table.facts, "warnings": table.warnings}
+    rest: dict[str, Any] = {
+        "heading": table.heading,
+        "labels": table.labels,
+        "facts": table.facts,
+        "warnings": table.warnings,
+    }
     notes = [note for note in table.notes if note != headline]
+    drawn = forest(table, start=len(result.law.intercepts) if isinstance(result, GeneralisedFit) else 0)
+    rest["forest"] = None if drawn is None else asdict(drawn)
     return Answer(ascii_json({"headline": headline, "title": table.title, "columns": columns, "notes": notes, **rest}))
 
 

@@ -69,7 +69,7 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
             '"difference_intervals": [[null, null], [0.036, 0.117]], "ratios": [null, 1.79]',
             '"ratio_intervals": [[null, null], [1.35, 2.35]], "odds_ratios": [null, 1.95]',
             '"odds_intervals": [[null, null], [1.4, 2.71]], "statistic": 17.2, "degrees_of_freedom": 1',
-            '"p_value": 3e-05, "confidence_level": 0.95, "subjects": []',
+            '"p_value": 3e-05, "trend_p_value": null, "confidence_level": 0.95, "subjects": []',
             '"sentence": "17.4% of those with smoker = yes have readmitted = yes, and 9.7% of those with smoker = no."',
         ),
         "survival": (
@@ -96,7 +96,8 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
             '"by": "smoker", "groups": ["no", "yes"], "people": [1553.0, 449.0], "lines": ["age (years)", "sex = f"]',
             '"counts": [[1553.0, 449.0], [801.0, 190.0]], "values": [[54.2, 49.8], [0.516, 0.423]]',
             '"intervals": [[[53.3, 55.1], [48.1, 51.5]], [[0.49, 0.542], [0.375, 0.471]]]',
-            '"deviations": [16.9, null], "p_values": [1e-05, 0.0004], "confidence_level": 0.95, "subjects": []',
+            '"deviations": [16.9, null], "p_values": [1e-05, 0.0004], "trend_p_values": [null, null]',
+            '"confidence_level": 0.95, "subjects": []',
         ),
     }.items()
 }

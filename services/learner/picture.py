@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from commingle.services.fit.terms import public_ranges
-from commingle.services.results import ResultColumn
+from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 
 WIDTH = 400.0
 """Of a row, in its own units."""
 _MARGIN = 0.04
+_FAR, _NEAR = 8.0, 1.2  # of a log axis: beyond ratios, and around 1
+_TICKS = tuple(base * 10.0**exponent for exponent in range(-6, 7) for base in (1, 2, 5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,51 @@ def bars(column: ResultColumn) -> list[tuple[float, float, float] | None] | None
         None if math.isnan(value + low) else (place(value), place(low), WIDTH if math.isinf(high) else place(high))
         for value, low, high in ends.tolist()
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Ratios on a log axis.
+
+    Attributes:
+        name: what they are.
+        rows: label, text, and where the ratio and the ends of its interval are drawn; an end out of reach is None.
+        ticks: where and what.
+        one: where no effect is drawn.
+    """
+
+    name: str
+    rows: tuple[tuple[str, str, float, float | None, float | None], ...]
+    ticks: tuple[tuple[float, str], ...]
+    one: float
+
+
+def forest(table: ResultTable, *, start: int = 0) -> Forest | None:
+    """A forest plot of the last column of ratios that a table has, from that row on; None without."""
+    columns = [c for c in table.columns if c.heading.endswith(" ratio") and c.interval is not None]
+    if not columns or columns[-1].interval is None:
+        return None
+    column, spans = columns[-1], columns[-1].interval
+    drawn = [i for i, value in enumerate(column.numbers) if i >= start and value > 0]
+    if not drawn:
+        return None
+    near, ends = column.numbers[drawn], spans[drawn]
+    seen = ends[np.isfinite(ends) & (ends > near.min() / _FAR) & (ends < near.max() * _FAR)]
+    shown = np.concatenate([near, seen, [1 / _NEAR, _NEAR]])
+    place, (least, most) = _places(*np.log([shown.min(), shown.max()]).tolist()), (shown.min(), shown.max())
+    texts = column.texts()
+    rows = [
+        (
+            str(table.labels[i]),
+            texts[i],
+            place(math.log(column.numbers[i])),
+            place(math.log(low)) if low >= least else None,
+            place(math.log(high)) if high <= most else None,
+        )
+        for i, (low, high) in zip(drawn, ends.tolist(), strict=True)
+    ]
+    ticks = [(place(math.log(tick)), f"{tick:g}") for tick in _TICKS if least <= tick <= most]
+    return Forest(column.heading, tuple(rows), tuple(ticks), place(0.0))
 
 
 def _places(least: float, most: float) -> Callable[[float], float]:

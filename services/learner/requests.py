@@ -131,6 +131,11 @@ class PlanBody(RequestBody):
         description="rows of that table: the forecast then says what so few leave open; without it, moments are exact",
     )
 
+    odds_ratio: float = Field(1.5, gt=0, description="that a table is to show")
+    shares: Annotated[dict[Name, dict[Name, float]], Field(max_length=MAX_COLUMNS)] = Field(
+        {}, description="of people who have a level, by attribute and level; all levels alike where left out"
+    )
+
     def assumptions(self) -> Assumptions:
         """As the planner takes them."""
         return Assumptions(
@@ -139,6 +144,8 @@ class PlanBody(RequestBody):
             features=None if self.features is None else tuple(self.features),
             second_moments=_matrix(self.second_moments),
             public_rows=self.public_rows,
+            odds_ratio=self.odds_ratio,
+            shares=tuple((name, level, share) for name, of in self.shares.items() for level, share in of.items()),
         )
 
 

@@ -5,6 +5,7 @@ The equations are those of `hazards`; what they estimate is said in docs/questio
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from scipy.special import chdtrc, ndtr, ndtri
 
 from commingle.services.analysis.errors import LevelError
 from commingle.services.analysis.survival import time_by_event
-from commingle.services.analysis.tables import ENOUGH, INTERVALS, facts_of_test
+from commingle.services.analysis.tables import INTERVALS, facts_of_test
 from commingle.services.fit.subjects import about_tables
 from commingle.services.models.formula import Formula
 from commingle.services.models.glm import ENOUGH as CLEAR
@@ -20,12 +21,17 @@ from commingle.services.models.hazards import Hazards
 from commingle.services.models.score import Design, errors, first_term, solve
 from commingle.services.models.tree import Factor
 from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
-from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.services.plotting import INK, draw_ratios, new_axes, plain_label
+from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP
+from commingle.shared.estimation.cells import ENOUGH
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.errors import ConfidenceError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import names_of
+
+if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
+    from matplotlib.axes import Axes
 
 ESTIMATES = (
     "A hazard ratio compares people who are at risk at the same time and have all other features alike. Where it "
@@ -37,7 +43,7 @@ _SMALLEST = 0.9  # of an interval's share: what noise may take of it
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class HazardRatios(Result):
+class HazardRatios(Drawn):
     """Hazard ratios of m terms, levels of features against the first ones.
 
     Attributes:
@@ -110,6 +116,16 @@ class HazardRatios(Result):
             notes=(self.sentence, ESTIMATES, INTERVALS, PRIOR, *self.subjects),
             warnings=self.warnings,
         )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the hazard ratio of every level against the first one, with its interval; on `ax` or a new figure."""
+        if ax is None:
+            ax = new_axes(rows=len(self.terms))
+        draw_ratios(ax, tuple(map(plain_label, self.terms)), self.ratios, self.ratio_intervals)
+        ax.set_title(plain_label(self.event), fontsize=11, color=INK)
+        covered = f"{100 * self.confidence_level:g} % intervals"
+        ax.set_xlabel(f"hazard ratio against the first level ({covered})", fontsize=9)
+        return ax
 
 
 def hazard_ratios(

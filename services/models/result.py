@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from commingle.services.fit.terms import Values, level_places
 from commingle.services.models.outcome import Outcome
-from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.services.plotting import INK, draw_ratios, new_axes, plain_label
+from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Levelled
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array
 from commingle.shared.estimation.request import IntervalFor
+
+if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
+    from matplotlib.axes import Axes
 
 COVERED = {
     "table": "Intervals are for the same fit on the full private table, and count the privacy noise.",
@@ -20,7 +25,7 @@ COVERED = {
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class GeneralisedFit(Result):
+class GeneralisedFit(Drawn):
     """A generalised linear model with the family's own link: logit of an event's chance, log of an expected count.
 
     Attributes:
@@ -117,6 +122,17 @@ class GeneralisedFit(Result):
             notes=(self.sentence, COVERED[self.interval_for], self.about, self.prior, *self.subjects),
             warnings=self.warnings,
         )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the ratio of every level against the first one, with its interval; on `ax` or a new figure."""
+        start = len(self.law.intercepts)
+        if ax is None:
+            ax = new_axes(rows=len(self.terms) - start)
+        draw_ratios(ax, tuple(map(plain_label, self.terms[start:])), self.ratios[start:], self.ratio_intervals[start:])
+        ax.set_title(plain_label(self.outcome), fontsize=11, color=INK)
+        covered = f"{100 * self.confidence_level:g} % intervals"
+        ax.set_xlabel(f"{self.law.ratio} against the first level ({covered})", fontsize=9)
+        return ax
 
     def summary(self) -> str:
         """The table as text."""

@@ -4,6 +4,7 @@ A release has pairs, so of three attributes these rows say what follows from pai
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
@@ -16,10 +17,14 @@ from commingle.services.models.glm import ENOUGH
 from commingle.services.models.score import feature_groups, in_common
 from commingle.services.models.tree import Factor
 from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
-from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.services.plotting import INK, draw_ratios, new_axes, plain_label
+from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.prepared import Array, PreparedMoments
+
+if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
+    from matplotlib.axes import Axes
 
 RIDGE = 2.0
 """lambda of the weighted rows, too weak to shrink a ratio. By evidence it shrinks the very one that is asked for where
@@ -31,7 +36,7 @@ ONE_RATIO = (
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class StratifiedTable(Result):
+class StratifiedTable(Drawn):
     """How one level of an attribute goes with levels of another within the levels of a third one.
 
     Attributes:
@@ -91,6 +96,16 @@ class StratifiedTable(Result):
             ),
             warnings=self.warnings,
         )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the pooled odds ratio of each level of `row`; on `ax` or a new figure."""
+        if ax is None:
+            ax = new_axes(rows=len(self.compared))
+        draw_ratios(ax, tuple(map(plain_label, self.compared)), self.odds_ratios, self.odds_intervals)
+        ax.set_title(plain_label(f"{self.column} = {self.event} by {self.row}"), fontsize=11, color=INK)
+        against = plain_label(f"{self.row} = {self.reference}, within {self.within}")
+        ax.set_xlabel(f"odds ratio against {against} ({100 * self.confidence_level:g} % intervals)", fontsize=9)
+        return ax
 
 
 def stratified(

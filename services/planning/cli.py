@@ -1,6 +1,7 @@
 """`commingle plan`."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,7 +22,9 @@ from commingle.shared.documents.terms import Terms
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.curves import with_mechanism
-from commingle.shared.forecast.result import Forecast, Plan, Point
+from commingle.shared.forecast.expected import Share
+from commingle.shared.forecast.questions import sentence_of
+from commingle.shared.forecast.result import CutForecast, Forecast, Plan, Point, TableForecast
 from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_of
 from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
 from commingle.shared.release.resolve import terms_of
@@ -34,7 +37,15 @@ if TYPE_CHECKING:
     from commingle.services.tables.reading import Table as PublicTable
 
 _EVERY = 2  # points of a curve that are printed
+_SHARE = re.compile(r"(.+?)\[(.+)\]\s*=\s*([0-9.eE+-]*[0-9])")
 _OVERRIDES = ("n", "epsilon", "delta", "k")
+
+
+def _shares(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[Share, ...]:
+    found = [_SHARE.fullmatch(one.strip()) for one in given]
+    if not all(found):
+        raise click.BadParameter("give NAME[LEVEL]=SHARE, as in readmitted[yes]=0.11")
+    return tuple((each[1], each[2], float(each[3])) for each in found if each)
 
 
 @click.command(
@@ -44,6 +55,7 @@ Examples:
   commingle plan study.json --table public.csv --target charges --out plan
   commingle plan study.json --table public.csv --target charges --encodings
   commingle plan study.json --epsilon 3 --n 200000
+  commingle plan study.json --target readmitted --share 'readmitted[yes]=0.11' --odds-ratio 1.3
   commingle plan --n 50000 --epsilon 1 --parties 3 --columns 11
   commingle plan --preset wu2022 --n 50000 --epsilon 1
 """
@@ -55,6 +67,21 @@ Examples:
     "--r-squared",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help=f"What the features explain of the label.  [{R_SQUARED}; with a table: as there]",
+)
+@click.option(
+    "--odds-ratio",
+    type=click.FloatRange(0, min_open=True),
+    default=1.5,
+    show_default=True,
+    help="That a table is to show.",
+)
+@click.option(
+    "--share",
+    "shares",
+    multiple=True,
+    metavar="NAME[LEVEL]=SHARE",
+    callback=_shares,
+    help="How many people have a level; may be repeated.  [all levels alike; with a table: as there]",
 )
 @click.option("--mechanism", type=click.Choice(list(MECHANISMS)), help="Instead of the study's.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, subjects and scaling of a paper.")
@@ -95,6 +122,7 @@ def plan(
         return
     design = _design(asked, options)
     assumed = _assumptions(design, options, csv_format)
+    assumed = replace(assumed, odds_ratio=options["odds_ratio"], shares=options["shares"])
     made = make_plan(design, assumed if asked is None else assumptions_of(asked, assumed))
     if out is not None:
         _write(out, made)
@@ -229,14 +257,45 @@ def _show(plan: Plan, console: Console) -> None:
     """The verdict, then what it stands on."""
     verdict, *rest = plan.forecast.sentences
     console.print(Text(verdict, style="bold green" if plan.forecast.useful else "bold red"), soft_wrap=True)
-    for sentence in (*rest, plan.advice):
+    for sentence in (*rest, plan.advice, *sentence_of(plan.tables)):
         console.print(Text(sentence), soft_wrap=True)
+    if plan.tables:
+        console.print(_tables(plan.tables))
+    if plan.cuts:
+        console.print(_cuts(plan.cuts))
     console.print(_terms(plan.forecast))
     if plan.over_k:
         console.print(_curve("k", plan.over_k[::_EVERY], lambda p: f"{p.at:,.0f}"))
     console.print(_curve("epsilon", plan.over_epsilon[::_EVERY], lambda p: f"{p.at:.3g}"))
     console.print(_curve("n", plan.over_n[::_EVERY], lambda p: f"{p.at:,.0f}"))
     console.print(_curve("mechanism", plan.mechanisms, lambda p: p.mechanism))
+
+
+def _tables(found: Sequence[TableForecast]) -> Table:
+    one = found[0]
+    title = f"Expected of tables by {one.column} = {one.event}: an odds ratio of {one.odds_ratio:g}, 95 % intervals"
+    headings = ("odds ratio reads", "a share", "a difference", "noise in a cell", "people needed")
+    table = _table(title, "level against", *headings)
+    for each in found:
+        high = "\N{INFINITY}" if each.odds_high is None else f"{each.odds_high:.2f}"
+        needed = "-" if each.n_needed is None else f"{each.n_needed:,}"
+        table.add_row(
+            Text(f"{each.row} = {each.level} against {each.reference}"),
+            f"{each.odds_low:.2f} to {high}",
+            f"\N{PLUS-MINUS SIGN}{each.share_reach:.1%}",
+            f"\N{PLUS-MINUS SIGN}{each.difference_reach:.1%}",
+            three_digits(each.cell_error),
+            needed,
+        )
+    return table
+
+
+def _cuts(found: Sequence[CutForecast]) -> Table:
+    table = _table("Numbers have tables once they are cut", "cuts", "levels", "table with", "noise in a cell")
+    for each in found:
+        name = Text(f'{each.attribute}: "{each.cuts}"')
+        table.add_row(name, f"{each.levels}", Text(each.with_label), three_digits(each.cell_error))
+    return table
 
 
 def _terms(f: Forecast) -> Table:

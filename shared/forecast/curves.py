@@ -17,6 +17,7 @@ from commingle.shared.forecast.forecast import (
     relative_error,
     with_best_k,
 )
+from commingle.shared.forecast.questions import cut_forecasts, table_forecasts
 from commingle.shared.forecast.result import Plan, Point
 from commingle.shared.forecast.task import Assumptions, assumptions_of
 from commingle.shared.forecast.words import advice
@@ -52,6 +53,8 @@ def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
         over_n=_over_n(terms, drawn),
         mechanisms=mechanisms,
         advice=advice(mechanisms),
+        tables=table_forecasts(terms, assumed),
+        cuts=cut_forecasts(terms, assumed),
     )
 
 

@@ -12,6 +12,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.forecast.errors import PlanningError
+from commingle.shared.forecast.questions import sentence_of, table_forecasts
 from commingle.shared.forecast.result import Forecast, TermForecast
 from commingle.shared.forecast.sampling import ends, expected, populations
 from commingle.shared.forecast.task import Assumptions, assumptions_of, task_of
@@ -78,10 +79,11 @@ def exchange_of(terms: Terms) -> ExchangeCost | None:
 def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
     """What a proposed release will be worth and cost besides budget, in sentences."""
     found = forecast_of(spec)
+    tables = sentence_of(table_forecasts(spec.terms, assumptions_of(spec), sizes=False))
     if found is not None:
-        return found.sentences
+        return *found.sentences, *tables
     none = "No forecast: no attribute can be the label of a linear model."
-    return none, *exchange_words(exchange_of(spec.terms), closed(spec).taken_by_exchange)
+    return none, *tables, *exchange_words(exchange_of(spec.terms), closed(spec).taken_by_exchange)
 
 
 def question_of(terms: Terms, assumed: Assumptions) -> Question:

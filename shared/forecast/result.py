@@ -91,6 +91,56 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableForecast:
+    """What a table of two attributes is expected to say: of the rarest level of the first against the first one.
+
+    Attributes:
+        row, level, reference: the attribute, the level, and the one with which it is compared.
+        column, event: the label, and the level whose odds are compared.
+        share: of everybody, with the event.
+        odds_ratio: as assumed, with a 95 % interval for the population from `odds_low` to `odds_high` (None without
+            an end): the noise and the drawing of people.
+        odds_factor: from the middle of the interval to its ends; None where there is no end.
+        share_reach, difference_reach: half the widths of the intervals of that level's share, and of the difference.
+        cell_error: the standard error of the noise in a cell, in people.
+        n_needed: about the least n at which the interval excludes 1 in four of five releases; None if no n does.
+    """
+
+    row: str
+    level: str
+    reference: str
+    column: str
+    event: str
+    share: float
+    odds_ratio: float
+    odds_low: float
+    odds_high: float | None
+    odds_factor: float | None
+    share_reach: float
+    difference_reach: float
+    cell_error: float
+    n_needed: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutForecast:
+    """Cuts that a number of the study could have, and what they cost.
+
+    Attributes:
+        cuts: as a study says them.
+        levels: how many intervals.
+        with_label: the other attribute of the table that `cell_error` is of: the label where it has levels.
+        cell_error: the standard error of the noise in a cell, in people.
+    """
+
+    attribute: str
+    cuts: str
+    levels: int
+    with_label: str
+    cell_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A forecast and what surrounds it.
 
@@ -98,6 +148,8 @@ class Plan:
         over_k: empty where there is no sketch. `over_epsilon` and `over_n` choose k anew at every point.
         mechanisms: every mechanism with the same parties, epsilon and n.
         advice: which of them suits, in words.
+        tables: what tables of the label will be worth, where the mechanism has tables and the label levels.
+        cuts: what numbers may be cut into, where the mechanism has tables.
     """
 
     forecast: Forecast
@@ -106,3 +158,5 @@ class Plan:
     over_n: tuple[Point, ...]
     mechanisms: tuple[Point, ...]
     advice: str
+    tables: tuple[TableForecast, ...] = ()
+    cuts: tuple[CutForecast, ...] = ()

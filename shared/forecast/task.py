@@ -31,6 +31,8 @@ class Assumptions:
         second_moments: (p, p) A^T A / n of encoded rows, the intercept first, of a public table with the same
             attributes; None for attributes that are independent and uniform on their bounds or levels.
         public_rows: how many rows that table has; None for moments that are to be taken as exact.
+        odds_ratio: that tables are asked to show, in either direction from 1.
+        shares: of people who have a level: its attribute, the level, the share; whatever else they are.
     """
 
     r_squared: float = R_SQUARED
@@ -38,6 +40,8 @@ class Assumptions:
     features: tuple[str, ...] | None = None
     second_moments: Array | None = None
     public_rows: int | None = None
+    odds_ratio: float = 1.5
+    shares: tuple[tuple[str, str, float], ...] = ()
 
 
 def assumptions_of(asked: StatedPurpose, assumed: Assumptions | None = None) -> Assumptions:

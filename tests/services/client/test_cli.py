@@ -147,6 +147,19 @@ def test_table_is_printed_with_one_sentence_and_where_it_comes_from(
         assert expected in out
 
 
+@pytest.mark.parametrize("asked", [("table", "stage", "readmitted"), ("describe", "--by", "stage")])
+def test_picture_of_an_answer_is_written_in_the_form_of_its_name(
+    tables: str, asked: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *rest = asked
+    code, _, _ = run_command(capsys, command, tables, *rest, "--plot", str(tmp_path / "a.svg"))
+    assert code == 0
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+    code, _, err = run_command(capsys, command, tables, *rest, "--plot", str(tmp_path / "a.none"))
+    assert code != 0
+    assert ".png, .svg or .pdf" in err
+
+
 def test_table_within_a_third_attribute_pools_odds_ratios(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("table", tables, "stage", "readmitted", "--within", "smoker")
     code, out, _ = run_command(capsys, *asked)

@@ -13,8 +13,8 @@ import pytest
 
 import commingle
 from commingle import ReleaseClient
-from commingle.services.learner.picture import WIDTH, bars, picture_of
-from commingle.services.results import ResultColumn
+from commingle.services.learner.picture import WIDTH, bars, forest, picture_of
+from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from tests.services.learner.test_app import ID, TARGET, learner
 from tests.world.pages import Tags
@@ -161,6 +161,24 @@ def test_effects_are_drawn_to_scale_around_zero() -> None:
     )
 
 
+def test_ratios_are_drawn_on_a_log_axis_without_the_ends_that_there_are_not() -> None:
+    ratios = ResultColumn(
+        "odds ratio",
+        np.array([0.1, 0.5, 2.0, np.nan]),
+        interval=np.array([[0.05, 0.2], [0.0, 1.0], [1.0, np.inf], [np.nan, np.nan]]),
+    )
+    labels = ("(intercept)", "a", "b", "c")
+    drawn = forest(ResultTable(title="", heading="", labels=labels, columns=(ratios,)), start=1)
+    assert drawn is not None
+    (a, _, at_a, low_a, high_a), (b, _, at_b, low_b, high_b) = drawn.rows
+    assert (a, b) == ("a", "b")
+    assert drawn.one - at_a == pytest.approx(at_b - drawn.one)
+    assert (low_a, high_b) == (None, None)
+    assert high_a == low_b == drawn.one
+    assert [text for _, text in drawn.ticks] == ["0.5", "1", "2"]
+    assert forest(ResultTable(title="", heading="", labels=("a",), columns=())) is None
+
+
 @pytest.fixture
 def tables() -> Iterator[tuple[str, httpx.Client]]:
     release, files = published_tables()
@@ -177,6 +195,7 @@ def test_table_on_a_page_has_the_interfaces_sentence_as_its_headline(tables: tup
     assert page.count('<svg class="bar"') == 3 + 2 * 3
     assert "commingle table ./release stage readmitted --reference iii" in page
     assert "release.table(row=" in page
+    assert "An arrow means that an interval goes on." in page
 
 
 def test_description_on_a_page_is_of_what_was_ticked(tables: tuple[str, httpx.Client]) -> None:

@@ -259,3 +259,22 @@ def test_preset_plans_the_terms_of_its_paper_and_stands_beside_no_other_answer(c
         code, _, err = command(study, "--preset", "wu2022", "--epsilon", 1, *more)
         assert code
         assert words in err
+
+
+def test_tables_of_a_study_are_planned_with_shares_and_cuts(command: Command, tmp_path: Path) -> None:
+    asked: dict[str, Any] = json.loads(json.dumps(STUDY | {"mechanism": "moments", "target": "smoker"}))
+    asked["parties"][1]["attributes"].append({"kind": "binary", "name": "site", "levels": ["a", "b"]})
+    path = tmp_path / "tables.json"
+    path.write_text(json.dumps(asked))
+    code, out, _ = command(path, "--share", "smoker[yes]=0.1", "--odds-ratio", 2, "--out", tmp_path)
+    made = json.loads((tmp_path / "plan.json").read_text())
+    (table,) = made["tables"]
+    assert (table["row"], table["event"], table["odds_ratio"]) == ("site", "yes", 2)
+    assert table["share"] == pytest.approx(0.1)
+    assert {cut["attribute"] for cut in made["cuts"]} == {"age", "charges"}
+    assert code == 0
+    assert "would read" in out
+    assert "every 25" in out
+    code, _, err = command(path, "--share", "smoker=0.1")
+    assert code == 2
+    assert "NAME[LEVEL]=SHARE" in err

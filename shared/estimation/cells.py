@@ -1,0 +1,194 @@
+"""Counts of two attributes, and what they say of the population: shares, differences and ratios with intervals.
+
+Counts c are unbiased sums of a release with noise of known covariance N. People are drawn from the population besides:
+Cov(c) = N + diag(E c). Intervals of ratios are Fieller's (1954): unbounded where they are unbounded.
+"""
+
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Any, Self
+
+import numpy as np
+
+from commingle.shared.documents.schema import GAP
+from commingle.shared.estimation.cross_products import Array, CrossProducts, products
+
+ENOUGH = 5.0
+"""Standard errors, of noise and sampling, that a count is above none for intervals and tests to hold (measured)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Counts of pairs of levels.
+
+    Attributes:
+        rows, columns: labels, a gap last.
+        counts: (L1, L2) unbiased, so that some may be negative.
+        noise: (L1 L2, L1 L2) the covariance of their noise.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    counts: Array
+    noise: Array
+
+    @classmethod
+    def of(cls, sums: CrossProducts, row: str, column: str) -> Self:
+        """Those of a release. Raises NoTablesError, UnknownAttributeError."""
+        (rows, left), (columns, right) = sums.levels(row), sums.levels(column)
+        counts, noise = sums.sums(products(left, right))
+        return cls(rows, columns, counts.reshape(len(rows), len(columns)), noise)
+
+    @property
+    def errors(self) -> Array:
+        """(L1, L2) standard errors of the noise."""
+        return np.sqrt(np.maximum(np.diag(self.noise), 0.0)).reshape(self.counts.shape)
+
+    def known(self) -> "Cells":
+        """Those of people both of whose cells are known."""
+        rows, columns = ([i for i, label in enumerate(labels) if label != GAP] for labels in (self.rows, self.columns))
+        return self.at(rows, columns)
+
+    def at(self, rows: list[int], columns: list[int]) -> "Cells":
+        """Some rows and columns."""
+        places = np.add.outer(np.array(rows, np.intp) * len(self.columns), np.array(columns, np.intp)).ravel()
+        return Cells(
+            tuple(self.rows[i] for i in rows),
+            tuple(self.columns[j] for j in columns),
+            self.counts[rows][:, columns],
+            self.noise[np.ix_(places, places)],
+        )
+
+    def covariance(self, expected: Array | None = None) -> Array:
+        """Of the counts as a sample of the population: noise, and a Poisson law of the expected counts."""
+        drawn = np.maximum(self.counts if expected is None else expected, 0.0)
+        return np.asarray(self.noise + np.diag(drawn.ravel()))
+
+    def filled(self) -> "Cells":
+        """Without levels of which there may be hardly anybody."""
+        rows, columns = self._enough(0), self._enough(1)
+        return self.at(rows, columns)
+
+    def merged(self, row: str, column: str) -> "Cells":
+        """With levels of which there may be hardly anybody as one, in place of the first, where they are two or more.
+
+        By released counts alone. A gap, that row and that column stay as they are.
+        """
+        (rows, one), (columns, other) = (self._together(axis, kept) for axis, kept in enumerate((row, column)))
+        whole: Array = np.kron(one, other).astype(np.float64)
+        return Cells(rows, columns, one @ self.counts @ other.T, mapped(whole, self.noise))
+
+    def _together(self, axis: int, kept: str) -> tuple[tuple[str, ...], Array]:
+        labels, enough = (self.rows, self.columns)[axis], self._enough(axis)
+        few = [i for i, label in enumerate(labels) if i not in enough and label not in {GAP, kept}]
+        unit = np.eye(len(labels))
+        if len(few) < 2:  # noqa: PLR2004 - as above
+            return labels, unit
+        left = [i for i in range(len(labels)) if i not in few[1:]]
+        unit[few[0]] = unit[few].sum(axis=0)
+        other = f"other ({', '.join(labels[i] for i in few)})"
+        return tuple(other if i == few[0] else labels[i] for i in left), unit[left]
+
+    def _enough(self, axis: int) -> list[int]:
+        size = self.counts.shape[axis]
+        which = np.indices(self.counts.shape)[axis].ravel()
+        sums = np.equal.outer(np.arange(size), which) * 1.0
+        counts, variances = sums @ self.counts.ravel(), np.diag(mapped(sums, self.covariance()))
+        return [i for i in range(size) if counts[i] > ENOUGH * np.sqrt(variances[i])]
+
+
+def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, float]:
+    """The non-negative r with (x - r y)^2 <= z^2 Var(x - r y): from which to which, infinite where there is no end.
+
+    Args:
+        x: numerator.
+        y: denominator, of a number that is not negative.
+        covariance: (2, 2) of their errors.
+        z: quantile of the normal law.
+    """
+    (vx, c), (_, vy) = (z * z * covariance).tolist()
+    # a r^2 - 2 b r + d <= 0
+    a, b, d = y * y - vy, x * y - c, x * x - vx
+    spread = b * b - a * d
+    if spread < 0:  # every r; none only where rounding says so
+        return 0.0, inf
+    roots = sorted(((b - sqrt(spread)) / a, (b + sqrt(spread)) / a)) if a else (d / (2 * b) if b else 0.0, inf)
+    low, high = roots
+    if a > 0 and y > 0:
+        return max(low, 0.0), max(high, 0.0)
+    return (0.0 if low > 0 or a == 0 else max(high, 0.0)), inf
+
+
+def mapped(jacobian: Array, covariance: Array) -> Array:
+    """J C J^T: the covariance of a smooth function of errors, to first order."""
+    return np.asarray(jacobian @ covariance @ jacobian.T)
+
+
+def compared(cells: Cells, event: int, base: int, z: float) -> dict[str, Array]:
+    """Shares, and their differences and ratios, of each level of rows against one.
+
+    Args:
+        cells: counts.
+        event: the column whose shares are compared.
+        base: the row with which others are.
+        z: quantile of the normal law.
+    """
+    size, covariance = len(cells.rows), cells.covariance()
+    found: dict[str, list[Any]] = {name: [] for name in _MEASURES}
+    for i in range(size):
+        for name, value in against(cells.counts, covariance, (i, base), event, z).items():
+            found[name].append(value)
+    return {name: np.array(values, np.float64) for name, values in found.items()}
+
+
+_MEASURES = (
+    "shares",
+    "share_intervals",
+    "differences",
+    "difference_intervals",
+    "ratios",
+    "ratio_intervals",
+    "odds_ratios",
+    "odds_intervals",
+)
+
+
+def against(counts: Array, covariance: Array, rows: tuple[int, int], event: int, z: float) -> dict[str, Any]:
+    """Of row i against row j: everything follows from (e_i, n_i, e_j, n_j), those with the event and all.
+
+    Args:
+        counts: (L1, L2).
+        covariance: (L1 L2, L1 L2) of their errors.
+        rows: i and j.
+        event: a column.
+        z: quantile of the normal law.
+    """
+    i, j = rows
+    which = np.zeros((4, *counts.shape))
+    which[0, i, event] = which[2, j, event] = 1.0
+    which[1, i] = which[3, j] = 1.0
+    which = which.reshape(4, -1)
+    e1, n1, e0, n0 = (which @ counts.ravel()).tolist()
+    C = mapped(which, covariance)
+    share = (e1 / n1, fieller(e1, n1, C[:2, :2], z)) if n1 > 0 else (np.nan, (0.0, 1.0))
+    found = {"shares": share[0], "share_intervals": np.minimum(share[1], 1.0)}
+    unknown = {"differences": (np.nan, -1.0, 1.0), "ratios": (np.nan, 0.0, inf), "odds_ratios": (np.nan, 0.0, inf)}
+    if i == j:
+        unknown = dict.fromkeys(unknown, (np.nan, np.nan, np.nan))
+    elif min(n1, n0) > 0:
+        p1, p0 = e1 / n1, e0 / n0
+        # d p = (d e - p d n) / n
+        J = np.array([[1 / n1, -p1 / n1, 0, 0], [0, 0, 1 / n0, -p0 / n0]])
+        V = mapped(J, C)
+        reach = z * float(np.sqrt(V[0, 0] - 2 * V[0, 1] + V[1, 1]))
+        unknown["differences"] = (p1 - p0, max(p1 - p0 - reach, -1.0), min(p1 - p0 + reach, 1.0))
+        unknown["ratios"] = (p1 / p0 if p0 > 0 else np.nan, *fieller(p1, p0, V, z))
+        # odds ratio u / v, u = p1 (1 - p0), v = p0 (1 - p1)
+        u, v = p1 * (1 - p0), p0 * (1 - p1)
+        K = np.array([[1 - p0, -p1], [-p0, 1 - p1]])
+        unknown["odds_ratios"] = (u / v if v > 0 else np.nan, *fieller(u, v, mapped(K, V), z))
+    singular = {"differences": "difference", "ratios": "ratio", "odds_ratios": "odds"}
+    for name, (value, low, high) in unknown.items():
+        found[name] = value
+        found[f"{singular[name]}_intervals"] = np.array([low, high])
+    return found
