@@ -234,12 +234,19 @@ def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -
 def bounded_rows(
     party: AnyParty, row_map: IntegerMap | None = None, *, fraction_bits: int = FRACTION_BITS
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Encoded rows (m x d) to those that `squared_sensitivity` bounds: with contrasts, or mapped; then clipped."""
+    """Encoded rows (m x d) to those that `squared_sensitivity` bounds: contrasts and weights, or mapped; then cut."""
+    times = np.repeat(party.weights, [len(a.columns) for a in party.attributes])
+
+    def weighted(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = coarsen(contrasts_of(party, rows), fraction_bits)
+        return found if party.weighted is None else found * times
+
     if party.row_norm is None:
-        return lambda rows: coarsen(contrasts_of(party, rows), fraction_bits)
+        return weighted
     limit = squared_row_limit(party.row_norm, fraction_bits)
     if row_map is None:
-        return lambda rows: clip_rows(coarsen(contrasts_of(party, rows), fraction_bits), limit)
+        largest = SCALE * max(party.weights)
+        return lambda rows: clip_rows(weighted(rows), limit, largest=largest)
     return lambda rows: clip_rows(coarsen(row_map.rows(rows), fraction_bits), limit, largest=WHITENED_LIMIT)
 
 

@@ -37,7 +37,7 @@ class ReleasePreset:
             raise SpecError(
                 f"{self.paper} has no {taken}", remedy=f"Ask for {' or '.join(self.mechanisms)}, or leave it out."
             )
-        plain = {"row_norm": None, "whitening": None, "first_stage_share": None}
+        plain = {"row_norm": None, "whitening": None, "first_stage_share": None, "weighted": None}
         return asked.model_copy(
             update={
                 "mechanism": taken,

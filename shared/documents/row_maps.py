@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.schema import Attribute, CategoricalAttribute
+from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.documents.spec import AnyParty
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
@@ -53,17 +53,18 @@ def first_stage_of(terms: Terms, party: AnyParty) -> FirstStage | None:
     if party.first_stage_share is None:
         return None
     first, _ = stage_targets(terms, party)
-    return plan_first_stage(measured(party.attributes), n=terms.n, rho=first, adjacency=terms.adjacency)
+    return plan_first_stage(measured(party), n=terms.n, rho=first, adjacency=terms.adjacency)
 
 
 def sums_expected(party: AnyParty) -> int:
     """How many sums a party's first stage has, whatever their noise; 0 where it publishes none."""
-    return 0 if party.first_stage_share is None else sums_of(measured(party.attributes), keyed=party.keyed)
+    return 0 if party.first_stage_share is None else sums_of(measured(party), keyed=party.keyed)
 
 
-def measured(attributes: Sequence[Attribute]) -> list[MeasuredAttribute]:
-    """Attributes as first stages see them."""
-    return [MeasuredAttribute(Kind(a.kind), len(a.columns)) for a in attributes]
+def measured(party: AnyParty) -> list[MeasuredAttribute]:
+    """A party's attributes as first stages see them."""
+    pairs = zip(party.attributes, party.weights, strict=True)
+    return [MeasuredAttribute(Kind(a.kind), len(a.columns), Fraction(weight**2)) for a, weight in pairs]
 
 
 def row_map(terms: Terms, party: AnyParty, sums: Sequence[int] | None) -> IntegerMap | None:
@@ -94,8 +95,9 @@ def undone(
     d = sum(len(a.columns) for a in party.attributes)
     M, c = (np.eye(d), np.zeros(d)) if applied is None else applied.undo()
     start = 0
-    for attribute in party.attributes if party.contrasted else ():
+    for attribute, weight in zip(party.attributes, party.weights, strict=True) if party.contrasted else ():
         own = slice(start, start := start + len(attribute.columns))
+        M[own] /= weight
         if isinstance(attribute, CategoricalAttribute):
             forms = indicators(own.stop - own.start + 1, fraction_bits)
             M[own], c[own] = forms[:, 1:] @ M[own], forms[:, 0] + forms[:, 1:] @ c[own]
@@ -107,7 +109,7 @@ def may_cut(party: AnyParty, applied: IntegerMap | None) -> bool:
     if party.row_norm is None:
         return False
     if applied is None:
-        return party.row_norm**2 < sum(a.geometry.radius_squared for a in party.attributes)
+        return party.row_norm**2 < sum(g.radius_squared for g in party.geometries or ())
     gains, centre = np.abs(applied.matrix) / (1 << MATRIX_BITS), np.abs(applied.centre) / SCALE
     if not centre.any() and np.array_equal(gains, np.diag(np.diag(gains))):
         starts = np.cumsum([0, *(len(a.columns) for a in party.attributes)])[:-1]

@@ -29,6 +29,18 @@ GAP = "missing"
 """How the column that marks missing cells is called, as if it were a level."""
 
 
+class Weighted(WireModel):
+    """The attribute of a party that matters most: its sums with other columns get less noise, and all others more.
+
+    Attributes:
+        attribute: its name.
+        weight: what its columns are multiplied by before products are summed.
+    """
+
+    attribute: AttributeName
+    weight: Annotated[int, Field(ge=2, le=4)]
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedColumn:
     """One column of the released matrix and how it reads in original units.
@@ -308,22 +320,39 @@ def encoded_columns(attributes: tuple[Attribute, ...]) -> tuple[EncodedColumn, .
 
 
 def party_columns(
-    attributes: tuple[Attribute, ...], *, whitened: bool = False, scaled: bool = False
+    attributes: tuple[Attribute, ...], *, whitened: bool = False, scaled: bool = False, weighted: str | None = None
 ) -> tuple[EncodedColumn, ...]:
     """A party's published columns, named after the encoded ones in their place: these, mixtures or multiples of them.
 
-    Levels have contrasts, unless rows are mapped.
+    Levels have contrasts, unless rows are mapped. `weighted` is the attribute whose columns are multiplied.
 
     A name of an attribute has no bracket, so no other column has such a name.
     """
-    word = "whitened" if whitened else "scaled" if scaled else "contrast"
+
+    def word(attribute: Attribute) -> str | None:
+        if whitened or scaled:
+            return "whitened" if whitened else "scaled"
+        if isinstance(attribute, CategoricalAttribute):
+            return "contrast"
+        return "scaled" if attribute.name == weighted else None
+
     return tuple(
-        EncodedColumn(f"{word}[{c.name}]", f"{word}[{c.label}]", 0.0, 1.0)
-        if whitened or scaled or isinstance(a, CategoricalAttribute)
-        else c
+        c if (said := word(a)) is None else EncodedColumn(f"{said}[{c.name}]", f"{said}[{c.label}]", 0.0, 1.0)
         for a in attributes
         for c in a.columns
     )
+
+
+def weight_problems(
+    party: str, heavy: Weighted | None, attributes: tuple[Attribute, ...], *, whitened: bool
+) -> list[str]:
+    """Why no attribute of that party can be weighted so: a sentence, or none."""
+    if heavy is None:
+        return []
+    if whitened:
+        return [f"the whitening of {party} decides what its columns weigh; leave weighted out"]
+    known = any(a.name == heavy.attribute for a in attributes)
+    return [] if known else [f"{party} is not asked for {heavy.attribute!r}, which is weighted there"]
 
 
 def presence_column(party: str) -> EncodedColumn:

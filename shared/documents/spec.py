@@ -17,15 +17,24 @@ from commingle.shared.documents.purpose import StatedPurpose, purpose_problems
 from commingle.shared.documents.schema import (
     Attribute,
     EncodedColumn,
+    Weighted,
     Whitening,
     as_registered,
     encoded_columns,
     parts_of,
     party_columns,
     presence_column,
+    weight_problems,
 )
 from commingle.shared.documents.subject_ids import EXACT, IdRules
-from commingle.shared.documents.terms import Bounds, FirstStageShare, MechanismName, PartyTerms, Projection, Terms
+from commingle.shared.documents.terms import (
+    Bounds,
+    FirstStageShare,
+    MechanismName,
+    PartyTerms,
+    Projection,
+    Terms,
+)
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, unit_of
 from commingle.shared.text import hidden_text
@@ -59,6 +68,7 @@ class PartySpec(WireModel):
             (`shared.documents.row_maps`), or None.
         cross_weight: of its products with other parties' columns where the sums of its columns have 1, in the noise of
             its block (`mechanisms.moments.allocation`); None where sums have 2 and products 1.
+        weighted: the attribute that is multiplied by a weight; left out, none is.
         subjects: "keyed" where each row's place follows from its subject's pseudonym and its first column says that it
             is there (docs/proofs/keyed-subjects.md); None where all parties hold one list of subjects.
     """
@@ -72,6 +82,7 @@ class PartySpec(WireModel):
     whitening: Whitening | None = None
     first_stage_share: Annotated[FirstStageShare | None, LEFT_OUT] = None
     cross_weight: Annotated[CrossWeight | None, LEFT_OUT] = None
+    weighted: Annotated[Weighted | None, LEFT_OUT] = None
     subjects: Annotated[Subjects | None, LEFT_OUT] = None
 
     @property
@@ -82,7 +93,9 @@ class PartySpec(WireModel):
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
         """The columns of this party's block, in order."""
-        own = party_columns(self.attributes, whitened=self.whitening is not None, scaled=self.mapped_by_sums)
+        heavy = None if self.weighted is None else self.weighted.attribute
+        whitened, scaled = self.whitening is not None, self.mapped_by_sums
+        own = party_columns(self.attributes, whitened=whitened, scaled=scaled, weighted=heavy)
         return (presence_column(self.name), *own) if self.keyed else own
 
     @property
@@ -105,6 +118,7 @@ class PartySpec(WireModel):
             whitening=self.whitening,
             first_stage_share=self.first_stage_share,
             cross_weight=self.cross_weight,
+            weighted=self.weighted,
             keyed=self.keyed,
         )
 
@@ -116,7 +130,12 @@ class PartySpec(WireModel):
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
         """What bounds a row besides `row_norm`; nothing once it is mapped."""
-        return tuple(a.geometry for a in self.attributes) if self.contrasted else None
+        return self.terms.geometries
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """What the columns of each attribute are multiplied by."""
+        return self.terms.weights
 
 
 class ReleaseSpec(StatedPurpose):
@@ -144,7 +163,7 @@ class ReleaseSpec(StatedPurpose):
     mechanism: MechanismName
     k: Sketch | None = None
     projection: Annotated[Projection | None, LEFT_OUT] = None
-    fraction_bits: Literal[14, 15] = 15
+    fraction_bits: Literal[12, 13, 14, 15] = 15
     seed: Hex32
     alignment: Literal["exact", "keyed"] = "exact"
     id_rules: Annotated[IdRules | None, LEFT_OUT] = None
@@ -283,9 +302,9 @@ def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
 def _map_problems(party: PartySpec) -> list[str]:
     if party.mapped_by_sums and (party.whitening is not None or party.row_norm != 1):
         return [f"the first stage of {party.name} needs a row_norm of 1 and no whitening"]
+    found = weight_problems(party.name, party.weighted, party.attributes, whitened=party.whitening is not None)
     if party.whitening is None:
-        return []
-    found = []
+        return found
     columns = len(encoded_columns(party.attributes))
     if len(party.whitening.centre) != columns:
         found.append(f"the whitening of {party.name} is not for its {columns} encoded columns")

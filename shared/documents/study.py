@@ -2,9 +2,9 @@
 
 from decimal import Decimal
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError, model_validator
 
 from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, explain
 from commingle.shared.documents.purpose import StatedPurpose
@@ -17,9 +17,11 @@ from commingle.shared.documents.schema import (
     Intervals,
     Levelled,
     NumericAttribute,
+    Weighted,
     Whitening,
     missing_in_parts,
     pairs,
+    weight_problems,
 )
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Buckets, Title
 from commingle.shared.documents.subject_ids import IdRules
@@ -152,6 +154,7 @@ class StudyParty(WireModel):
         whitening: a public map of its columns; left out, none.
         first_stage_share: of its rho for sums of its columns; null for none. Left out, it is what suits the mechanism,
             n and epsilon, and none beside a row norm or a whitening.
+        weighted: an attribute whose sums are to have less noise than those of others, 2 to 4 times in relation to them.
     """
 
     name: Name
@@ -160,6 +163,14 @@ class StudyParty(WireModel):
     row_norm: float | None = None
     whitening: Whitening | None = None
     first_stage_share: Annotated[AskedShare, Field(exclude_if=lambda share: share == AUTO)] = AUTO
+    weighted: Annotated[Weighted | None, LEFT_OUT] = None
+
+    @model_validator(mode="after")
+    def _weighs_what_it_has(self) -> Self:
+        whitened = self.whitening is not None
+        if problems := weight_problems(self.name, self.weighted, self.attributes, whitened=whitened):
+            raise ValueError(problems[0])
+        return self
 
 
 class Study(StatedPurpose):

@@ -4,13 +4,21 @@ Studies, specs and plans all say them (`release.resolve.terms_of`). What a study
 and bounds) and what a mechanism adds is closed by `release.resolve.closed` and nowhere else.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticKnownError
 
-from commingle.shared.documents.schema import Attribute, EncodedColumn, Whitening, encoded_columns, party_columns
+from commingle.shared.documents.schema import (
+    Attribute,
+    EncodedColumn,
+    Weighted,
+    Whitening,
+    encoded_columns,
+    party_columns,
+)
 from commingle.shared.dp.accounting import delta_left
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.errors import ParameterError
@@ -54,6 +62,7 @@ class PartyTerms:
 
     Attributes:
         first_stage_share, cross_weight: `AUTO` where they are left to the mechanism.
+        weighted: the attribute whose columns are multiplied; in rows that sums map, its share of a row grows.
     """
 
     name: str
@@ -62,6 +71,7 @@ class PartyTerms:
     whitening: Whitening | None = None
     first_stage_share: float | Literal["auto"] | None = None
     cross_weight: int | Literal["auto"] | None = AUTO
+    weighted: Weighted | None = None
     keyed: bool = False
 
     @property
@@ -77,7 +87,14 @@ class PartyTerms:
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
         """What bounds a row besides `row_norm`; nothing once it is mapped."""
-        return tuple(a.geometry for a in self.attributes) if self.contrasted else None
+        pairs = zip(self.attributes, self.weights, strict=True)
+        return tuple(a.geometry.weighted(w) for a, w in pairs) if self.contrasted else None
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """What the columns of each attribute are multiplied by."""
+        heavy = self.weighted
+        return tuple(heavy.weight if heavy and heavy.attribute == a.name else 1 for a in self.attributes)
 
     @property
     def clipped_at(self) -> float | None:
@@ -181,6 +198,11 @@ class Terms:
         parties = tuple(replace(party, cross_weight=AUTO) for party in self.parties)
         still = {"k": None, "buckets": None, "delta_implementation": None}
         return replace(self, **{**still, **changes}, parties=parties)  # type: ignore[arg-type] # by field
+
+
+def fraction_bits_of(most: int, parties: Iterable[PartyTerms]) -> int:
+    """Of a release in which no entry exceeds 2^most: the largest f with w 2^f within it for every weight w."""
+    return most - max(((max(p.weights) - 1).bit_length() for p in parties if p.contrasted), default=0)
 
 
 def allowed_rho(terms: Terms) -> float:

@@ -1,9 +1,10 @@
 """How far one subject can move one party's encoded rows (docs/design/privacy.md#sensitivity)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from typing import Self
 
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import FRACTION_BITS, exact_row_norm
@@ -43,6 +44,16 @@ class Geometry:
     radius_squared: Fraction | int
     diameter_squared: int
     rounding: int = 0
+
+    def weighted(self, weight: int) -> Self:
+        """Of columns that are multiplied by w after they were truncated (proof, 1.9)."""
+        squared, steps = weight**2, self.rounding * weight * (weight + 1) // 2
+        return replace(
+            self,
+            radius_squared=self.radius_squared * squared,
+            diameter_squared=self.diameter_squared * squared,
+            rounding=steps,
+        )
 
 
 CONTRAST_ROUNDING = 21

@@ -20,6 +20,7 @@ from commingle.shared.forecast.forecast import (
 from commingle.shared.forecast.questions import cut_forecasts, table_forecasts
 from commingle.shared.forecast.result import Plan, Point
 from commingle.shared.forecast.task import Assumptions, assumptions_of
+from commingle.shared.forecast.weights import weight_words
 from commingle.shared.forecast.words import advice
 from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_of
 from commingle.shared.release.resolve import terms_of
@@ -46,13 +47,14 @@ def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
     drawn = Question(asked.expected, ()) if len(terms.columns) > _WIDE else asked  # two more would cost twice as much
     others = [with_best_k(with_mechanism(terms, name), asked.expected) for name in MECHANISMS]
     mechanisms = tuple(_point(other, drawn, at=other.epsilon) for other in others)
+    heavier = None if assumed.target is None or drawn is not asked else weight_words(terms, asked.expected)
     return Plan(
         forecast=forecast_for(asked, terms, assumed),
         over_k=_over_k(terms, drawn),
         over_epsilon=_over_epsilon(terms, drawn),
         over_n=_over_n(terms, drawn),
         mechanisms=mechanisms,
-        advice=advice(mechanisms),
+        advice=" ".join(filter(None, (advice(mechanisms), heavier))),
         tables=table_forecasts(terms, assumed),
         cuts=cut_forecasts(terms, assumed),
     )
@@ -61,6 +63,8 @@ def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
 def with_mechanism(terms: Terms, name: str) -> Terms:
     """The same of another mechanism, without a k; with listed subjects where that one has no others."""
     other = terms if name == terms.mechanism else terms.reopened(mechanism=name, bounds=None)
+    if not mechanism_of(other).interactive:
+        other = replace(other, parties=tuple(replace(party, weighted=None) for party in other.parties))
     return replace(other, k=None).with_subjects(keyed=terms.keyed and name in KEYED)
 
 

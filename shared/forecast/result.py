@@ -147,7 +147,7 @@ class Plan:
     Attributes:
         over_k: empty where there is no sketch. `over_epsilon` and `over_n` choose k anew at every point.
         mechanisms: every mechanism with the same parties, epsilon and n.
-        advice: which of them suits, in words.
+        advice: which of them suits, and what a weight of the label would bring, in words.
         tables: what tables of the label will be worth, where the mechanism has tables and the label levels.
         cuts: what numbers may be cut into, where the mechanism has tables.
     """

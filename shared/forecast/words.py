@@ -37,6 +37,7 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
     said += kept_words(terms)
     if f.shared_error is not None:
         said.append(_shared(f.n, f.shared_error))
+    said += _weighed(terms)
     shares = {settled(party.first_stage_share) for party in terms.parties} - {None}
     if shares:
         part = " or ".join(f"{share:.0%}" for share in sorted(share for share in shares if share is not None))
@@ -55,6 +56,17 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
     for why in why_not:
         said.append(f"This would be refused when it is proposed: {why}.")
     return (*said, _assumed(f, whitened=bool(terms.whitened)))
+
+
+def _weighed(terms: Terms) -> list[str]:
+    heavy = [party.weighted for party in terms.parties if party.weighted is not None]
+    if heavy and not mechanism_of(terms).interactive:
+        return ["This would be refused when it is proposed: attributes have weights in moments alone."]
+    return [
+        f"Columns of {each.attribute} weigh {each.weight} times as much as others: their sums get less noise, and all "
+        "others more."
+        for each in heavy
+    ]
 
 
 def exchange_words(cost: ExchangeCost | None, delta: float) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.spec import AnyParty, AnyRelease, PartySpec, ReleaseSpec
-from commingle.shared.documents.terms import Bounds, Terms
+from commingle.shared.documents.terms import Bounds, Terms, fraction_bits_of
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
 from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule, is_worth_it
 from commingle.shared.dp.fixed_point import presence
@@ -136,8 +136,11 @@ class Mechanism(ABC):
             found.append("buckets are for keyed subjects of moments, and only for them")
         if spec.bounds is not None and not self.interactive:
             found.append(f"bounds are proved or trusted where parties exchange; leave it out for {spec.mechanism}")
-        if spec.fraction_bits != self.fraction_bits:
-            found.append(f"fraction_bits is {self.fraction_bits} for {spec.mechanism}")
+        bits = fraction_bits_of(self.fraction_bits, [party.terms for party in spec.parties])
+        if spec.fraction_bits != bits:
+            found.append(f"fraction_bits is {bits} for {spec.mechanism} of these attributes")
+        if not self.interactive and any(party.weighted is not None for party in spec.parties):
+            found.append(f"attributes have weights in moments alone; leave weighted out for {spec.mechanism}")
         if not self.interactive and any(party.cross_weight is not None for party in spec.parties):
             found.append(f"nothing is crossed in {spec.mechanism}; leave cross_weight out")
         if spec.keyed and any(party.cross_weight is not None for party in spec.parties):

@@ -108,7 +108,7 @@ def build_spec(
             "mechanism": study.mechanism,
             "k": study.k,
             "projection": study.projection,
-            "fraction_bits": mechanism_of(terms).fraction_bits,
+            "fraction_bits": terms.fraction_bits,
             "seed": seed.hex(),
             "alignment": "keyed" if terms.keyed else "exact",
             "id_rules": study.id_rules,
@@ -140,5 +140,6 @@ def _party(dataset: str, party: PartyTerms, member: Member) -> PartySpec:
         whitening=party.whitening,
         first_stage_share=settled(party.first_stage_share),
         cross_weight=settled(party.cross_weight),
+        weighted=party.weighted,
         subjects="keyed" if party.keyed else None,
     )

@@ -11,7 +11,14 @@ from commingle.shared.documents.row_maps import measured
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.documents.terms import AUTO, MAPPED_ROW_NORM, PartyTerms, Terms, allowed_rho
+from commingle.shared.documents.terms import (
+    AUTO,
+    MAPPED_ROW_NORM,
+    PartyTerms,
+    Terms,
+    allowed_rho,
+    fraction_bits_of,
+)
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import plan_first_stage
@@ -40,6 +47,7 @@ def terms_of(asked: Study | ReleaseSpec) -> Terms:
                 row_norm=party.row_norm,
                 whitening=party.whitening,
                 first_stage_share=party.first_stage_share,
+                weighted=party.weighted,
             )
             for party in asked.parties
         ),
@@ -65,13 +73,14 @@ def closed(asked: Study | ReleaseSpec | Terms) -> Terms:
 def _closed(terms: Terms) -> Terms:
     mechanism = mechanism_of(terms)
     bounds = terms.bounds or ("proved" if mechanism.interactive else None)
-    terms = replace(terms, bounds=bounds, fraction_bits=mechanism.fraction_bits, radius=mechanism.radius)
+    terms = replace(terms, bounds=bounds, radius=mechanism.radius)
     terms = replace(terms, buckets=terms.buckets or mechanism.buckets(terms))
     if terms.delta_implementation is None:
         columns = tuple(terms.table_columns.values())
         taken = mechanism.delta_implementation(terms.table_rows, columns, proved=terms.proved)
         terms = replace(terms, delta_implementation=taken)
-    return replace(terms, parties=tuple(_closed_party(terms, party) for party in terms.parties))
+    parties = tuple(_closed_party(terms, party) for party in terms.parties)
+    return replace(terms, parties=parties, fraction_bits=fraction_bits_of(mechanism.fraction_bits, parties))
 
 
 def _closed_party(terms: Terms, party: PartyTerms) -> PartyTerms:
@@ -105,7 +114,7 @@ def _chosen_share(terms: Terms, party: PartyTerms) -> float | None:
         return None
     first = Rho(int(Fraction(share) * int(rho * RHO_UNITS)))
     try:
-        plan_first_stage(measured(party.attributes), n=terms.n, rho=first, adjacency=terms.adjacency)
+        plan_first_stage(measured(party), n=terms.n, rho=first, adjacency=terms.adjacency)
     except ParameterError:
         return None
     return share

@@ -1,6 +1,7 @@
 """Every cell of every type has its integers, within the bounds, whatever stands beside it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, cast
@@ -18,10 +19,11 @@ from commingle.shared.documents.schema import (
     BinaryAttribute,
     CategoricalAttribute,
     NumericAttribute,
+    Weighted,
     Whitening,
 )
 from commingle.shared.documents.subject_ids import LONGEST_PART, SubjectKey
-from commingle.shared.documents.terms import PartyTerms
+from commingle.shared.documents.terms import PartyTerms, fraction_bits_of
 from commingle.shared.dp.fixed_point import SCALE, squared_row_limit
 from commingle.shared.encoding import (
     Cells,
@@ -32,6 +34,7 @@ from commingle.shared.encoding import (
     subject_ids,
 )
 from commingle.shared.errors import DataError
+from commingle.shared.ring.parameters import ENTRY_LIMIT
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
 WIDE = NumericAttribute(name="w", lower=-8.9e307, upper=8.9e307)
@@ -140,6 +143,19 @@ def test_row_bound_holds_for_rows_of_any_cells(cells: Cells, row_norm: float, wh
         bounded = bounded_rows(party, mapped, fraction_bits=fraction_bits)(q)
         assert (np.sum(bounded**2, axis=1) <= squared_row_limit(row_norm, fraction_bits)).all()
     assert (np.abs(q) <= SCALE).all()
+
+
+@pytest.mark.parametrize(("weight", "bits"), [(2, 13), (3, 12), (4, 12)])
+def test_weighted_rows_are_multiples_that_no_entry_limit_is_too_small_for(weight: int, bits: int) -> None:
+    plain = PartyTerms(name="p", attributes=(NUMBER, LEVELS, BINARY), first_stage_share=None)
+    ends = np.array([[-SCALE, SCALE, 0, SCALE], [SCALE, 0, SCALE, -SCALE], [5, 0, 0, 0]])
+    rows = bounded_rows(plain, fraction_bits=bits)(ends)
+    for heavy, times in ((NUMBER, [weight, 1, 1, 1]), (LEVELS, [1, weight, weight, 1]), (BINARY, [1, 1, 1, weight])):
+        party = replace(plain, weighted=Weighted(attribute=heavy.name, weight=weight))
+        assert fraction_bits_of(14, [party]) == bits
+        found = bounded_rows(party, fraction_bits=bits)(ends)
+        assert np.array_equal(found, rows * times)
+        assert np.abs(found).max() <= ENTRY_LIMIT
 
 
 @settings(max_examples=100, deadline=None)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from benchmarks.keyed import Party, released
 from benchmarks.release_law import of_parties, proposed, study_of
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.schema import Attribute, Weighted
 from commingle.shared.encoding import cells_for, encode_attribute
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.noise import exact, seeded_noise
@@ -24,6 +24,7 @@ def release_of(
     overlap: float | None = None,
     seed: int | None = None,
     pseudonyms: int = 0,
+    weighted: tuple[int, Weighted] | None = None,
 ) -> PreparedMoments:
     """Moments of these cells: of listed subjects, or of keyed ones whom each party holds with the chance `overlap`.
 
@@ -35,12 +36,18 @@ def release_of(
         overlap: None for listed subjects.
         seed: of the noise; None for none.
         pseudonyms: a seed of who is whom, and at which party.
+        weighted: the place of a party, and its attribute that has a weight.
     """
     columns = {name: pa.array(list(values)) for name, values in cells.items()}
     n = len(next(iter(columns.values())))
     asked = study_of(
         attributes, sizes, n, epsilon, mechanism="moments", subjects="listed" if overlap is None else "keyed"
     )
+    asked = of_parties(asked, first_stage_share=None)
+    if weighted is not None:
+        at, heavy = weighted
+        shares = (p.model_copy(update={"weighted": heavy if i == at else None}) for i, p in enumerate(asked.parties))
+        asked = asked.model_copy(update={"parties": tuple(shares)})
     ends = np.cumsum([0, *sizes])
     draw, parties = np.random.default_rng(pseudonyms), []
     names = np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(-1, 32)
@@ -49,4 +56,4 @@ def release_of(
         held = np.arange(n) if overlap is None else np.flatnonzero(draw.random(n) < overlap)
         parties.append(Party(held if overlap is None else names[held], rows[held]))
     noise = exact if seed is None else seeded_noise(seed)
-    return released(proposed(of_parties(asked, first_stage_share=None)), parties, noise)
+    return released(proposed(asked), parties, noise)

@@ -41,7 +41,7 @@ from commingle.shared.proving.columns import BOUND_LIMIT
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.parameters import MESSAGE_LIMIT, ROWS_LIMIT, STANDARD
+from commingle.shared.ring.parameters import ENTRY_LIMIT, MESSAGE_LIMIT, ROWS_LIMIT, STANDARD
 
 if TYPE_CHECKING:  # scipy loads slowly, and an agent needs neither
     from commingle.shared.estimation.method import FitMethod
@@ -184,7 +184,7 @@ class NoisyMoments(Mechanism):
         opened = open_matrix(spec, matrix)
         drawn = np.repeat(np.array(sigmas, np.int64), [len(p.columns) for p in spec.parties])
         reach = np.append(np.zeros(first_place(spec), np.int64), drawn)
-        limit = spec.table_rows * 4**spec.fraction_bits + TAIL * (reach[:, None] + reach)
+        limit = spec.table_rows * ENTRY_LIMIT**2 + TAIL * (reach[:, None] + reach)
         if bool(np.any((opened > limit) | (opened < -limit))) or not np.array_equal(opened, opened.T):
             raise VerificationError(
                 "the parties' blocks are no moments of such data",
@@ -259,4 +259,4 @@ def largest_opening(spec: ReleaseSpec, party: PartySpec, *, sigma: int) -> int:
     """
     if spec.bounds == "proved":
         return MESSAGE_LIMIT - 1
-    return int(spec.table_rows * 4**spec.fraction_bits + TAIL * scales(spec, party, sigma).cross + 2)
+    return int(spec.table_rows * ENTRY_LIMIT**2 + TAIL * scales(spec, party, sigma).cross + 2)

@@ -124,6 +124,29 @@ def test_products_are_given_a_weight_where_there_is_a_first_stage_and_enough_to_
     assert (b"cross_weight" in encode(spec)) is (weight is not None)
 
 
+@pytest.mark.parametrize(("weight", "bits"), [(None, 14), (2, 13), (3, 12), (4, 12)])
+def test_study_that_weighs_an_attribute_becomes_a_spec_that_leaves_room_for_it(weight: int | None, bits: int) -> None:
+    heavy = {} if weight is None else {"weighted": {"attribute": "age", "weight": weight}}
+    spec = build(study(mechanism="moments", k=None, parties=[{**PARTY, "first_stage_share": None, **heavy}]))
+    assert spec.fraction_bits == bits
+    assert (b"weighted" in encode(spec)) is (weight is not None)
+    assert [c.name for c in spec.columns] == ["present[clinic]", "age" if weight is None else "scaled[age]"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"weighted": {"attribute": "agee", "weight": 2}}, "clinic is not asked for 'agee'"),
+        ({"weighted": {"attribute": "age", "weight": 5}}, "weight"),
+        ({"weighted": {"attribute": "age", "weight": 2}}, "in moments alone"),
+        ({"weighted": {"attribute": "age", "weight": 2}, "row_norm": 1, "whitening": WHITENING}, "leave weighted out"),
+    ],
+)
+def test_weight_that_nothing_can_have_is_refused_with_the_reason(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(CommingleError, match=said):
+        build(study(parties=[{**PARTY, **changes}]))
+
+
 def test_study_without_an_exchange_says_nothing_of_bounds_and_may_not() -> None:
     assert build(study()).bounds is None
     for bounds in ("proved", "trusted"):

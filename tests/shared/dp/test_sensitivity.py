@@ -77,6 +77,26 @@ def test_products_of_hard_rows_are_within_their_limits(row_norm: float | None) -
         assert 2 * (c - int(products.min())) <= min(apart, 4 * c), names
 
 
+@pytest.mark.parametrize("row_norm", [None, 0.3, 0.999999, 1.4142135623730951, 3.0, 5.0])
+def test_weighted_rows_keep_every_bound_of_rows(row_norm: float | None) -> None:
+    """Distances and products (3.4, 3.7) of rows the first attribute of which has a weight, which attain the first."""
+    for weight, names in product((2, 3, 4), SETS[: len(KINDS) * 4]):
+        bits = 14 - (weight - 1).bit_length()
+        plain = encoded(names, None)
+        widths = [len(KINDS[name][1][0]) for name in names]
+        q = (np.sign(plain) * (np.abs(plain) >> 15 - bits)) * np.repeat([weight, *[1] * (len(names) - 1)], widths)
+        assert np.abs(q).max() <= 2**14
+        rows = q if row_norm is None else clip_rows(q, squared_row_limit(row_norm, bits))
+        first, *others = (KINDS[name][0] for name in names)
+        weighed, products = [first.weighted(weight), *others], rows @ rows.T
+        apart, c = (squared_sensitivity(weighed, row_norm=row_norm, adjacency=a, fraction_bits=bits) for a in LISTED)
+        found = farthest(rows, Adjacency.REPLACE_ONE)
+        assert found <= apart, (weight, names)
+        assert row_norm is not None or found >= (1 - 2**-9) * apart, (weight, names)
+        assert products.max() <= c
+        assert 2 * (c - int(products.min())) <= largest_gap(weighed, row_norm=row_norm, fraction_bits=bits)
+
+
 @pytest.mark.parametrize("adjacency", LISTED)
 def test_bound_is_attained_without_clipping(adjacency: Adjacency) -> None:
     for names in SETS:

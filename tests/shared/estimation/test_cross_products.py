@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.services.fit import FitRequest, fit_prepared
-from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute, Weighted
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
 from commingle.shared.estimation.published_noise import NoisyEntries
@@ -62,6 +62,24 @@ def test_mean_of_a_number_by_group_is_that_of_the_rows() -> None:
     for label, mean in zip(found.levels("stage")[0], totals / counts, strict=True):
         own = [a for a, s in zip(table["age"], table["stage"], strict=True) if (s or "missing") == label]
         assert mean == pytest.approx(np.mean(own), rel=1e-3)
+
+
+@pytest.mark.parametrize("overlap", [None, 0.8])
+@pytest.mark.parametrize("weighted", [(0, "age"), (1, "stage")])
+def test_weighted_attribute_has_the_same_sums_and_less_noise_in_them(
+    weighted: tuple[int, str], overlap: float | None
+) -> None:
+    place, name = weighted
+    heavy, table = Weighted(attribute=name, weight=2), cells()
+    plain, found = (
+        CrossProducts.of(release_of(ATTRIBUTES, (2, 2), table, overlap=overlap, weighted=of))
+        for of in (None, (place, heavy))
+    )
+    (value, has), (_, levels) = found.number("age"), found.levels("stage")
+    forms = products((value - 55 * has)[None], levels[:1] - levels[1:])
+    (sums, covariance), (expected, before) = found.sums(forms), plain.sums(forms)
+    assert sums == pytest.approx(expected, abs=2)
+    assert np.trace(covariance) < 0.8 * np.trace(before)
 
 
 @pytest.mark.parametrize("overlap", [None, 0.8])

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import asdict, replace
 from math import isfinite
 from typing import Any
@@ -8,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.schema import NumericAttribute, Weighted
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.curves import plan
-from commingle.shared.forecast.forecast import forecast
-from commingle.shared.forecast.task import Assumptions
+from commingle.shared.forecast.forecast import forecast, predicted
+from commingle.shared.forecast.task import Assumptions, task_of
+from commingle.shared.forecast.weights import weight_words
 from commingle.shared.forecast.words import advice
 from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.registry import MECHANISMS
@@ -149,6 +151,29 @@ def test_advice_says_what_the_protection_of_moments_rests_on(n: int) -> None:
 
 def test_advice_says_nothing_of_trust_where_no_mechanism_is_useful() -> None:
     assert plan(numeric(5, n=100)).advice == "No mechanism is useful here: predicting the mean is as good."
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_weight_of_a_label_is_proposed_with_what_the_forecast_of_it_gains(keyed: bool) -> None:
+    terms, asked = numeric(11, 3, mechanism="moments").with_subjects(keyed=keyed), Assumptions(target="x0")
+    said = weight_words(terms, task_of(terms, asked)) or ""
+    found = re.search(r'"weight": 2} at p0, standard errors of this fit are expected to be (0\.\d\d) times', said)
+    assert found
+    task, (first, *others) = task_of(terms, asked), terms.parties
+    weighed = replace(terms, parties=(replace(first, weighted=Weighted(attribute="x0", weight=2)), *others))
+    before, after = (predicted(each, task).covariance for each in (terms, weighed))
+    assert before is not None
+    assert after is not None
+    assert np.mean(np.sqrt(np.diag(after) / np.diag(before))) == pytest.approx(float(found[1]), abs=0.01)
+
+
+def test_no_weight_is_proposed_where_few_explain_nearly_all_or_one_is_given() -> None:
+    asked, few = Assumptions(target="x0", r_squared=0.9), numeric(3, 2, mechanism="moments")
+    assert weight_words(few, task_of(few, asked)) is None
+    first, *others = few.parties
+    given = replace(few, parties=(replace(first, weighted=Weighted(attribute="x0", weight=2)), *others))
+    assert weight_words(given, task_of(given, Assumptions(target="x0"))) is None
+    assert any("weigh 2 times" in sentence for sentence in forecast(given, asked).sentences)
 
 
 @pytest.mark.parametrize("best", ["rmgm", "dgm"])

@@ -47,6 +47,7 @@ from tests.shared.mechanisms.moments.exchange.world import (
     SEX,
     STAGED,
     THREE,
+    WEIGHTED,
     WHITENED,
     Block,
     World,
@@ -96,7 +97,7 @@ def either(request: pytest.FixtureRequest) -> World:
 
 
 @pytest.mark.parametrize("bounds", BOTH)
-@pytest.mark.parametrize("parties", [THREE, WHITENED, STAGED], ids=["plain", "whitened", "two stages"])
+@pytest.mark.parametrize("parties", [WEIGHTED, WHITENED, STAGED], ids=["weighted", "whitened", "two stages"])
 def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(
     parties: tuple[PartySpec, ...], bounds: Bounds
 ) -> None:
@@ -117,7 +118,7 @@ def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(
     matrix = assemble(spec, [blocks[name] for name in NAMES])
     assert np.array_equal(open_matrix(spec, matrix), expected)
     found = MOMENTS.moments(spec, [plan.sigma for plan in plan_blocks(spec)], matrix)
-    np.testing.assert_array_equal(found.gram, expected / 4**14)
+    np.testing.assert_array_equal(found.gram, expected / 4**spec.fraction_bits)
 
 
 def test_whitened_release_verifies_under_the_names_of_its_mixtures() -> None:

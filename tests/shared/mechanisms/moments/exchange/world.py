@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,12 @@ from commingle.shared.documents.schema import (
     BinaryAttribute,
     CategoricalAttribute,
     NumericAttribute,
+    Weighted,
     Whitening,
 )
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Approval, Sums
+from commingle.shared.documents.terms import fraction_bits_of
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import quantise
@@ -57,6 +60,7 @@ def party_spec(
     whitening: Whitening | None = None,
     first_stage_share: float | None = None,
     cross_weight: int | None = None,
+    weighted: Weighted | None = None,
 ) -> PartySpec:
     key = KEYS[name].verifying_key.raw.hex()
     return PartySpec(
@@ -69,6 +73,7 @@ def party_spec(
         whitening=whitening,
         first_stage_share=first_stage_share,
         cross_weight=cross_weight,
+        weighted=weighted,
     )
 
 
@@ -93,13 +98,21 @@ STAGED = (
 )
 
 
+WEIGHTED = (
+    party_spec("clinic", *NUMBERS, weighted=Weighted(attribute="age", weight=3)),
+    party_spec("lab", BLOOD, row_norm=1.5, weighted=Weighted(attribute="blood", weight=2)),
+    party_spec("registry", SEX, row_norm=1.0, first_stage_share=0.1, weighted=Weighted(attribute="sex", weight=4)),
+)
+
+
 def spec_of(parties: tuple[PartySpec, ...] = THREE, *, n: int = 4100, **changes: object) -> ReleaseSpec:
+    bits: Any = fraction_bits_of(14, [party.terms for party in parties])
     spec = ReleaseSpec(
         study="Blood",
         created=NOW,
         expires=NOW + timedelta(days=3),
         mechanism="moments",
-        fraction_bits=14,
+        fraction_bits=bits,
         seed="5e" * 32,
         calibration=Calibration.ANALYTIC,
         epsilon=1.0,
@@ -128,7 +141,7 @@ def private_rows(spec: ReleaseSpec, party: PartySpec, seed: int = 0) -> tuple[Bl
     cells, stage, sums = quantise(np.hstack(parts)), first_stage_of(closed(spec), party), None
     if stage is not None:
         sums = tuple((column_sums(cells, stage.attributes) + stage.noise(seeded_noise([seed, 5]))).tolist())
-    return bounded_rows(party, row_map(closed(spec), party, sums), fraction_bits=14)(cells), sums
+    return bounded_rows(party, row_map(closed(spec), party, sums), fraction_bits=spec.fraction_bits)(cells), sums
 
 
 @dataclass
