@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import get_args
+from urllib.parse import urlsplit
 
 import click
 from pydantic import TypeAdapter, ValidationError
@@ -97,6 +98,7 @@ def _create(
     database_url_file: Path | None = None,
     blob_directory: Path | None = None,
     blob_bucket: str | None = None,
+    port: int | None = None,
 ) -> SigningKey:
     """A coordinator's home; its key. Raises SettingsError."""
     if database_url is not None and database_url_file is not None:
@@ -107,6 +109,7 @@ def _create(
         "database_url_file": database_url_file and str(database_url_file.resolve()),
         "blob_directory": blob_directory and str(blob_directory.resolve()),
         "blob_bucket": blob_bucket,
+        "serve": None if port is None else {"port": port},
     }
     said = {key: value for key, value in given.items() if value is not None}
     settings, _ = resolve(CoordinatorSettings, said, "the options", {})
@@ -132,7 +135,7 @@ def _members(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> t
 )
 @home_option
 @click.option("--name", default="coordinator", show_default=True, help="Display name.")
-@click.option("--url", required=True, help="Where members will reach it.")
+@click.option("--url", required=True, help="Where members will reach it. `serve` listens on its port, if it names one.")
 @click.option("--database-url-file", type=click.Path(path_type=Path, dir_okay=False), help="As of init.")
 @click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
 @click.argument("members", nargs=-1, required=True, callback=_members)
@@ -150,7 +153,7 @@ def new_consortium(
     """Create a coordinator and an invitation for each of its MEMBERS."""
     if not ADDRESS.fullmatch(url):
         raise SettingsError(f"{url!r} is no address of a coordinator", remedy="Give one such as https://hub.example.")
-    key = _create(home, name, database_url_file=database_url_file)
+    key = _create(home, name, database_url_file=database_url_file, port=_port(url))
     lines = {}
     with open_coordinator(home) as hub:
         for member in members:
@@ -170,6 +173,14 @@ def new_consortium(
 
     value = {"home": str(home), "name": name, "fingerprint": key.fingerprint, "invitations": lines}
     emit(value, as_json=as_json, text=text)
+
+
+def _port(url: str) -> int | None:
+    """Of an address that names one. Raises SettingsError."""
+    try:
+        return urlsplit(url).port
+    except ValueError:
+        raise SettingsError(f"{url!r} has no port that exists", remedy="Ports are from 1 to 65535.") from None
 
 
 @click.command(cls=ServeCommand, kind=CoordinatorSettings, epilog=examples("serve --home hub"))

@@ -40,14 +40,14 @@ Paged = TypeVar("Paged", PartyPage, ReleasePage)
 _FOLLOW_SECONDS = 0.5
 _TIMEOUT_SECONDS = 60.0  # a busy coordinator waits half of that for its database, and to repeat a proposal is another
 _SHOWN_ID, _SHOWN_STUDY = 12, 60
-_DEFAULT_URL = "http://127.0.0.1:8000"
+_PORT = 8000
 
 url_option = click.option(
-    "--coordinator", "url", default=_DEFAULT_URL, show_default=True, help="URL of the running coordinator."
+    "--coordinator", "url", help="URL of the running coordinator.  [this machine, at the port in HOME/settings.json]"
 )
 
 
-@click.command(epilog=examples("propose study.json --home hub --coordinator http://127.0.0.1:8000"))
+@click.command(epilog=examples("propose study.json --home hub"))
 @click.argument("study", type=click.Path(path_type=Path, dir_okay=False))
 @home_option
 @url_option
@@ -60,7 +60,7 @@ def propose(
     *,
     study: Path,
     home: Path,
-    url: str,
+    url: str | None,
     ca_file: Path | None,
     allow_http: bool,
     files: tuple[Path, ...],
@@ -69,8 +69,9 @@ def propose(
 ) -> None:
     """Propose the release that STUDY, a JSON file, describes."""
     asked = with_attachments(load_settings(Study, study), files)
+    where = url or _here(home)
     key = load_signing_key(CoordinatorHome(home).signing_key)
-    with _client(url, key, ca_file, allow_http=allow_http) as client:
+    with _client(where, key, ca_file, allow_http=allow_http) as client:
         spec = build_spec(
             with_sketch(asked),
             members=_members(client),
@@ -107,7 +108,7 @@ def releases(
     *,
     release: str | None,
     home: Path,
-    url: str,
+    url: str | None,
     ca_file: Path | None,
     allow_http: bool,
     state: str | None,
@@ -117,9 +118,9 @@ def releases(
 
     RELEASE, the beginning of an id, shows that one alone.
     """
-    load_settings(CoordinatorSettings, CoordinatorHome(home).settings)
+    where = url or _here(home)
     key = load_signing_key(CoordinatorHome(home).signing_key)
-    with _client(url, key, ca_file, allow_http=allow_http) as client:
+    with _client(where, key, ca_file, allow_http=allow_http) as client:
         found = list(_pages(client, "/v1/releases", ReleasePage, {"state": state} if state else {}))
         items = [item for page in found for item in page.items]
         if release is not None:
@@ -137,6 +138,12 @@ def _only(items: list[ReleaseSummary], release: str) -> str:
     if len(matching) != 1:
         raise click.UsageError(f"{len(matching)} releases have an id that begins with {release}")
     return matching[0]
+
+
+def _here(home: Path) -> str:
+    """Where the coordinator of a home answers on this machine. Raises SettingsError."""
+    port = load_settings(CoordinatorSettings, CoordinatorHome(home).settings).serve.get("port", _PORT)
+    return f"http://127.0.0.1:{port}"
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from commingle.shared.runtime.threads import threads
 
 _COMMANDS = {
     "simulate": ("commingle.services.simulation.cli", "Run a whole consortium on this machine."),
+    "study": ("commingle.party_agent.cli.study", "Write a study, and see what every member would answer to it."),
     "plan": ("commingle.services.planning.cli", "Say what a release will be worth, before any budget is spent."),
     "fit": (
         "commingle.services.client.fit_cli",

@@ -1,8 +1,10 @@
 """`commingle party datasets` and `whiten`: a party's own tables, and a whitening matrix from public rows."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -13,10 +15,10 @@ from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import agent_client, home_option
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
-from commingle.party_agent.wire.answers import DatasetView
+from commingle.party_agent.wire.answers import DatasetView, id_words
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import parse_attributes, words_for_missing
-from commingle.shared.documents.subject_ids import RULE_NAMES, IdRule
+from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES, IdRule
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
@@ -26,6 +28,25 @@ from commingle.shared.runtime.plain_files import read_plain
 _WARNING = (
     "The matrix becomes part of the proposal and is published. It may come from PUBLIC rows only: made from private "
     "rows it would disclose them, without noise and without a charge."
+)
+
+id_rule_option = click.option(
+    "--id-rule",
+    "id_rules",
+    type=click.Choice(RULE_NAMES),
+    multiple=True,
+    help="How ids are written, as the study's id_rules; one for each --subject-id.  [exact/1]",
+)
+listed_option = click.option(
+    "--listed",
+    is_flag=True,
+    help="All members hold the same list of subjects.  [who is in it is private: keyed]",
+)
+people_option = click.option(
+    "--people",
+    default="everybody",
+    show_default=True,
+    help="What group its subjects are of; nobody is in two. Caps add up what all data sets of a group lose.",
 )
 
 
@@ -67,27 +88,12 @@ def datasets() -> None:
     required=True,
     help="The column that says who a row is about. Repeatable, where several do so together.",
 )
-@click.option(
-    "--id-rule",
-    "id_rules",
-    type=click.Choice(RULE_NAMES),
-    multiple=True,
-    help="How ids are written, as the study's id_rules; one for each --subject-id.  [exact/1]",
-)
+@id_rule_option
 @click.option(
     "--schema", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A JSON array of attributes."
 )
-@click.option(
-    "--listed",
-    is_flag=True,
-    help="All members hold the same list of subjects.  [who is in it is private: keyed]",
-)
-@click.option(
-    "--people",
-    default="everybody",
-    show_default=True,
-    help="What group its subjects are of; nobody is in two. Caps add up what all data sets of a group lose.",
-)
+@listed_option
+@people_option
 @click.option("--replace", is_flag=True, help="Declare it anew.")
 @csv_options
 @json_option
@@ -116,25 +122,48 @@ def add_dataset(
     places = [source is not None, database_url is not None, pushed].count(True)
     if places != 1 or (database_url is None) == bool(queries):
         raise click.UsageError("give one of --source, --pushed, and --database-url (or its file) with --query")
+    place: dict[str, Any] = (
+        {"kind": "pushed"}
+        if pushed
+        else place_of(source, csv_format)
+        if source is not None
+        else {
+            "kind": "sql",
+            "url": database_url,
+            "query": queries[0] if len(queries) == 1 else queries,
+            "promised": promised,
+        }
+    )
+    said: dict[str, Any] = {"subject_id": subject_id, "id_rules": id_rules, "listed": listed, "people": people}
+    value = declare(Home(home), name, place, schema=schema, replace=replace, **said)
+    emit(value, as_json=as_json, text=lambda console: say_found(console, value))
+
+
+def declare(
+    home: Home,
+    name: str,
+    place: Mapping[str, Any],
+    *,
+    schema: Path,
+    subject_id: tuple[str, ...],
+    id_rules: tuple[IdRule, ...],
+    listed: bool,
+    people: str,
+    replace: bool = False,
+) -> DatasetView:
+    """Have the agent of a home read a table and remember it; what it found. Raises what the agent says is wrong."""
     attributes = parse_attributes(_read(schema))
-    columns = subject_id[0] if len(subject_id) == 1 else subject_id
-    query = queries[0] if len(queries) == 1 else queries
     body = {
         "name": name,
-        "source": {"kind": "pushed"}
-        if pushed
-        else _place(source, csv_format)
-        if source is not None
-        else {"kind": "sql", "url": database_url, "query": query, "promised": promised},
-        "subject_id": columns,
+        "source": place,
+        "subject_id": subject_id[0] if len(subject_id) == 1 else subject_id,
         "id_rules": id_rules or None,
         "subjects": "listed" if listed else "keyed",
         "people": people,
         "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
     }
-    with agent_client(Home(home)) as agent:
-        value = agent.register(body, replace=replace)
-    emit(value, as_json=as_json, text=lambda console: _say_found(console, value))
+    with agent_client(home) as agent:
+        return agent.register(body, replace=replace)
 
 
 @datasets.command("read", epilog="Example: commingle party datasets read main --home ./ward")
@@ -145,10 +174,10 @@ def read_dataset(*, home: Path, name: str, as_json: bool) -> None:
     """Read a table again: releases that you approve from now on are made of what it holds now."""
     with agent_client(Home(home)) as agent:
         value = agent.read_again(name)
-    emit(value, as_json=as_json, text=lambda console: _say_found(console, value))
+    emit(value, as_json=as_json, text=lambda console: say_found(console, value))
 
 
-def _say_found(console: Console, found: DatasetView) -> None:
+def say_found(console: Console, found: DatasetView) -> None:
     """What a reading found."""
     if found.read is None:
         console.print(f"Data set {found.name}: its rows are pushed (docs/party-systems.md).")
@@ -156,6 +185,8 @@ def _say_found(console: Console, found: DatasetView) -> None:
     console.print(f"Data set {found.name}: {found.n} subjects, {found.subjects} ({found.unit}).")
     if found.ids_changed:
         console.print(f"  {found.ids_changed} ids are written otherwise by {', '.join(found.id_rules or ())}")
+    if words := id_words(found.id_forms or (), found.id_rules or EXACT):
+        console.print(f"  {words}.")
     for attribute, count in (found.clipped or {}).items():
         if count:
             console.print(f"  {attribute}: {count} values were outside the bounds and are clipped")
@@ -164,7 +195,7 @@ def _say_found(console: Console, found: DatasetView) -> None:
             console.print(f"  {words}")
 
 
-def _place(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
+def place_of(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
     """A source as it is registered: what is one file, and what are many."""
     if "://" in source:
         return {"kind": "partitions", "path": source}

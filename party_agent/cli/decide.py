@@ -207,7 +207,7 @@ def _decide(
     with agent_client(Home(home)) as operator:  # not held while a person thinks: an agent may start meanwhile
         asked = _find(operator, release)
     if not as_json:
-        _show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
+        show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
     if not yes:
         verb = "Approve" if decision == "approval" else "Reject"
         click.confirm(f"{verb} this as {name or 'the person of this token'}?", abort=True, err=True)
@@ -231,12 +231,13 @@ def _find(agent: PartyClient, release: str) -> ProposalView:
 
 def _show_proposals(console: Console, items: Sequence[ProposalView]) -> None:
     for item in items:
-        _show_proposal(console, item)
+        show_proposal(console, item)
     if not items:
         console.print("No proposals.")
 
 
-def _show_proposal(console: Console, item: ProposalView) -> None:
+def show_proposal(console: Console, item: ProposalView) -> None:
+    """What a person decides by."""
     k = f", {item.projection or 'dense'} mixing, k = {item.k}" if item.k else ""
     console.print(_where_it_stands(item))
     for sentence in item.stated_sentences or ["Nothing is said of what it is for."]:

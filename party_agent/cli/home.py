@@ -13,7 +13,7 @@ from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.operate.compose import agent_client, compose_agents, consortium_option, home_option
 from commingle.party_agent.operate.membership import enrol as enrol_party
 from commingle.party_agent.operate.membership import rotate_key as rotate_party_key
-from commingle.shared.documents.model import explain
+from commingle.shared.documents.explained import explain
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import load_secret

@@ -2,11 +2,19 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 from pydantic import ValidationError
 
-from commingle.party_agent.cli.data import add_dataset
+from commingle.party_agent.cli.data import (
+    declare,
+    id_rule_option,
+    listed_option,
+    people_option,
+    place_of,
+    say_found,
+)
 from commingle.party_agent.cli.serve import serve as serve_command
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home, PartySettings
@@ -14,10 +22,13 @@ from commingle.party_agent.operate.compose import agent_client, calling, home_op
 from commingle.party_agent.operate.joining import Roster, confirm, joined, make_home, roster, share_linkage_key
 from commingle.party_agent.operate.membership import enrol
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
+from commingle.shared.documents.explained import explain
 from commingle.shared.documents.invitation import Invitation
-from commingle.shared.documents.model import explain
+from commingle.shared.documents.subject_ids import IdRule
 from commingle.shared.documents.words import LETTERS
 from commingle.shared.runtime.cli import say
+from commingle.shared.runtime.console import PlainConsole
+from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.plain_files import read_plain
 from commingle.shared.runtime.settings import system_clock
@@ -47,11 +58,14 @@ def _invitation(_: click.Context, __: click.Parameter, given: str) -> Invitation
 @click.option("--delta-cap", type=float, default=1e-5, show_default=True)
 @click.option("--source", type=click.Path(path_type=Path, dir_okay=False), help="A CSV or Parquet file to register.")
 @click.option("--subject-id", metavar="COLUMN", multiple=True, help="Its column that says who a row is about.")
+@id_rule_option
 @click.option("--schema", type=click.Path(path_type=Path, dir_okay=False), help="Its attributes, a JSON array.")
-@click.option("--listed", is_flag=True, help="Who is in it is a list that all members hold (see `datasets add`).")
+@listed_option
+@people_option
 @click.option("--dataset", default="main", show_default=True, help="What the data set is called.")
 @click.option("--wait-minutes", default=60.0, show_default=True, help="How long to wait for the other members.")
 @click.option("--serve", "serves", is_flag=True, help="Run the agent then, until told to stop.")
+@csv_options
 @ca_option
 @http_option
 @click.pass_context
@@ -65,8 +79,11 @@ def join(
     delta_cap: float,
     source: Path | None,
     subject_id: tuple[str, ...],
+    id_rules: tuple[IdRule, ...],
     schema: Path | None,
     listed: bool,
+    people: str,
+    csv_format: CsvFormat | None,
     dataset: str,
     wait_minutes: float,
     serves: bool,
@@ -81,8 +98,9 @@ def join(
     When all members are there, each is shown twelve words. Read them to each other over the telephone and type them:
     they say that all of you were shown the same keys. Repeat the command if it was interrupted.
     """
-    if (source is None) != (schema is None) or (source is None) != (not subject_id):
-        raise click.UsageError("--source, --subject-id and --schema go together")
+    given = {"--source": source, "--subject-id": subject_id, "--schema": schema}
+    if len(lacking := [name for name, value in given.items() if not value]) in {1, 2}:
+        raise click.UsageError(f"--source, --subject-id and --schema go together: add {' and '.join(lacking)}")
     invited, place = invitation, Home(home)
     try:
         settings = PartySettings(
@@ -95,12 +113,16 @@ def join(
         place, url=invited.url, invite=invited.invite, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http
     )
     say(f"{invited.party} is enrolled at {membership.coordinator().url}.")
-    if source is not None and not _is_registered(place, dataset):
-        table = {"source": str(source), "subject_id": subject_id, "schema": schema, "listed": listed}
-        ctx.invoke(add_dataset, home=home, name=dataset, **table)
+    if source is not None and _is_registered(place, dataset):
+        say(
+            f"Data set {dataset} is registered already and stays. Another table: commingle party datasets add --replace"
+        )
+    elif source is not None and schema is not None:
+        said: dict[str, Any] = {"subject_id": subject_id, "id_rules": id_rules, "listed": listed, "people": people}
+        say_found(PlainConsole(), declare(place, dataset, place_of(str(source), csv_format), schema=schema, **said))
     with calling(place, membership) as client:
         keys = _wait_for_all(place, client, invited, seconds=60 * wait_minutes)
-        if confirm(membership, keys, invited.party, lambda words: _read_out(words, invited)):
+        if confirm(membership, keys, invited.party, lambda words, wrong: _read_out(words, invited, wrong)):
             say(f"The keys of {', '.join(name for name in sorted(keys) if name != invited.party)} are pinned.")
         check = share_linkage_key(place, membership, client, invited, clock=system_clock)
     say(
@@ -136,13 +158,21 @@ def _wait_for_all(place: Home, client: CoordinatorClient, invited: Invitation, *
         time.sleep(_LOOK_SECONDS)
 
 
-def _read_out(words: tuple[str, ...], invited: Invitation) -> str:
+def _read_out(words: tuple[str, ...], invited: Invitation, wrong: str) -> str:
+    if wrong:
+        say(f"That is not right: {wrong}. Have it read once more, slowly. Do not type what your own screen shows.")
+        return _typed()
     rows = (words[start : start + _IN_A_ROW] for start in range(0, len(words), _IN_A_ROW))
     shown = "\n".join("  " + "".join(f"{word:<12}" for word in row) for row in rows)
     say(
         f"\nThe words of {', '.join(sorted(invited.members))}, and of their coordinator:\n\n{shown}\n\n"
         "Call each other, all of you. One reads the words, the others type what they hear; then another reads them to "
-        "the first.\nEverybody has to hear somebody else, and to say that it was accepted."
+        "the first.\nEverybody has to hear somebody else, and to say that it was accepted. Tell each other as well "
+        "how your ids are written, without naming one."
     )
+    return _typed()
+
+
+def _typed() -> str:
     typed: str = click.prompt(f"What you hear (the first {LETTERS} letters of each will do)", err=True)
     return typed

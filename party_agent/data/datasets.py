@@ -30,16 +30,17 @@ from commingle.party_agent.private.snapshot import (
 from commingle.party_agent.private.sources import PushedSource, Source, open_table, remedying
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import SourceTable
-from commingle.party_agent.wire.answers import DatasetView
+from commingle.party_agent.wire.answers import DatasetView, id_words
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, as_registered, words_for_missing
-from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey
+from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey, forms_of
 from commingle.shared.dp.sensitivity import Adjacency, unit_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.settings import Clock
 
 _log = structlog.get_logger()
 _KEY_BYTES = 32
+_FORMS_OF = 10_000  # ids
 _ATTRIBUTES = TypeAdapter(tuple[Attribute, ...])
 _UNUSED = """
 SELECT digest FROM snapshots
@@ -90,6 +91,7 @@ class Dataset(DatasetRequest):
     Attributes:
         n: subjects; 0 until its rows have been read.
         ids_changed: ids that their rule writes otherwise than the table.
+        id_forms: how ids are written by their rule, in words.
         snapshot: digest of the one that releases are made of; left out until its rows have been read.
         read: when.
         upload: whose rows these are, where they were pushed.
@@ -98,6 +100,7 @@ class Dataset(DatasetRequest):
     id_rules: Annotated[IdRules | None, LEFT_OUT] = None
     n: Count = 0
     ids_changed: Count = 0
+    id_forms: tuple[str, ...] = ()
     clipped: dict[str, Count] = Field(default_factory=dict)
     missing: dict[str, Count] = Field(default_factory=dict)
     snapshot: Annotated[Digest | None, LEFT_OUT] = None
@@ -109,6 +112,11 @@ class Dataset(DatasetRequest):
         """Without what was found."""
         return DatasetRequest(**{name: getattr(self, name) for name in DatasetRequest.model_fields})
 
+    @property
+    def id_words(self) -> str | None:
+        """How ids are written, for the operator to compare with other members'; None where there is nothing to say."""
+        return id_words(self.id_forms, self.key.rules)
+
     def missing_words(self, names: Iterable[str]) -> list[str]:
         """What becomes of missing cells of these attributes, and how many there are, in sentences: for the operator."""
         found = {a.name: words_for_missing(a, self.missing.get(a.name, 0)) for a in self.attributes}
@@ -116,7 +124,7 @@ class Dataset(DatasetRequest):
 
     def view(self, *, counts: bool) -> DatasetView:
         """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
-        of_rows = {"n", "ids_changed", "clipped", "missing", "read"} if counts else set()
+        of_rows = {"n", "ids_changed", "id_forms", "clipped", "missing", "read"} if counts else set()
         shown = self.model_dump(include={"name", "subject_id", "id_rules", "subjects", "people"} | of_rows)
         return DatasetView(**shown, attributes=self.attributes, source=_where(self.source), unit=self.unit)
 
@@ -272,6 +280,7 @@ class Datasets:
                     **dict(declared),
                     n=snapshot.n,
                     ids_changed=found.ids.changed,
+                    id_forms=_forms(snapshot, declared.key),
                     clipped=dict(found.clipped),
                     missing=dict(found.missing),
                     snapshot=snapshot.digest,
@@ -326,8 +335,13 @@ class Datasets:
                 "an attribute that is made of others: intervals of a number, pairs, or a product",
                 remedy="Register what it is made of; a study cuts, crosses or multiplies it.",
             )
-        if len(set(names)) != len(names) or set(request.key.columns) & set(names):
-            raise ConflictError("an attribute appears twice, or is the subject id", remedy="Name every attribute once.")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConflictError(f"attribute {twice[0]} appears twice in the schema", remedy="Leave one out.")
+        if keys := sorted(set(request.key.columns) & set(names)):
+            raise ConflictError(
+                f"{keys[0]} identifies subjects, and is an attribute of the schema too",
+                remedy="Leave it out of the schema.",
+            )
         if not replace and self._find(request.name) is not None:
             raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
 
@@ -372,6 +386,14 @@ def _place(source: Source) -> tuple[object, ...] | None:
     if isinstance(source, PushedSource):
         return None
     return (source.url, source.query) if isinstance(source, SqlSource) else (source.path,)
+
+
+def _forms(snapshot: Snapshot, key: SubjectKey) -> tuple[str, ...]:
+    """Of one column's ids: of some from everywhere in the order."""
+    if len(key.columns) > 1:
+        return ()
+    step = max(1, snapshot.n // _FORMS_OF)
+    return forms_of(str(one, "utf-8") for ids in snapshot.ids() for one in ids[::step].to_pylist() if one)
 
 
 def _where(source: Source) -> str:

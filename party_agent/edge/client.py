@@ -163,6 +163,16 @@ class PartyClient:
         params = {} if consortium is None else {"consortium": consortium}
         return self._send(ProposedView, "POST", "/v1/proposals", encode(study), headers=headers, params=params)
 
+    def answer(self, study: Study, *, consortium: str | None = None) -> ProposalView:
+        """What this party would answer to a study, as a proposal that nobody is sent. For the operator: no token does.
+
+        Args:
+            study: what would be asked.
+            consortium: which, where the party belongs to more than one.
+        """
+        params = {} if consortium is None else {"consortium": consortium}
+        return self._send(ProposalView, "POST", "/v1/studies/answer", encode(study), params=params)
+
     def proposals(self) -> tuple[ProposalView, ...]:
         """Everything this party has been asked, the newest first. Scope `read`."""
         return self._get(ProposalList, "/v1/proposals").items

@@ -10,9 +10,11 @@ from fastapi.responses import StreamingResponse
 
 from commingle.party_agent.edge import examples
 from commingle.party_agent.edge.bodies import document
+from commingle.party_agent.edge.views import unsent_view
 from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.wire.answers import ProposedView
+from commingle.party_agent.wire.answers import ProposalView, ProposedView
 from commingle.shared.documents.study import Study
+from commingle.shared.runtime.errors import ScopeError
 from commingle.shared.runtime.openapi import takes
 
 ReleaseId = Annotated[str, Path(description="Id of the release, 64 hex digits.")]
@@ -28,7 +30,7 @@ _FILES: dict[int | str, dict[str, Any]] = {
 
 
 def propose_router(agents: Agents) -> APIRouter:
-    """`POST /proposals`."""
+    """`POST /proposals`, and `/studies/answer` before it."""
     router = APIRouter(tags=["releases"])
 
     @router.post("/proposals", status_code=201, openapi_extra=takes(Study, examples.STUDY))
@@ -53,6 +55,25 @@ def propose_router(agents: Agents) -> APIRouter:
         study = await document(request, Study)
         proposing = Proposing(agents, owner)
         return await run_in_threadpool(proposing.propose, study, key=idempotency_key, consortium=consortium)
+
+    @router.post("/studies/answer", openapi_extra=takes(Study, examples.STUDY))
+    async def answer(
+        request: Request,
+        consortium: Annotated[
+            str | None, Query(description="Which consortium, if this party belongs to several.")
+        ] = None,
+    ) -> ProposalView:
+        """Say what this party would answer to a study: as a proposal that nobody is sent. For the operator alone."""
+        if not request.state.operator:
+            raise ScopeError(
+                "only the operator asks what this party would answer",
+                remedy="On the agent's machine: commingle study check --home. A token can propose the study.",
+            )
+        from commingle.party_agent.rounds.proposing import Proposing  # noqa: PLC0415 - as above
+
+        study = await document(request, Study)
+        asked = await run_in_threadpool(Proposing(agents, "").tried, study, consortium=consortium)
+        return await run_in_threadpool(unsent_view, agents, asked)
 
     return router
 

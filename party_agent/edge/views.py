@@ -11,7 +11,7 @@ from commingle.party_agent.ledger.ledger import Cap, ChargeRecord, Ledger
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.counts import Viewer, progress_of, sees_counts
-from commingle.party_agent.rounds.forecasts import Forecasts, Outlook
+from commingle.party_agent.rounds.forecasts import Forecasts, Outlook, compute
 from commingle.party_agent.rounds.jobs import Job
 from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import Decision, Proposal
@@ -68,6 +68,11 @@ def proposal_view(party: Party, proposal: Proposal, forecasts: Forecasts, viewer
     """
     notes = party.ledger.notes().get(proposal.release, [])
     return _proposal_view(party, proposal, forecasts.of(proposal.release, proposal.spec), notes, viewer)
+
+
+def unsent_view(party: Party, asked: Proposal) -> ProposalView:
+    """The same, for the operator, of what nobody has proposed yet: the forecast is computed at once."""
+    return _proposal_view(party, asked, compute(asked.spec), [], Viewer.OPERATOR)
 
 
 def _proposal_view(

@@ -12,7 +12,7 @@ from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.ledger.rulings import Approvals
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
-from commingle.shared.documents.schema import as_registered
+from commingle.shared.documents.schema import Attribute, as_registered
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.documents.terms import MechanismName
@@ -21,6 +21,7 @@ from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_of
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.runtime.settings import Settings
+from commingle.shared.text import printable, quoted
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 EpsilonCap = Annotated[float, Field(gt=0)]
@@ -60,7 +61,7 @@ class OpeningHours(Settings):
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError("not a time zone of this machine's IANA database") from None
+            raise ValueError("no time zone that this machine knows: write one such as Europe/Berlin") from None
         return name
 
     @model_validator(mode="after")
@@ -140,7 +141,7 @@ class Finding:
 
     Attributes:
         rule: the rule of `policy.json`, or what it is about.
-        message: for the party's own people.
+        message: for the party's own people, and what mends it.
         reason: the code that would travel in a rejection; None where the party can still put it right itself.
     """
 
@@ -196,6 +197,12 @@ def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Sit
         *_against_pins(spec, party, situation.pins),
         *_against_data(spec, party, situation.dataset),
     )
+
+
+def examine_terms(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, policy: Policy) -> tuple[Finding, ...]:
+    """What speaks against it that its text and the policy tell, without anything else the party knows."""
+    now = Situation(policy=policy, pins={}, dataset=None, now=spec.created)
+    return (*_against_text(spec), *_against_policy(spec, party, plan, now))
 
 
 def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
@@ -365,17 +372,36 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
         )
         findings.append(Finding("subjects", message, None))
     for attribute in dict.fromkeys(registered for asked in party.attributes for registered in as_registered(asked)):
-        if attribute.name not in own:
-            message = f"data set {dataset.name} has no attribute {attribute.name}"
-            findings.append(Finding("schema", message, "schema"))
-        elif own[attribute.name] != attribute:
-            message = f"attribute {attribute.name} has other bounds, levels or kind than it is registered with here"
-            findings.append(Finding("schema", message, "schema"))
+        if (difference := _difference(attribute, own.get(attribute.name))) is not None:
+            message = f"{difference}; correct the study, or register data set {dataset.name} anew with --replace"
+            findings.append(Finding("schema", message, None))
     if dataset.key.rules != spec.id_rules_in_force:
-        wanted = " ".join(f"--id-rule {rule}" for rule in spec.id_rules_in_force)
-        message = f"data set {dataset.name} is registered with other id rules; register it with --replace {wanted}"
+        asked, registered = (", ".join(rules) for rules in (spec.id_rules_in_force, dataset.key.rules))
+        message = (
+            f"the study matches subjects by ids as {asked} writes them, and data set {dataset.name} is registered with "
+            f"{registered}; all members need the same: agree on rules that suit everybody's ids, and correct the study "
+            "or, where it is your data set that differs, register that anew: --replace, with --id-rule"
+        )
         findings.append(Finding("id_rules", message, None))
     elif dataset.n != spec.n and not spec.keyed:
         message = f"the proposal is about {spec.n} subjects, and data set {dataset.name} has another number of them"
         findings.append(Finding("subjects", message, "subjects"))
     return tuple(findings)
+
+
+def _difference(asked: Attribute, own: Attribute | None) -> str | None:
+    """What an attribute is asked for with and registered with; None where both are one."""
+    if own is None:
+        return f"there is no attribute {asked.name} here"
+    here, there = own.model_dump(mode="json"), asked.model_dump(mode="json")
+    names = [name for name in dict.fromkeys((*there, *here)) if there.get(name) != here.get(name)]
+    if not names:
+        return None
+    said = (f"{name} {_said(there.get(name))} where it is {_said(here.get(name))} here" for name in names)
+    return f"attribute {asked.name} is asked for with {', '.join(said)}"
+
+
+def _said(value: object) -> str:
+    if isinstance(value, list):
+        return quoted(" | ".join(map(str, value)), longest=120)
+    return "none" if value is None else printable(str(value))

@@ -17,15 +17,17 @@ from commingle.party_agent.ledger.store import open_to_read, require_version
 from commingle.party_agent.ledger.verification import in_words, verify_ledger
 from commingle.party_agent.rounds.counts import Viewer, sees_counts
 from commingle.party_agent.rounds.release_files import Outbox
-from commingle.party_agent.wire.answers import StatusView
+from commingle.party_agent.wire.answers import StatusView, miscounted
 from commingle.party_agent.wire.local_socket import process_at, reaching_agent
 from commingle.shared import loops
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.errors import CommingleError
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import call, check, connect, json_of
+from commingle.shared.text import quoted
 
 _TIMEOUT_SECONDS = 10.0
 _DAY = timedelta(days=1)
@@ -41,6 +43,8 @@ def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR)
     yield look("ledger chain", lambda: _chain(home))
     yield look("engine", lambda: home.settings().engine.open().describe())
     yield look("data sets", lambda: _datasets(home, viewer))
+    if sees_counts(viewer):
+        yield look("n of proposals", lambda: _people(home))
     yield look("loops", _loops)
     yield look("outbox", lambda: _outbox(home, now))
     yield look("disk space", lambda: disk_space(home.root))
@@ -122,8 +126,23 @@ def _datasets(home: Home, viewer: Viewer) -> str:
         when = f"{dataset.n} subjects, read {dataset.read:%Y-%m-%d %H:%M} UTC" if dataset.read else "not pushed yet"
         rules = ", ".join(dataset.id_rules or ())
         written = [f"{dataset.ids_changed} ids are written otherwise by {rules}"] if dataset.ids_changed else []
-        said.append(f"{dataset.name} ({'; '.join([when, *written, *missing])})")
+        forms = [] if dataset.id_words is None else [dataset.id_words]
+        said.append(f"{dataset.name} ({'; '.join([when, *written, *forms, *missing])})")
     return f"{len(found)} registered: {', '.join(said) or 'none'}"
+
+
+def _people(home: Home) -> str:
+    """Words alone, and never a failure: an exit code is seen by more people than the owner."""
+    name = home.settings().name
+    with _ledger(home) as db:
+        found = {one.name: one for one in (stored_dataset(row[0]) for row in db.execute("SELECT body FROM datasets"))}
+        waiting = db.execute("SELECT spec FROM proposals WHERE spec <> x'' AND state = 'proposed'").fetchall()
+    said = []
+    for spec in (read_spec(row[0]) for row in waiting):
+        dataset = found.get(spec.party(name).dataset)
+        if spec.keyed and dataset is not None and (words := miscounted(dataset.name, dataset.n, spec.n)) is not None:
+            said.append(f"{quoted(spec.study)}: {words}")
+    return " ".join(said) or f"{len(waiting)} wait, none far from what its data set holds"
 
 
 def _outbox(home: Home, now: datetime) -> str:

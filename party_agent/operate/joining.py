@@ -16,7 +16,7 @@ from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.errors import SignatureError
 from commingle.shared.documents.invitation import Invitation
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
-from commingle.shared.documents.words import same_words, words_of
+from commingle.shared.documents.words import same_words, words_of, wrong_words
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import Clock
 from commingle.shared.wire import PartyRecord
@@ -61,14 +61,14 @@ def roster(home: Home, client: CoordinatorClient, invitation: Invitation) -> tup
     return there, tuple(name for name in sorted(invitation.members) if name not in there)
 
 
-def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple[str, ...]], str]) -> bool:
+def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple[str, ...], str], str]) -> bool:
     """Pin the fellow members, once the words of all keys have been typed; whether it was necessary to ask.
 
     Args:
         membership: where the pins are kept.
         keys: of all members, this party's own among them.
         own: its name.
-        ask: shows the words and gives what somebody typed, as a fellow member read it out.
+        ask: shows the words, and what was wrong with what was typed before, and gives what somebody types then.
 
     Raises:
         ConflictError: other words were typed, or another key is pinned already; nothing is pinned.
@@ -77,9 +77,14 @@ def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple
     if fellows.items() <= membership.pins().items():
         return False
     words = words_of(membership.coordinator().key.fingerprint, keys)
-    if not any(same_words(ask(words), words) for _ in range(_TRIES)):
+    wrong = ""
+    for _ in range(_TRIES):
+        if same_words(typed := ask(words, wrong), words):
+            break
+        wrong = wrong_words(typed, words)
+    else:
         raise ConflictError(
-            "the words do not match; no keys were pinned",
+            f"the words do not match ({wrong}); no keys were pinned",
             remedy="Repeat the command. If a fellow member's words differ again, somebody shows you different keys: "
             "compare the 64 digits of `commingle party status` with each other.",
         )

@@ -180,13 +180,18 @@ def unreadable(what: object, error: Exception, *, remedy: str = "") -> SourceErr
     `remedy` is a better one than the usual, where there is one.
     """
     refused = _REFUSED.search(str(error))
-    said = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    said = error.strerror if isinstance(error, OSError) and error.strerror else _kind_in_words(error)
     return SourceError(
         f"cannot read {what} ({refused[1] if refused else said})",
         remedy="Check address and credentials of the bucket, and that this machine may read it."
         if refused
         else remedy or "Check that the file exists, is readable and is a CSV with a header line or a Parquet file.",
     )
+
+
+def _kind_in_words(error: Exception) -> str:
+    words = {"Error": "no header line", "ArrowInvalid": "not of this format", "BadZipFile": "not of this format"}
+    return words.get(type(error).__name__, type(error).__name__)
 
 
 def _file_system(root: str) -> tuple[fs.FileSystem, str]:

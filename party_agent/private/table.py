@@ -106,10 +106,12 @@ class TableScan:
             raise DataError("the table has no rows", remedy="Check the file or the query.")
         if counts.problems:
             of_lines = "A line is a record; where cells hold line ends, give --lines-per-record. "
+            of_rules = " Members need one rule: before you choose another --id-rule, agree on it with them."
             raise DataError(
                 f"column {key}: {', '.join(counts.problems)}",
                 remedy=(of_lines if counts.unreadable or counts.uneven else "")
-                + "Keep one row per subject, and give every row an id as its rule wants it.",
+                + "Keep one row per subject, and give every row an id as its rule wants it."
+                + (of_rules if counts.invalid else ""),
             )
 
 

@@ -28,8 +28,8 @@ from commingle.party_agent.private.regression.two_stage import adjacency_of
 from commingle.party_agent.regression.forecasts import RegressionDesign
 from commingle.party_agent.regression.outlook import Choice, Outlook, assumed_moment, choose, predict
 from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.explained import explain
 from commingle.shared.documents.manifest import PROTECTS
-from commingle.shared.documents.model import explain
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
     RegressionMethod,

@@ -1,6 +1,7 @@
 """What this party has been asked: its own record, for its own people. What it decided is what it signed."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -117,7 +118,7 @@ class Proposals:
 
     def find_against(self, release: str, findings: tuple[Finding, ...]) -> None:
         """Note what speaks against it."""
-        messages = json.dumps([f"{finding.rule}: {finding.message}" for finding in findings])
+        messages = json.dumps(in_words(findings))
         with self.store.transaction() as db:
             which = "WHERE release = ? AND findings <> ?"  # nothing is written where nothing has changed
             db.execute(f"UPDATE proposals SET findings = ? {which}", (messages, release, messages))  # noqa: S608 - ours
@@ -186,3 +187,8 @@ def _decision(row: Row) -> Decision:
     if row["rejected"]:
         return Decision.REJECTED
     return Decision.APPROVED if row["approved"] else Decision.WAITING
+
+
+def in_words(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """What speaks against a proposal, each by its rule."""
+    return tuple(f"{finding.rule}: {finding.message}" for finding in findings)

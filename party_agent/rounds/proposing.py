@@ -12,13 +12,16 @@ from pathlib import Path
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
+from commingle.party_agent.rounds.proposals import Decision, Proposal, in_words
 from commingle.party_agent.wire.answers import ProposedView
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import Digest, WireModel, decode, encode
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
 from commingle.shared.release.checks import Member, build_spec, read_spec
 from commingle.shared.release.plan import privacy_statement
+from commingle.shared.release.rounds import State
 from commingle.shared.runtime.files import write_durably
 
 _DAYS_KEPT = 30
@@ -79,6 +82,27 @@ class Proposing:
             trust=privacy_statement(spec).trust,
         )
 
+    def tried(self, study: Study, *, consortium: str | None = None) -> Proposal:
+        """What this party would be asked if it proposed that, and what speaks against it; nothing is sent or kept.
+
+        Raises:
+            ConflictError: it is not clear which consortium.
+            SpecError: not a release these members could run; or nothing is asked of this party.
+            RemoteError: the coordinator cannot be asked.
+        """
+        agent = self._agent(consortium)
+        spec = self._spec(agent, study)
+        release = sha256(encode(spec)).hexdigest()
+        found = agent.examine(spec, spec.party(agent.identity.name), release)
+        return Proposal(
+            release=release,
+            spec=spec,
+            state=State.PROPOSED,
+            decision=Decision.WAITING,
+            findings=in_words(found),
+            coordinator=agent.coordinator.key.fingerprint,
+        )
+
     def _agent(self, consortium: str | None) -> Agent:
         known = {agent.membership.name: agent for agent in self.agents.consortia}
         if consortium is None and len(known) == 1:
@@ -90,16 +114,18 @@ class Proposing:
         return known[consortium]
 
     def _sign(self, agent: Agent, study: Study) -> Envelope:
+        return seal(self._spec(agent, study), kind="spec", key=agent.identity.signing_key)
+
+    @staticmethod
+    def _spec(agent: Agent, study: Study) -> ReleaseSpec:
         members = {one.name: Member(one.signing_key, one.sealing_key) for one in agent.client.members()}
-        own = agent.identity.signing_key
-        spec = build_spec(
+        return build_spec(
             with_sketch(study),
             members=members,
-            proposer=own.fingerprint,
+            proposer=agent.identity.signing_key.fingerprint,
             seed=secrets.token_bytes(32),
             now=agent.clock(),
         )
-        return seal(spec, kind="spec", key=own)
 
     def _kept(self, agent: Agent, key: str | None) -> Path | None:
         if key is None:

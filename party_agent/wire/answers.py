@@ -1,5 +1,6 @@
 """What the local API answers: models that `views` builds, OpenAPI shows, and commands, pages and `PartyClient` read."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -74,7 +75,8 @@ class DatasetView(Shown):
         {"name": "stays", "source": "/srv/etl/stays.csv", "subject_id": "patient", "subjects": "keyed",
          "unit": "add_remove", "people": "everybody",
          "attributes": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
-         "n": 4812, "ids_changed": 0, "clipped": {"age": 3}, "missing": {"age": 0}, "read": "2026-01-02T12:00:00Z"}
+         "n": 4812, "ids_changed": 0, "id_forms": ["capitals (1), digits (6)"],
+         "clipped": {"age": 3}, "missing": {"age": 0}, "read": "2026-01-02T12:00:00Z"}
         """
     )
 
@@ -97,6 +99,9 @@ class DatasetView(Shown):
     n: int | None = Field(None, exclude_if=_absent, description="subjects; 0 where the rows have not been read.")
     ids_changed: int | None = Field(
         None, exclude_if=_absent, description="ids that their rule writes otherwise than the table."
+    )
+    id_forms: tuple[str, ...] | None = Field(
+        None, exclude_if=_absent, description="how ids are written by their rule, in words, the most common first."
     )
     clipped: dict[str, int] | None = Field(
         None, exclude_if=_absent, description="by attribute, values outside the bounds, which count as the bound."
@@ -290,13 +295,29 @@ class ProposalView(Shown):
     @property
     def miscounted(self) -> str | None:
         """That keyed subjects are twice as many as n, half as many, or farther off; None where nobody may be told."""
-        if self.held is None or self.subjects != "keyed" or self.n < _FAR * self.held < _FAR**2 * self.n:
-            return None
-        costs = "too few buckets lose people" if self.n < self.held else "it costs noise or time"
-        return (
-            f"{self.dataset} holds {self.held:,} subjects, and the study says n = {self.n:,}: {costs}. Only you are "
-            "shown this. If you ask for another n, say two digits: what you say of yours is not protected."
-        )
+        keyed = self.held is not None and self.subjects == "keyed"
+        return miscounted(self.dataset, self.held, self.n) if keyed and self.held is not None else None
+
+
+def miscounted(dataset: str, held: int, n: int) -> str | None:
+    """That a keyed data set holds twice as many subjects as n, half as many, or farther off: for its owner alone."""
+    if n < _FAR * held < _FAR**2 * n:
+        return None
+    costs = "too few buckets lose people" if n < held else "it costs noise or time"
+    return (
+        f"{dataset} holds {held:,} subjects, and the study says n = {n:,}: {costs}. Only you are "
+        "shown this. If you ask for another n, say two digits: what you say of yours is not protected."
+    )
+
+
+def id_words(forms: Sequence[str], rules: Sequence[str]) -> str | None:
+    """How ids are written, for the owner to compare with other members'; None where there is nothing to say."""
+    if not forms:
+        return None
+    return (
+        f"ids are {'; or '.join(forms)} ({', '.join(rules)}). Ask the other members how theirs are written, without "
+        "naming one: ids written otherwise are other people"
+    )
 
 
 class ProposalList(Shown):

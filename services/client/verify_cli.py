@@ -15,6 +15,8 @@ from commingle.services.client.options import coordinator_key_option, member_opt
 from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
+from commingle.shared.documents.errors import DocumentError
+from commingle.shared.documents.explained import as_written
 from commingle.shared.documents.kept import kept_of, kept_words
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
 from commingle.shared.documents.model import decode
@@ -109,13 +111,36 @@ def verify(
 
 
 def _verify_regression(file: Path, party_key: str | None, *, replacement: bool, as_json: bool) -> None:
-    trusted = fingerprint(party_key)
-    found, pinned = verify_regression(_read(file, remedy="Check the path."), trusted_party=trusted), trusted is not None
+    trusted, data = fingerprint(party_key), _read(file, remedy="Check the path.")
+    _require_regression(file, as_written(data))
+    found, pinned = verify_regression(data, trusted_party=trusted), trusted is not None
     emit(
         _regression_dict(found, pinned=pinned),
         as_json=as_json,
         text=lambda console: _print_regression(console, found, pinned=pinned, replacement=replacement),
     )
+
+
+def _require_regression(file: Path, said: object) -> None:
+    """Refuse what is no signed document of a regression, by what it looks like, with what verifies it."""
+    names = said.keys() if isinstance(said, Mapping) else ()
+    signed = said["envelope"] if isinstance(said, Mapping) and "envelope" in said else None
+    kind = signed.get("payloadType") if isinstance(signed, Mapping) else None
+    if kind in {payload_type("party-audit"), payload_type("coordinator-audit"), payload_type(MEMBER_LOG)}:
+        what = "a signed history"
+        remedy = f"Put it beside a release as audit-NAME.json and verify that folder ({_AUDIT_FILES})."
+    elif signed is not None:
+        return
+    elif {"study", "parties"} <= {*names}:
+        what, remedy = "a study, which nobody has signed", f"Check it: commingle study check {file}"
+    elif isinstance(said, list) and all(isinstance(one, Mapping) and "name" in one for one in said):
+        what, remedy = "a schema", "It is checked where it is registered: commingle party datasets add --schema"
+    elif (file.parent / "manifest.json").is_file():
+        what, remedy = "a part of a release", f"Verify the whole folder: commingle verify {file.parent}"
+    else:
+        what = "no signed document" if isinstance(said, Mapping | list) else "no JSON"
+        remedy = "Name the folder of a published release, or the file of a party's regression."
+    raise DocumentError(f"{file} is {what}, and no regression that a party has signed", remedy=remedy)
 
 
 def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: bool) -> dict[str, Any]:

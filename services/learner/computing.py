@@ -20,7 +20,7 @@ from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, Pre
 from commingle.services.learner.views import Predictions
 from commingle.services.models.result import GeneralisedFit
 from commingle.services.results import Result
-from commingle.shared.documents.model import explain
+from commingle.shared.documents.explained import explain
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.forecast.curves import plan as make_plan

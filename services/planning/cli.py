@@ -27,6 +27,7 @@ from commingle.shared.forecast.questions import sentence_of
 from commingle.shared.forecast.result import CutForecast, Forecast, Plan, Point, TableForecast
 from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_of
 from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
+from commingle.shared.release.drafting import two_digits
 from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _EVERY = 2  # points of a curve that are printed
 _SHARE = re.compile(r"(.+?)\[(.+)\]\s*=\s*([0-9.eE+-]*[0-9])")
+_FAR = 2  # times
 _OVERRIDES = ("n", "epsilon", "delta", "k")
 
 
@@ -56,12 +58,20 @@ Examples:
   commingle plan study.json --table public.csv --target charges --encodings
   commingle plan study.json --epsilon 3 --n 200000
   commingle plan study.json --target readmitted --share 'readmitted[yes]=0.11' --odds-ratio 1.3
+  commingle plan study.json --data ward.csv --data laboratory.csv
   commingle plan --n 50000 --epsilon 1 --parties 3 --columns 11
   commingle plan --preset wu2022 --n 50000 --epsilon 1
 """
 )
 @click.argument("study", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--table", type=click.Path(path_type=Path), help="A public CSV or Parquet table like the private one.")
+@click.option(
+    "--data",
+    "tables",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A member's own table, for n alone: its rows are counted, and two digits are taken. Repeatable.",
+)
 @click.option("--target", metavar="NAME", help="The label.  [the study's; else the middle one of all]")
 @click.option(
     "--r-squared",
@@ -106,6 +116,7 @@ def plan(
     *,
     study: Path | None,
     encodings: bool,
+    tables: tuple[Path, ...],
     out: Path | None,
     csv_format: CsvFormat | None,
     as_json: bool,
@@ -113,10 +124,15 @@ def plan(
 ) -> None:
     """Say what a release will be worth, before any budget is spent.
 
-    From public quantities alone: STUDY is a study file; without one the question is about uniform numeric columns.
+    From public quantities alone, but for --data. STUDY is a study file; without one the question is about uniform
+    numeric columns.
     Expected errors and R-squared come with the curves over k, epsilon and n, and with what predicting the mean gives.
     """
     asked = None if study is None else load_settings(Study, study)
+    if tables:
+        refuse_beside("--data", "n")
+        listed = options["subjects"] == "listed" or (asked is not None and not terms_of(asked).keyed)
+        options["n"] = _counted(tables, csv_format, None if asked is None else asked.n, listed=listed)
     if encodings:
         _compare_encodings(asked, options, csv_format, out=out, as_json=as_json)
         return
@@ -127,6 +143,27 @@ def plan(
     if out is not None:
         _write(out, made)
     emit(asdict(made), as_json=as_json, text=lambda console: _show(made, console))
+
+
+def _counted(tables: Sequence[Path], csv_format: CsvFormat | None, said: int | None, *, listed: bool) -> int:
+    """n, from the number of rows of each; what it is and what it reveals goes to standard error."""
+    from commingle.services.tables.reading import read_table  # noqa: PLC0415 - pyarrow loads slowly
+
+    counts = {path: read_table(path, csv_format=csv_format).table.n for path in tables}
+    for path, count in counts.items():
+        say(f"{path}: {count:,} rows")
+    if listed:
+        if len({*counts.values()}) > 1:
+            raise click.UsageError("members hold the same people where subjects are listed, and these are not as many")
+        return max(counts.values())
+    n = two_digits(max(counts.values()))
+    was = f" The study says {said:,}, which is far from that." if said and not n < _FAR * said < _FAR**2 * n else ""
+    say(
+        f"n = {n:,}, two digits of the largest.{was} A study's n is public: it tells all members, and who reads the "
+        "release, about how many people you hold. Take a rounder number if that is a secret; within a factor of two "
+        "it costs little."
+    )
+    return n
 
 
 def _write(out: Path, made: Plan) -> None:

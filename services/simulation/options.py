@@ -10,11 +10,11 @@ from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.simulation.releases import Releases
 from commingle.shared.documents.presets import release_preset
-from commingle.shared.documents.study import DEFAULT_MECHANISM
+from commingle.shared.documents.study import DEFAULT_MECHANISM, RECOMMENDED_MECHANISM
 from commingle.shared.documents.terms import AUTO, MechanismName, Projection
 from commingle.shared.mechanisms.registry import keyed_by_default, sketched_names
 
-_DEMO_MECHANISMS: tuple[MechanismName, ...] = ("moments", DEFAULT_MECHANISM)
+_DEMO_MECHANISMS: tuple[MechanismName, ...] = (RECOMMENDED_MECHANISM, DEFAULT_MECHANISM)
 _EPSILONS = (1.0,)
 _DEMO_OVERLAP = 0.8
 _DEFAULT_PARTIES = 3

@@ -1,9 +1,8 @@
 """The releases a simulation asks for, checked with the code that coordinator and parties will use."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
 from itertools import product
 
 from pydantic import ValidationError
@@ -11,8 +10,8 @@ from pydantic import ValidationError
 from commingle.services.simulation.dataset import StudyTable, training_size
 from commingle.services.testing.tables import DATASET
 from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.explained import explain
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.model import explain
 from commingle.shared.documents.presets import ReleasePreset
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty, Subjects
@@ -22,7 +21,7 @@ from commingle.shared.dp.calibration import check_delta, check_epsilon
 from commingle.shared.dp.gaussian import gaussian_epsilon
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_named, mechanism_of
-from commingle.shared.release.checks import Member, build_spec
+from commingle.shared.release.drafting import tried
 from commingle.shared.release.plan import plan_blocks
 
 LIFETIME_HOURS = 24.0
@@ -98,9 +97,7 @@ def plan_releases(dataset: StudyTable, terms: Releases) -> tuple[Planned, ...]:
     planned = []
     for mechanism, epsilon in product(dict.fromkeys(terms.mechanisms), dict.fromkeys(terms.epsilons)):
         study = with_sketch(_study(dataset, terms, mechanism=mechanism, epsilon=epsilon, n=n))
-        spec = build_spec(
-            study, members=_stand_ins(dataset), proposer=Fingerprint("0" * 64), seed=bytes(32), now=_SOME_TIME
-        )
+        spec = tried(study, now=_SOME_TIME)
         plan_blocks(spec)
         planned.append(Planned(f"{mechanism}-epsilon-{epsilon:g}", study, spec))
     return tuple(planned)
@@ -159,9 +156,3 @@ def _study(dataset: StudyTable, terms: Releases, *, mechanism: MechanismName, ep
     except ValidationError as error:
         raise SpecError(f"such a release is not possible: {explain(error)}", remedy="Correct the options.") from None
     return study if terms.preset is None else terms.preset.study(study, mechanism)
-
-
-def _stand_ins(dataset: StudyTable) -> Mapping[str, Member]:
-    return {
-        p.name: Member(*(sha256(f"{what} {p.name}".encode()).hexdigest() for what in "ab")) for p in dataset.parties
-    }

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from commingle.services.errors import TableError
 from commingle.services.tables.reading import is_numeric, type_text
-from commingle.shared.documents.model import explain
+from commingle.shared.documents.explained import explain
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,

@@ -20,7 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.text import printable
+from commingle.shared.documents.explained import as_written, explain
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -29,8 +29,6 @@ Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
 _ATTRIBUTES = "\n\nAttributes:\n"
 _ENTRY = re.compile(r"^    (\w+(?:, \w+)*): ((?:.+)(?:\n     +.+)*)", re.MULTILINE)
-_SHOWN_PROBLEMS = 5
-_LONGEST_PLACE = 100
 
 
 def whole_number(value: object) -> object:
@@ -93,18 +91,6 @@ def encode(document: WireModel) -> bytes:
     return canonical_json(document.model_dump(mode="json"))
 
 
-def explain(error: ValidationError) -> str:
-    """What is wrong, field by field, without repeating any value."""
-    problems = [f"{_place(e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)]
-    more = f" (and {len(problems) - _SHOWN_PROBLEMS} more)" if len(problems) > _SHOWN_PROBLEMS else ""
-    return "; ".join(problems[:_SHOWN_PROBLEMS]) + more
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    """Of a field. Unknown fields and keys of mappings have names that their author chose."""
-    return printable(".".join(map(str, location)))[:_LONGEST_PLACE] or "document"
-
-
 def decode(kind: type[Model], payload: bytes, checks: Checks | None = None) -> Model:
     """Parse and validate one document; it names nothing twice. Its model says whether it has use for `checks`.
 
@@ -140,7 +126,7 @@ def _parse(kind: type[Model], payload: bytes, checks: Checks | None) -> Model:
         return kind.model_validate_json(payload, context=checks)
     except ValidationError as error:
         raise DocumentError(
-            f"not a valid {kind.__name__}: {explain(error)}",
+            f"not a valid {kind.__name__}: {explain(error, as_written(payload), kind)}",
             remedy="Compare the document with docs/protocol.md; both sides must run the same version.",
         ) from None
 

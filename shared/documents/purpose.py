@@ -11,6 +11,7 @@ from commingle.shared.text import quoted
 
 MAX_FEATURES = 255
 _MAX_ATTACHMENTS = 16
+_SHOWN_NAMES = 20
 _PLAIN = r"^[^\x00-\x1f\x7f]+$"
 Words = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PLAIN)]
 Paragraph = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=_PLAIN)]
@@ -74,7 +75,9 @@ def purpose_problems(asked: StatedPurpose, attributes: Iterable[Attribute]) -> l
     """What makes target and features impossible for a release of these attributes, a sentence each."""
     known = {attribute.name: attribute for attribute in attributes}
     features = asked.features or ()
-    found = [f"there is no attribute {name!r}" for name in (asked.target, *features) if name not in {None, *known}]
+    there = f"there are {', '.join([*known][:_SHOWN_NAMES])}{', …' if len(known) > _SHOWN_NAMES else ''}"
+    named = (asked.target, *features)
+    found = [f"there is no attribute {name!r} ({there})" for name in named if name not in {None, *known}]
     if asked.target is None and features:
         found.append("features need a target")
     if asked.target is not None and isinstance(known.get(asked.target), CategoricalAttribute):

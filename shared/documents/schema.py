@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.model import LEFT_OUT, WireModel, explain
+from commingle.shared.documents.explained import as_written, explain
+from commingle.shared.documents.model import LEFT_OUT, WireModel
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import quantise, within_unit
 from commingle.shared.dp.sensitivity import Geometry, contrast_geometry
@@ -254,6 +255,10 @@ CategoricalAttribute.model_rebuild()
 
 Attribute = Annotated[NumericAttribute | BinaryAttribute | CategoricalAttribute, Field(discriminator="kind")]
 
+_WRITTEN = """Write a list of attributes such as
+  [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"},
+   {"kind": "binary", "name": "emergency", "levels": ["no", "yes"]},
+   {"kind": "categorical", "name": "smoker", "levels": ["never", "former", "current"]}]"""
 _ATTRIBUTES: TypeAdapter[tuple[Attribute, ...]] = TypeAdapter(tuple[Attribute, ...])
 
 
@@ -267,8 +272,8 @@ def parse_attributes(data: bytes) -> tuple[Attribute, ...]:
         return _ATTRIBUTES.validate_json(data)
     except ValidationError as error:
         raise SpecError(
-            f"not a valid attribute schema: {explain(error)}",
-            remedy="See docs/quickstart.md for the three kinds of attributes.",
+            f"not a valid attribute schema: {explain(error, as_written(data), NumericAttribute)}",
+            remedy=_WRITTEN,
         ) from None
 
 

@@ -18,9 +18,7 @@ from commingle.shared.documents.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
 Sums = Annotated[
     tuple[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)], ...], Field(min_length=1, max_length=2 * MAX_COLUMNS)
 ]
-RejectionReason = Literal[
-    "policy", "operator", "budget", "schema", "dataset", "subjects", "block_lost", "exchange", "expired"
-]
+RejectionReason = Literal["policy", "operator", "budget", "dataset", "subjects", "block_lost", "exchange", "expired"]
 
 FIRST_APPROVAL = "first-approval"
 """The kind of document that the first of a party's two approvals is. It never leaves the party."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError, model_validator
 
-from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel, explain
+from commingle.shared.documents.explained import explain
+from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel
 from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.schema import (
     Attribute,
@@ -30,6 +31,8 @@ from commingle.shared.dp.calibration import Calibration
 
 Subjects = Literal["keyed", "listed"]
 DEFAULT_MECHANISM = "rmgm"
+RECOMMENDED_MECHANISM = "moments"
+"""What is written into a first study, and shown first."""
 
 
 class CutNumber(NumericAttribute):

@@ -7,7 +7,7 @@ Pure functions of one cell's text.
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal, Self
@@ -15,6 +15,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from commingle.shared.documents.errors import SpecError
+from commingle.shared.text import printable
 
 IdRule = Literal["exact/1", "text/1", "code/1", "digits/1", "date/1"]
 MAX_KEYS = 8
@@ -28,6 +29,8 @@ EXACT: IdRules = ("exact/1",)
 LONGEST_PART = 1024
 """Bytes of UTF-8 that a cell of an id has at most: putting many combining marks in order takes quadratic time."""
 
+_RUNS = re.compile(r"\d+|[^\W\d_]+|[\W_]")
+_LONGEST_FORM, _RARE, _SHOWN_FORMS = 64, 20, 3
 _NUMBER = re.compile(r"[0-9]+([ -][0-9]+)*")
 _ISO_DATE = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ]00:00(:00(\.0+)?)?)?", re.ASCII)
 
@@ -140,6 +143,39 @@ class SubjectKey:
 def id_parts(identifier: str, columns: int) -> tuple[str, ...]:
     """The parts of a canonical id of that many columns; each is written as it stands by the rule that made it."""
     return (identifier,) if columns == 1 else tuple(json.loads(identifier))
+
+
+def forms_of(ids: Iterable[str]) -> tuple[str, ...]:
+    """How ids are written that a twentieth of them or more share, in words that people can read to each other.
+
+    A function of private rows: for their owner, who compares it with other members' owners before a release.
+    """
+    found, total = dict[tuple[str, ...], list[list[str]]](), 0
+    for each in ids:
+        runs = _RUNS.findall(each[:_LONGEST_FORM])
+        found.setdefault(tuple(map(_kind, runs)), []).append(runs)
+        total += 1
+    often = [(kinds, each) for kinds, each in found.items() if len(each) * _RARE >= total]
+    often.sort(key=lambda form: (-len(form[1]), form[0]))
+    return tuple(
+        ", ".join(_run_in_words(kind, column) for kind, column in zip(kinds, zip(*each, strict=True), strict=True))
+        for kinds, each in often[:_SHOWN_FORMS]
+    )
+
+
+def _kind(run: str) -> str:
+    first = run[0]
+    if first.isdigit():
+        return "digits"
+    return run if not first.isalpha() else "capitals" if run.isupper() else "letters"
+
+
+def _run_in_words(kind: str, runs: Sequence[str]) -> str:
+    if kind not in {"digits", "capitals", "letters"}:
+        return repr(printable(kind))
+    least, most = min(map(len, runs)), max(map(len, runs))
+    zeros = kind == "digits" and any(run[0] == "0" and len(run) > 1 for run in runs)
+    return f"{kind} ({least if least == most else f'{least} to {most}'}{', some with leading zeros' if zeros else ''})"
 
 
 @dataclass(frozen=True, slots=True)

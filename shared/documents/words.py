@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.wordlist import WORDS
+from commingle.shared.text import printable
 
 WORD_COUNT = 12
 LETTERS = 4
@@ -35,3 +36,20 @@ def same_words(typed: str, words: tuple[str, ...]) -> bool:
     return len(given) == len(words) and all(
         one in {word, word[:LETTERS]} for one, word in zip(given, words, strict=True)
     )
+
+
+def wrong_words(typed: str, words: tuple[str, ...]) -> str:
+    """Which of what somebody has typed cannot be right, in a sentence. It says no word that was not typed."""
+    given = typed.lower().replace(",", " ").split()
+    if len(given) != len(words):
+        return f"{len(given)} words, and there are {len(words)}"
+    known = {known for word in WORDS for known in (word, word[:LETTERS])}
+    strange = [f"{printable(one)[:20]!r} (word {place})" for place, one in enumerate(given, 1) if one not in known]
+    if strange:
+        return f"{', '.join(strange)}: on no list of words, so it was misheard or mistyped"
+    others = (
+        place
+        for place, (one, word) in enumerate(zip(given, words, strict=True), 1)
+        if one not in {word, word[:LETTERS]}
+    )
+    return f"not the words shown here, from word {next(others)} on"

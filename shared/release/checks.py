@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
 from commingle.shared.documents.errors import SignatureError, SpecError
+from commingle.shared.documents.explained import explain
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
-from commingle.shared.documents.model import decode, explain
+from commingle.shared.documents.model import decode
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.study import Study
@@ -124,7 +125,8 @@ def build_spec(
         }
         return ReleaseSpec.model_validate(said, context=spec_problems)
     except ValidationError as error:
-        raise SpecError(f"the study cannot become a release: {explain(error)}", remedy=_REMEDY) from None
+        written = study.model_dump(mode="json")
+        raise SpecError(f"the study cannot become a release: {explain(error, written)}", remedy=_REMEDY) from None
     except PrivacyError as error:
         raise SpecError(str(error), remedy=error.remedy) from None
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import click
 from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError
 
-from commingle.shared.documents.model import explain
+from commingle.shared.documents.explained import as_written, explain
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.plain_files import read_plain
 
@@ -53,10 +53,12 @@ def load_settings(kind: type[Kind], path: Path) -> Kind:
     """
     if issubclass(kind, ServiceSettings):
         return gather(kind, path, os.environ)[0]
+    payload = _read(path)
     try:
-        return kind.model_validate_json(_read(path))
+        return kind.model_validate_json(payload)
     except ValidationError as error:
-        raise SettingsError(f"{path}: {explain(error)}", remedy="Correct the file and start again.") from None
+        problems = explain(error, as_written(payload), kind)
+        raise SettingsError(f"{path}: {problems}", remedy="Correct the file and start again.") from None
 
 
 def gather(kind: type[Service], path: Path, environment: Mapping[str, str]) -> tuple[Service, Mapping[str, str]]:
@@ -99,7 +101,9 @@ def resolve(
         where = ", ".join(
             dict.fromkeys(sources.get(str(e["loc"][0]) if e["loc"] else "", source) for e in error.errors())
         )
-        raise SettingsError(f"{where}: {explain(error)}", remedy="Correct it there and start again.") from None
+        raise SettingsError(
+            f"{where}: {explain(error, said, kind)}", remedy="Correct it there and start again."
+        ) from None
 
 
 def _read(path: Path) -> bytes:

@@ -109,7 +109,7 @@ def test_faulty_study_names_the_field(command: Command, tmp_path: Path) -> None:
     study.write_text("{")
     code, out, err = command("propose", study, "--home", tmp_path)
     assert (code, out) == (1, "")
-    assert "Invalid JSON" in err
+    assert "not valid JSON" in err
     study.write_text('{"study": "x", "epsilon": "one", "delta": 1e-5, "n": 10, "parties": []}')
     code, out, err = command("propose", study, "--home", tmp_path, "--json")
     assert code == 1

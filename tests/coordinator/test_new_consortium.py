@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
-from commingle.coordinator.home import open_coordinator
+import pytest
+
+from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
 from commingle.shared.documents.invitation import Invitation
 from commingle.shared.documents.model import text_digest
+from commingle.shared.runtime.settings import load_settings
 from tests.world.command import Command
 
 NAMES = ("ward", "laboratory", "registration")
@@ -21,6 +24,20 @@ def test_every_member_has_an_invitation_of_its_own_that_names_all(tmp_path: Path
             invite = tx.members.invite(text_digest(line.invite))
             assert invite is not None
             assert invite.party == name
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [("http://127.0.0.1:8123", 8123), ("https://hub.example", None), ("https://hub.example:8443", 8443)],
+)
+def test_port_of_the_address_is_the_one_served_and_proposed_to(
+    tmp_path: Path, command: Command, url: str, port: int | None
+) -> None:
+    command.json("new-consortium", "--home", tmp_path / "hub", "--url", url, *NAMES)
+    serve = load_settings(CoordinatorSettings, CoordinatorHome(tmp_path / "hub").settings).serve
+    assert serve == ({} if port is None else {"port": port})
+    err = command("releases", "--home", tmp_path / "hub")[2]
+    assert f"no answer from http://127.0.0.1:{port or 8000}" in err
 
 
 def test_what_is_printed_for_a_member_is_the_command_it_runs(tmp_path: Path, command: Command) -> None:

@@ -29,7 +29,7 @@ OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
 SCOPE = {"GET": "read", "PUT": "decide", "POST": "register"}
 SPENDING = {("POST", "/v1/regressions"): "decide"}
 PROPOSING = {("POST", "/v1/proposals"): "propose"}
-DECLARING = {("POST", "/v1/datasets"): "operator"}
+DECLARING = {("POST", "/v1/datasets"): "operator", ("POST", "/v1/studies/answer"): "operator"}
 PUSHING = "/v1/datasets/{name}/uploads/{upload}"
 OUTSIDERS = ("anonymous", "stranger", "other party", "coordinator", "expired token")
 

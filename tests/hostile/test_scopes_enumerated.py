@@ -90,6 +90,7 @@ ROUTES: Mapping[str, str] = {
     "GET /v1/regressions/{regression}": "read",
     "GET /v1/releases/{release}/{file}": "read",
     "GET /v1/status": "read",
+    "POST /v1/studies/answer": "operator",
 }
 
 UNDESCRIBED: Mapping[str, str] = {
@@ -106,7 +107,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "DatasetList": {Told.TERMS: "items"},
     "DatasetView": {
         Told.TERMS: "name source subject_id id_rules subjects unit people attributes",
-        Told.COUNT: "n ids_changed clipped missing read",
+        Told.COUNT: "n ids_changed id_forms clipped missing read",
     },
     "NumericAttribute": {Told.TERMS: "kind name lower upper unit missing"},
     "BinaryAttribute": {Told.TERMS: "kind name levels missing intervals"},

@@ -67,11 +67,13 @@ def test_several_columns_identify_a_person_together(pair: Consortium) -> None:
     assert state_after_a_round(pair, PERSON) == "published"
 
 
-def test_data_set_registered_with_other_rules_waits_and_says_with_which_to_register_it(pair: Consortium) -> None:
+def test_data_set_registered_with_other_rules_waits_and_both_are_said_for_members_to_agree_on(pair: Consortium) -> None:
     assert state_after_a_round(pair, DIGITS) == "proposed"
     with pair.agent("clinic") as agent:
         (proposal,) = agent.proposals.all()
-        assert "--replace --id-rule digits/1" in " ".join(proposal.findings)
+        said = " ".join(proposal.findings)
+        assert "as digits/1 writes them, and data set main is registered with exact/1" in said
+        assert "agree on rules" in said
 
 
 def test_rules_and_columns_must_be_as_many(pair: Consortium) -> None:
@@ -97,7 +99,7 @@ def test_counts_of_ids_are_told_to_the_operator_by_command_and_doctor(
         return check.found
 
     assert doctor().startswith("1 registered: main (40 subjects, read ")
-    assert doctor().endswith("; 40 ids are written otherwise by digits/1)")
+    assert "; 40 ids are written otherwise by digits/1; ids are digits (1 to 2) (digits/1)." in doctor()
     write_ids(pair, "clinic", lambda i: {"subject": ["", "x9", "7"][i] if i < 3 else str(i)})
     with pytest.raises(SystemExit):
         main([str(part) for part in (*add, *options)])

@@ -178,20 +178,27 @@ def test_dataset_that_is_not_registered_waits_for_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes",
+    ("attributes", "said"),
     [
-        (X,),
-        (X, BinaryAttribute(name="b", levels=("yes", "no"))),
-        (X, BinaryAttribute(name="b", levels=("no", "yes"), missing="midpoint")),
-        (NumericAttribute(name="x", lower=0, upper=10.0000001, unit="kg"), B),
-        (NumericAttribute(name="x", lower=0, upper=10, unit="g"), B),
-        (BinaryAttribute(name="x", levels=("0", "10")), B),
+        ((X,), "no attribute b here"),
+        ((X, BinaryAttribute(name="b", levels=("yes", "no"))), "b is asked for with levels “no | yes” where"),
+        (
+            (X, BinaryAttribute(name="b", levels=("no", "yes"), missing="midpoint")),
+            "missing error where it is midpoint",
+        ),
+        ((NumericAttribute(name="x", lower=0, upper=10.0000001, unit="kg"), B), "upper 10.0 where it is 10.0000001"),
+        ((NumericAttribute(name="x", lower=0, upper=10, unit="g"), B), "unit kg where it is g here"),
+        ((BinaryAttribute(name="x", levels=("0", "10")), B), "kind numeric where it is binary here"),
     ],
     ids=["absent", "levels in other order", "missing", "bounds", "unit", "kind"],
 )
-def test_attribute_that_differs_from_the_registered_one_is_refused(attributes: Any) -> None:
+def test_attribute_that_differs_from_the_registered_one_waits_and_the_difference_is_said(
+    attributes: Any, said: str
+) -> None:
     situation = replace(GOOD, dataset=DATASET.model_copy(update={"attributes": attributes}))
-    assert found(spec_with(), situation) == [("schema", "schema")]
+    assert found(spec_with(), situation) == [("schema", None)]
+    (only,) = examine(spec := spec_with(), spec.party("own"), plan_of(spec), situation)
+    assert said in only.message
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,10 @@ BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
     "no linkage key": (lambda home: home.consortium().linkage_file.unlink(), {"linkage key"}),
     "policy": (lambda home: (home.root / "policy.json").write_text('{"max_n": 3}'), {"policy"}),
     "pins": (lambda home: home.consortium().pins_file.write_text("[]"), {"pins"}),
-    "no ledger": (lambda home: home.database.unlink(), {"ledger file", "ledger chain", "data sets", "outbox"}),
+    "no ledger": (
+        lambda home: home.database.unlink(),
+        {"ledger file", "ledger chain", "data sets", "n of proposals", "outbox"},
+    ),
     "rewritten ledger": (rewrite, {"ledger chain"}),
     "version that never was": (partial(misread, version=-7), {"ledger file", "ledger chain"}),
     "newer version": (partial(misread, version=9), {"ledger file", "ledger chain"}),

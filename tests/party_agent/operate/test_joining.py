@@ -44,6 +44,7 @@ class Party:
         self.home = Home(folder / name)
         make_home(self.home, PartySettings(name=name), self.invitation)
         self.seen: list[tuple[str, ...]] = []
+        self.told: list[str] = []
 
     def enrol(self) -> Membership:
         return enrol(self.home, url=self.invitation.url, invite=self.invitation.invite)
@@ -60,8 +61,9 @@ class Party:
             keys, missing = roster(self.home, client, self.invitation)
             assert missing == ()
 
-            def ask(words: tuple[str, ...]) -> str:
+            def ask(words: tuple[str, ...], wrong: str) -> str:
                 self.seen.append(words)
+                self.told.append(wrong)
                 return " ".join(words) if hears is None else hears
 
             return confirm(membership, keys, self.invitation.party, ask)

@@ -249,7 +249,7 @@ def test_row_norm_that_makes_no_sense_is_one_error_whether_or_not_there_are_publ
             main([str(part) for part in (*asked, "--row-norm", row_norm, *more)])
         said = capsys.readouterr()
         assert (ended.value.code, said.out) == (1, "")
-        assert said.err.startswith("Error: not a valid RegressionRequest: row_norm: Input should be ")
+        assert said.err.startswith("Error: not a valid RegressionRequest: row_norm: is to be ")
         assert "Traceback" not in said.err
     with hospital.agent("clinic") as agent:
         assert agent.ledger.charges() == []

@@ -103,8 +103,6 @@ def test_rejection_of_a_release_that_is_over_is_refused(pair: Consortium) -> Non
         ({"epsilon": 3.5}, "policy", "max_epsilon"),
         ({"mechanism": "moments", "bounds": "trusted"}, "policy", "trusted_bounds"),
         ({"n": 41}, "subjects", "subjects"),
-        ({"schemas": {**SCHEMAS, "clinic": (NumericAttribute(name="age", lower=0, upper=99),)}}, "schema", "schema"),
-        ({"schemas": {**SCHEMAS, "clinic": (NumericAttribute(name="height", lower=0, upper=9),)}}, "schema", "schema"),
     ],
 )
 def test_what_the_policy_or_the_data_rules_out_is_rejected_by_itself(
@@ -159,6 +157,20 @@ def test_local_words_do_not_travel_with_a_rejection(pair: Consortium) -> None:
     sent = pair.coordinator.found(release).rejections["clinic"].payload_bytes
     assert b"registered" not in sent
     assert b"data set" not in sent
+
+
+def test_schema_that_differs_waits_and_goes_on_once_registered_anew(pair: Consortium) -> None:
+    wider = (NumericAttribute(name="age", lower=0, upper=99),)
+    release = pair.propose(schemas={**SCHEMAS, "clinic": wider})
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        waiting = agent.proposals.get(release)
+        assert (waiting.decision, len(waiting.findings)) == (Decision.WAITING, 1)
+        assert "attribute age is asked for with" in waiting.findings[0]
+        known = agent.datasets.get("main").declared
+        agent.datasets.register(known.model_copy(update={"attributes": wider}), replace=True)
+        agent.step(strictly)
+        assert agent.proposals.get(release).decision is Decision.APPROVED
 
 
 def test_member_that_is_not_pinned_waits_and_goes_on_once_pinned(pair: Consortium) -> None:

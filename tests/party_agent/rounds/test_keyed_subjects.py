@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.edge.views import export_audit, ledger_view, proposal_view
 from commingle.party_agent.home.policy import Policy
+from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.services.client.files import ReleaseFiles
@@ -80,6 +81,18 @@ def test_rmgm_without_noise_is_each_partys_own_rows_mixed_by_pseudonyms(pair: Co
     assert found.columns == ("present[clinic]", "age", "bmi", "present[insurer]", "charges")
     assert found.privacy.adjacency == "add_remove"
     assert "Who is in a party's table is protected" in found.privacy.protects
+
+
+def test_doctor_tells_the_owner_alone_that_n_is_far_from_what_is_held(pair: Consortium) -> None:
+    overlapping(pair)
+    pair.propose(keyed=True, mechanism="moments", bounds="trusted", n=400)
+    pair.step("clinic")
+    home, now = pair.homes["clinic"], pair.clock_shows
+    said = next(one for one in examine_home(home, now=now) if one.name == "n of proposals")
+    assert said.ok, "an exit code is seen by more people"
+    assert "main holds 30 subjects, and the study says n = 400" in said.found
+    looked = examine_home(home, now=now, viewer=Viewer.PERSON)
+    assert "n of proposals" not in [next(looked).name for _ in range(9)]
 
 
 def test_moments_without_noise_are_those_of_each_partys_buckets(pair: Consortium) -> None:

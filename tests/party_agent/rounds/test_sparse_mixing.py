@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from commingle.party_agent.cli.decide import _show_proposal
+from commingle.party_agent.cli.decide import show_proposal
 from commingle.party_agent.edge.views import proposal_view
 from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.forecasts import Forecasts
@@ -25,7 +25,7 @@ def test_sparse_release_without_noise_holds_signed_sums_of_rows(tmp_path: Path) 
     with consortium.agent("clinic") as agent:
         view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.TOKEN)
     shown = StringIO()
-    _show_proposal(Console(file=shown, width=200), view)
+    show_proposal(Console(file=shown, width=200), view)
     assert view.projection == "sparse"
     assert "rmgm, sparse mixing, k = 16" in shown.getvalue()
     for _ in range(3):

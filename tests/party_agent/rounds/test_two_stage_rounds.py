@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from commingle.party_agent.cli.decide import _show_proposal
+from commingle.party_agent.cli.decide import show_proposal
 from commingle.party_agent.edge.views import proposal_view
 from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.forecasts import Forecasts
@@ -188,5 +188,5 @@ def test_proposal_says_what_the_first_stage_publishes_and_costs(tmp_path: Path) 
     assert view.first_stage.rho == float(first_stage_loss(plan.first_stage, Adjacency.REPLACE_ONE))
     assert 0 < view.first_stage.epsilon < view.cost.epsilon
     shown = StringIO()
-    _show_proposal(Console(file=shown, width=200), view)
+    show_proposal(Console(file=shown, width=200), view)
     assert "first publishes 4 sums of this party's columns with noise" in shown.getvalue()

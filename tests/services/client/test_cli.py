@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from commingle.shared.documents.dsse import payload_type
 from tests.world.command import run_command
 from tests.world.released import (
     COORDINATOR,
@@ -304,3 +305,23 @@ def test_fit_with_a_family_prints_odds_ratios_of_the_event_that_is_named(
 def test_odds_of_a_release_of_rows_are_refused(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run_command(capsys, "fit", directory, "--target", "smoker", "--family", "binomial")
     assert (code, '"mechanism": "moments"' in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"study": "x", "parties": []}', "is a study, which nobody has signed"),
+        ('[{"kind": "numeric", "name": "age"}]', "is a schema"),
+        ('{"a": 1}', "is no signed document"),
+        ("id,age", "is no JSON"),
+        ('{"signing_key": "", "envelope": {"payloadType": "PARTY"}}', "history"),
+    ],
+)
+def test_file_that_is_no_regression_is_named_with_what_verifies_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    (tmp_path / "study.json").write_text(text.replace("PARTY", payload_type("party-audit")))
+    code, _, err = run_command(capsys, "verify", tmp_path / "study.json")
+    assert code == 1
+    assert said in err
+    assert "commingle study check" in err or "a study" not in said

@@ -424,7 +424,7 @@ def test_plan_that_cannot_be_made_is_a_problem(http: httpx.Client, changes: dict
 def test_study_that_is_none_is_explained_without_repeating_it(http: httpx.Client) -> None:
     said = http.post("/v1/plans", json={"study": {**STUDY, "n": "sentinel"}})
     detail = refusal(said, 422)["detail"]
-    assert "n: Input should be a valid integer" in detail
+    assert "n: is to be a whole number" in detail
     assert "sentinel" not in detail
 
 

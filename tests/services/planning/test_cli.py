@@ -231,6 +231,21 @@ def test_folder_that_cannot_be_written_is_one_clear_message(command: Command, st
     assert (code, err.startswith("Error: cannot write to")) == (1, True)
 
 
+def test_n_is_proposed_from_own_tables_to_two_digits_with_what_that_reveals(
+    command: Command, study: Path, tmp_path: Path
+) -> None:
+    for name, rows in (("a", 1234), ("b", 987)):
+        (tmp_path / f"{name}.csv").write_text("id,x\n" + "".join(f"p{i},{i % 9}\n" for i in range(rows)))
+    both = ("--data", tmp_path / "a.csv", "--data", tmp_path / "b.csv")
+    code, out, err = command(study, *both, "--json")
+    assert (code, json.loads(out)["forecast"]["n"]) == (0, 1200)
+    assert "a.csv: 1,234 rows" in err
+    assert "n = 1,200, two digits of the largest. The study says 50,000, which is far from that." in err
+    assert "A study's n is public" in err
+    assert "not as many" in command(study, *both, "--subjects", "listed")[2]
+    assert "--data sets --n" in command(study, *both, "--n", 9)[2]
+
+
 def test_help_shows_examples(command: Command) -> None:
     assert "commingle plan study.json --table public.csv" in command("--help")[1]
 

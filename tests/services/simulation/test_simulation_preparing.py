@@ -276,8 +276,8 @@ def test_options_that_make_no_sense_are_refused_with_one_reason(
 
 BAD_PARTIES: list[tuple[list[dict[str, Any]], type[CommingleError], str]] = [
     ([], SettingsError, "parties"),
-    ([{"name": "Clinic A", "columns": ["y"]}], SettingsError, "parties.0.name"),
-    ([{"name": "a", "columns": ["y"], "color": 1}], SettingsError, "parties.0.color"),
+    ([{"name": "Clinic A", "columns": ["y"]}], SettingsError, "party Clinic A, name"),
+    ([{"name": "a", "columns": ["y"], "color": 1}], SettingsError, "party a, color"),
     ([{"name": "a", "columns": ["y"]}, {"name": "a", "columns": ["a"]}], PartiesError, "the same name"),
     ([{"name": "a", "columns": ["y"]}, {"name": "b", "table": "t.csv"}], PartiesError, "some parties have a table"),
     ([{"name": "a", "columns": ["y"]}, {"name": "b", "columns": []}], PartiesError, "b is given no columns"),

@@ -17,6 +17,7 @@ from commingle.shared.documents.subject_ids import (
     IdRules,
     SubjectKey,
     canonical_subject,
+    forms_of,
     id_parts,
 )
 from commingle.shared.encoding import length_prefixed, subject_ids
@@ -164,3 +165,18 @@ def test_cell_that_can_be_no_part_of_an_id_is_none_by_every_rule(rule: IdRule, c
     for key, cells in ((SubjectKey.of("a", (rule,)), [cell]), (SubjectKey.of(("a", "b"), (rule, rule)), [cell, "1"])):
         assert key.canonical(cells) == key.written(cells) == b""
     assert canonical_subject(cell) == b""
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ([f"P-{i:05d}" for i in range(900)], ("capitals (1), '-', digits (5, some with leading zeros)",)),
+        ([f"{i}" for i in range(1, 900)], ("digits (1 to 3)",)),
+        (["ä7", "b8"] * 30 + ["secret-name"], ("letters (1), digits (1)",)),
+        (["7", "A7"], ("capitals (1), digits (1)", "digits (1)")),
+        ([], ()),
+    ],
+    ids=["prefix and zeros", "lengths", "rare ones are left out", "two forms", "none"],
+)
+def test_form_of_ids_tells_prefix_zeros_and_lengths_and_no_id(ids: list[str], said: tuple[str, ...]) -> None:
+    assert forms_of(ids) == said

@@ -6,7 +6,7 @@ from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.invitation import Invitation
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.wordlist import WORDS
-from commingle.shared.documents.words import LETTERS, WORD_COUNT, same_words, words_of
+from commingle.shared.documents.words import LETTERS, WORD_COUNT, same_words, words_of, wrong_words
 
 HUB, CLINIC, LAB = (Fingerprint(digit * 64) for digit in "abc")
 SECRET = f"commingle-invite.v1.{HUB}.a-secret_that-is-long"
@@ -50,6 +50,20 @@ KNOWN = "enrich deal donate term ghost prison black agent short suspect great co
 def test_all_words_are_taken_in_their_order_by_four_letters_each(typed: str, same: bool) -> None:
     words = ["able", "acid", "also", "arch", "army", "atom", "aunt", "away", "axis", "baby", "back", "balladeer"]
     assert same_words(typed.replace("balladeer", "ball"), tuple(words)) == same
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("able acid", "2 words, and there are 3"),
+        ("able acid \x1balsx", "'alsx' (word 3): on no list of words"),
+        ("able arch also", "not the words shown here, from word 2 on"),
+    ],
+)
+def test_wrong_word_is_said_to_be_wrong_and_the_right_one_is_not_said(typed: str, said: str) -> None:
+    found = wrong_words(typed, ("able", "acid", "also"))
+    assert said in found
+    assert "acid" not in found
 
 
 def test_invitation_is_read_as_it_was_written() -> None:

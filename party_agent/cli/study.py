@@ -1,0 +1,293 @@
+"""`commingle study`: write a study with sensible defaults, and see what every member's agent would answer to it."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from pydantic import ValidationError
+from rich.console import Console
+
+from commingle.party_agent.cli.decide import show_proposal
+from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.policy import Finding, Policy, examine_terms, final_reason
+from commingle.party_agent.operate.compose import agent_client, consortium_option
+from commingle.party_agent.wire.answers import ProposalView
+from commingle.shared.documents.explained import explain
+from commingle.shared.documents.schema import CategoricalAttribute, parse_attributes
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import RECOMMENDED_MECHANISM, Study
+from commingle.shared.documents.subject_ids import RULE_NAMES
+from commingle.shared.forecast.forecast import outlook_of, with_sketch
+from commingle.shared.mechanisms.registry import MECHANISMS
+from commingle.shared.release.drafting import EPSILON, Share, Wish, draft, tried
+from commingle.shared.release.plan import plan_block
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.plain_files import read_plain
+from commingle.shared.runtime.settings import load_settings, system_clock
+
+_EXAMPLE = "--member ward=ward.json --member laboratory=lab.json"
+Given = TypeVar("Given")
+
+
+@click.group()
+def study() -> None:
+    """Write a study, and see what every member would answer to it."""
+
+
+@study.command(
+    epilog=f"\b\nExamples:\n  commingle study new {_EXAMPLE}\n"
+    f"  commingle study new {_EXAMPLE} --title 'Length of stay' \\\n      --n 2000 --target stay --out study.json"
+)
+@click.option(
+    "--member",
+    "members",
+    metavar="NAME[/DATASET]=SCHEMA",
+    multiple=True,
+    help="A member and its public schema, the file it registered its data set with. Repeatable.  [DATASET: main]",
+)
+@click.option("--title", help="Of the study.")
+@click.option("--n", type=click.IntRange(2, 10**12), help="About how many people each member holds.")
+@click.option("--target", metavar="COLUMN", help="The label: what is to be explained.")
+@click.option("--features", metavar="COLUMN,…", help="By which.  [all others]")
+@click.option("--columns", metavar="COLUMN,…", help="Ask for these alone: fewer columns, less noise.  [all]")
+@click.option("--epsilon", type=float, default=EPSILON, show_default=True, help="Of each member.")
+@click.option(
+    "--mechanism",
+    type=click.Choice(list(MECHANISMS)),
+    default=RECOMMENDED_MECHANISM,
+    show_default=True,
+    help="What protects people; `commingle plan` compares them.",
+)
+@click.option("--purpose", metavar="TEXT", help="The question, and what the answer is for: members read it and decide.")
+@click.option("--requester", metavar="TEXT", help="Who asks, by name and institution.")
+@click.option("--listed", is_flag=True, help="All members hold the same people, and the list is no secret.")
+@click.option(
+    "--id-rule",
+    "id_rules",
+    type=click.Choice(RULE_NAMES),
+    multiple=True,
+    help="How ids are written, as all members registered them.  [exact/1]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("study.json"),
+    show_default=True,
+    help="The file to write.",
+)
+@click.option("--replace", is_flag=True, help="Write over a file that is there.")
+@json_option
+def new(*, members: tuple[str, ...], out: Path, replace: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
+    """Write a study with sensible defaults; in a terminal, ask for what is not given.
+
+    Schemas are public: each member sends the one it registered. A number of people is rounded to two digits.
+    """
+    if out.exists() and not replace:
+        raise SettingsError(f"{out} exists", remedy="Give another --out, or --replace.")
+    asks = sys.stdin.isatty() and not as_json
+    shares = _shares(members or tuple(_ask_members() if asks else ()))
+    wish = _wish(options, shares, asks=asks)
+    try:
+        made = draft(wish, shares)
+    except ValidationError as error:
+        raise SettingsError(f"these options make no study: {explain(error)}", remedy="See --help.") from None
+    spec = tried(with_sketch(made), now=system_clock())
+    write_durably(out, _indented(made), mode=0o644)
+    value = {"out": str(out), "study": made.model_dump(mode="json"), "outlook": list(outlook_of(spec))}
+    emit(value, as_json=as_json, text=lambda console: _show_new(console, out, made, spec))
+
+
+@study.command(
+    epilog="\b\nExamples:\n  commingle study check study.json\n  commingle study check study.json --home ./ward\n"
+    "  commingle study check study.json --policy laboratory=policy.json"
+)
+@click.argument("file", metavar="STUDY", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--policy",
+    "policies",
+    metavar="NAME=FILE",
+    multiple=True,
+    help="The policy.json of a member that has shown it. Repeatable.  [the default policy]",
+)
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Ask the agent of this home what it would answer: its policy, pins, data and budget.",
+)
+@consortium_option
+@json_option
+def check(*, file: Path, policies: tuple[str, ...], home: Path | None, consortium: str | None, as_json: bool) -> None:
+    """Say what each member's agent would answer to STUDY, a JSON file, before anybody is asked.
+
+    Nothing is sent to anybody, and nothing is charged. Of other members only the policy is known, the default one where
+    none is given; what they hold and have spent is theirs to know.
+    """
+    asked = load_settings(Study, file)
+    spec = tried(with_sketch(asked), now=system_clock())
+    known = {name: load_settings(Policy, Path(path)) for name, path in map(_pair, policies)}
+    if strangers := sorted(known.keys() - {party.name for party in spec.parties}):
+        raise click.UsageError(f"{', '.join(strangers)} is not in the study: {_names(spec)} are.")
+    answers = [_answer(spec, party.name, known.get(party.name)) for party in spec.parties]
+    own = None
+    if home is not None:
+        with agent_client(Home(home)) as agent:
+            own = agent.answer(asked, consortium=consortium)
+    value = {"answers": [each.said for each in answers], "outlook": list(outlook_of(spec)), "own": own}
+    emit(value, as_json=as_json, text=lambda console: _show_check(console, spec, answers, own))
+    if any(each.findings for each in answers) or (own is not None and own.findings):
+        sys.exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one member's policy says."""
+
+    party: str
+    shown: bool
+    policy: Policy
+    findings: tuple[Finding, ...]
+
+    @property
+    def said(self) -> dict[str, Any]:
+        findings = [{"rule": one.rule, "message": one.message, "type": self.mend(one)} for one in self.findings]
+        policy = "given" if self.shown else "default"
+        return {"party": self.party, "policy": policy, "allowed": not self.findings, "findings": findings}
+
+    @property
+    def rejected(self) -> bool:
+        return final_reason(self.findings) is not None
+
+    def mend(self, finding: Finding) -> str:
+        """What to type in the study."""
+        policy = self.policy
+        return {
+            "mechanisms": f'"mechanism": one of {", ".join(sorted(policy.mechanisms))}',
+            "trusted_bounds": '"bounds": "proved"',
+            "max_epsilon": f'"epsilon": {policy.max_epsilon:g} or less',
+            "max_delta": f'"delta": {policy.max_delta:g} or less',
+            "max_cells": "fewer columns, or a smaller n",
+            "max_lifetime_hours": f'"lifetime_hours": {policy.max_lifetime_hours:g} or less',
+            "min_n": f'"n": {policy.min_n} or more',
+        }.get(finding.rule, "characters that can be seen")
+
+
+def _answer(spec: ReleaseSpec, name: str, policy: Policy | None) -> _Answer:
+    party, rules = spec.party(name), policy or Policy()
+    return _Answer(name, policy is not None, rules, examine_terms(spec, party, plan_block(spec, party), rules))
+
+
+def _shares(members: Sequence[str]) -> Mapping[str, Share]:
+    if not members:
+        raise click.UsageError(f"name the members and their schemas: {_EXAMPLE}")
+    shares = dict[str, Share]()
+    for who, path in map(_pair, members):
+        name, _, dataset = who.partition("/")
+        if name in shares:
+            raise click.UsageError(f"{name} is named twice")
+        try:
+            shares[name] = Share(dataset or "main", parse_attributes(read_plain(Path(path))))
+        except OSError as error:
+            raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None
+    return shares
+
+
+def _pair(given: str) -> tuple[str, str]:
+    name, _, path = given.partition("=")
+    if not name or not path:
+        raise click.UsageError(f"{given!r}: write a member's name, = and the path of a file, such as ward=ward.json")
+    return name, path
+
+
+def _wish(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: bool) -> Wish:
+    """What the options say; in a terminal, what is asked for."""
+    columns = _list(options["columns"]) or ()
+    labels = [a.name for s in shares.values() for a in s.attributes if not isinstance(a, CategoricalAttribute)]
+    labels = [name for name in labels if not columns or name in columns]
+
+    def needed(name: str, question: str, option: str, kind: Any = str) -> Any:  # noqa: ANN401 - as click converts
+        if options[name] is not None:
+            return options[name]
+        if not asks:
+            raise click.UsageError(f"give {option}")
+        return click.prompt(question, type=kind, err=True)
+
+    def optional(name: str, question: str) -> str | None:
+        given: str | None = options[name]
+        if given is not None or not asks:
+            return given
+        typed: str = click.prompt(question, default="", show_default=False, err=True)
+        return typed or None
+
+    return Wish(
+        study=needed("title", "A title", "--title"),
+        purpose=optional("purpose", "What is the question, and what is the answer for (members decide by it)"),
+        requester=optional("requester", "Who asks, by name and institution"),
+        target=optional("target", f"What is to be explained, if anything ({', '.join(labels)})"),
+        n=needed("n", "About how many people does each member hold", "--n", click.IntRange(2, 10**12)),
+        features=_list(options["features"]),
+        columns=columns,
+        epsilon=options["epsilon"],
+        mechanism=options["mechanism"],
+        subjects="listed" if options["listed"] else None,
+        id_rules=options["id_rules"] or None,
+    )
+
+
+def _ask_members() -> Iterator[str]:
+    """Until nothing is typed."""
+    while True:
+        name: str = click.prompt("A member's name (Enter: no more)", default="", show_default=False, err=True)
+        if not name:
+            return
+        path = click.prompt(
+            f"The file with the schema of {name}", type=click.Path(exists=True, dir_okay=False), err=True
+        )
+        yield "=".join((name, str(path)))
+
+
+def _list(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _names(spec: ReleaseSpec) -> str:
+    return ", ".join(party.name for party in spec.parties)
+
+
+def _indented(made: Study) -> bytes:
+    return made.model_dump_json(indent=1, exclude_defaults=False, exclude_none=True).encode() + b"\n"
+
+
+def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec) -> None:
+    console.print(f"{out}: {made.mechanism}, epsilon {made.epsilon:g}, delta {made.delta:g}, n = {made.n:,}")
+    for party in made.parties:
+        console.print(f"  asks {party.name} for {', '.join(a.name for a in party.attributes)} of {party.dataset}")
+    if made.target is None:
+        console.print("  names no target: forecasts are about the middle one of all columns")
+    for sentence in outlook_of(spec)[:2]:
+        console.print(f"  {sentence}")
+    console.print(f"Check it: commingle study check {out}")
+    console.print(
+        f"Propose it: commingle coordinator propose {out} --home …, or: commingle party propose {out} --home …"
+    )
+
+
+def _show_check(console: Console, spec: ReleaseSpec, answers: Sequence[_Answer], own: ProposalView | None) -> None:
+    for each in answers:
+        policy = "its policy" if each.shown else "the default policy"
+        verdict = f"{policy} would reject it" if each.rejected else f"{policy} lets a person approve it"
+        console.print(f"{each.party}: {verdict}.")
+        for finding in each.findings:
+            console.print(f"  {finding.message}. Type {each.mend(finding)}.")
+    if own is None:
+        for sentence in outlook_of(spec)[:2]:
+            console.print(sentence)
+    else:
+        console.print("\nWhat the agent of this home would say, by its own policy, pins, data and budget:")
+        show_proposal(console, own)
+        if not own.findings:
+            console.print("  Nothing speaks against it.")

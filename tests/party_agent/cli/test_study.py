@@ -1,0 +1,197 @@
+"""`commingle study`: anybody can write a study, and knows what will be said to it before anybody is asked."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commingle.party_agent.home.policy import Policy, examine_terms
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.release.drafting import Share, Wish, draft, tried, two_digits
+from commingle.shared.release.plan import plan_block
+from tests.party_agent.rounds.test_proposing import STUDY
+from tests.world.command import Command, run_command
+from tests.world.consortium import BY_HAND, Noise, consortium_of
+from tests.world.local_api import operator_app, serving_at
+
+NOW = datetime(2025, 1, 1, tzinfo=UTC)
+AGE = {"kind": "numeric", "name": "age", "lower": 18, "upper": 100}
+STAY = {"kind": "numeric", "name": "stay", "lower": 0, "upper": 30}
+SEX = {"kind": "categorical", "name": "sex", "levels": ["f", "m", "x"]}
+SIZES = (2, 50, 1999, 150_000, 2_000_000)
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys, "study")
+
+
+@pytest.fixture
+def schemas(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "ward.json").write_text(json.dumps([STAY, SEX]))
+    (tmp_path / "lab.json").write_text(json.dumps([AGE]))
+    return "--member", f"ward={tmp_path / 'ward.json'}", "--member", f"lab/bloods={tmp_path / 'lab.json'}"
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_default_study_passes_the_default_policy(n: int) -> None:
+    shares = {name: Share("main", (NumericAttribute(name=name, lower=0, upper=1),)) for name in ("a", "b")}
+    spec = tried(draft(Wish(study="x", n=n, target="a"), shares), now=NOW)
+    assert [examine_terms(spec, party, plan_block(spec, party), Policy()) for party in spec.parties] == [(), ()]
+    assert spec.delta < 1 / spec.n
+
+
+def test_number_of_people_keeps_two_digits() -> None:
+    assert [two_digits(n) for n in (2, 9, 47, 143, 1873, 20_000)] == [2, 9, 47, 140, 1900, 20_000]
+
+
+def test_study_is_written_of_schemas_and_options_alone(
+    command: Command, tmp_path: Path, schemas: tuple[str, ...]
+) -> None:
+    out = tmp_path / "study.json"
+    wanted = ("--title", "Stays", "--n", 1873, "--target", "stay", "--columns", "stay,lab.age", "--out", out)
+    made = command.json("new", *schemas, *wanted)["study"]
+    assert made == {**json.loads(out.read_text()), **made}
+    assert (made["n"], made["target"], made["mechanism"]) == (1900, "stay", "moments")
+    asked = [(p["name"], p["dataset"], [a["name"] for a in p["attributes"]]) for p in made["parties"]]
+    assert asked == [("ward", "main", ["stay"]), ("lab", "bloods", ["age"])]
+    answers = command.json("check", out)["answers"]
+    assert [(each["party"], each["allowed"]) for each in answers] == [("ward", True), ("lab", True)]
+    assert "exists" in command("new", *schemas, *wanted)[2]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "give --title"),
+        (("--title", "x"), "give --n"),
+        (("--title", "x", "--n", 9, "--target", "weight"), "no attribute 'weight' (there are stay, sex, age)"),
+        (("--title", "x", "--n", 9, "--target", "sex"), "the target 'sex' has more than two levels"),
+        (("--title", "x", "--n", 9, "--columns", "weight"), "There are age, sex, stay."),
+        (("--title", "x", "--n", 9, "--epsilon", 0), "epsilon"),
+        (("--title", "", "--n", 9), "study: is empty"),
+        (("--title", "x", "--n", 9, "--member", "clinic"), "write a member's name, = and the path of a file"),
+        (("--title", "x", "--n", 9, "--member", "clinic=absent.json"), "cannot read absent.json"),
+        (("--title", "x", "--n", 9, "--member", "ward=absent.json"), "ward is named twice"),
+    ],
+)
+def test_study_that_cannot_be_made_is_refused_with_what_to_type(
+    command: Command, tmp_path: Path, schemas: tuple[str, ...], given: tuple[object, ...], said: str
+) -> None:
+    code, _, err = command("new", *schemas, *given, "--out", tmp_path / "study.json")
+    assert code != 0
+    assert said in err
+    assert not (tmp_path / "study.json").exists()
+
+
+def test_column_of_two_members_is_to_be_named_with_one_of_them(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps([AGE]))
+    both = (
+        "--member",
+        f"a={path}",
+        "--member",
+        f"b={path}",
+        "--title",
+        "x",
+        "--n",
+        9,
+        "--out",
+        tmp_path / "study.json",
+    )
+    assert "this one as a.age" in command("new", *both)[2]
+    assert command("new", *both, "--columns", "b.age")[0] == 0
+
+
+def at(*place: str | int) -> Callable[[Document], Any]:
+    def found(document: Any) -> Any:
+        for part in place:
+            document = document[part]
+        return document
+
+    return found
+
+
+STAY_HERE, SEX_HERE = (at("parties", 0, "attributes", place) for place in (0, 1))
+MISTAKES: list[tuple[str, Callable[[Document], object]]] = [
+    ("n: is missing", lambda d: d.pop("n")),
+    ("epsilon: is to be a number, without quotation marks", lambda d: d.update(epsilon="1")),
+    ("epsilom: is no field of this; do you mean epsilon?", lambda d: d.update(epsilom=1)),
+    ("mechanism: is to be 'rmgm', 'dgm' or 'moments'", lambda d: d.update(mechanism="moment")),
+    ("n: is to be a whole number", lambda d: d.update(n=20.5)),
+    ("n: is to be 2 or more", lambda d: d.update(n=1)),
+    ("study: is empty", lambda d: d.update(study="")),
+    ("parties: is empty", lambda d: d.update(parties=[])),
+    ("features: is to be a list in brackets", lambda d: d.update(features="age")),
+    ("subjects: is to be 'keyed' or 'listed'", lambda d: d.update(subjects="both")),
+    ("party Ward 3, name: is to be up to 63 of a-z", lambda d: at("parties", 0)(d).update(name="Ward 3")),
+    ("party ward, dataset: is missing", lambda d: at("parties", 0)(d).pop("dataset")),
+    ("party ward, attribute stay, lower: is missing", lambda d: STAY_HERE(d).pop("lower")),
+    ("party ward, attribute stay, min: is no field of this; do you mean lower?", lambda d: STAY_HERE(d).update(min=0)),
+    ("attribute stay: lower (40.0) must be below upper (30.0)", lambda d: STAY_HERE(d).update(lower=40)),
+    ('attribute stay: has a "kind" that is none', lambda d: STAY_HERE(d).update(kind="number")),
+    ("attribute stay: cuts must increase", lambda d: STAY_HERE(d).update(cuts=[40])),
+    ("levels: is to have 3 entries at least; an attribute with two", lambda d: SEX_HERE(d).update(levels=["f", "m"])),
+    ("attribute sex, level number 1: is to be text in quotation", lambda d: SEX_HERE(d).update(levels=[0, 1, 2])),
+    ("there is no attribute 'los' (there are stay, sex, age)", lambda d: d.update(target="los")),
+]
+
+
+@pytest.mark.parametrize(("said", "spoil"), MISTAKES, ids=[said[:40] for said, _ in MISTAKES])
+def test_mistake_in_a_study_is_told_by_the_columns_name_and_what_to_type(
+    command: Command, tmp_path: Path, said: str, spoil: Callable[[Document], object]
+) -> None:
+    ward, lab = (
+        {"name": name, "dataset": "main", "attributes": had} for name, had in (("ward", [STAY, SEX]), ("lab", [AGE]))
+    )
+    document = {
+        "study": "Stays",
+        "mechanism": "moments",
+        "epsilon": 1,
+        "delta": 1e-5,
+        "n": 2000,
+        "parties": [ward, lab],
+    }
+    document = json.loads(json.dumps(document))
+    spoil(document)
+    (tmp_path / "study.json").write_text(json.dumps(document))
+    code, _, err = command("check", tmp_path / "study.json")
+    assert code == 1
+    assert said in err
+    assert not {"Input", "Value error", "Field required", "function-after"} & {*err.split(), err}
+
+
+def test_policy_that_would_reject_says_what_to_type_instead(command: Command, tmp_path: Path) -> None:
+    study, policy = tmp_path / "study.json", tmp_path / "policy.json"
+    study.write_text(STUDY.model_copy(update={"epsilon": 5.0}).model_dump_json())
+    policy.write_text('{"max_epsilon": 5, "mechanisms": ["rmgm"]}')
+    code, out, _ = command("check", study, "--policy", f"insurer={policy}")
+    assert code == 1
+    assert 'Type "epsilon": 3 or less.' in out
+    assert 'Type "mechanism": one of rmgm.' in out
+    assert (
+        "stranger is not in the study: clinic, insurer are."
+        in command("check", study, "--policy", f"stranger={policy}")[2]
+    )
+
+
+def test_own_agent_answers_as_it_would_to_the_proposal_and_nothing_is_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+    study, home = tmp_path / "study.json", consortium.homes["clinic"].root
+    for changes, expected in (({}, []), ({"n": 41}, ["subjects"]), ({"epsilon": 90.0}, ["max_epsilon", "epsilon_cap"])):
+        study.write_text(STUDY.model_copy(update=changes).model_dump_json())
+        with consortium.agent("clinic", draw=Noise()) as agent, serving_at(agent.home.socket, operator_app(agent)):
+            capsys.readouterr()
+            code, out, err = run_command(capsys, "study", "check", study, "--home", home, "--json")
+            assert agent.proposals.all() == []
+            assert agent.ledger.charges() == []
+        assert code == bool(expected), err
+        own = json.loads(out)["own"]
+        assert [finding.split(":")[0] for finding in own["findings"]] == expected
+        assert own["outlook"]
