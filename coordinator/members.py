@@ -10,11 +10,18 @@ from commingle.coordinator.coordinator import Coordinator, record, require_relea
 from commingle.coordinator.errors import InviteError, NameTakenError, UnknownError
 from commingle.coordinator.store.rows import Invite, KeyRow, PartyRow
 from commingle.coordinator.store.store import Transaction
+from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import SignatureError
 from commingle.shared.documents.invitation import INVITE_PREFIX
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import encode, text_digest
-from commingle.shared.documents.statements import Enrolment, RotationRequest, SignedDocument, open_rotation
+from commingle.shared.documents.statements import (
+    Enrolment,
+    RotationRequest,
+    SignedDocument,
+    open_departure,
+    open_rotation,
+)
 from commingle.shared.release.rounds import Abort, Refused, advance, complete
 
 _NAME = re.compile("[a-z0-9_.-]{1,63}")
@@ -30,7 +37,8 @@ def invite(coordinator: Coordinator, *, party: str, lifetime: timedelta) -> tupl
     now = coordinator.clock()
     text = f"{INVITE_PREFIX}.{coordinator.key.fingerprint}.{secrets.token_urlsafe(32)}"
     with coordinator.store.write() as tx:
-        if tx.members.get(party) is not None:
+        member = tx.members.get(party)
+        if member is not None and member.departure is None:
             raise NameTakenError(f"{party} is enrolled already", remedy="Invite under another name.")
         tx.members.add_invite(Invite(text_digest(text), party, now, now + lifetime))
     return text, now + lifetime
@@ -61,8 +69,11 @@ def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, b
         if present is not None:
             return _check_same(present, party), False
         _check_invite(tx.members.invite(digest), party)
-        _check_free(tx, party)
-        tx.members.add(party)
+        former = _former(tx, party)
+        if former is None:
+            tx.members.add(party)
+        else:
+            tx.members.enrol_again(party, former=former.invite)
         tx.events.add_membership(at=party.enrolled, kind="enrolment", party=party.name, key=party.fingerprint)
     _log.info("enrolled", party=party.name)
     return party, True
@@ -117,14 +128,35 @@ def revoke(coordinator: Coordinator, party: str) -> tuple[str, ...]:
         if member.revoked is not None:
             raise UnknownError(f"{party} is revoked already", remedy="Nothing is to be done.")
         now = coordinator.clock()
-        tx.members.revoke(party, now)
+        tx.members.end(party, now, departure=None)
         tx.events.add_membership(at=now, kind="revocation", party=party, key=member.fingerprint)
         return _end_releases(tx, coordinator, party, f"{party} was revoked", complete_too=True)
 
 
+def depart(coordinator: Coordinator, party: str, envelope: Envelope) -> PartyRow:
+    """End a membership as the member itself says. Open releases end, except those that only wait for publication.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError: not this member's departure from here.
+    """
+    now = coordinator.clock()
+    with coordinator.store.write() as tx:
+        member = require_party(tx, party)
+        if member.revoked is not None:  # by another request at the same time
+            return member
+        key = VerifyingKey.from_hex(member.signing_key)
+        open_departure(envelope, party=party, key=key, coordinator=coordinator.key.fingerprint)
+        tx.members.end(party, now, departure=envelope.to_json().decode())
+        tx.events.add_membership(at=now, kind="departure", party=party, key=member.fingerprint)
+        ended = _end_releases(tx, coordinator, party, f"{party} left", complete_too=False)
+        member = require_party(tx, party)
+    _log.info("left", party=party, ended=len(ended))
+    return member
+
+
 def _check_same(present: PartyRow, party: PartyRow) -> PartyRow:
     identity = (present.name, present.signing_key, present.sealing_key)
-    if identity != (party.name, party.signing_key, party.sealing_key):
+    if identity != (party.name, party.signing_key, party.sealing_key) or present.departure is not None:
         raise InviteError("this invite has been used", remedy="Ask the coordinator's operator for another.")
     return present
 
@@ -139,11 +171,16 @@ def _check_invite(found: Invite | None, party: PartyRow) -> None:
         raise InviteError("the invite has expired", remedy=remedy)
 
 
-def _check_free(tx: Transaction, party: PartyRow) -> None:
-    if tx.members.get(party.name) is not None:
+def _former(tx: Transaction, party: PartyRow) -> PartyRow | None:
+    """What it was before it left, if it comes back under the same key. Raises NameTakenError: name or key is taken."""
+    present = tx.members.get(party.name)
+    if present is not None and present.departure is not None and present.fingerprint == party.fingerprint:
+        return present
+    if present is not None:
         raise NameTakenError(f"{party.name} is enrolled with other keys", remedy="Enrol under another name.")
     if tx.members.key(party.fingerprint) is not None:
         raise NameTakenError("this key is enrolled under another name", remedy="Use one key per party.")
+    return None
 
 
 def _end_releases(

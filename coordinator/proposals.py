@@ -163,7 +163,8 @@ def _check_member(tx: Transaction, party: PartySpec) -> None:
     if member is None:
         raise SpecError(f"parties: {party.name} is not enrolled", remedy="Invite and enrol every party first.")
     if member.revoked is not None:
-        raise SpecError(f"parties: {party.name} was revoked", remedy="Propose it without that party.")
+        how = "was revoked" if member.departure is None else f"left on {member.revoked:%Y-%m-%d}"
+        raise SpecError(f"parties: {party.name} {how}", remedy="Propose it without that party.")
     if (member.signing_key, member.sealing_key) != (party.signing_key, party.sealing_key):
         raise SpecError(
             f"parties: {party.name} is enrolled with other keys",

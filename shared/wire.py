@@ -70,7 +70,7 @@ class PartyRecord(Answer):
 
     model_config = shown_as(
         """
-        {"name": "clinic", "enrolled": "2026-01-02T12:00:00Z", "revoked": null, "identity": null,
+        {"name": "clinic", "enrolled": "2026-01-02T12:00:00Z", "revoked": null, "identity": null, "departure": null,
          "signing_key": "e75eb0e6dfffd9858abfa008e4bde93fe7d88088765055ce6864f5728d1b8599",
          "sealing_key": "bd5c364b2d6571d68bf364b3a97f371a69280ea6f137b58ea43b9813467bd87d",
          "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a"}
@@ -84,6 +84,7 @@ class PartyRecord(Answer):
     enrolled: datetime
     revoked: datetime | None = None
     identity: Envelope | None = Field(None, description="the keys under the member's own signature")
+    departure: Envelope | None = Field(None, description="that it left, under its own signature, where it did")
 
 
 class PartyPage(Answer):

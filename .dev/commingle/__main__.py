@@ -1,5 +1,6 @@
 """The `commingle` command: the one place that knows every package, by name, and loads the one that is asked for."""
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import click
 
 from commingle import __version__
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.cli import CONTEXT, EXIT_FAULT, LazyGroup, run, say
+from commingle.shared.runtime.cli import CONTEXT, EXIT_FAULT, LazyGroup, run, say, schema
 from commingle.shared.runtime.threads import threads
 
 _COMMANDS = {
@@ -50,10 +51,24 @@ _COMMANDS = {
 }
 
 
+def _print_schema(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        click.echo(json.dumps(schema(commingle, context), indent=1))
+        context.exit()
+
+
 @click.group(
     cls=LazyGroup, commands_at=_COMMANDS, context_settings=CONTEXT, epilog="Try it: commingle simulate --out demo"
 )
 @click.version_option(__version__, prog_name="commingle")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print every command with its options, types and defaults as JSON, and run none.",
+)
 def commingle() -> None:
     """Differentially private multi-party data release."""
 

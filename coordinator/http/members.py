@@ -17,7 +17,7 @@ from commingle.coordinator.http.views import (
 )
 from commingle.coordinator.ledger_heads import head_history, newest_heads, witness
 from commingle.coordinator.linkage import linkage_keys, publish_identity, relay
-from commingle.coordinator.members import enrol, require_party, rotate
+from commingle.coordinator.members import depart, enrol, require_party, rotate
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
@@ -81,6 +81,11 @@ def members_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
         member, new = rotate(coordinator, party, decode(RotationRequest, body))
         response.status_code = 201 if new else 200
         return party_record(member)
+
+    @router.put("/v1/parties/{party}/departure", status_code=201, openapi_extra=takes(Envelope))
+    def leave(party: str, body: Annotated[bytes, Depends(auth.party_body)]) -> PartyRecord:
+        """End the own membership: a signed document of kind `departure`. Open releases of the member end."""
+        return party_record(depart(coordinator, party, parse_envelope(body)))
 
     @router.get("/v1/member-log", dependencies=[Depends(auth.reader)])
     def show_log() -> SignedDocument:

@@ -105,6 +105,7 @@ def party_record(party: PartyRow) -> PartyRecord:
         enrolled=party.enrolled,
         revoked=party.revoked,
         identity=None if party.identity is None else parse_envelope(party.identity.encode()),
+        departure=None if party.departure is None else parse_envelope(party.departure.encode()),
     )
 
 

@@ -55,6 +55,11 @@ class Members:
         self._connection.execute(insert(parties).values(asdict(party)))
         self._add_key(KeyRow(party.fingerprint, party.name, party.signing_key, party.enrolled, None))
 
+    def enrol_again(self, party: PartyRow, *, former: str) -> None:
+        """Enrol a party that left, with the key it left with. Its former invite is forgotten: it works once."""
+        self._connection.execute(update(parties).where(parties.c.name == party.name).values(asdict(party)))
+        self._connection.execute(delete(invites).where(invites.c.digest == former))
+
     def rotate(self, key: KeyRow) -> None:
         """Give a party another signing key."""
         # the identity is signed with the former key: it says nothing any more
@@ -67,9 +72,10 @@ class Members:
         values = {"identity": identity, "sealing_key": sealing_key}
         self._connection.execute(update(parties).where(parties.c.name == name).values(values))
 
-    def revoke(self, name: str, at: datetime) -> None:
+    def end(self, name: str, at: datetime, *, departure: str | None) -> None:
         """End a party's membership."""
-        self._connection.execute(update(parties).where(parties.c.name == name).values(revoked=at))
+        values = {"revoked": at, "departure": departure}
+        self._connection.execute(update(parties).where(parties.c.name == name).values(values))
 
     def key(self, fingerprint: str) -> KeyRow | None:
         """The key of that fingerprint, no matter who has or had it."""

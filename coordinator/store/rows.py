@@ -49,7 +49,12 @@ class Invite:
 
 @dataclass(frozen=True, slots=True)
 class PartyRow:
-    """A member. Keys are hex; `invite` is the digest of the invite it came with."""
+    """A member. Keys are hex; `invite` is the digest of the invite it came with.
+
+    Attributes:
+        revoked: when its membership ended.
+        departure: signed by the member, where that was itself.
+    """
 
     name: str
     signing_key: str
@@ -59,6 +64,7 @@ class PartyRow:
     enrolled: datetime
     revoked: datetime | None = None
     identity: str | None = None
+    departure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ parties = Table(
     Column("enrolled", Moment, nullable=False),
     Column("revoked", Moment),
     Column("identity", Text),
+    Column("departure", Text),
 )
 
 linkage_keys = Table(

@@ -12,6 +12,7 @@ from commingle.party_agent.home.home import Home, PartySettings
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.operate.compose import agent_client, compose_agents, consortium_option, home_option
 from commingle.party_agent.operate.membership import enrol as enrol_party
+from commingle.party_agent.operate.membership import leave as leave_consortium
 from commingle.party_agent.operate.membership import rotate_key as rotate_party_key
 from commingle.shared.documents.explained import explain
 from commingle.shared.runtime.cli import emit, json_option
@@ -118,12 +119,22 @@ def enrol(
 @click.command(epilog="Example: commingle party leave --home ./ward --consortium trial")
 @home_option
 @click.option("--consortium", metavar="NAME", required=True)
+@click.option("--unannounced", is_flag=True, help="Do not tell its coordinator, which is gone or not trusted.")
 @json_option
-def leave(*, home: Path, consortium: str, as_json: bool) -> None:
-    """Leave a consortium, with the agent stopped. What it has cost stays spent."""
+def leave(*, home: Path, consortium: str, unannounced: bool, as_json: bool) -> None:
+    """Leave a consortium, with the agent stopped.
+
+    Its coordinator then refuses proposals that name this party. What it has cost stays spent. To come back, run
+    `party enrol --consortium NAME` with a new invite for this party: its pins and linkage key are still there.
+    """
     place = Home(home)
-    place.leave(place.consortium(consortium).name)
-    emit({"left": consortium}, as_json=as_json, text=f"Left {consortium}.")
+    name = place.consortium(consortium).name
+    if unannounced:
+        place.leave(name)
+    else:
+        with compose_agents(place) as agents:
+            leave_consortium(agents, name)
+    emit({"left": name, "announced": not unannounced}, as_json=as_json, text=f"Left {name}.")
 
 
 def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -133,7 +133,7 @@ def _shown_to(agent: Agent) -> tuple[tuple[LostRelease, ...], tuple[list[LedgerH
     except (ProtocolError, RemoteError) as error:
         error.remedy += (
             " Until then nothing is adopted. Should it stay so, first leave that consortium: "
-            f"commingle party leave --consortium {agent.membership.name}"
+            f"commingle party leave --unannounced --consortium {agent.membership.name}"
         )
         raise
 

@@ -1,4 +1,4 @@
-"""Joining a consortium, and replacing this party's keys.
+"""Joining a consortium, leaving it, and replacing this party's keys.
 
 Joining leads from an invite to a pinned coordinator. Replacing, the old signing key hands over to the new one, at the
 coordinator first and then here. The sealing key goes with it: it counts only under the signature of the present signing
@@ -14,14 +14,14 @@ from commingle.party_agent.home.home import Home
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.linkage import publish_identity, signed_identity
-from commingle.party_agent.rounds.proposals import Decision
+from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.invitation import coordinator_of
 from commingle.shared.documents.keys import Fingerprint, SigningKey
-from commingle.shared.documents.statements import Enrolment, Rotation, RotationRequest, SignedDocument
+from commingle.shared.documents.statements import Departure, Enrolment, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.errors import RemoteProblemError
+from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from commingle.shared.runtime.remote import connect, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
 
@@ -71,6 +71,32 @@ def enrol(
     return home.join(coordinator, name=name)
 
 
+def leave(agents: Agents, name: str) -> None:
+    """Tell a coordinator that this party leaves, under its signature, and belong to the consortium no longer.
+
+    Raises:
+        ConflictError: releases that this party approved are open, and would end without their budget coming back.
+        RemoteError: the coordinator does not answer or refuses; this party still belongs to the consortium.
+    """
+    agent = next(one for one in agents.consortia if one.membership.name == name)
+    if waiting := [p for p in _open(agents) if p.coordinator == agent.coordinator.key.fingerprint]:
+        raise ConflictError(
+            f"{len(waiting)} approved releases are open, the first is {waiting[0].release[:16]}",
+            remedy="Let the agent run until they are over, or reject them while it runs. Then leave.",
+        )
+    departure = Departure(
+        party=agents.identity.name, coordinator=agent.coordinator.key.fingerprint, created=agents.clock()
+    )
+    try:
+        agent.client.depart(departure.party, seal(departure, kind="departure", key=agents.identity.signing_key))
+    except RemoteError as error:
+        # it is no member any more: an earlier try got through, or it was revoked
+        if not (isinstance(error, RemoteProblemError) and error.problem == "revoked"):
+            error.remedy += " If it is gone for good, leave with --unannounced."
+            raise
+    agents.home.leave(name)
+
+
 def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
     """Replace both keys in every consortium; the new signing key's fingerprint. Nobody else may use them meanwhile.
 
@@ -78,7 +104,7 @@ def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
         ConflictError: releases that this party approved are open, and would end without their budget coming back.
         RemoteError: the coordinator does not answer or refuses; the old key stays.
     """
-    waiting = [p for p in agents.proposals.all() if p.decision is Decision.APPROVED and not State(p.state).final]
+    waiting = _open(agents)
     if waiting and not abandon_open:
         raise ConflictError(
             f"{len(waiting)} approved releases are open, the first is {waiting[0].release[:16]}; they end with the key",
@@ -98,6 +124,11 @@ def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
         agent.client.publish_identity(rotation.party, signed_identity(rotation.party, new, sealing_key))
     agents.home.adopt_next_key()
     return new.fingerprint
+
+
+def _open(agents: Agents) -> list[Proposal]:
+    """What it has approved and is not over."""
+    return [p for p in agents.proposals.all() if p.decision is Decision.APPROVED and not State(p.state).final]
 
 
 def _rotate(agent: Agent, request: RotationRequest, new: SigningKey) -> None:

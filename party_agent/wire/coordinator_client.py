@@ -78,6 +78,10 @@ class CoordinatorClient:
         path = f"/v1/parties/{party}/keys"
         call(self.http, "POST", path, content=request.model_dump_json().encode(), headers=_JSON)
 
+    def depart(self, party: str, departure: Envelope) -> None:
+        """End this party's membership."""
+        call(self.http, "PUT", f"/v1/parties/{party}/departure", content=departure.to_json(), headers=_JSON)
+
     def member_keys(self) -> list[VerifyingKey]:
         """The directory's keys: only as good as the pins they are compared with."""
         return [VerifyingKey.from_hex(member.signing_key) for member in self.members()]

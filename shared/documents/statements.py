@@ -117,6 +117,16 @@ class Rotation(WireModel):
     created: AwareDatetime
 
 
+class Departure(WireModel):
+    """A party leaves the consortium of this coordinator: it answers no proposal from then on."""
+
+    type: Literal["commingle/departure"] = "commingle/departure"
+    version: Version = 1
+    party: Name
+    coordinator: Digest
+    created: AwareDatetime
+
+
 class BlockStatement(WireModel):
     """A party's signature under its privatised block.
 
@@ -218,6 +228,14 @@ def open_rotation(request: RotationRequest, *, party: str, old_key: VerifyingKey
     if not named or confirmed.payload != rotation.payload:
         raise DocumentError("the rotation is about another party or key", remedy="Rotate again from the agent.")
     return rotation
+
+
+def open_departure(envelope: Envelope, *, party: str, key: VerifyingKey, coordinator: str) -> Verified[Departure]:
+    """The verified departure of that party from that coordinator. Raises SignatureError, DocumentError."""
+    departure = open_envelope(envelope, Departure, kind="departure", keys=[key])
+    if (departure.document.party, departure.document.coordinator) != (party, coordinator):
+        raise DocumentError("the departure is another party's or from another coordinator", remedy="Leave again.")
+    return departure
 
 
 def open_block_statement(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[BlockStatement]:

@@ -21,7 +21,7 @@ from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.charge import GENESIS, Link, first_altered, link_digest, link_text
 
 KIND = "member-log"
-Change = Literal["enrolment", "rotation", "revocation"]
+Change = Literal["enrolment", "rotation", "revocation", "departure"]
 _REMEDY = "Do not use this coordinator; keep both logs and show them to the members they name."
 _require = partial(require, remedy=_REMEDY)
 
@@ -49,20 +49,35 @@ class MemberLog(WireModel):
 
 @dataclass(slots=True)
 class Memberships:
-    """What a history has told so far: the keys of each member, all keys that ever were, and who left."""
+    """What a history has told so far: the keys of each member, and all keys that ever were.
+
+    Attributes:
+        revoked: whose membership has ended.
+        left: those of them who ended it themselves.
+    """
 
     keys: dict[str, list[str]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     revoked: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
 
     def follow(self, kind: str, party: str, key: str) -> bool:
-        """Go on by one change: enrolment, rotations to keys nobody had before, revocation. False if it is none."""
+        """Go on by one change: enrolment, rotations to keys nobody had before, an end. False if it is none.
+
+        Who left can be enrolled again, with the key it left with.
+        """
         present = party in self.keys and party not in self.revoked
-        if kind == "revocation":
+        if kind in {"revocation", "departure"}:
             if not present or self.keys[party][-1] != key:
                 return False
             self.revoked.add(party)
+            if kind == "departure":
+                self.left.add(party)
             return True
+        if kind == "enrolment" and party in self.left:
+            self.revoked.remove(party)
+            self.left.remove(party)
+            return self.keys[party][-1] == key
         fits = {"enrolment": party not in self.keys, "rotation": present}.get(kind, False)
         if not (fits and party and key) or key in self.seen:
             return False

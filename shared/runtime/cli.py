@@ -66,6 +66,35 @@ class LazyGroup(click.Group):
             formatter.write_dl(lazy + sorted(others))
 
 
+def schema(command: click.Command, context: click.Context) -> dict[str, Any]:
+    """A command as its parser has it, for programs: its words, what it takes, the commands below it."""
+    group = command if isinstance(command, click.Group) else None
+    names = () if group is None else group.list_commands(context)
+    below = [found for name in names if group is not None and (found := group.get_command(context, name)) is not None]
+    return {
+        "command": context.command_path,
+        "help": command.help or "",
+        "takes": [_parameter(one) for one in command.get_params(context)],
+        "commands": [schema(one, click.Context(one, parent=context, info_name=one.name)) for one in below],
+    }
+
+
+def _parameter(parameter: click.Parameter) -> dict[str, Any]:
+    kind, default = parameter.type, parameter.default
+    plain = isinstance(default, str | int | float | tuple | list)
+    return {
+        "names": [*parameter.opts, *parameter.secondary_opts],
+        "option": isinstance(parameter, click.Option),
+        "type": "flag" if getattr(parameter, "is_flag", False) else kind.name,
+        "choices": list(map(str, kind.choices)) if isinstance(kind, click.Choice) else None,
+        "required": parameter.required,
+        "repeatable": parameter.multiple or parameter.nargs == -1,
+        "default": default if plain else None,
+        "environment": parameter.envvar,
+        "help": getattr(parameter, "help", None),
+    }
+
+
 def emit(value: object, *, as_json: bool, text: "str | Callable[[Console], object]") -> None:
     """Print a result: as one JSON document of ASCII characters, models in it as they travel, or as text for people."""
     if as_json:

@@ -12,7 +12,7 @@ _BY_CODE: Mapping[str, str] = MappingProxyType(
         "clock-skew": "Set the clock by NTP on both sides.",
         "replayed-request": "Repeat the command: every request is signed afresh.",
         "scope": "A party acts for itself only; a token has to be of the right scope.",
-        "revoked": "Ask the coordinator's operator; coming back means another name.",
+        "revoked": "Ask the coordinator's operator for an invite: in the same name if it left, else in another.",
         "invite": "Ask the coordinator's operator for an invite in this party's name.",
         "signature": "Sign with the enrolled key; fetch the document again from its author.",
         "unknown": "Check the id or name; list what there is.",

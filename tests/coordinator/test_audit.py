@@ -222,6 +222,13 @@ OUT_OF_ORDER: dict[str, list[tuple[str, str, str | None, str | None]]] = {
     "reply after the end": [
         ("enrolment", "clinic", A, None), ("revocation", "clinic", A, None), ("reply", "clinic", C, C),
     ],
+    "departure of a stranger": [("departure", "clinic", A, None)],
+    "approval after it left": [
+        ("enrolment", "clinic", A, None), ("departure", "clinic", A, None), ("approval", "clinic", C, C),
+    ],
+    "back under another key": [
+        ("enrolment", "clinic", A, None), ("departure", "clinic", A, None), ("enrolment", "clinic", B, None),
+    ],
     "something else": [("promotion", "clinic", A, None)],
 }  # fmt: skip
 

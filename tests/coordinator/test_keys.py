@@ -3,11 +3,14 @@
 import httpx
 import pytest
 
-from commingle.coordinator.errors import UnknownError
-from commingle.coordinator.members import revoke
+from commingle.coordinator.coordinator import export_audit
+from commingle.coordinator.errors import NameTakenError, UnknownError
+from commingle.coordinator.members import depart, revoke
+from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import RotationRequest
+from commingle.shared.documents.statements import Departure, RotationRequest
+from commingle.shared.release.audit import verify_coordinator_audit
 from commingle.shared.release.verification import verify_release
 from tests.world.coordinator import Honest, Hub, key_of, problem
 from tests.world.documents import rotation
@@ -142,3 +145,59 @@ def test_revoked_member_neither_proposes_nor_is_proposed_to(hub: Hub, parties: P
         revoke(hub.coordinator, "clinic")
     with pytest.raises(UnknownError):
         revoke(hub.coordinator, "nobody")
+
+
+def departure(hub: Hub, party: Honest) -> Envelope:
+    document = Departure(party=party.name, coordinator=hub.key.fingerprint, created=hub.clock())
+    return seal(document, kind="departure", key=party.key)
+
+
+def leave(hub: Hub, party: Honest, envelope: Envelope | None = None) -> httpx.Response:
+    body = (envelope or departure(hub, party)).to_json()
+    return hub.http.put(f"/v1/parties/{party.name}/departure", content=body, auth=hub.auth(party.key))
+
+
+def test_member_that_left_is_told_to_who_proposes_to_it_and_its_signature_shown(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    proposed, complete = hub.proposed(parties), hub.complete(parties, mechanism="dgm")
+    assert leave(hub, clinic).json()["departure"] == departure(hub, clinic).model_dump(mode="json")
+    assert hub.show(proposed)["reason"] == "clinic left"
+    hub.publisher.run_once()
+    assert hub.state(complete) == "published"  # every block of it was signed and paid for before
+    hub.clock.move(seconds=1)
+    refused = hub.propose(hub.signed(hub.spec(parties)))
+    assert problem(refused) == (422, "spec")
+    assert "clinic left on 2026-" in refused.json()["detail"]
+    assert problem(leave(hub, clinic)) == (403, "revoked")
+    assert depart(hub.coordinator, "clinic", departure(hub, clinic)).departure is not None  # at the same time: no event
+    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+    assert [event.kind for event in history.events if event.release is None] == ["enrolment", "enrolment", "departure"]
+    assert hub.propose(hub.signed(hub.spec([registry]))).status_code == 201
+
+
+def test_member_that_left_comes_back_with_a_new_invite_and_its_key_alone(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    leave(hub, clinic)
+    first = hub.invited("clinic")
+    assert problem(hub.enrol(Honest("clinic", NEW).enrolment(first))) == (409, "name-taken")
+    assert hub.enrol(clinic.enrolment(first)).status_code == 201
+    assert hub.http.get("/v1/parties/clinic").json()["departure"] is None
+    hub.proposed(parties)
+    leave(hub, clinic)
+    assert problem(hub.enrol(clinic.enrolment(first))) == (403, "invite")  # it works once
+    assert hub.enrol(clinic.enrolment(hub.invited("clinic"))).status_code == 201
+    assert problem(hub.enrol(clinic.enrolment(first))) in {(403, "invite"), (409, "name-taken")}
+    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+    assert (history.members["clinic"], history.revoked) == ((clinic.key.fingerprint,), frozenset())
+    revoke(hub.coordinator, "clinic")
+    with pytest.raises(NameTakenError):
+        hub.invited("clinic")
+
+
+def test_departure_of_another_party_or_from_another_coordinator_is_refused(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    elsewhere = Departure(party="clinic", coordinator=registry.key.fingerprint, created=hub.clock())
+    assert problem(leave(hub, clinic, seal(elsewhere, kind="departure", key=clinic.key))) == (422, "document")
+    other = Departure(party="registry", coordinator=hub.key.fingerprint, created=hub.clock())
+    assert problem(leave(hub, clinic, seal(other, kind="departure", key=clinic.key))) == (422, "document")
+    assert hub.http.get("/v1/parties/clinic").json()["revoked"] is None

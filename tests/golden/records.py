@@ -28,7 +28,7 @@ from commingle.shared.documents.regression import (
     coefficients_of,
 )
 from commingle.shared.documents.regression_verification import verify_regression
-from commingle.shared.documents.statements import Enrolment, Rejection, Rotation, RotationRequest
+from commingle.shared.documents.statements import Departure, Enrolment, Rejection, Rotation, RotationRequest
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.release.audit import (
@@ -80,7 +80,7 @@ def keys() -> dict[str, Any]:
 
 
 def membership(drawn: world.Drawn) -> dict[str, Any]:
-    """Enrolment, identity, rotation, rejection, and the linkage key in the box that was drawn."""
+    """Enrolment, identity, rotation, departure, rejection, and the linkage key in the box that was drawn."""
     new = SigningKey(world.secret("new key"))
     enrolment = Enrolment(
         invite="invite-0123456789",
@@ -91,6 +91,7 @@ def membership(drawn: world.Drawn) -> dict[str, Any]:
     rejection = Rejection(
         spec=world.signed_spec("dgm").digest, party="clinic", reason="budget", created=NOW, ledger_head="ab" * 32
     )
+    departure = Departure(party="clinic", coordinator=COORDINATOR.fingerprint, created=NOW)
     deviation = rejection.model_copy(update={"reason": "exchange", "about": "lab"})
     message = LinkageKeyMessage(
         sender="clinic", recipient="lab", coordinator=COORDINATOR.fingerprint, created=NOW, sealed=drawn["linkage"]
@@ -99,6 +100,7 @@ def membership(drawn: world.Drawn) -> dict[str, Any]:
         "enrolment": envelope(seal(enrolment, kind="enrolment", key=CLINIC)),
         "identity": envelope(signed_identity("clinic", CLINIC, bytes.fromhex(SEALING_PUBLIC["clinic"]))),
         "rotation_request": encode(rotated(new)).decode(),
+        "departure": envelope(seal(departure, kind="departure", key=CLINIC)),
         "rejection": envelope(seal(rejection, kind="rejection", key=CLINIC)),
         "rejection_of_an_exchange": envelope(seal(deviation, kind="rejection", key=CLINIC)),
         "linkage_info": linkage_info().decode(),

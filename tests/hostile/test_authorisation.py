@@ -21,7 +21,7 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.ledger_head import LedgerHead, sign_head
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import Rotation, RotationRequest
+from commingle.shared.documents.statements import Departure, Rotation, RotationRequest
 from commingle.shared.release.block import ARROW_STREAM
 from tests.hostile.endpoints import Endpoint, endpoints
 from tests.hostile.hub import hub_with_releases
@@ -105,6 +105,7 @@ CHANGES: dict[Endpoint, dict[str, int]] = {
     ("PUT", "/v1/parties/{party}/identity"): ONLY_ITSELF,
     ("PUT", "/v1/parties/{party}/linkage-keys/{sender}"): ONLY_ITSELF,  # the sender's own name
     ("PUT", "/v1/parties/{party}/ledger-heads"): CARRIED,
+    ("PUT", "/v1/parties/{party}/departure"): ONLY_ITSELF,
 }
 # fmt: on
 
@@ -178,6 +179,11 @@ def rotation(hub: Hub, key: SigningKey, _: str) -> Change:
     return Change("/v1/parties/clinic/keys", encode(RotationRequest(by_old=by_old, by_new=by_new)))
 
 
+def departure(hub: Hub, key: SigningKey, _: str) -> Change:
+    document = Departure(party="clinic", coordinator=hub.key.fingerprint, created=hub.clock())
+    return Change("/v1/parties/clinic/departure", seal(document, kind="departure", key=key).to_json())
+
+
 def identity(hub: Hub, key: SigningKey, _: str) -> Change:
     del hub
     raw = CLINIC.key.verifying_key.raw.hex()
@@ -222,6 +228,7 @@ MAKE = dict(
             identity,
             linkage_key,
             ledger_head,
+            departure,
         ),
         strict=True,
     )

@@ -126,7 +126,7 @@ def test_coordinator_that_shows_nothing_that_can_be_adopted_is_left_and_the_rest
             hostile.refuse(other, 500, detail=lie)
     with pair.agents("clinic") as agents, pytest.raises(CommingleError, match=lie) as refused:
         find_lost_branch(agents)
-    assert "commingle party leave --consortium second" in refused.value.remedy
+    assert "commingle party leave --unannounced --consortium second" in refused.value.remedy
     pair.homes["clinic"].leave("second")
     branch = adopt_all(pair)
     assert [lost.release for lost in branch.releases] == [release]

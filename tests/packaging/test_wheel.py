@@ -1,13 +1,14 @@
+import json
 import os
 import subprocess
 import sys
 import sysconfig
 import tarfile
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 pytestmark = pytest.mark.slow
 
@@ -85,13 +86,39 @@ def test_wheel_of_the_sdist_is_the_wheel_of_the_tree(wheel: Path, tmp_path: Path
     assert contents(build(source, "wheel", tmp_path / "again")) == contents(wheel)
 
 
-def test_installed_wheel_brings_no_other_top_level_name(wheel: Path, tmp_path: Path) -> None:
-    environment = venv.EnvBuilder(with_pip=False, system_site_packages=False)
-    environment.create(tmp_path / "venv")
-    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    zipfile.ZipFile(wheel).extractall(site)  # noqa: S202 - the wheel just built
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an empty environment, outside the checkout, into which only the wheel and what it needs went."""
+    folder = tmp_path_factory.mktemp("installed")
+    locked = folder / "locked.txt"
+    run("export", "--locked", "--no-dev", "--no-emit-project", "--no-hashes", "--quiet", "--output-file", str(locked))
+    run("venv", "--quiet", "--python", sys.executable, str(folder / "venv"))
+    python = folder / "venv" / "bin" / "python"
+    run("pip", "install", "--quiet", "--python", str(python), "--constraint", str(locked), str(wheel))
+    return python.parent
+
+
+def run(*arguments: str) -> None:
+    subprocess.run([find_uv_bin(), *arguments], cwd=ROOT, check=True)
+
+
+def said(*command: str | Path, cwd: Path) -> str:
+    clean = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    return subprocess.run(command, cwd=cwd, env=clean, check=True, capture_output=True, text=True).stdout
+
+
+def test_installed_wheel_brings_no_other_top_level_name(installed: Path, tmp_path: Path) -> None:
     script = f"import commingle, importlib.util as u; print([n for n in {FOLDERS!r} if u.find_spec(n)])"
-    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    run = [str(tmp_path / "venv" / "bin" / "python"), "-c", script]
-    said = subprocess.run(run, cwd=tmp_path, env=clean, check=True, capture_output=True, text=True).stdout
-    assert said.strip() == "[]"
+    assert said(installed / "python", "-c", script, cwd=tmp_path).strip() == "[]"
+
+
+def test_installed_wheel_needs_nothing_else_to_run_a_whole_consortium(installed: Path, tmp_path: Path) -> None:
+    assert "commingle simulate" in said(installed / "commingle", "--help", cwd=tmp_path)
+    rows = [f"{20 + i % 60},{i % 7},{(20 + i % 60) * 2 + i % 7}" for i in range(400)]
+    (tmp_path / "stays.csv").write_text("\n".join(["age,beds,charges", *rows]))
+    told = said(
+        *(installed / "commingle", "simulate", "--table", "stays.csv", "--target", "charges", "--parties", "2"),
+        *("--mechanism", "rmgm", "--epsilon", "10", "--out", "out", "--json"),
+        cwd=tmp_path,
+    )
+    assert [release["mechanism"] for release in json.loads(told)["releases"]] == ["rmgm"]

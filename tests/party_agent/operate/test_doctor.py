@@ -1,5 +1,6 @@
 """Each thing that can be wrong around an agent is found, named and given a remedy."""
 
+import errno
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from ssl import SSLCertVerificationError
+from threading import Event
 
 import httpx
 import pytest
@@ -23,7 +26,6 @@ from commingle.party_agent.operate.doctor import examine_home, open_addresses
 from commingle.party_agent.wire.local_socket import listen
 from commingle.shared import loops
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
-from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import Consortium
 from tests.world.local_api import operator_app, serving_at
@@ -152,20 +154,65 @@ def test_every_address_that_the_agent_listens_on_is_told(pair: Consortium) -> No
         assert f"127.0.0.1:{listener.getsockname()[1]} (process {os.getpid()})" in said
 
 
-def test_what_keeps_the_agent_from_its_work_is_told_as_long_as_it_does(pair: Consortium) -> None:
+class OnePause(Event):
+    """A wait on it is the last."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        del timeout
+        self.set()
+        return True
+
+
+def expired() -> Exception:
+    refused = SSLCertVerificationError("as of OpenSSL")
+    refused.verify_code, refused.verify_message = 10, "certificate has expired"
+    return refused
+
+
+def unreachable(cause: Exception) -> Callable[[Consortium], None]:
+    def fail(_: Consortium) -> None:
+        raise httpx.ConnectError("as of httpx") from cause
+
+    return fail
+
+
+def full(_: Consortium) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def an_hour_later(pair: Consortium) -> None:
+    pair.coordinator.clock.move(hours=1)  # since the request was signed
+
+
+NOT_RESOLVED = socket.gaierror(-3, "Temporary failure in name resolution")
+KEEPS_FROM_WORK: dict[str, tuple[Callable[[Consortium], None], str, str]] = {
+    "disk full": (full, "No space left on device", "Free space"),
+    "clock wrong by an hour": (an_hour_later, "clock-skew", "Set the clock by NTP"),
+    "certificate expired": (unreachable(expired()), "is out of date", "Its operator renews it"),
+    "DNS gone": (unreachable(NOT_RESOLVED), "its name cannot be looked up", "DNS"),
+}
+
+
+@pytest.mark.parametrize("what", KEEPS_FROM_WORK)
+def test_what_keeps_the_agent_from_its_work_is_one_line_until_it_recovers_by_itself(
+    pair: Consortium, what: str
+) -> None:
+    break_, found, remedy = KEEPS_FROM_WORK[what]
+    pair.enrol_everybody()
+    pair.coordinator.before = lambda _: break_(pair)
     home = pair.homes["clinic"]
     with pair.agents("clinic") as agents:
         running = Loops(agents)
         loop = running.all[0]
+        loop.stop = OnePause()
+        loop.run(on_halt=lambda: None)
         with serving_at(home.socket, create_app(LocalApi(agents, running, peer_is_operator=True))):
-            loop.trouble = RemoteProblemError("no member since May", remedy="Ask.", status=403, problem="revoked")
             (said,) = (check for check in examine_home(home, now=system_clock()) if check.name == "agent")
-            assert (said.ok, said.found, said.remedy) == (
-                False,
-                "running, and kept from its work: no member since May",
-                "Ask.",
-            )
-            loop.trouble = None
+            assert not said.ok
+            assert said.found.startswith("running, and kept from its work: ")
+            assert (found in said.found, remedy in said.remedy) == (True, True), said
+            pair.coordinator.before = lambda _: None
+            loop.turn()
             assert "agent" not in failed(home)
 
 

@@ -1,4 +1,4 @@
-"""A party replaces its key: agents over the real coordinator, in this process."""
+"""A party replaces its key, or leaves: agents over the real coordinator, in this process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from commingle.coordinator.members import revoke
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import compose_agents
-from commingle.party_agent.operate.membership import rotate_key
+from commingle.party_agent.operate.membership import leave, rotate_key
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.linkage import publish_identity, receive_linkage_key, send_linkage_key
 from commingle.party_agent.rounds.proposals import Decision
@@ -26,6 +26,7 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
 from tests.world.coordinator import Hub, Proposed
+from tests.world.documents import enrolment
 from tests.world.transport import InProcess
 
 
@@ -255,3 +256,41 @@ def test_agent_with_a_wrong_clock_is_told_what_to_do(world: World) -> None:
     ):
         agents.consortia[0].step(strictly)
     assert (refused.value.problem, "NTP" in refused.value.remedy) == ("clock-skew", True)
+
+
+def leave_consortium(world: World) -> None:
+    with compose_agents(world.consortium.homes["clinic"], transport=world.transport, clock=world.hub.clock) as agents:
+        leave(agents, agents.consortia[0].membership.name)
+
+
+def test_party_leaves_once_nothing_of_its_is_open_and_comes_back_with_its_budget(world: World) -> None:
+    home, proposed = world.consortium.homes["clinic"], world.propose()
+    former = home.consortium()
+    pinned = former.coordinator()
+    world.step("clinic")
+    with pytest.raises(ConflictError, match="1 approved releases are open"):
+        leave_consortium(world)
+    for name in ("insurer", "clinic", "insurer"):
+        world.step(name)
+    world.hub.publisher.run_once()
+    world.step("clinic")
+    world.lose(lambda request: request.url.path.endswith("/departure"))
+    with pytest.raises(UnreachableError) as lost:
+        leave_consortium(world)
+    assert "--unannounced" in lost.value.remedy
+    assert home.consortia()
+    world.lose(lambda _: False)
+    leave_consortium(world)  # its coordinator says that it is no member any more
+    assert not home.consortia()
+    shown = world.hub.http.get("/v1/parties/clinic").json()
+    assert shown["departure"]["signatures"][0]["keyid"] == key_of(home)
+    with pytest.raises(AssertionError):
+        world.propose()
+    again = enrolment(
+        world.hub.invited("clinic"), "clinic", home.identity().signing_key, sealing_key=home.sealing_key().hex()
+    )
+    assert world.hub.enrol(again).status_code == 201
+    home.join(pinned, name=former.name)
+    world.propose()
+    world.step("clinic")
+    assert world.charge("clinic", proposed) is ChargeState.ACKED

@@ -1,9 +1,13 @@
 """Lists of commands are written down, so that help loads nothing: they say what the commands say of themselves."""
 
+import json
+from collections.abc import Iterator
+from typing import Any
+
 import click
 import pytest
 
-from commingle.__main__ import commingle
+from commingle.__main__ import commingle, main
 from commingle.coordinator.cli import coordinator
 from commingle.party_agent.cli.party import party
 from commingle.shared.runtime.cli import LazyGroup
@@ -16,3 +20,33 @@ def test_list_of_commands_says_what_each_command_says(group: LazyGroup) -> None:
         command = group.get_command(context, name)
         assert command is not None
         assert (name, said) == (command.name, command.get_short_help_str(limit=100))
+
+
+def test_schema_tells_of_every_command_what_its_parser_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--schema"])
+    assert ended.value.code == 0
+    told = {one["command"]: one for one in below(json.loads(capsys.readouterr().out))}
+    assert {"commingle party approve", "commingle coordinator token create", "commingle simulate"} <= told.keys()
+    taken = {one["names"][0]: one for one in told["commingle party token create"]["takes"]}
+    assert (taken["--home"]["required"], taken["--home"]["environment"]) == (True, "COMMINGLE_PARTY_HOME")
+    assert (taken["--scope"]["repeatable"], "decide" in taken["--scope"]["choices"]) == (True, True)
+    assert next(one for one in told["commingle simulate"]["takes"] if "--delta" in one["names"])["default"] == 1e-5
+
+
+def below(command: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield command
+    for one in command["commands"]:
+        yield from below(one)
+
+
+def test_shell_is_told_how_to_complete_and_what_a_word_may_become(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"COMP_WORDS": "commingle party le", "COMP_CWORD": "2"}.items():
+        monkeypatch.setenv(name, value)
+    for asked, said in {"bash_complete": "plain,leave", "zsh_source": "#compdef commingle"}.items():
+        monkeypatch.setenv("_COMMINGLE_COMPLETE", asked)
+        with pytest.raises(SystemExit):
+            main([])
+        assert said in capsys.readouterr().out

@@ -50,6 +50,7 @@ def _create_members() -> None:
         sa.Column("enrolled", _MOMENT, nullable=False),
         sa.Column("revoked", _MOMENT),
         sa.Column("identity", sa.Text()),
+        sa.Column("departure", sa.Text()),
     )
     op.create_table(
         "party_keys",
