@@ -20,8 +20,11 @@ from commingle.shared.runtime.errors import TooCostlyError
 from commingle.shared.runtime.threads import threads
 
 CPU_SECONDS = 10
+MEMORY_BYTES = 2 << 30
+"""What a worker may have of its own: a table of two attributes of 127 levels would take 8 GB of everybody's."""
 _NICENESS = 5  # who answers short requests comes first
 _DYING_SECONDS = 10
+_LESS = "Ask for less at a time: fewer attributes, levels, penalties or rows."
 
 
 class JobFaultError(Exception):
@@ -95,7 +98,7 @@ class ProcessWorker:
         if process.exitcode == -signal.SIGXCPU:
             return TooCostlyError(
                 f"computing this takes more than {self._cpu_seconds} seconds",
-                remedy="Ask for less at a time: fewer attributes, penalties or rows.",
+                remedy=_LESS,
             )
         return JobFaultError("stopped" if self._stopped else f"exit code {process.exitcode}")
 
@@ -104,6 +107,9 @@ def _work(jobs: Connection, cpu_seconds: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the process that started this ends it
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    own = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (own, most))
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     while True:
         try:
@@ -115,6 +121,9 @@ def _work(jobs: Connection, cpu_seconds: int) -> None:
             answer = True, function(*arguments)
         except CommingleError as error:
             answer = False, error
+        except MemoryError:
+            said = f"computing this takes more than {MEMORY_BYTES >> 30} GiB of memory"
+            answer = False, TooCostlyError(said, remedy=_LESS)
         except Exception as error:  # noqa: BLE001 - told by class
             answer = False, JobFaultError(type(error).__name__)
         resource.setrlimit(resource.RLIMIT_CPU, (most, most))

@@ -26,7 +26,7 @@ from commingle.services.learner.requests import PlanBody, PredictionBody
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.runtime.errors import RequestBodyError, TooCostlyError
 from commingle.shared.runtime.pool import PER_CLIENT, WorkPool, client_of
-from commingle.shared.runtime.worker import CPU_SECONDS, JobFaultError, ProcessWorker
+from commingle.shared.runtime.worker import CPU_SECONDS, MEMORY_BYTES, JobFaultError, ProcessWorker
 from tests.world.coordinator import Hub
 from tests.world.released import COORDINATOR, ServingCoordinator, published
 
@@ -290,6 +290,20 @@ def test_job_that_costs_too_much_is_ended_and_the_next_one_done() -> None:
         pool = WorkPool(lambda: ProcessWorker(cpu_seconds=1))
         with pytest.raises(TooCostlyError):
             await pool.run(MALLORY, spin)
+        assert await pool.run(MALLORY, abs, -1) == 1
+        pool.close()
+
+    limited(attack)
+
+
+@pytest.mark.slow
+def test_job_that_takes_too_much_memory_is_refused_and_the_next_one_done() -> None:
+    """127 levels by 127 asked for 8 GB of the machine's memory in a request of 50 bytes."""
+
+    async def attack() -> None:
+        pool = WorkPool(ProcessWorker)
+        with pytest.raises(TooCostlyError, match="memory"):
+            await pool.run(MALLORY, bytearray, MEMORY_BYTES)
         assert await pool.run(MALLORY, abs, -1) == 1
         pool.close()
 

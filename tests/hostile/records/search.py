@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commingle.party_agent.private.engine import IN_PROCESS, Engine
 from commingle.party_agent.private.pieces import read_piece
 from commingle.party_agent.private.sources import open_table
-from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
+from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.encoding import encode_attribute, subject_ids
+from commingle.shared.encoding import as_released, encode_attribute, subject_ids
 from tests.hostile.records.cells import FEW, MORE, OWN
 from tests.hostile.records.kinds import ImpossibleError, Kind, Piece, Row, Source, told
 
@@ -34,6 +36,16 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     CategoricalAttribute(name="blood", levels=("0", "A", "B", "AB"), missing="indicator"),
     CategoricalAttribute(name="seen", levels=(*DAYS, *(f"{day} 00:00:00" for day in DAYS)), missing="indicator"),
 )
+_CUT_AGE, _CUT_DOSE = (
+    CutNumber.model_validate({**of.model_dump(), "cuts": at}).as_levels
+    for of, at in ((ATTRIBUTES[0], (5e-324, 33.3, 50.0)), (ATTRIBUTES[1], (1.0, 500.0)))
+)
+MADE: tuple[Attribute, ...] = (
+    _CUT_DOSE,
+    Crossed(name="age by blood", cross=(_CUT_AGE, ATTRIBUTES[3])).as_levels,
+    Crossed(name="seen by age", cross=(ATTRIBUTES[4], _CUT_AGE)).as_levels,
+)
+"""What a study makes of them: intervals of a number, and pairs."""
 Image = dict[bytes, tuple[int, ...]]
 Written = TypeVar("Written")
 
@@ -41,18 +53,31 @@ Written = TypeVar("Written")
 def image(
     source: Source, key: SubjectKey = KEY, attributes: Sequence[Attribute] = ATTRIBUTES, *, engine: Engine = IN_PROCESS
 ) -> Image:
-    """Encoded rows by canonical id, as a keyed snapshot has them that a token has asked for: all have a dose in it."""
+    """Encoded rows by canonical id, as a keyed snapshot has them that a token has asked for: all have a dose in it.
+
+    Behind them what a study makes of them is released as, which an agent makes of the row that its snapshot has.
+    """
     table, found = open_table(source, key, attributes, engine=engine), Image()
     for ids, rows in table.scan(strict=False, complete=True).sorter:
         subjects: list[Any] = ids.to_pylist()
-        found |= zip(subjects, map(tuple, rows.tolist()), strict=True)
+        made = with_made(rows) if attributes is ATTRIBUTES else rows
+        found |= zip(subjects, map(tuple, made.tolist()), strict=True)
     return found
+
+
+def with_made(rows: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Rows of `ATTRIBUTES`, and `MADE` of them beside."""
+    ends = np.cumsum([len(one.columns) for one in ATTRIBUTES])
+    places = {one.name: range(end - len(one.columns), end) for one, end in zip(ATTRIBUTES, ends, strict=True)}
+    whole, parts = rows.astype(np.int64), [[p for r in as_registered(one) for p in places[r.name]] for one in MADE]
+    return np.hstack([whole, *(as_released(one, whole[:, part]) for one, part in zip(MADE, parts, strict=True))])
 
 
 def image_of_piece(piece: Piece) -> Image:
     """The same of rows that are pushed. Raises DataError, PieceError: whoever pushes them corrects them."""
     columns = read_piece(*piece, KEY, ATTRIBUTES)
-    rows = np.hstack([encode_attribute(a, columns[a.name].combine_chunks()).columns for a in ATTRIBUTES]).tolist()
+    own = np.hstack([encode_attribute(a, columns[a.name].combine_chunks()).columns for a in ATTRIBUTES])
+    rows = with_made(own).tolist()
     subjects: list[Any] = subject_ids(KEY, {"id": columns["id"].combine_chunks()}).ids.to_pylist()
     return dict(zip(subjects, map(tuple, rows), strict=True))
 
