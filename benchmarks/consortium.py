@@ -119,11 +119,11 @@ class Consortium:
                 if others := [f"{other}={key}" for other, key in keys.items() if other != name]:
                     self.commingle.run("party", "pin", *self.home(name), *others)
 
-    def register(self, name: str, table: Path) -> None:
-        """A member's table, whose subjects are in the column `id`."""
-        schema = self.root / f"{name}.json"
-        schema.write_text(json.dumps(numeric(self.members[name])))
-        source = ("--source", table, "--subject-id", "id", "--schema", schema, "--listed")
+    def register(self, name: str, table: Path, schema: list[dict[str, Any]] | None = None) -> None:
+        """A member's table, whose subjects are in the column `id`; of numbers in [-1, 1] where nothing is said."""
+        file = self.root / f"{name}.json"
+        file.write_text(json.dumps(schema or numeric(self.members[name])))
+        source = ("--source", table, "--subject-id", "id", "--schema", file, "--listed")
         self.commingle.run("party", "datasets", "add", "main", *self.home(name), *source)
 
     @contextmanager

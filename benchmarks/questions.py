@@ -1,24 +1,32 @@
 """Tables of one release: how far counts are from those of the rows, and how often intervals and tests hold.
 
 Counts are of all pairs of nine attributes of diabetes130_raw (made-up people where it is not at hand), at three parties
-that hold the same people. Beside them stands a trusted holder of the joined table who adds Gaussian noise to every pair
-table, at the same guarantee of a person: add or remove. Total variation is half the sum of |share - that of the rows|,
-a mean over pairs and releases; of keyed subjects not all count. Coverage is of the population: people are drawn anew
-for every release.
+that hold the same people. Beside them stands a trusted holder of the joined table at the same guarantee of a person,
+add or remove: OpenDP's Gaussian mechanism on all pair tables, and, for the first releases alone, the programs of
+`benchmarks.peers` whose environments --peer names. Total variation is half the sum of |share - that of the rows|, a
+mean over pairs and releases; of keyed subjects not all count. Coverage is of the population: people are drawn anew for
+every release.
 """
 
+import json
+import subprocess
 from collections.abc import Sequence
 from itertools import combinations
 from math import sqrt
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import click
 import numpy as np
+import opendp.prelude as dp
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks import peers
 from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
 from benchmarks.keyed import Party, released
-from benchmarks.odds_ratios import attributes_of, table
+from benchmarks.labelled import DIABETES, Labelled
 from benchmarks.release_law import Array, of_parties, party_sizes, proposed, study_of
 from commingle.services.analysis import cross_table, describe
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -29,12 +37,16 @@ from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.prepared import PreparedMoments
 
 PEOPLE, ATTRIBUTES, DELTA = 13_903, 9, 1e-5
+BY_PEERS = 2
+"""Releases that other programs make too."""
 EPSILONS = (1.0, 3.0)
 SETTINGS = ((4_000, 1.0, 1.0), (4_000, 0.8, 1.0), (2_000, 0.9, 3.0), (800, 1.0, 1.0))
 """People, the chance that a party holds one, epsilon."""
 STAGES, STAGE_SHARES, EVENTS = ("i", "ii", "iii"), np.array([0.5, 0.3, 0.2]), np.array([0.18, 0.23, 0.29])
 MEAN = 55.0
 _SEED = bytes(32)
+Peers = Sequence[tuple[str, str]]
+"""Names for `benchmarks.peers`, each with the Python that has it."""
 
 
 def release_of(
@@ -63,25 +75,55 @@ def release_of(
     return released(proposed(of_parties(asked, first_stage_share=None), _SEED), parties, noise)
 
 
-def variations(codes: NDArray[np.intp], *, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
+def variations(people: Labelled, peers: Peers, *, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
     """Total variation of one release, a mean over pairs, and of a trusted holder's tables."""
-    drawn = codes[draw.choice(len(codes), min(PEOPLE, len(codes)), replace=False)]
-    attributes = attributes_of(codes)
-    cells = [np.array(a.levels)[drawn[:, j]].tolist() for j, a in enumerate(attributes)]
-    sizes = party_sizes(len(attributes), 3)
-    sums = CrossProducts.of(release_of(attributes, cells, sizes, epsilon=epsilon, overlap=1.0, draw=draw))
-    pairs = list(combinations(range(len(attributes)), 2))
-    found: list[float] = []
-    trusted: list[float] = []
-    sigma = sqrt(len(pairs)) / sqrt(2 * gaussian_rho(epsilon, DELTA))  # a person is one cell of each table
-    for i, j in pairs:
-        truth = np.zeros((len(attributes[i].levels), len(attributes[j].levels)))
-        np.add.at(truth, (drawn[:, i], drawn[:, j]), 1)
-        counts = Cells.of(sums, attributes[i].name, attributes[j].name).counts
-        noisy = truth + draw.normal(0, sigma, truth.shape)
-        for kept, one in ((found, counts), (trusted, noisy)):
-            kept.append(float(np.abs(one / one.sum() - truth / len(drawn)).sum() / 2))
-    return {"release": float(np.mean(found)), "trusted": float(np.mean(trusted))}
+    chosen = draw.choice(len(people.y), min(PEOPLE, len(people.y)), replace=False)
+    attributes, codes = people.attributes, people.both[chosen]
+    parties = party_sizes(len(attributes), 3)
+    sums = CrossProducts.of(
+        release_of(attributes, people.cells(chosen), parties, epsilon=epsilon, overlap=1.0, draw=draw)
+    )
+    pairs, sizes = list(combinations(range(len(attributes)), 2)), [int(c.max()) + 1 for c in people.both.T]
+    truth = [pair_table(codes[:, [i, j]], (sizes[i], sizes[j])) for i, j in pairs]
+    rho = gaussian_rho(epsilon, DELTA)
+    found: dict[str, list[Array]] = {
+        "release": [Cells.of(sums, attributes[i].name, attributes[j].name).counts for i, j in pairs],
+        "opendp": noisy(truth, sqrt(len(pairs)) / sqrt(2 * rho)),  # a person is one cell of each table
+    }
+    asked = {"codes": codes.tolist(), "sizes": sizes, "epsilon": epsilon, "delta": DELTA, "rho": rho}
+    for name, python in peers:
+        found[name] = [np.array(t).reshape(of.shape) for t, of in zip(by_peer(name, python, asked), truth, strict=True)]
+    return {name: float(np.mean(list(map(variation, tables, truth)))) for name, tables in found.items()}
+
+
+def pair_table(codes: NDArray[np.intp], sizes: tuple[int, int]) -> Array:
+    """Counts of two attributes."""
+    return np.bincount(codes @ [sizes[1], 1], minlength=sizes[0] * sizes[1]).reshape(sizes).astype(np.float64)
+
+
+def variation(found: Array, truth: Array) -> float:
+    """Half the sum of the absolute errors of shares."""
+    return float(np.abs(found / found.sum() - truth / truth.sum()).sum() / 2)
+
+
+def noisy(tables: Sequence[Array], sigma: float) -> list[Array]:
+    """All with OpenDP's noise of that scale."""
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
+    flat = np.concatenate([table.ravel() for table in tables]).astype(int)
+    drawn = np.array(dp.m.make_gaussian(*space, scale=sigma)(flat.tolist()), np.float64)
+    ends = np.cumsum([table.size for table in tables])[:-1]
+    return [part.reshape(of.shape) for part, of in zip(np.split(drawn, ends), tables, strict=True)]
+
+
+def by_peer(name: str, python: str, asked: dict[str, Any]) -> list[list[float]]:
+    """Tables of another program, made in its own environment."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "asked.json")
+        file.write_text(json.dumps(asked))
+        command = [python, str(peers.__file__), name, str(file)]
+        found: list[list[float]] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return found
 
 
 def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) -> dict[str, Any]:
@@ -121,9 +163,14 @@ def _held(intervals: Array, truth: Array) -> float:
 
 def measure(asked: Asked) -> Report:
     """Every setting."""
-    codes, releases = table(asked.data)[:, :ATTRIBUTES], asked.times(1, 20)
+    people, releases, others = DIABETES.read(asked.data).first(ATTRIBUTES), asked.times(1, 20), asked.given["peers"]
     counted = {
-        f"{epsilon:g}": _mean([variations(codes, epsilon=epsilon, draw=generator(50, i)) for i in range(releases)])
+        f"{epsilon:g}": _mean(
+            [
+                variations(people, others if i < BY_PEERS else (), epsilon=epsilon, draw=generator(50, i))
+                for i in range(releases)
+            ]
+        )
         for epsilon in (EPSILONS[:1] if asked.quick else EPSILONS)
     }
     settings, times = SETTINGS[:1] if asked.quick else SETTINGS, asked.times(3, 1000)
@@ -132,20 +179,26 @@ def measure(asked: Asked) -> Report:
         | _mean([coverage(n, overlap, epsilon, generator(51, s, i)) for i in range(times)])
         for s, (n, overlap, epsilon) in enumerate(settings)
     ]
-    people = min(PEOPLE, len(codes))
-    return {"people": people, "releases": releases, "counted": counted, "times": times, "covered": covered}
+    return {
+        "people": min(PEOPLE, len(people.y)),
+        "releases": releases,
+        "counted": counted,
+        "times": times,
+        "covered": covered,
+    }
 
 
 def _mean(trials: Sequence[dict[str, Any]]) -> dict[str, float]:
-    return {name: float(np.mean([trial[name] for trial in trials])) for name in trials[0]}
+    """Of the trials that have a figure; the first has all."""
+    return {name: float(np.mean([trial[name] for trial in trials if name in trial])) for name in trials[0]}
 
 
 def lines(report: Report) -> list[str]:
     """Both tables."""
     shown = ("shares", "risk differences", "risk ratios", "odds ratios", "means", "test of means", "test of a table")
     return [
-        *heading("epsilon", "total variation", "trusted holder"),
-        *(row(e, f"{c['release']:.4f}", f"{c['trusted']:.4f}") for e, c in report["counted"].items()),
+        *heading("epsilon", *next(iter(report["counted"].values()))),
+        *(row(e, *(f"{variation:.4f}" for variation in c.values())) for e, c in report["counted"].items()),
         "",
         *heading("people", "held", "epsilon", *shown, "no upper end"),
         *(
@@ -161,7 +214,12 @@ def lines(report: Report) -> list[str]:
     ]
 
 
-EXPERIMENT = Experiment("questions", __doc__, measure, lines)
+OPTIONS = (
+    click.Option(
+        ["--peer", "peers"], type=(click.Choice(["opendp-mbi", "aim", "mst"]), str), multiple=True, help="Its Python."
+    ),
+)
+EXPERIMENT = Experiment("questions", __doc__, measure, lines, options=OPTIONS)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

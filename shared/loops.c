@@ -18,6 +18,7 @@ typedef uint32_t u4;
 typedef uint64_t u8;
 typedef int32_t i4;
 typedef int64_t i8;
+typedef double f8;
 
 #define JOINED(name, level) name##_##level
 #define AT(name, level) JOINED(name, level)
@@ -81,3 +82,4 @@ int level(void) {
 #include "ring/kernels.c"
 #include "proving/kernels.c"
 #include "mechanisms/rows/kernels.c"
+#include "estimation/kernels.c"

@@ -22,9 +22,6 @@ from commingle.shared.estimation.errors import ConfidenceError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import IntervalFor, require_interval
 
-ENOUGH = 40.0
-"""Standard errors of a level's count below which intervals hold less often than they say (docs/odds-ratios.md)."""
-
 
 def glm(
     prepared: PreparedMoments,
@@ -208,17 +205,8 @@ def _sentence(
 
 
 def _cautions(checked: Calibration, levels: tuple[str, ...]) -> tuple[str, ...]:
-    rare = [level for level, n, e in zip(levels, checked.people, checked.noise, strict=True) if n < ENOUGH * e]
     few = [level for level, so in zip(levels, checked.few, strict=True) if so]
-    said = []
-    if rare:
-        said.append(
-            f"The noise is more than 1/{ENOUGH:g} of the count of {', '.join(rare)}: their intervals may hold less "
-            "often than they say."
-        )
-    if few:
-        said.append(
-            f"At {', '.join(few)} hardly anybody may have the event, or hardly anybody not: the data may leave their "
-            "odds open, and the prior has the say."
-        )
-    return tuple(said)
+    if not few:
+        return ()
+    said = f"At {', '.join(few)} hardly anybody may have the event, or hardly anybody not: the data may leave their "
+    return (said + "odds open, and the prior has the say.",)

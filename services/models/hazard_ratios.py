@@ -16,7 +16,6 @@ from commingle.services.analysis.survival import time_by_event
 from commingle.services.analysis.tables import INTERVALS, facts_of_test
 from commingle.services.fit.subjects import about_tables
 from commingle.services.models.formula import Formula
-from commingle.services.models.glm import ENOUGH as CLEAR
 from commingle.services.models.hazards import Hazards
 from commingle.services.models.score import Design, errors, first_term, solve
 from commingle.services.models.tree import Factor
@@ -39,6 +38,7 @@ ESTIMATES = (
 )
 PRIOR = "Log hazard ratios have a normal prior of mean 0 and standard deviation 1."
 _SUSPICIOUS = 0.05
+_CLEAR = 40.0  # standard errors of its noise, for the count of a level
 _SMALLEST = 0.9  # of an interval's share: what noise may take of it
 
 
@@ -289,7 +289,7 @@ class _Asked:
         for f in self.factors:
             events, noise = sums.sums(products(f.indicators, self.law.indicators[: self.law.size].sum(axis=0)[None]))
             people, people_noise = sums.sums(products(f.indicators, self.law.known[None]))
-            hidden = people < CLEAR * np.sqrt(np.maximum(np.diag(people_noise), 0.0))
+            hidden = people < _CLEAR * np.sqrt(np.maximum(np.diag(people_noise), 0.0))
             rare = ~_stand_out(events, noise) | hidden
             few += [f"{f.name}[{label}]" for label, so in zip(f.labels, rare, strict=True) if so]
             found.append(events[1:])

@@ -126,7 +126,8 @@ class Scalar(Outcome):
 
     def slope(self, X: Array, w: Array, b: Array) -> Array:
         """E_w x x' mu'."""
-        return np.asarray((X * (w * self.variance(self.mean(X, b)))[:, None]).T @ X)
+        half = X * np.sqrt(w * self.variance(self.mean(X, b)))[:, None]
+        return np.asarray(half.T @ half)
 
     def spread(self, X: Array, w: Array, b: Array) -> Array:
         """The slope; of a count times its dispersion, (E y^2 - E mu^2) / E mu."""

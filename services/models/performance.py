@@ -53,19 +53,18 @@ def marginal_effects(
     """
     X, w = design.X, design.weights / design.weights.sum()
     values, found = np.full(len(b), np.nan), np.full(len(b), np.nan)
+    linear = X @ b
     for block in blocks:
-        without = X.copy()
-        without[:, block] = 0.0
-        eta = without @ b
-        low = outcome.link_inverse(eta)
+        without = linear - X[:, block] @ b[block]
+        low = outcome.link_inverse(without)
         slope = w * outcome.variance(low)
-        before = without.T @ slope
         for term in range(block.start, block.stop):
-            high = outcome.link_inverse(eta + b[term])
+            high = outcome.link_inverse(without + b[term])
             values[term] = w @ (high - low)
             slopes = w * outcome.variance(high)
-            gradient = without.T @ slopes - before
-            gradient[term] += slopes.sum()
+            gradient = X.T @ (slopes - slope)
+            gradient[block] = 0.0
+            gradient[term] = slopes.sum()
             found[term] = np.sqrt(max(gradient @ covariance @ gradient, 0.0))
     return values, found
 
@@ -78,16 +77,12 @@ class Calibration:
         expected: (t,) by the model.
         observed: (t,) as released.
         errors: (t,) of `observed`, noise and drawing.
-        people: (t,) with an outcome.
-        noise: (t,) standard errors of the noise in `people`.
         few: (t,) whether hardly anybody may have the event, or not have it.
     """
 
     expected: Array
     observed: Array
     errors: Array
-    people: Array
-    noise: Array
     few: NDArray[np.bool_]
 
 
@@ -100,14 +95,14 @@ def calibration(
     expected = (design.weights * mu) @ who / np.maximum(design.weights @ who, 1e-12)
     with_event, with_outcome = products(columns, outcome.value[None]), products(columns, outcome.known[None])
     observed, forms = ratios(sums, with_event, with_outcome)
-    people, noise = _counted(sums, with_outcome)
+    people, _ = _counted(sums, with_outcome)
     variance = np.diag(sums.covariance(forms)) + outcome.variance(expected) / np.maximum(people, 1.0)
     few = np.zeros(len(columns), np.bool_)
     if outcome.family == "binomial":
         for form in (with_event, with_outcome - with_event):
             count, error = _counted(sums, form)
             few |= count < _SURE * np.sqrt(error**2 + np.maximum(count, 1.0))
-    return Calibration(expected, observed, np.sqrt(np.maximum(variance, 0.0)), people, noise, few)
+    return Calibration(expected, observed, np.sqrt(np.maximum(variance, 0.0)), few)
 
 
 _SURE = 3.0

@@ -108,8 +108,9 @@ class Errors:
 
 
 def errors(sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Law, b: Array) -> Errors:
-    """H^-1 [noise] H^-1 and H^-1 [noise + sampling] H^-1 with H = dE[has x mu] / db + P / n.
+    """H^-1 [noise] H^-1 and H^-1 [noise + sampling + v v'] H^-1 with H = dE[has x mu] / db + P / n, v = P b / n.
 
+    H^-1 v is how far the prior pulls b, which the fit on the table has too.
     Noise: of the form W_t - B W_m, and the ridge's. The table's own second term differs from that of weighted rows by
     the mean of g - B phi over its people, g = has x (mu - c): that is drawing too.
     """
@@ -121,7 +122,8 @@ def errors(sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Law
     noise = sums.covariance(forms - np.tensordot(response.B, rows.forms, axes=1)) + response.bias
     inverse = np.linalg.inv(outcome.slope(X, w, b) + np.diag(design.precision + _STILL))
     beyond, drawn = _sampling(sums, rows, design, outcome, (g, response, outcome.spread(X, w, b)))
-    return Errors(inverse @ (noise + beyond) @ inverse.T, inverse @ (noise + drawn) @ inverse.T)
+    pull = design.precision * b
+    return Errors(inverse @ (noise + beyond) @ inverse.T, inverse @ (noise + drawn + np.outer(pull, pull)) @ inverse.T)
 
 
 def _sampling(

@@ -10,23 +10,30 @@ Rows say of three attributes what follows from pairs (docs/odds-ratios.md).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services.models.tree import Factor, tree_rows
+from commingle.shared import loops as library
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.errors import FeaturesError
 from commingle.shared.estimation.prepared import Array
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 SIZE = 40_000
 """Rows that are drawn; where there are not more combinations of levels than that, each is a row."""
 MAX_FEATURES = 2000
 MAX_ENTRIES = 50_000_000
 """Of the forms of all features: 400 megabytes."""
-_CHUNK = 4096
-_STILL = 1e-7
+LARGEST_RIDGE = 100.0
+"""Evidence is of all pairs alike: where most are nothing it would smooth away the few that are much."""
+_STILL, _STEPS, _ROUNDS = 1e-7, 20, 50
 _FLOOR = 1e-6  # of a feature's variance: what single precision knows of it
 _LEAST = 1e-9  # of a feature's variance: of its mean's noise, so that releases without any can be fitted
 
@@ -38,37 +45,56 @@ class Points:
     Attributes:
         X: (N, 1 + m) a column of ones, then indicators of all levels but the first, attribute by attribute.
         pairs: (F, 2) columns of X whose products are the features phi.
+        phi: (N, F) the features, 0 or 1: a row has few.
     """
 
     X: Array
     pairs: NDArray[np.intp]
+    phi: "csr_array"
+
+    @classmethod
+    def of(cls, factors: Sequence[Factor], codes: NDArray[np.intp], pairs: NDArray[np.intp]) -> Self:
+        """Those of rows with these places of levels, (N, d)."""
+        from scipy.sparse import csr_array  # noqa: PLC0415 - loads slowly
+
+        ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)])
+        levels = (np.eye(len(f.labels))[codes[:, j], 1:] for j, f in enumerate(factors))
+        X = np.hstack([np.ones((len(codes), 1)), *levels])
+        column = np.where(codes > 0, codes + ends[:-1] - 1, ends[-1])  # the first level has none
+        place = np.full((ends[-1] + 1,) * 2, -1, np.int32)
+        place[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
+        alone = [place[0, each] for each in column.T]
+        at = np.column_stack(alone + [place[one, other] for one, other in combinations(column.T, 2)])
+        starts = np.append(0, np.cumsum(np.count_nonzero(at >= 0, axis=1))).astype(np.int32)
+        found = at[at >= 0]
+        return cls(X, pairs, csr_array((np.ones(len(found)), found, starts), shape=(len(codes), len(pairs))))
 
     def means(self, w: Array) -> Array:
         """E_w phi, (F,)."""
-        return np.asarray((self.X.T @ (self.X * w[:, None]))[self.pairs[:, 0], self.pairs[:, 1]])
+        return np.asarray(self.phi.T @ w)
 
     def weights(self, log_base: Array, theta: Array) -> tuple[Array, float]:
         """Those of the law, w (N,) with sum 1, and log sum w_0 exp(theta . phi)."""
-        potentials = np.zeros((self.X.shape[1],) * 2)
-        potentials[self.pairs[:, 0], self.pairs[:, 1]] = theta
-        logs = log_base + np.einsum("ij,ij->i", self.X @ potentials, self.X)
+        logs = log_base + self.phi @ theta
         most = logs.max()
         w = np.exp(logs - most)
         return w / w.sum(), float(most + np.log(w.sum()))
 
-    def covariance(self, w: Array, g: Array | None = None) -> tuple[Array, Array]:
-        """Cov_w(phi), (F, F), and Cov_w(g, phi), (p, F); chunk by chunk in single precision, about means."""
-        g = np.zeros((len(w), 0)) if g is None else g
-        (left, right), mean = self.pairs.T, self.means(w)
-        C, A = np.zeros((len(mean),) * 2), np.zeros((g.shape[1], len(mean)))
-        for start in range(0, len(w), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            rows = self.X[part]
-            phi = rows.take(left, axis=1) * rows.take(right, axis=1) - mean
-            A += (g[part] * w[part, None]).T @ phi  # phi is about its mean, so g need not be
-            scaled = (phi * np.sqrt(w[part, None])).astype(np.float32)
-            C += scaled.T @ scaled
-        return C, A
+    def covariance(self, w: Array) -> Array:
+        """Cov_w(phi), (F, F)."""
+        mean = self.means(w)
+        if library.available():
+            upper = np.zeros((len(mean),) * 2)
+            library.loops("estimation").add_pairs(upper, self.phi.indptr, self.phi.indices, w)
+            both = upper + np.triu(upper, 1).T
+        else:
+            both = (self.phi.T @ self.phi.multiply(w[:, None])).toarray()
+        return np.asarray(both - np.outer(mean, mean))
+
+    def covariance_with(self, g: Array, w: Array) -> Array:
+        """Cov_w(g, phi), (p, F), for g (N, p)."""
+        weighted = g * w[:, None]
+        return np.asarray((self.phi.T @ weighted).T - np.outer(weighted.sum(axis=0), self.means(w)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,19 +142,18 @@ class WeightedRows:
         """Of E_w g, for g (N, p), to errors of m.
 
         With K = (C + lambda V)^-1, D = A K and the tree, which is made of m too, dtheta = tree dm + K (dm - C tree dm),
-        so dE_w g = B dm, B = D (1 + lambda V tree). What the tree lacks has covariance C_R.T / lambda as lambda
-        supposes, of features R beside its T; the ridge leaves of it lambda D V (C^-1 - C_TT^-1) V D'.
+        so dE_w g = B dm, B = D + U tree, U = A - D C = Cov(g - D phi, phi) = lambda D V. What the tree lacks has
+        covariance C_R.T / lambda as lambda supposes, of features R beside its T; the ridge leaves of it
+        (U C^-1 U' - U_T C_TT^-1 U_T') / lambda, at most Var(g - D phi) / lambda, however rare a feature is.
         """
         from scipy.linalg import cho_factor, cho_solve  # noqa: PLC0415 - loads slowly
 
-        C, A = self.points.covariance(self.weights, g)
+        C, A = self.points.covariance(self.weights), self.points.covariance_with(g, self.weights)
         D = cho_solve(cho_factor(_regular(C) + self.ridge * self.V), A.T).T
-        noise = self.V @ D.T
-        B = D + self.ridge * noise.T @ self.tree
-        tree = np.flatnonzero(np.diag(self.tree))
-        of_all = noise.T @ cho_solve(cho_factor(_regular(C)), noise)
-        of_tree = noise[tree].T @ cho_solve(cho_factor(_regular(C[np.ix_(tree, tree)])), noise[tree])
-        return Response(A, B, C, self.ridge * (of_all - of_tree))
+        U, tree = A - D @ C, np.flatnonzero(np.diag(self.tree))
+        of_all = U @ cho_solve(cho_factor(_regular(C)), U.T)
+        of_tree = U[:, tree] @ cho_solve(cho_factor(_regular(C[np.ix_(tree, tree)])), U[:, tree].T)
+        return Response(A, D + U @ self.tree, C, (of_all - of_tree) / self.ridge)
 
 
 def weighted_rows(
@@ -161,9 +186,8 @@ def weighted_rows(
         )
     means, forms = _released(sums, factors, pairs)
     codes, base, edges = tree_rows(sums, factors, np.random.default_rng(entropy), size)
-    X = np.hstack([np.ones((len(codes), 1)), *(np.eye(len(f.labels))[codes[:, j], 1:] for j, f in enumerate(factors))])
-    points = Points(X, pairs)
-    C, _ = points.covariance(base)
+    points = Points.of(factors, codes, pairs)
+    C = points.covariance(base)
     V = sums.covariance(forms) + _LEAST * np.diag(np.maximum(np.diag(C), _LEAST))
     tree = _features(factors, pairs, edges)
     ridge = _ridge(C, V, means - points.means(base), tree) if ridge is None else ridge
@@ -212,30 +236,37 @@ def outer(left: Array, right: Array) -> Array:
 
 
 def _tilted(points: Points, base: Array, m: Array, penalty: Array, curvature: Array) -> Array:
-    """Weights (N,); `penalty` is lambda V. In eta of theta = L^-T eta, L L' = C + lambda V, it is round at w_0."""
+    """Weights (N,); `penalty` is lambda V. In eta of theta = L^-T eta, L L' = C + lambda V, it is round at w_0.
+
+    Where it is not round any more, C is that of the weights which have been reached.
+    """
     from scipy.linalg import solve_triangular  # noqa: PLC0415 - loads slowly
     from scipy.optimize import minimize  # noqa: PLC0415 - loads slowly
 
-    log_base, L = np.log(base), np.linalg.cholesky(curvature)
+    log_base, theta, w = np.log(base), np.zeros(len(m)), base
 
-    def turned(eta: Array) -> Array:
-        return np.asarray(solve_triangular(L, eta, lower=True, trans="T"))
-
-    def objective(eta: Array) -> tuple[float, Array]:
-        theta = turned(eta)
+    def objective(L: Array, eta: Array) -> tuple[float, Array]:
+        theta = solve_triangular(L, eta, lower=True, trans="T")
         w, log_sum = points.weights(log_base, theta)
         pull = penalty @ theta
         value = float(log_sum - theta @ m + theta @ pull / 2)
         return value, solve_triangular(L, points.means(w) - m + pull, lower=True)
 
-    found = minimize(
-        objective,
-        np.zeros(len(m)),
-        jac=True,
-        method="L-BFGS-B",
-        options={"gtol": _STILL, "ftol": 0, "maxiter": 1000},
-    )
-    return points.weights(log_base, turned(found.x))[0]
+    for _ in range(_ROUNDS):
+        L: Array = np.asarray(np.linalg.cholesky(curvature), np.float64)
+        found = minimize(
+            partial(objective, L),
+            L.T @ theta,
+            jac=True,
+            method="L-BFGS-B",
+            options={"gtol": _STILL, "ftol": 0, "maxiter": _STEPS},
+        )
+        theta = solve_triangular(L, found.x, lower=True, trans="T")
+        w, _ = points.weights(log_base, theta)
+        if found.nit < _STEPS:
+            break
+        curvature = _regular(points.covariance(w)) + penalty
+    return w
 
 
 def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
@@ -243,7 +274,7 @@ def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
 
     Of features R beside the tree's T, with G = C_RT C_TT^-1: r = (m - E_w0 phi)_R - G (m - E_w0 phi)_T has noise of
     covariance V_r = (1, -G) V (1, -G)' and what the tree lacks, of covariance (C_RR - G C_TR) / lambda. V_r = L L',
-    L^-1 (C_RR - G C_TR) L^-T = Q e Q', z = Q' L^-1 r.
+    L^-1 (C_RR - G C_TR) L^-T = Q e Q', z = Q' L^-1 r. At most `LARGEST_RIDGE`.
     """
     from scipy.linalg import eigh, solve_triangular  # noqa: PLC0415 - loads slowly
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - loads slowly
@@ -251,19 +282,21 @@ def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
     rest = np.setdiff1d(np.arange(len(gap)), tree)
     if not len(rest):
         return 1.0
-    D = np.zeros((len(rest), len(gap)))
-    D[np.arange(len(rest)), rest] = 1.0
-    D[:, tree] = -np.linalg.solve(_regular(C[np.ix_(tree, tree)]), C[np.ix_(tree, rest)]).T
-    L = np.linalg.cholesky(_regular(D @ V @ D.T))
-    white = solve_triangular(L, solve_triangular(L, D @ C[:, rest], lower=True).T, lower=True)
+    C_TR, V_TR = (M[np.ix_(tree, rest)] for M in (C, V))
+    G = np.linalg.solve(_regular(C[np.ix_(tree, tree)]), C_TR).T
+    crossed = G @ V_TR
+    V_r = V[np.ix_(rest, rest)] - crossed - crossed.T + G @ V[np.ix_(tree, tree)] @ G.T
+    L = np.linalg.cholesky(_regular(V_r))
+    lacking = C[np.ix_(rest, rest)] - G @ C_TR
+    white = solve_triangular(L, solve_triangular(L, lacking, lower=True).T, lower=True)
     e, Q = eigh((white + white.T) / 2)
-    e, z = np.maximum(e, 0.0), Q.T @ solve_triangular(L, D @ gap, lower=True)
+    e, z = np.maximum(e, 0.0), Q.T @ solve_triangular(L, gap[rest] - G @ gap[tree], lower=True)
 
     def surprise(log: float) -> float:
         spread = 1 + e * np.exp(-log)
         return float(np.sum(np.log(spread) + z**2 / spread))
 
-    return float(np.exp(minimize_scalar(surprise, bounds=(-5.0, 25.0), method="bounded").x))
+    return float(np.exp(minimize_scalar(surprise, bounds=(-5.0, np.log(LARGEST_RIDGE)), method="bounded").x))
 
 
 def _regular(C: Array) -> Array:

@@ -139,9 +139,9 @@ def of_strangers(forms: Array, strangers: Array, law: Array) -> Array:
         strangers: (q, q) how many pairs met, entry by entry of E.
         law: (q, q) L, second moments of one subject of each party; 0 between two parties.
     """
-    size = len(forms)
-    met = (forms * strangers).reshape(size, -1)
-    return np.asarray(2 * met @ (law @ forms @ law).reshape(size, -1).T)
+    k, l = np.triu_indices(len(law))  # noqa: E741 - both are symmetric
+    met = forms[:, k, l] * (strangers[k, l] * np.where(k < l, 4, 2))
+    return np.asarray(met @ (law @ forms @ law)[:, k, l].T)
 
 
 def _overlaps(n: Array, owner: NDArray[np.intp]) -> tuple[Array, Array]:

@@ -66,11 +66,9 @@ class NoisyEntries(PublishedNoise):
 
     def covariances(self, forms: Array) -> Array:
         """4 sum_{k<l} W_kl U_kl Var(E_kl) + sum_k W_kk U_kk Var(E_kk)."""
-        size = len(forms)
-        weighted = (forms * self.variance).reshape(size, -1)
-        diagonal = np.einsum("tkk->tk", forms)
-        twice = 2 * weighted @ forms.reshape(size, -1).T
-        return np.asarray(twice - (diagonal * np.diag(self.variance)) @ diagonal.T)
+        k, l = np.triu_indices(len(self.variance))  # noqa: E741 - the indices of the formula
+        scaled = forms[:, k, l] * np.sqrt(np.where(k < l, 4, 1) * self.variance[k, l])
+        return np.asarray(scaled @ scaled.T)
 
     def variances(self, rows: Array) -> Array:
         """sum_kl (R_ak^2 R_bl^2 + m_k m_l) Var(E_kl) - sum_k m_k^2 Var(E_kk) with m_k = R_ak R_bk."""

@@ -136,6 +136,11 @@ def block() -> tuple[Any, ...]:
     return streams, entries, np.zeros((2, 8, 800), np.int64), totals(4, 8, 6), np.zeros(8192, np.int32), 7
 
 
+def weighted() -> tuple[Any, ...]:
+    starts = np.array([0, 3, 3, 5], np.int32)
+    return np.zeros((4, 4)), starts, np.array([0, 2, 3, 1, 2], np.int32), np.array([0.1, 0.7, 1 / 3])
+
+
 INVERSE = -pow(PRIME, -1, 1 << 32) % (1 << 32)
 CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "ring.forward 8": partial(transformed, 8, 1),
@@ -151,6 +156,7 @@ CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "proving.add_squares": lambda: (totals(3, 77), words(3, 9), largest(9, 77), words(32), PRIME, INVERSE),
     "proving.add_products": lambda: (totals(3, 77), words(4, 3, 77), words(4, 1, 77, seed=1), PRIME),
     "rows.add_block": block,
+    "estimation.add_pairs": weighted,
 }
 """Of every loop, with lengths that are no multiple of what is computed at once."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
+from statistics import fmean
 from typing import Any
 
 from commingle.shared.mechanisms.moments.exchange.sizes import SECONDS
@@ -317,7 +318,22 @@ def moments_cost() -> tuple[Figures, Tables]:
     }
     kinds = ("made", "proved", "verified", "read", "multiplied")
     figures |= {f"seconds_{kind}": f"{value:g}" for kind, value in zip(kinds, SECONDS, strict=True)}
-    return figures, transcribed("moments-cost")
+    adult = read("adult")
+    release, learner, units = adult["release"], adult["learner"], adult["unit"]
+    figures |= {
+        "adult_rows": f"{adult['rows']:,}",
+        "adult_columns": f"{adult['columns']}",
+        "adult_megabytes": f"{release['megabytes']:.0f} MiB",
+        "adult_unit": f"{sum(units) / len(units):.2f}",
+        "adult_load": f"{adult['load']:.0f}",
+    }
+    steps = {
+        "last approval to publication, everybody": release,
+        **learner,
+        "a command that prints its help": adult["help"],
+    }
+    body = ([name, f"{step['seconds']:.1f}", f"{step['cpu_seconds']:.1f}"] for name, step in steps.items())
+    return figures, transcribed("moments-cost") | {"adult": rows(["step", "seconds", "CPU seconds"], body)}
 
 
 def whitening() -> tuple[Figures, Tables]:
@@ -339,26 +355,76 @@ def whitening() -> tuple[Figures, Tables]:
 
 
 def odds_ratios() -> tuple[Figures, Tables]:
-    names = ("table", "population", "standard_error", "rows_standard_error", "auc", "rows_auc", "said_auc")
-    body = (
-        [f"{r['epsilon']:g}", f"{r['n']:,}", f"{r['releases']}", *(f"{r[name]:.3f}" for name in names)]
-        for r in read("odds_ratios")["results"]
-    )
-    of_rows = "of the fit on the rows"
-    columns = ["ε", "n", "releases", "table", "population", "standard error", of_rows, "AUC", of_rows, "said"]
-    return {}, {"odds": rows(columns, body)}
+    found = read("odds_ratios")["results"]
+    names = ("standard_error", "rows_standard_error", "auc", "rows_auc", "said_auc")
+    binary = [r for r in found if r["family"] == "binomial"]
+    listed, keyed = ([r for r in binary if (r["overlap"] is None) is so] for so in (True, False))
+    others = [r for r in found if r["family"] != "binomial"]
+    of_rows, covered = "of the fit on the rows", ("table", "population")
+    figures = {
+        "keyed_mean": f"{fmean(r['population'] for r in keyed):.3f}",
+        "keyed_least": f"{min(r['population'] for r in keyed):.2f}",
+        "keyed_most": f"{max(r['population'] for r in keyed):.2f}",
+        "bike": f"{fmean(r['population'] for r in keyed if r['table_name'] == 'bike'):.2f}",
+        "named": f"{fmean(r['warned'] for r in keyed):.2f}",
+        "auc_one": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 1):.3f}",
+        "auc_three": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 3):.3f}",
+    }
+    return figures, {
+        "odds": rows(
+            ["ε", "n", "releases", *covered, "standard error", of_rows, "AUC", of_rows, "said"],
+            (
+                [f"{r['epsilon']:g}", f"{r['n']:,}", f"{r['releases']}", *(f"{r[m]:.3f}" for m in (*covered, *names))]
+                for r in listed
+            ),
+        ),
+        "keyed": rows(
+            [
+                "table",
+                "coefficients",
+                "overlap",
+                "ε",
+                "releases",
+                "population",
+                "standard error",
+                of_rows,
+                "AUC",
+                of_rows,
+            ],
+            (
+                [
+                    *(r["table_name"], f"{r['coefficients']}", f"{r['overlap']:g}", f"{r['epsilon']:g}"),
+                    *(f"{r['releases']}", f"{r['population']:.3f}", *(f"{r[m]:.3f}" for m in names[:-1])),
+                ]
+                for r in keyed
+            ),
+        ),
+        "others": rows(
+            ["family", "outcome", "of", "ε", "releases", *covered, "standard error", of_rows],
+            (
+                [
+                    *(r["family"], r["outcome"], r["table_name"], f"{r['epsilon']:g}", f"{r['releases']}"),
+                    *(f"{r[m]:.3f}" for m in (*covered, *names[:2])),
+                ]
+                for r in others
+            ),
+        ),
+    }
 
 
 def questions() -> tuple[Figures, Tables]:
     found = read("questions")
-    counted = ([e, f"{c['release']:.4f}", f"{c['trusted']:.4f}"] for e, c in found["counted"].items())
+    made = {"release": "this release", "opendp": "OpenDP", "mst": "SmartNoise MST", "aim": "SmartNoise AIM"}
+    made = {name: title for name, title in made.items() if all(name in c for c in found["counted"].values())}
+    counted = ([e, *(f"{c[name]:.4f}" for name in made)] for e, c in found["counted"].items())
     shown = ("shares", "risk differences", "risk ratios", "odds ratios", "means", "test of means", "test of a table")
     covered = (
         [f"{r['n']:,}", f"{r['overlap']:g}", f"{r['epsilon']:g}", *(f"{r[name]:.3f}" for name in (*shown, "unbounded"))]
         for r in found["covered"]
     )
-    return {}, {
-        "counted": rows(["ε", "this release", "trusted holder"], counted),
+    figures = {"counted_releases": f"{found['releases']}", "peer_releases": f"{found['by_peers']}"}
+    return figures, {
+        "counted": rows(["ε", *made.values()], counted),
         "covered": rows(["people", "held", "ε", *shown, "no upper end"], covered),
     }
 

@@ -19,7 +19,7 @@ from commingle.party_agent.private.engine import IN_PROCESS, Engine
 from commingle.party_agent.private.pieces import read_piece
 from commingle.party_agent.private.sources import open_table
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
-from commingle.shared.documents.study import Crossed, CutNumber
+from commingle.shared.documents.study import Crossed, CutNumber, Product
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.encoding import as_released, encode_attribute, subject_ids
 from tests.hostile.records.cells import FEW, MORE, OWN
@@ -29,23 +29,28 @@ PEOPLE = 60
 KEY = SubjectKey.of("id")
 DAYS = ("2020-02-28", "2020-02-29")
 """As a workbook has them they are followed by midnight."""
+_AGE = NumericAttribute(name="age", lower=0, upper=100, missing="indicator")
+_DOSE = NumericAttribute(name="dose", lower=0, upper=1000)
+_BLOOD = CategoricalAttribute(name="blood", levels=("0", "A", "B", "AB"), missing="indicator")
+_SEEN = CategoricalAttribute(name="seen", levels=(*DAYS, *(f"{day} 00:00:00" for day in DAYS)), missing="indicator")
 ATTRIBUTES: tuple[Attribute, ...] = (
-    NumericAttribute(name="age", lower=0, upper=100, missing="indicator"),
-    NumericAttribute(name="dose", lower=0, upper=1000),
+    _AGE,
+    _DOSE,
     NumericAttribute(name="sick", lower=0, upper=1, missing="midpoint"),
-    CategoricalAttribute(name="blood", levels=("0", "A", "B", "AB"), missing="indicator"),
-    CategoricalAttribute(name="seen", levels=(*DAYS, *(f"{day} 00:00:00" for day in DAYS)), missing="indicator"),
+    _BLOOD,
+    _SEEN,
 )
 _CUT_AGE, _CUT_DOSE = (
     CutNumber.model_validate({**of.model_dump(), "cuts": at}).as_levels
-    for of, at in ((ATTRIBUTES[0], (5e-324, 33.3, 50.0)), (ATTRIBUTES[1], (1.0, 500.0)))
+    for of, at in ((_AGE, (5e-324, 33.3, 50.0)), (_DOSE, (1.0, 500.0)))
 )
 MADE: tuple[Attribute, ...] = (
     _CUT_DOSE,
-    Crossed(name="age by blood", cross=(_CUT_AGE, ATTRIBUTES[3])).as_levels,
-    Crossed(name="seen by age", cross=(ATTRIBUTES[4], _CUT_AGE)).as_levels,
+    Crossed(name="age by blood", cross=(_CUT_AGE, _BLOOD)).as_levels,
+    Crossed(name="seen by age", cross=(_SEEN, _CUT_AGE)).as_levels,
+    Product(name="age squared by dose", product=(_AGE, _AGE, _DOSE)).as_number,
 )
-"""What a study makes of them: intervals of a number, and pairs."""
+"""What a study makes of them: intervals of a number, pairs, and a product."""
 Image = dict[bytes, tuple[int, ...]]
 Written = TypeVar("Written")
 

@@ -1,0 +1,187 @@
+"""Real tables as attributes with levels: what is asked of each, and made-up people where a table is not at hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from benchmarks.harness import generator
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+
+Codes = NDArray[np.intp]
+LABEL = "outcome"
+_LEAST, _MOST = 0.02, 5
+"""The share that a level has at least, and how many an attribute has beside all others together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A model of one table.
+
+    Attributes:
+        table: of docs/tables.md.
+        outcome: its column.
+        event: what an outcome is counted as an event for, a text or a least number; or levels in order.
+        levels: columns that are taken as they are, rare levels together.
+        cut: columns that are cut at quartiles.
+        family: of the model; of `poisson` the outcome is a count.
+    """
+
+    table: str
+    outcome: str
+    levels: str
+    cut: str
+    event: str | float | tuple[Any, ...] = ()
+    family: str = "binomial"
+
+    def read(self, data: Path) -> "Labelled":
+        """The table; made-up people where it is not at hand."""
+        path = data / f"{self.table}.parquet"
+        if not path.is_file():
+            return made_up(self.family)
+        levels, cut = self.levels.split(), self.cut.split()
+        held = {name: column.to_numpy() for name, column in _columns(path, [self.outcome, *levels, *cut])}
+        X = np.column_stack([*(_places(held[name]) for name in levels), *(_quarters(held[name]) for name in cut)])
+        return Labelled(self.family, _outcome(held[self.outcome], self.event), X)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labelled:
+    """People: outcomes (N,), an event, a level or a count, and places of levels (N, d)."""
+
+    family: str
+    y: NDArray[np.int64]
+    codes: Codes
+
+    @property
+    def attributes(self) -> list[Attribute]:
+        """One for the outcome, and one for each column."""
+        counted = NumericAttribute(name=LABEL, lower=0, upper=float(self.y.max()))
+        found: list[Attribute] = [_levelled(f"x{j}", int(column.max()) + 1) for j, column in enumerate(self.both.T)]
+        found[0] = counted if self.family == "poisson" else found[0].model_copy(update={"name": LABEL})
+        return found
+
+    @property
+    def both(self) -> Codes:
+        """(N, 1 + d) outcomes and levels."""
+        return np.column_stack([self.y, self.codes])
+
+    @property
+    def design(self) -> NDArray[np.float64]:
+        """(N, 1 + m) ones, and indicators of all levels but the first."""
+        blocks = (np.eye(int(column.max()) + 1)[column, 1:] for column in self.codes.T)
+        return np.hstack([np.ones((len(self.y), 1)), *blocks])
+
+    def cells(self, chosen: NDArray[np.intp]) -> list[list[Any]]:
+        """Of each attribute what these people have in their files."""
+        held = zip(self.attributes, self.both[chosen].T, strict=True)
+        return [(c if isinstance(a, NumericAttribute) else np.array(a.levels)[c]).tolist() for a, c in held]
+
+    def first(self, attributes: int) -> "Labelled":
+        """With so many attributes, the outcome one of them."""
+        return replace(self, codes=self.codes[:, : attributes - 1])
+
+
+def _levelled(name: str, size: int) -> Attribute:
+    levels = tuple(f"l{i}" for i in range(size))
+    if size == 2:
+        return BinaryAttribute(name=name, levels=(levels[0], levels[1]))
+    return CategoricalAttribute(name=name, levels=levels)
+
+
+def _columns(path: Path, names: Sequence[str]) -> Any:  # noqa: ANN401 - pandas
+    return pq.read_table(path, columns=list(dict.fromkeys(names))).to_pandas().items()
+
+
+def _outcome(values: NDArray[Any], event: str | float | tuple[Any, ...]) -> NDArray[np.int64]:
+    if isinstance(event, tuple):
+        places = {level: i for i, level in enumerate(event)}
+        return np.array([places[value] for value in values.tolist()]) if event else values.astype(np.int64)
+    return np.asarray(values == event if isinstance(event, str) else values >= event, np.int64)
+
+
+def _places(values: NDArray[Any]) -> Codes:
+    """The most frequent levels first, and behind them all others together if they are not few."""
+    levels, at, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)
+    order = np.argsort(-counts)
+    kept = [i for i in order[:_MOST].tolist() if counts[i] >= _LEAST * len(values)]
+    others = counts.sum() - counts[kept].sum()
+    place = np.full(len(levels), len(kept) if others >= _LEAST * len(values) else len(kept) - 1)
+    place[kept] = np.arange(len(kept))
+    return place[at].astype(np.intp)
+
+
+def _quarters(values: NDArray[Any]) -> Codes:
+    """Numbers up to a quartile have its place; those that are missing the highest."""
+    known = values[~np.isnan(values)]
+    cuts = np.unique(np.quantile(known, [0.25, 0.5, 0.75]))
+    many = [cut for cut in cuts.tolist() if np.mean(known > cut) >= _LEAST]
+    return np.asarray(np.digitize(values, many, right=True), np.intp)
+
+
+def made_up(family: str) -> Labelled:
+    """8,000 people with four attributes of three levels."""
+    draw = generator(40)
+    health = draw.normal(size=(8000, 1))
+    features = np.digitize(health + draw.normal(size=(8000, 4)), [-0.8, 0.8]).astype(np.intp)
+    score = features @ [0.5, 0.3, -0.2, 0.1] - 1
+    if family == "poisson":
+        return Labelled(family, np.minimum(draw.poisson(np.exp(score)), 8), features)
+    latent = score + draw.logistic(size=8000)
+    return Labelled(family, np.digitize(latent, [0.0] if family == "binomial" else [0.0, 1.5]), features)
+
+
+DIABETES = Question(
+    "diabetes130_raw",
+    "readmitted",
+    "age gender race admission_type_id discharge_disposition_id admission_source_id A1Cresult metformin insulin change "
+    "diabetesMed",
+    "time_in_hospital num_lab_procedures num_procedures num_medications number_outpatient number_emergency "
+    "number_inpatient number_diagnoses",
+    event="NO",
+)
+SUPPORT = Question(
+    "support2_raw",
+    "hospdead",
+    "sex race dzgroup ca diabetes dementia",
+    "age num_co scoma meanbp hrt resp temp sod",
+    event=1,
+)
+NHANES = Question(
+    "nhanes_bp",
+    "smoked_100",
+    "male race_eth_1 race_eth_4 married_or_partner education wave_2015",
+    "age household_size income_poverty_ratio bmi height_cm systolic_bp",
+    event=1,
+)
+BINARY = (
+    DIABETES,
+    SUPPORT,
+    NHANES,
+    Question("bike", "cnt", "season yr workingday weathersit", "hr temp hum windspeed", event=200),
+    Question("insurance", "smoker", "sex region", "age bmi children", event="yes"),
+    Question("gpu_sgemm", "run_mean_ms", "STRM STRN SA SB KWG KWI", "MWG NWG MDIMC NDIMC VWM VWN", event=100),
+)
+OTHERS = (
+    replace(SUPPORT, outcome="num_co", event=(), cut="age scoma meanbp", family="poisson"),
+    replace(NHANES, outcome="household_size", event=(), cut="age income_poverty_ratio bmi", family="poisson"),
+    replace(
+        DIABETES,
+        event=("NO", ">30", "<30"),
+        levels="gender race insulin change",
+        cut="time_in_hospital number_inpatient number_diagnoses",
+        family="ordinal",
+    ),
+    replace(
+        NHANES,
+        outcome="education",
+        event=(1, 2, 3, 4, 5),
+        levels="male race_eth_1 race_eth_4 married_or_partner",
+        cut="age income_poverty_ratio bmi",
+        family="ordinal",
+    ),
+)
