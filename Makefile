@@ -1,4 +1,4 @@
-# The commands: make demo, make test, make test-all, make lint, make fix, make docs, make experiments, make tables, make dist. Each sets up .venv from uv.lock by itself.
+# The commands: make demo, make demo-serve, make test, make test-all, make lint, make fix, make docs, make experiments, make tables, make dist. Each sets up .venv from uv.lock by itself.
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
@@ -6,7 +6,7 @@ PARALLEL := -n 2 --dist worksteal
 export UV_PROJECT_ENVIRONMENT := .venv
 export UV_COMPILE_BYTECODE := 1
 
-.PHONY: demo test test-all test-slow lint audit fix docs experiments tables dist clean
+.PHONY: demo demo-serve test test-all test-slow lint audit fix docs experiments tables dist clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -25,6 +25,9 @@ LOOPS := hatch_build.py $(wildcard shared/*.c shared/*/*.c shared/*/*/*.c)
 
 demo: .venv/.ready ## run a whole consortium on this machine and fit its release
 	$(BIN)/commingle simulate --out demo
+
+demo-serve: .venv/.ready ## keep a consortium open in your browser: decide on a proposal, then ask the release
+	$(BIN)/commingle demo
 
 # the workers take the cores: threads of their arithmetic would only wait for each other
 test test-all test-slow: export OPENBLAS_NUM_THREADS := 1

@@ -27,6 +27,7 @@ from commingle.shared.release.checks import open_spec
 from commingle.shared.release.rounds import UNSTATED, Alignment, Approve, Reject, State
 from commingle.shared.release.sizes import ReleaseSizes, release_sizes
 from commingle.shared.runtime import faults
+from commingle.shared.text import quoted
 
 _CLOCKS_APART = timedelta(days=1)
 _FURTHEST = timedelta(days=366)
@@ -115,6 +116,8 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
             return False
         reason, about = rejection.document.reason, rejection.document.about
         said = reason if about is None else f"{reason} with {about}"
+        if rejection.document.said is not None:
+            said = f"{said}: {quoted(rejection.document.said, longest=2000)}"
         if rejection.document.evidence is not None:
             said += ", who signed two sets of columns"
         after = advance_round(found.round, Reject(party, said), coordinator)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
-INK, GRID, OTHERS = "#222222", "#e4e4e4", "#c4c4c4"
-COLOURS = ("#1f6fb4", "#d9772b", "#2a9d57", "#7b4fa3", "#b8860b", "#c2406e", "#3b8ea5", "#6b6b6b")
+INK, GRID, OTHERS = "#16202b", "#e4e9ec", "#c4c4c4"
+COLOURS = ("#0b6475", "#cc6f1a", "#7b4fa3", "#14693a", "#b8860b", "#c2406e", "#3b8ea5", "#6b6b6b")
 _GROUPED = 0.6  # of a row, over which its groups spread
 _REACH, _LEAST_REACH, _EDGE = 8.0, 1.2, 1.1  # of a log axis: beyond values, around 1, beyond all
 _TICKS = tuple(base * 10.0**exponent for exponent in range(-9, 10) for base in (1, 2, 5))

@@ -16,6 +16,7 @@ from commingle.shared.runtime.threads import threads
 
 _COMMANDS = {
     "simulate": ("commingle.services.simulation.cli", "Run a whole consortium on this machine."),
+    "demo": ("commingle.services.simulation.demo_cli", "Keep a whole consortium open in your browser."),
     "study": ("commingle.party_agent.cli.study", "Write a study, and see what every member would answer to it."),
     "plan": ("commingle.services.planning.cli", "Say what a release will be worth, before any budget is spent."),
     "fit": (

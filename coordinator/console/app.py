@@ -15,6 +15,7 @@ from commingle.coordinator.http.views import (
     release_summary,
 )
 from commingle.coordinator.http.views import release_event as as_event
+from commingle.shared.documents.purpose import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State
@@ -79,6 +80,7 @@ class _Pages:
         spec = None if it.spec is None else read_spec(it.spec.payload_bytes)
         return {
             "it": it,
+            "headline": it.study if spec is None else headline_of(it.study, spec.stated),
             "stated": () if spec is None else spec.stated_sentences,
             "waits": waits_for(it),
             "events": [as_event(event) for event in reversed(events)],

@@ -46,7 +46,7 @@ person_token_option = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="Decide as the person whom this token was made for: where two people have to approve, one at least has one.",
 )
-why_option = click.option("--why", metavar="TEXT", default="", help="Why, in your words.")
+why_option = click.option("--why", metavar="TEXT", default="", help="Why, in your words. A rejection sends them.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -100,8 +100,8 @@ def reject(
 ) -> None:
     """Reject a proposal, or withdraw from it. A charge that was debited stays.
 
-    RELEASE is its id, or the first 8 letters of it or more. Who rejected, and why, goes into this party's ledger and to
-    nobody else.
+    RELEASE is its id, or the first 8 letters of it or more. The ledger keeps who rejected, and why. The reason
+    goes to the members, the proposer among them; the name does not.
     """
     _decide(home, release, "rejection", by=by, why=why, token_file=token_file, yes=yes, as_json=as_json)
 
@@ -240,6 +240,8 @@ def show_proposal(console: Console, item: ProposalView) -> None:
     """What a person decides by."""
     k = f", {item.projection or 'dense'} mixing, k = {item.k}" if item.k else ""
     console.print(_where_it_stands(item))
+    if item.reason:
+        console.print(f"  It ended: {quoted(item.reason)}")
     for sentence in item.stated_sentences or ["Nothing is said of what it is for."]:
         console.print(f"  {sentence}")
     counted = f", of whom about {item.kept} count" if item.kept is not None else ""
@@ -284,7 +286,7 @@ def _where_it_stands(item: ProposalView) -> Text:
 def _loss_of_a_subject(item: ProposalView) -> str:
     """A subject is a row at every party, which the cost to one ledger does not tell."""
     return (
-        f"{risk_in_words(item)} A subject loses at most, by all parties together ({item.adjacency}): to outsiders "
-        f"epsilon {item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
+        f"{' '.join(risk_in_words(item))} A subject loses at most, by all parties together ({item.adjacency}): to "
+        f"outsiders epsilon {item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
         f"{item.per_subject_epsilon:.3g}."
     )

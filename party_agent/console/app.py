@@ -23,6 +23,7 @@ from commingle.party_agent.console.pages import (
     may_approve,
     may_reject,
     who_asks,
+    worth_of,
 )
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.home import Home
@@ -31,6 +32,7 @@ from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
 from commingle.party_agent.wire.answers import CHARGE_STATES, risk_in_words, words_for_decision
+from commingle.shared.documents.purpose import headline_of
 from commingle.shared.documents.schema import Missing, asked_as, parse_attributes
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
@@ -77,7 +79,7 @@ def create_console(home: Home, session: Session, reach: Reach, *, address: str, 
         "risk_in_words": risk_in_words,
         "words_for_decision": words_for_decision,
     }
-    site = Site(_TEMPLATES, name="Commingle", pages=_PAGES, shown=shown)
+    site = Site(_TEMPLATES, name=home.settings().name, pages=_PAGES, shown=shown)
     console = LocalConsole(site, session, address=address, command="commingle party console")
     session.person = person
     pages = _Pages(home, session, reach, site, console)
@@ -166,6 +168,9 @@ class _Pages:
         charged = any(charge.release == item.id for charge in ledger.charges)
         return {
             "item": item,
+            "headline": headline_of(item.study, item.stated),
+            "worth": worth_of(item),
+            "own": status.name,
             "asks": who_asks(item, self._home, status),
             "budget": budget_of(ledger, None if charged else item.cost),
             "ledger": ledger,
@@ -233,14 +238,14 @@ class _Pages:
     def decide(self, release: str, form: Mapping[str, str]) -> Response:
         """Send a decision to the agent, and go back to its page; or say there why it was not sent, or not taken."""
         decision = form.get("decision", "")
-        name, why = self._session.person or form.get("by", "").strip(), form.get("why", "").strip()
+        name, why = self._session.person or form.get("by", "").strip(), " ".join(form.get("why", "").split())
         error = ""
         if decision not in {"approve", "reject"}:
             return self._console.refused()
         if not name:
             error = "Say who decides: the name is kept in this party's ledger."
         elif decision == "reject" and not why:
-            error = "Say why: the reason is kept in this party's ledger and sent to nobody."
+            error = "Say why: the members read your reason, and the one who asked among them."
         elif decision == "approve" and form.get("read") != "yes":
             error = "Confirm that you have read the proposal."
         if not error:

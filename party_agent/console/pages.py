@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor
 
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.wire.answers import CostView, LedgerView, ProposalView, StatusView
@@ -14,40 +15,73 @@ _OPEN = frozenset({"proposed", "approved", "collecting"})
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of the budget: where it begins in the picture and how wide it is."""
+    """A part of the budget: its share in whole percent, where it begins in the picture and how wide it is."""
 
     kind: str
     label: str
+    percent: int
     start: float
     width: float
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A ledger as a picture. Lengths are shares of rho, which adds up; what is said is epsilon, which does not.
+    """A ledger as shares of rho, which adds up.
 
     Attributes:
         fits: whether what is asked is not more than what is left.
+        more: how often as much could be asked again; None where nothing is asked.
     """
 
     segments: tuple[Segment, ...]
     fits: bool
+    more: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a release will be worth in one sentence, and shares of explained variance in percent, to be drawn."""
+
+    sentence: str
+    bars: tuple[tuple[str, int], ...] = ()
 
 
 def budget_of(ledger: LedgerView, cost: CostView | None = None) -> Budget:
-    """What is spent or set aside, what one more release would take, and what is left."""
+    """What is spent or set aside, what one more release would take, and what is left, which is rounded down."""
     cap, spent = ledger.cap.rho, ledger.spent.rho
     asked = 0.0 if cost is None else cost.rho
-    parts = [("spent", f"spent or set aside: epsilon {ledger.spent.epsilon:.3g}", spent)]
+    left = max(0.0, cap - spent - asked)
+    parts = [("spent", "Spent or set aside", spent)]
     if cost is not None:
-        parts.append(("asked", f"this release: epsilon {cost.epsilon:.3g}", min(asked, max(0.0, cap - spent))))
-    parts.append(("left", f"left now: epsilon {ledger.remaining.epsilon:.3g}", max(0.0, cap - spent - asked)))
-    segments, start = [], 0.0
+        parts.append(("asked", "This release", min(asked, max(0.0, cap - spent))))
+    parts.append(("left", "Left now" if cost is None else "Left afterwards", left))
+    remaining = floor(100 * left / cap) if cap else 0
+    segments, start = list[Segment](), 0.0
     for kind, label, rho in parts:
-        width = WIDTH * min(1.0, rho / cap) if cap else 0.0
-        segments.append(Segment(kind, label, start, width))
-        start += width
-    return Budget(tuple(segments), asked <= cap - spent)
+        share = min(1.0, rho / cap) if cap else 0.0
+        first = kind == "spent" and cost is not None
+        percent = remaining if kind == "left" else floor(100 * share) if first else 100 - remaining - _percent(segments)
+        segments.append(Segment(kind, label, percent, start, WIDTH * share))
+        start += WIDTH * share
+    return Budget(tuple(segments), asked <= cap - spent, floor(left / asked) if asked else None)
+
+
+def _percent(segments: Sequence[Segment]) -> int:
+    return sum(segment.percent for segment in segments)
+
+
+def worth_of(item: ProposalView) -> Worth:
+    """The forecast of a fit, said without epsilon; the first of its sentences where there is no such figure."""
+    told = item.forecast
+    if told is None:
+        return Worth(next(iter(item.outlook), "There is no forecast yet."))
+    private, plain = (max(0, round(100 * told[name])) for name in ("r_squared", "r_squared_assumed"))
+    bars = (("with this noise", private), ("without noise", plain))
+    if not told["useful"]:
+        return Worth(f"Too little: a linear fit of {told['target']} would tell no more than its mean.", bars)
+    single = "it tells single effects" if told["reliable"] else "it predicts, and tells no single effect"
+    said = f"If {plain} % of what varies in {told['target']} can be explained, a fit explains {private} %"
+    return Worth(f"{said}; {single}.", bars)
 
 
 def in_words(attribute: Attribute) -> str:

@@ -339,7 +339,7 @@ def _release_routes(api: LocalApi) -> APIRouter:
         openapi_extra=takes(DecisionNote, examples.NOTE, required=False),
     )
     async def reject(request: Request, release: ReleaseId) -> ProposalView:
-        """Reject, or withdraw after an approval. Who decided, and why, stays in this party's chain."""
+        """Reject, or withdraw after an approval. The reason goes to the members; who decided stays in this chain."""
         return await decide(request, agents.reject, release)
 
     async def decide(request: Request, decision: Callable[[str, Ruling], Proposal], release: str) -> ProposalView:

@@ -41,6 +41,7 @@ from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.forecast import exchange_of
 from commingle.shared.forecast.words import exchange_words
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
@@ -90,6 +91,8 @@ def _proposal_view(
         stated=spec.model_dump(mode="json", include=set(StatedPurpose.model_fields)),
         stated_sentences=tuple(spec.stated_sentences),
         state=proposal.state,
+        reason=proposal.reason,
+        agreed=proposal.agreed,
         decision=proposal.decision.value,
         decided=_decided(notes),
         approvals_needed=party.home.policy().approvals,
@@ -111,6 +114,7 @@ def _proposal_view(
         attributes=tuple(map(asked_as, share.attributes)),
         missing=_missing_words(share, party, viewer),
         held=_held(share, party, viewer),
+        leaves=mechanism_of(spec).leaves,
         columns=share.attributes,
         row_norm=share.row_norm,
         whitening=_whitening_view(share),

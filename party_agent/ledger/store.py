@@ -32,7 +32,7 @@ CREATE TABLE snapshots (digest TEXT PRIMARY KEY, key BLOB NOT NULL, n INTEGER NO
 CREATE TABLE to_read (release TEXT PRIMARY KEY, snapshot TEXT NOT NULL);
 CREATE TABLE proposals (
     release TEXT PRIMARY KEY, seen TEXT NOT NULL, spec BLOB NOT NULL, state TEXT NOT NULL, findings TEXT NOT NULL,
-    coordinator TEXT NOT NULL);
+    coordinator TEXT NOT NULL, reason TEXT, agreed TEXT NOT NULL);
 CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BLOB NOT NULL, method TEXT NOT NULL);
 CREATE TABLE heads (
     coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));

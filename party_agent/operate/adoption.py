@@ -23,7 +23,6 @@ from commingle.shared.dp.accounting import FREE, Cost, Loss, Rho
 from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTerms
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.wire import ReleaseDetails
 
@@ -36,6 +35,7 @@ class LostRelease:
 
     Attributes:
         release: its id.
+        view: as its coordinator shows it.
         spec: None where it came to nothing so long ago that its coordinator has dropped it; what it cost is in the
             totals then.
         signed: what, by kind.
@@ -44,7 +44,7 @@ class LostRelease:
 
     agent: Agent
     release: str
-    state: State
+    view: ReleaseDetails
     spec: Verified[ReleaseSpec] | None
     signed: tuple[tuple[str, Envelope], ...]
     charge: tuple[Cost, ChargeTerms] | None
@@ -109,9 +109,9 @@ def adopt_branch(agents: Agents, branch: LostBranch) -> None:
     for lost in branch.releases:
         seen, coordinator = agents.clock(), lost.agent.coordinator.key.fingerprint
         if lost.spec is None:
-            agents.proposals.end(lost.release, state=lost.state, seen=seen, coordinator=coordinator)
+            agents.proposals.end(lost.release, state=lost.view.state, seen=seen, coordinator=coordinator)
         else:
-            agents.proposals.see(lost.spec, state=lost.state, seen=seen, coordinator=coordinator)
+            agents.proposals.see(lost.spec, lost.view, seen=seen, coordinator=coordinator)
     # what is adopted already, and of which a coordinator has shown more since, is not charged again
     charged = {lost.release: agents.ledger.charge(lost.release) for lost in branch.releases}
     adopted = {release for release, charge in charged.items() if charge and charge.state is ChargeState.ADOPTED}
@@ -151,7 +151,7 @@ def _lost_releases(agent: Agent) -> Iterable[LostRelease]:
 def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, Envelope], ...]) -> LostRelease:
     release = view.id
     if view.spec is None:
-        return LostRelease(agent, release, view.state, None, signed, None)
+        return LostRelease(agent, release, view, None, signed, None)
     # the branch has verified the proposer's signature before it signed: here the digest that it signed is enough
     payload = view.spec.payload_bytes
     signer = Fingerprint(view.spec.signatures[0].keyid)
@@ -169,7 +169,7 @@ def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, E
     )
     # how often it has drawn for it is not known here
     charge = (plan_block(spec.document, party).cost.approximate(), terms) if charged else None
-    return LostRelease(agent, release, view.state, spec, signed, charge)
+    return LostRelease(agent, release, view, spec, signed, charge)
 
 
 def _newly_spent(agents: Agents, releases: Iterable[LostRelease]) -> Cost:

@@ -108,8 +108,8 @@ class Decider(Party):
     ) -> Proposal:
         """Reject, or withdraw where it was approved before; a charge that was debited stays.
 
-        `reason` goes to the other members and `because` names the member whose message it is; `ruling`, of the person
-        who decided it, stays in this ledger.
+        `reason` goes to the other members, and so does the person's own of `ruling`, whose name stays in this ledger;
+        `because` names the member whose message it is.
 
         Raises:
             ConflictError: the release is over.
@@ -346,6 +346,7 @@ class Decider(Party):
                 reason=reason,
                 created=self.clock(),
                 ledger_head=self.ledger.head(db),
+                said=None if ruling is None else ruling.why or None,
                 about=None if because is None else because.party,
                 evidence=None if because is None else because.evidence,
             )

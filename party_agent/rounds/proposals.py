@@ -20,15 +20,17 @@ from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.release.checks import read_spec
 from commingle.shared.text import printable
+from commingle.shared.wire import ReleaseSummary
 
 # what was decided the ledger's signatures tell
 _SELECT = """
 SELECT release, spec, state, findings,
-    coordinator,
+    coordinator, reason, agreed,
     EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'approval') AS approved,
     EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'rejection') AS rejected
 FROM proposals p WHERE spec <> x''
 """
+_LONGEST_REASON = 3000
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
 RETENTION = timedelta(days=30)
 """How long a spec is kept that was never charged here and is over. Its id is kept for ever, a charged one whole."""
@@ -41,11 +43,11 @@ def _shown_as_it_is(text: str) -> str:
 
 
 class DecisionNote(WireModel):
-    """Who decided and why: for this party's own chain. Neither is sent to anybody.
+    """Who decided and why: for this party's own chain.
 
     Attributes:
-        by: who decides; a token that is used is named beside it.
-        why: the reason.
+        by: who decides; a token that is used is named beside it. It is sent to nobody.
+        why: the reason. A rejection's is sent to the members, the proposer among them.
     """
 
     by: Annotated[str, StringConstraints(max_length=200), AfterValidator(_shown_as_it_is)] = ""
@@ -67,6 +69,8 @@ class Proposal:
     Attributes:
         spec: as verified when it was first seen.
         state: where the coordinator last said the release stands.
+        reason: why it ended, as the coordinator said; None where it did not, or well.
+        agreed: members that had approved it then.
         findings: what speaks against it, in words.
         coordinator: fingerprint of the one that showed it.
     """
@@ -74,6 +78,8 @@ class Proposal:
     release: str
     spec: ReleaseSpec
     state: str
+    reason: str | None
+    agreed: tuple[str, ...]
     decision: Decision
     findings: tuple[str, ...]
     coordinator: str
@@ -86,25 +92,28 @@ class Proposals:
     store: AgentStore
     ledger: Ledger
 
-    def see(self, spec: Verified[ReleaseSpec], *, state: str, seen: datetime, coordinator: str) -> Proposal:
+    def see(self, spec: Verified[ReleaseSpec], view: ReleaseSummary, *, seen: datetime, coordinator: str) -> Proposal:
         """Note a verified proposal and where it stands now; a new one takes the place of what is over since long."""
+        reason = None if view.reason is None else view.reason[:_LONGEST_REASON]
+        agreed = json.dumps([party.name for party in view.parties if party.approved])
         with self.store.transaction() as db:
-            row = (spec.digest, seen.isoformat(), spec.payload, state, coordinator)
-            if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, '[]', ?)", row).rowcount:
+            row = (spec.digest, seen.isoformat(), spec.payload, view.state, coordinator, reason, agreed)
+            if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, '[]', ?, ?, ?)", row).rowcount:
                 over = f"SELECT release FROM proposals WHERE spec <> x'' AND seen < ? AND NOT {_UNFINISHED}"  # noqa: S608 - ours
                 since_long = [row["release"] for row in db.execute(over, ((seen - RETENTION).isoformat(),))]
                 free = [(release,) for release in since_long if not self.ledger.charged(release)]  # nor adopted as one
                 db.executemany("UPDATE proposals SET spec = x'', findings = '[]' WHERE release = ?", free)
             else:
-                known = (state, spec.payload, coordinator, spec.digest)
-                db.execute("UPDATE proposals SET state = ?, spec = ?, coordinator = ? WHERE release = ?", known)
+                known = (view.state, spec.payload, coordinator, reason, agreed, spec.digest)
+                told = "state = ?, spec = ?, coordinator = ?, reason = ?, agreed = ?"
+                db.execute(f"UPDATE proposals SET {told} WHERE release = ?", known)  # noqa: S608 - ours
         return self.get(spec.digest)
 
     def end(self, release: str, *, state: str, seen: datetime, coordinator: str) -> None:
         """Note that a release is over whose spec is not to be had any more."""
         with self.store.transaction() as db:
             db.execute(
-                "INSERT INTO proposals VALUES (?, ?, x'', ?, '[]', ?) "
+                "INSERT INTO proposals VALUES (?, ?, x'', ?, '[]', ?, NULL, '[]') "
                 "ON CONFLICT (release) DO UPDATE SET state = excluded.state",
                 (release, seen.isoformat(), state, coordinator),
             )
@@ -170,6 +179,8 @@ class Proposals:
                 release=row["release"],
                 spec=_spec(row["spec"]),
                 state=row["state"],
+                reason=row["reason"],
+                agreed=tuple(json.loads(row["agreed"])),
                 decision=_decision(row),
                 findings=tuple(json.loads(row["findings"])),
                 coordinator=row["coordinator"],

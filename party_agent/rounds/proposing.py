@@ -101,6 +101,8 @@ class Proposing:
             decision=Decision.WAITING,
             findings=in_words(found),
             coordinator=agent.coordinator.key.fingerprint,
+            reason=None,
+            agreed=(),
         )
 
     def _agent(self, consortium: str | None) -> Agent:

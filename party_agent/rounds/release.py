@@ -44,7 +44,7 @@ def handle(own: Contributor, view: ReleaseDetails, release: str) -> None:
     if view.state.final:
         own.finish(view, release)  # before it is noted, so that a crash in between finishes it again
         faults.reach("party.finished")
-    proposal = own.proposals.see(spec, state=view.state, seen=own.clock(), coordinator=coordinator)
+    proposal = own.proposals.see(spec, view, seen=own.clock(), coordinator=coordinator)
     if view.state.final or own.rejected_already(view, release) or own.give_up(view, spec):
         return
     if view.state is State.PROPOSED:

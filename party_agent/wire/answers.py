@@ -200,12 +200,14 @@ class ProposalView(Shown):
         """
         {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
          "study": "Length of stay", "stated": {"requester": "Dr. Adams", "target": "length_of_stay"},
-         "stated_sentences": ["Requested by \u201cDr. Adams\u201d."], "state": "proposed", "decision": "waiting",
+         "stated_sentences": ["Requested by \u201cDr. Adams\u201d."], "state": "proposed", "reason": null,
+         "agreed": ["insurer"], "decision": "waiting",
          "decided": [{"document": "first-approval", "by": "Dr. Berg", "why": "vote 12/26"}],
          "approvals_needed": 2, "approvals_given": 1, "findings": [], "mechanism": "rmgm", "k": 60, "projection": null,
          "subjects": "keyed", "n": 5000, "buckets": null, "kept": null, "epsilon": 1.0, "delta": 1e-05,
          "adjacency": "add_remove", "calibration": "analytic", "id_rules": ["exact/1"], "dataset": "stays",
          "attributes": ["age"], "missing": [], "held": 4812,
+         "leaves": "Random mixtures of all rows, with noise added here. No row leaves, and no list of people.",
          "columns": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
          "row_norm": null, "whitening": null, "first_stage": {"sums": 4, "rho": 0.009, "epsilon": 0.46},
          "parties": ["clinic", "insurer"], "expires": "2026-01-05T12:00:00+00:00",
@@ -230,6 +232,8 @@ class ProposalView(Shown):
         description="where the coordinator last said it stands: proposed, approved, collecting, published, or how "
         "it ended."
     )
+    reason: str | None = Field(None, description="why it ended, as the coordinator said, with a member's own words.")
+    agreed: tuple[str, ...] = Field((), description="members that have approved it, as the coordinator last said.")
     decision: DecisionName = Field(description="this party's: waiting, approved or rejected.")
     decided: tuple[DecidedView, ...] = Field(
         description="who decided so here, and why, the first approval of two among them."
@@ -259,6 +263,7 @@ class ProposalView(Shown):
     held: int | None = Field(
         None, exclude_if=_absent, description="subjects that the data set holds; for the operator alone."
     )
+    leaves: str = Field(description="what leaves this party, in a sentence.")
     columns: tuple[Attribute, ...] = Field(description="this party's columns with bounds or levels.")
     row_norm: float | None = Field(description="rows of this party are clipped to this norm; null where they are not.")
     whitening: WhiteningView | None = Field(
@@ -492,17 +497,18 @@ CHARGE_STATES = {  # of a charge, as people say it
 }
 
 
-def risk_in_words(item: ProposalView) -> str:
-    """What a person risks, in the share of right guesses (docs/proofs/noise-and-accounting.md, 5.4)."""
+def risk_in_words(item: ProposalView) -> tuple[str, ...]:
+    """What a person risks, in the share of right guesses (docs/proofs/noise-and-accounting.md, 5.4); first of this."""
     keyed = item.subjects == "keyed"
     what = "whether a person is in the data" if keyed else "which of two records is a person's"
     said = (
         f"Somebody who knows everything else and guesses {what} is right at most {item.guess_percent} times in 100, "
-        "from what all parties publish here. A coin is right 50 times."
+        "from what all parties publish here."
     )
+    coin = "A coin is right 50 times."
     if item.guess_after_percent is None:
-        return said
-    return f"{said} With all that this party has released before: {item.guess_after_percent} times."
+        return said, coin
+    return said, f"{coin} With all that this party has released before: {item.guess_after_percent} times."
 
 
 def words_for_decision(item: ProposalView) -> str:

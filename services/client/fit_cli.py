@@ -8,7 +8,7 @@ from rich.console import Console
 from commingle.services.client.opening import answer, attribute_names, provenance, release_options
 from commingle.services.client.release import Release
 from commingle.services.client.tables_cli import plot_option
-from commingle.services.fit import ESTIMATORS
+from commingle.services.fit.fitting import ESTIMATORS, TO_PREDICT
 from commingle.services.models import FAMILIES
 from commingle.services.models.formula import Formula
 from commingle.services.plotting import save
@@ -39,7 +39,11 @@ Examples:
     help="Fit odds ratios of one level (binomial) or of ordered levels (ordinal), or rate ratios of a count (poisson). "
     "--target NAME[LEVEL] names the event.",
 )
-@click.option("--estimator", type=click.Choice(list(ESTIMATORS)), help="By default the one with standard errors.")
+@click.option(
+    "--estimator",
+    type=click.Choice(list(ESTIMATORS)),
+    help=f"By default the one to understand, with standard errors; {TO_PREDICT} is the one to predict.",
+)
 @click.option("--no-intercept", is_flag=True, help="Fit through the origin, in original units.")
 @click.option(
     "--confidence", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True

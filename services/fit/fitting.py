@@ -28,6 +28,12 @@ from commingle.shared.release.prepared import prepared_moments
 
 ESTIMATORS = tuple(dict.fromkeys(e for name in MECHANISMS for e in mechanism_named(name).fit.estimators))
 """Names of the estimators of all mechanisms."""
+TO_PREDICT = "shrunken"
+"""The estimator for predictions, of every mechanism."""
+PURPOSES = (
+    f"To understand, take the fit with intervals, which is the default; to predict, take {TO_PREDICT}, which errs "
+    "least on new people because it is pulled towards the mean, and so has no intervals."
+)
 
 
 def fit(moments: SecondMoments, attributes: tuple[Attribute, ...], request: FitRequest) -> Fit:
@@ -100,7 +106,7 @@ def _estimator(prepared: PreparedMoments, request: FitRequest) -> tuple[str, Est
         raise UnknownEstimatorError(name, method.estimators)
     raise EstimatorKindError(
         f"{name} does not apply to a release of {mechanism.publishes}",
-        remedy=f"Use {method.inference}, which has standard errors here, or shrunken to predict.",
+        remedy=f"Use {method.inference}, which has standard errors here, or {TO_PREDICT} to predict.",
     )
 
 

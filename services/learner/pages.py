@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from commingle.services.fit import ESTIMATORS
+from commingle.services.fit.fitting import PURPOSES, TO_PREDICT
 from commingle.services.fit.result import COVERED
 from commingle.services.learner.computing import Answer, fit, shown
 from commingle.services.learner.memory import LoadedRelease
@@ -29,13 +29,16 @@ from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail
 from commingle.services.models import FAMILIES
 from commingle.services.results import csv_text
+from commingle.shared.documents.purpose import headline_of
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import CommingleError
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.runtime.pages.reference import Document, add_reference
 from commingle.shared.runtime.pages.site import HEADERS, Site
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PAGE = 100
+_NOTHING = 0.01
 
 Compute = Callable[[Callable[..., Answer], Request, str, bytes], Awaitable[Answer]]
 """Some work on a release, from the bytes of a body as the interface takes it."""
@@ -54,7 +57,7 @@ def add_pages(
     status_of: Callable[[CommingleError], int],
 ) -> None:
     """Every page of a learner, and the reference of its interface. `coordinator` is where releases come from."""
-    known = {"in_words": _in_words, "width": WIDTH, "estimators": ESTIMATORS}
+    known = {"in_words": _in_words, "width": WIDTH, "purposes": PURPOSES, "predict": TO_PREDICT}
     site = Site(_TEMPLATES, name="Commingle learner", pages=(("/", "Releases"), ("/docs", "Interface")), shown=known)
     pages = _Pages(site, source, compute, coordinator, status_of)
     site.add_files(app)
@@ -130,7 +133,11 @@ class _Pages:
         except CommingleError as error:
             return self._refused(error)
         levels = {a.name: a.levels for a in held.published.spec.attributes if a.kind != "numeric"}
+        if (target := held.published.spec.target) in levels:  # what a model is proposed for is the last
+            levels[target] = levels.pop(target)
         asked = _asked(question, request.query_params, list(levels))
+        if question == "glm" and asked.get("target") == target and "attributes" not in asked:
+            asked |= {"attributes": list(held.published.spec.features or [])} if held.published.spec.features else {}
         body, answer, said, status = _question(question, asked, list(levels)), None, "", 200
         try:
             data = json.dumps(body).encode()
@@ -159,6 +166,7 @@ class _Pages:
         query += [(name, str(body[name])) for name in ("estimator", "interval_for") if body.get(name)]
         return {
             "it": detail,
+            "headline": _headline(fit) if fit else headline_of(detail.study, held.published.spec.stated),
             "stated": held.published.spec.stated_sentences,
             "weakest": min((c.signal_to_noise for c in detail.columns if c.signal_to_noise is not None), default=None),
             "labels": [a.name for a in detail.attributes if a.kind != "categorical"],
@@ -170,7 +178,21 @@ class _Pages:
             "python": _python(self._coordinator, held, body),
             "coordinator": self._coordinator,
             "questions": QUESTIONS,
+            "understand": mechanism_of(held.prepared).fit.inference,
+            "estimators": tuple(mechanism_of(held.prepared).fit.estimators),
         }
+
+
+def _headline(fit: Mapping[str, Any]) -> str:
+    """What was found, in a sentence."""
+    *first, last = fit["features"]
+    by, explained = f"{', '.join(first)} and {last}" if first else last, fit["diagnostics"]["r_squared"]
+    if explained is None:
+        return f"{fit['target']} by {by}"
+    verb = "explain" if first else "explains"
+    if explained < _NOTHING:
+        return f"{by} {verb} next to nothing of {fit['target']}"
+    return f"{by} {verb} about {100 * explained:.0f} % of what varies in {fit['target']}"
 
 
 def _asked(question: str, asked: QueryParams, names: list[str]) -> dict[str, Any]:

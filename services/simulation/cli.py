@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from commingle.shared.documents.presets import PRESETS
-from commingle.shared.documents.study import DEFAULT_MECHANISM
 from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.runtime.cli import emit, json_option, refuse_beside
@@ -20,7 +19,7 @@ Examples:
   commingle simulate --epsilon 1 --epsilon 10 --out demo
   commingle simulate --table patients.csv --target charges --parties 3 --epsilon 1 --epsilon 10 --out charges
   commingle simulate --preset wu2022 --out plain
-  commingle simulate --target charges --parties clinics.json --mechanism rmgm --mechanism moments --out clinics
+  commingle simulate --target charges --parties clinics.json --mechanism moments --mechanism rmgm --out clinics
 """
 )
 @click.option("--table", type=click.Path(path_type=Path), help="A CSV or Parquet file; a built-in cohort without it.")
@@ -31,7 +30,7 @@ Examples:
     "mechanisms",
     type=click.Choice(list(MECHANISMS)),
     multiple=True,
-    help=f"Repeatable: one release each.  [{DEFAULT_MECHANISM}; for the built-in cohort moments before it]",
+    help="Repeatable: one release each.  [moments; for the built-in cohort rmgm beside it]",
 )
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, subjects and scaling of a paper.")
 @click.option(

@@ -10,11 +10,11 @@ from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.preparing import Wanted, prepare
 from commingle.services.simulation.releases import Releases
 from commingle.shared.documents.presets import release_preset
-from commingle.shared.documents.study import DEFAULT_MECHANISM, RECOMMENDED_MECHANISM
+from commingle.shared.documents.study import RECOMMENDED_MECHANISM
 from commingle.shared.documents.terms import AUTO, MechanismName, Projection
 from commingle.shared.mechanisms.registry import keyed_by_default, sketched_names
 
-_DEMO_MECHANISMS: tuple[MechanismName, ...] = (RECOMMENDED_MECHANISM, DEFAULT_MECHANISM)
+_DEMO_MECHANISMS: tuple[MechanismName, ...] = (RECOMMENDED_MECHANISM, "rmgm")
 _EPSILONS = (1.0,)
 _DEMO_OVERLAP = 0.8
 _DEFAULT_PARTIES = 3
@@ -77,7 +77,7 @@ def terms_from(options: dict[str, Any]) -> Releases:
             )
         subjects = "listed"
     preset = None if options["preset"] is None else release_preset(options["preset"])
-    usual = _DEMO_MECHANISMS if demo else (DEFAULT_MECHANISM,)
+    usual = _DEMO_MECHANISMS if demo else (RECOMMENDED_MECHANISM,)
     mechanisms = options["mechanisms"] or (usual if preset is None else preset.mechanisms[:1])
     subjects = subjects if preset is None else preset.subjects
     projection: Projection | None = "sparse" if options["projection"] == "sparse" else None

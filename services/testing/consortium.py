@@ -20,7 +20,7 @@ from commingle.services.client.release import Release
 from commingle.services.client.remote import ReleaseClient
 from commingle.services.testing.errors import ConsortiumError, RoundError
 from commingle.services.testing.links import Link
-from commingle.services.testing.processes import Command, Processes, reserved_port
+from commingle.services.testing.processes import Command, Processes, Running, reserved_port
 from commingle.services.testing.tables import DATASET, Dataset, dataset_of, rows_of
 from commingle.services.testing.tls import self_signed
 from commingle.shared.documents.schema import Attribute
@@ -367,16 +367,23 @@ class Consortium:
 
         Raises ConsortiumError without processes.
         """
-        if not isinstance(self.backend, Processes):
-            raise ConsortiumError("a learner is a process", remedy="Start the consortium with processes=True.")
         trusted = ("--coordinator", self.coordinator.url, "--coordinator-key", self.coordinator.key)
-        serving_fits = self.backend.start("learner", ("learner", "serve", *trusted, "--port", "0"))
-        return partial(self.backend.address, serving_fits)
+        started = self.serving("learner", ("learner", "serve", *trusted, "--port", "0"))
+        return partial(self._processes_of("learner").address, started)
+
+    def serving(self, name: str, command: Command) -> Running:
+        """Start a command that goes on until the end. Raises ConsortiumError without processes."""
+        return self._processes_of(name).start(name, command)
 
     def command(self, *words: str | Path) -> Any:  # noqa: ANN401 - JSON
         """Run a `commingle` command; what it prints as JSON. Raises ProcessError where it fails."""
         [[answer]] = self.backend.run({" ".join(map(str, words[:2])): [words]}).values()
         return answer
+
+    def _processes_of(self, name: str) -> Processes:
+        if not isinstance(self.backend, Processes):
+            raise ConsortiumError(f"a {name} is a process", remedy="Start the consortium with processes=True.")
+        return self.backend
 
     def _backend(self) -> AbstractContextManager[Backend]:
         logs = self.folder / "logs"

@@ -1,6 +1,6 @@
 """What a study is for, in its proposer's words: all of it optional, signed with the rest, shown to those who decide."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
@@ -10,7 +10,7 @@ from commingle.shared.documents.schema import Attribute, AttributeName, Categori
 from commingle.shared.text import quoted
 
 MAX_FEATURES = 255
-_MAX_ATTACHMENTS = 16
+_MAX_ATTACHMENTS, _LONGEST_HEADLINE = 16, 160
 _SHOWN_NAMES = 20
 _PLAIN = r"^[^\x00-\x1f\x7f]+$"
 Words = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PLAIN)]
@@ -27,6 +27,12 @@ class Attachment(WireModel):
 
     name: Words
     sha256: Digest
+
+
+def headline_of(study: str, stated: Mapping[str, Any]) -> str:
+    """The question that a study asks, where one is said that is short enough; else its title."""
+    purpose = str(stated.get("purpose") or "")
+    return purpose if 0 < len(purpose) <= _LONGEST_HEADLINE else study
 
 
 class StatedPurpose(WireModel):

@@ -13,6 +13,7 @@ from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
 from commingle.shared.documents.errors import DocumentError, ExchangeError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Model, Name, Version, WireModel
+from commingle.shared.documents.purpose import Paragraph
 from commingle.shared.documents.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
 
 Sums = Annotated[
@@ -90,6 +91,7 @@ class Rejection(WireModel):
     """A party declines, or withdraws after its debit. The reason is a code: local error text never travels.
 
     Attributes:
+        said: why, in the words of the person who decided; they are meant for the proposer.
         about: whose message does not follow the exchange, where that is the reason.
         evidence: two statements that it signed, where it may sign one; everybody can verify them.
     """
@@ -102,6 +104,7 @@ class Rejection(WireModel):
     reason: RejectionReason
     created: AwareDatetime
     ledger_head: Digest
+    said: Annotated[Paragraph | None, LEFT_OUT] = None
     about: Annotated[Name | None, LEFT_OUT] = None
     evidence: Annotated[tuple[Envelope, Envelope] | None, LEFT_OUT] = None
 

@@ -30,7 +30,6 @@ from commingle.shared.documents.terms import AUTO, AskedShare, Bounds, Mechanism
 from commingle.shared.dp.calibration import Calibration
 
 Subjects = Literal["keyed", "listed"]
-DEFAULT_MECHANISM = "rmgm"
 RECOMMENDED_MECHANISM = "moments"
 """What is written into a first study, and shown first."""
 
@@ -200,7 +199,7 @@ class Study(StatedPurpose):
     """
 
     study: Title
-    mechanism: MechanismName = DEFAULT_MECHANISM
+    mechanism: MechanismName = "rmgm"
     k: int | None = None
     projection: Annotated[Projection | None, LEFT_OUT] = None
     subjects: Annotated[Subjects | None, LEFT_OUT] = None

@@ -104,6 +104,7 @@ class Mechanism(ABC):
         sketched: whether its spec has a k.
         of_rows: whether what is published are noisy rows, and so has a row count that means something.
         publishes: what, in words.
+        leaves: what leaves a party, in a sentence for the person who decides.
         trust: whom a party relies on besides itself, sentences of the manifest; `trust_of` where it depends on more.
         share: of rho, that first stages get where a study leaves it open and n sqrt(rho) is `least_signal` a column;
             chosen by measuring (docs/prediction.md#one-stage-against-two).
@@ -116,6 +117,7 @@ class Mechanism(ABC):
     sketched: ClassVar[bool] = False
     of_rows: ClassVar[bool] = True
     publishes: ClassVar[str] = "noisy rows"
+    leaves: ClassVar[str] = "Every row in the order of the list of people, with random noise added here to each value."
     trust: ClassVar[str] = TRUST_NOBODY
     share: ClassVar[float] = 0.1
     least_signal: ClassVar[float] = 20.0

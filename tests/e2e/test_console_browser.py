@@ -56,7 +56,7 @@ def test_link_of_the_command_opens_the_console_once_in_a_browser(tmp_path: Path)
         at(consortium, url)
         with console(consortium) as link:
             first, second = seen(link, tmp_path / "first"), seen(link, tmp_path / "second")
-    assert "Waiting for this party" in first
+    assert "One proposal waits for your decision" in first
     assert "Length of stay" in first
     assert "It works once" in second
     assert "Length of stay" not in second

@@ -94,7 +94,7 @@ def test_parties_hold_different_people_whose_ids_they_write_in_several_ways(tmp_
     parties = [{"name": name, "table": f"{name}.csv"} for name in people]
     (tmp_path / "parties.json").write_text(json.dumps({"parties": parties}))
     options = ("--parties", tmp_path / "parties.json", "--target", "ward", "--epsilon", "100", "--id-rule", "digits/1")
-    command = _command("simulate", *options, "--k", "400", "--out", tmp_path / "out", "--json")
+    command = _command("simulate", *options, "--mechanism", "rmgm", "--k", "400", "--out", tmp_path / "out", "--json")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     [release] = json.loads(done.stdout)["releases"]
@@ -178,12 +178,12 @@ BAD: list[tuple[str, list[str], str]] = [
     (GOOD, ["--target", "y", "--epsilon", "1e309"], "epsilon is inf"),
     (GOOD, ["--target", "y", "--epsilon", "much"], "not a valid float"),
     (GOOD, ["--target", "y", "--delta", "1"], "delta is 1.0"),
-    (GOOD, ["--target", "y", "--k", "4"], "k is 4"),
-    (GOOD, ["--target", "y", "--k", "49"], "k is 49"),
+    (GOOD, ["--target", "y", "--mechanism", "rmgm", "--k", "4"], "k is 4"),
+    (GOOD, ["--target", "y", "--mechanism", "rmgm", "--k", "49"], "k is 49"),
     (GOOD, ["--target", "y", "--mechanism", "dgm", "--k", "9"], "the others have none"),
     (GOOD, ["--target", "y", "--row-norm", "-1"], "row_norm"),
     (GOOD, ["--target", "y", "--mechanism", "dgm", "--overlap", "0.5"], "those of dgm are listed"),
-    (GOOD, ["--target", "y", "--subjects", "listed", "--overlap", "0.5"], "those of rmgm are listed"),
+    (GOOD, ["--target", "y", "--subjects", "listed", "--overlap", "0.5"], "those of moments are listed"),
     (GOOD, ["--target", "y", "--subjects", "keyed", "--common-subjects"], "is for listed subjects"),
     (GOOD, ["--target", "y", "--subjects", "keyed", "--mechanism", "dgm"], "its subjects are listed"),
     (GOOD, [], "--target"),

@@ -109,7 +109,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
         Told.TERMS: "name source subject_id id_rules subjects unit people attributes",
         Told.COUNT: "n ids_changed id_forms clipped missing read",
     },
-    "NumericAttribute": {Told.TERMS: "kind name lower upper unit missing"},
+    "NumericAttribute": {Told.TERMS: "kind name lower upper unit missing product"},
     "BinaryAttribute": {Told.TERMS: "kind name levels missing intervals"},
     "CategoricalAttribute": {Told.TERMS: "kind name levels missing intervals cross"},
     "Intervals": {Told.TERMS: "lower upper unit cuts"},
@@ -120,10 +120,10 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "ProposalList": {Told.TERMS: "items"},
     "ProposalView": {
         Told.TERMS: "id study stated stated_sentences approvals_needed mechanism k projection subjects n buckets kept "
-        "epsilon delta adjacency calibration id_rules dataset attributes missing columns row_norm whitening "
+        "epsilon delta adjacency calibration id_rules dataset attributes missing leaves columns row_norm whitening "
         "first_stage parties proposer expires cost guess_percent per_subject_epsilon per_subject_outsiders_epsilon "
         "protects trust forecast exchange outlook",
-        Told.OWN: "state forecast_state decision decided approvals_given findings guess_after_percent",
+        Told.OWN: "state reason agreed forecast_state decision decided approvals_given findings guess_after_percent",
         Told.COUNT: "held",
     },
     "ProposedView": {Told.TERMS: "id study parties expires forecast outlook trust", Told.OWN: "state"},

@@ -76,6 +76,7 @@ class NoisyMoments(Mechanism):
     interactive = True
     of_rows = False
     publishes = "noisy moments"
+    leaves = "Sums over all people, with random noise. Rows leave encrypted, and no one can read them."
     trust = TRUST_PROVED
     share = 0.15
     least_signal = 1.0

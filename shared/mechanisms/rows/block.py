@@ -97,6 +97,7 @@ class Rmgm(RowMechanism):
     """
 
     sketched = True
+    leaves = "Random mixtures of all rows, with random noise added here. No row leaves, and no list of people."
 
     @property
     def fit(self) -> "FitMethod":

@@ -31,6 +31,7 @@ class LocalConsole:
         """An application without pages yet: the way in and out, and nothing to anybody who has no session."""
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         app.add_middleware(BaseHTTPMiddleware, dispatch=self._guard)
+        app.add_exception_handler(404, self._nowhere)
         self._site.add_files(app)
         app.router.routes += [
             Route("/enter/{link}", self._enter, methods=["GET"]),
@@ -46,6 +47,9 @@ class LocalConsole:
     def unanswered(self, said: str) -> Response:
         """For a page whose contents could not be asked for."""
         return self._site.refused("This could not be asked", said, status=502, back=True)
+
+    async def _nowhere(self, _: Request, __: Exception) -> Response:
+        return self._site.refused("Nothing to see here", "There is no such page.", status=404, back=True)
 
     async def _guard(self, request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
         open_to_all = request.url.path.startswith(("/enter/", "/static/"))

@@ -12,12 +12,12 @@ import pytest
 from fastapi import FastAPI
 
 from commingle.party_agent.console.app import create_console
-from commingle.party_agent.console.pages import WIDTH, budget_of, in_words
+from commingle.party_agent.console.pages import WIDTH, budget_of, in_words, worth_of
 from commingle.party_agent.edge.app import LocalApi, create_app
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.policy import Policy
-from commingle.party_agent.wire.answers import Budget, CostView, LedgerView
-from commingle.shared.documents.purpose import Attachment
+from commingle.party_agent.wire.answers import Budget, CostView, LedgerView, ProposalView
+from commingle.shared.documents.purpose import Attachment, headline_of
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.runtime.errors import RemoteProblemError
@@ -173,6 +173,7 @@ def test_one_page_has_everything_a_decision_stands_on(
     item = inside_item(local, release)
     for expected in (
         "Length & stay",
+        "<h1>Why?</h1>",
         "Purpose: “Why?”",
         "Requested by “Dr. Adams”",
         "To explain charges by all others",
@@ -180,8 +181,11 @@ def test_one_page_has_everything_a_decision_stands_on(
         "Proposed by the coordinator of the consortium",
         "a number from 20 to 80 years; what lies beyond is cut to that",
         "<b>40</b> people",
-        "this release: epsilon 1",
-        f"everybody, fellow members included, epsilon <b>{item['per_subject_epsilon']:.3g}</b>",
+        "<td>This release</td>",
+        "<td>Left afterwards</td>",
+        "insurer: not yet",
+        f"everybody, fellow members included, epsilon {item['per_subject_epsilon']:.3g}",
+        item["leaves"],
         f"is right at most {item['guess_percent']} times in 100",
         f"released before: {item['guess_after_percent']} times",
         item["trust"],
@@ -224,10 +228,14 @@ def test_approval_is_the_agents_own_with_name_and_reason(
     assert local.agents.ledger.notes()[release] == [{"document": "approval", "by": "Dr. Berg", "why": "vote 12/26"}]
     page = inside.get(f"/proposals/{release}").text
     assert "approval by <b>Dr. Berg</b>: vote 12/26" in page
-    assert "this release: epsilon" not in page  # it is set aside now
+    assert "This release" not in page  # it is set aside now
     assert re.search(r">\s*Withdraw\s*</button>", page)
     assert 'value="Dr. Berg"' in page
-    assert inside.post(f"/proposals/{release}", data=form(session, "reject")).status_code == 303
+    why = form(session, "reject", why="no vote\r\nfor this")
+    assert inside.post(f"/proposals/{release}", data=why).status_code == 303
+    consortium.step("insurer")  # where the one who asked, and every other member, reads why
+    with consortium.agents("insurer") as insurer:
+        assert insurer.proposals.get(release).reason == "clinic rejected it: operator: “no vote for this”"
     assert local.agents.proposals.get(release).decision == "rejected"
     page = inside.get(f"/proposals/{release}").text
     assert "There is nothing left to decide." in page
@@ -429,12 +437,14 @@ ASKED = CostView(unit="add_remove", rho=0.5, epsilon=2.5, delta_implementation=0
 
 def test_budget_is_drawn_to_scale() -> None:
     whole = budget_of(ledger_with(0.25), ASKED)
-    assert [(s.kind, s.start, s.width) for s in whole.segments] == [
-        ("spent", 0.0, 0.25 * WIDTH),
-        ("asked", 0.25 * WIDTH, 0.5 * WIDTH),
-        ("left", 0.75 * WIDTH, 0.25 * WIDTH),
+    assert [(s.kind, s.percent, s.start, s.width) for s in whole.segments] == [
+        ("spent", 25, 0.0, 0.25 * WIDTH),
+        ("asked", 50, 0.25 * WIDTH, 0.5 * WIDTH),
+        ("left", 25, 0.75 * WIDTH, 0.25 * WIDTH),
     ]
-    assert whole.fits
+    assert (whole.fits, whole.more) == (True, 0)
+    nearly = budget_of(ledger_with(0.496), ASKED)  # what is left is rounded down, and all shares make a hundred
+    assert [s.percent for s in nearly.segments] == [49, 51, 0]
     over = budget_of(ledger_with(0.75), ASKED)
     assert not over.fits
     assert sum(segment.width for segment in over.segments) == pytest.approx(WIDTH)
@@ -447,3 +457,22 @@ def test_columns_are_said_in_plain_words() -> None:
     assert in_words(smoker) == "never, former or current"
     stay = NumericAttribute(name="stay", lower=0.0, upper=30.0)
     assert in_words(stay) == "a number from 0 to 30; what lies beyond is cut to that"
+
+
+def test_headline_is_the_question_where_it_is_short_and_worth_is_said_without_epsilon(
+    consortium: Consortium, local: LocalApi
+) -> None:
+    release = proposed(consortium, local)
+    item = ProposalView.model_validate(inside_item(local, release))
+    assert headline_of(item.study, item.stated) == "Why?"
+    assert headline_of(item.study, {"purpose": "w" * 161}) == headline_of(item.study, {}) == "Length & stay"
+    told = {"target": "charges", "r_squared": 0.25, "r_squared_assumed": 0.3, "useful": True, "reliable": False}
+    said = worth_of(item.model_copy(update={"forecast": told}))
+    assert said.sentence == (
+        "If 30 % of what varies in charges can be explained, a fit explains 25 %; "
+        "it predicts, and tells no single effect."
+    )
+    assert [share for _, share in said.bars] == [25, 30]
+    useless = worth_of(item.model_copy(update={"forecast": told | {"useful": False, "r_squared": -0.5}}))
+    assert (useless.sentence[:10], useless.bars[0][1]) == ("Too little", 0)
+    assert worth_of(item.model_copy(update={"forecast": None, "outlook": ()})).sentence == "There is no forecast yet."

@@ -1,0 +1,164 @@
+"""Every page of every service in a real browser: at three widths and in both modes."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import Page, sync_playwright
+
+from commingle import ReleaseClient
+from commingle.coordinator.console.app import create_console as coordinator_console
+from commingle.party_agent.console.app import create_console as agent_console
+from commingle.party_agent.edge.app import LocalApi
+from commingle.party_agent.edge.app import create_app as local_api
+from commingle.party_agent.edge.client import PartyClient
+from commingle.services.learner.app import create_app as learner_app
+from commingle.services.learner.source import ReleaseSource
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.runtime.pages.session import Session
+from commingle.shared.runtime.server import Application, Served, listen, serving
+from commingle.shared.runtime.settings import system_clock
+from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.world.released import COORDINATOR, ServingCoordinator, published_survival, published_tables
+from tests.world.transport import InProcess
+from tests.world.work import pool_of_threads
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")]
+WIDTHS = (390, 800, 1200)
+HEIGHT = 800
+LEAST_CONTRAST = 4.5  # WCAG 2.2, AA
+CONTRASTS = """() => {
+  const light = c => { const [r, g, b] = c.map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const parse = s => s.match(/[\\d.]+/g).map(Number);
+  const ground = e => { for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] === 1) return c.slice(0, 3); }
+    return [255, 255, 255]; };
+  return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() && !e.disabled &&
+    [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())).map(e => {
+    const [a, b] = [light(parse(getComputedStyle(e).color).slice(0, 3)), light(ground(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    return [ratio, e.className || e.tagName, e.textContent.slice(0, 40)]; });
+}"""
+PICTURES = os.environ.get("COMMINGLE_PICTURES", "")  # a folder for pictures of every page, to be looked at
+STATED: dict[str, Any] = {
+    "purpose": "Do older people cost more, once smoking is accounted for?",
+    "requester": "Dr. Adams, Institute of Health Services Research",
+    "ethics_reference": "EA1/123/26",
+    "target": "charges",
+}
+
+
+@contextmanager
+def browser() -> Iterator[Chromium]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def asked(consortium: Consortium, *, mechanism: Any = "rmgm", title: str) -> str:
+    spec = consortium.spec(mechanism=mechanism, title=title, keyed=mechanism == "moments")
+    return consortium.coordinator.propose(ReleaseSpec(**dict(spec) | STATED))
+
+
+def console_of(served: list[Served], make: Any) -> tuple[str, str]:
+    """Where a console is, and the link into it."""
+    session, listener = Session(), listen(host="127.0.0.1", port=0)
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    served.append(Served(make(session, address), listener))
+    return f"http://{address}", f"http://{address}/enter/{session.link}"
+
+
+@contextmanager
+def services(root: Path) -> Iterator[dict[str, tuple[str, str, tuple[str, ...]]]]:
+    """The address, the way in and the pages of each service."""
+    consortium = consortium_of(root, "clinic", "insurer", policy=BY_HAND)
+    consortium.clock_shows = system_clock()
+    consortium.enrol_everybody()
+    release = asked(consortium, title="Charges and age")
+    with consortium.agents("insurer") as insurer:
+        insurer.consortia[0].step(strictly)
+    with ExitStack() as stack:
+        agents = stack.enter_context(consortium.agents("clinic"))
+        agents.consortia[0].step(strictly)
+        way = InProcess(local_api(LocalApi(agents, loops=None, peer_is_operator=True)))
+        served: list[Served] = []
+        clinic = console_of(
+            served, lambda s, at: agent_console(agents.home, s, lambda: PartyClient.over(way), address=at)
+        )
+        hub = console_of(
+            served, lambda s, at: coordinator_console(consortium.coordinator.hub.coordinator, s, address=at)
+        )
+        learners = {name: learner(served, files) for name, files in learned().items()}
+        stack.enter_context(serving(served))
+        yield {
+            "agent": (*clinic, ("/", f"/proposals/{release}", "/ledger", "/datasets", "/members", "/doctor", "/x")),
+            "coordinator": (*hub, ("/", f"/rounds/{release}", "/members")),
+            **learners,
+        }
+
+
+def learned() -> dict[str, tuple[Any, tuple[str, ...]]]:
+    tables, survival = published_tables(), published_survival()
+    fit = "?target=age&feature=smoker&feature=readmitted"
+    asked = ("", fit, "/describe?by=stage", "/table?row=stage&column=readmitted", "/glm?target=readmitted")
+    pages = ("/", *(f"/releases/{tables[0]}{one}" for one in asked), "/docs", "/releases/none")
+    others = (f"/releases/{survival[0]}", f"/releases/{survival[0]}/describe")
+    return {"learner": (tables, pages), "survival": (survival, others)}
+
+
+def learner(served: list[Served], what: tuple[Any, tuple[str, ...]]) -> tuple[str, str, tuple[str, ...]]:
+    files, pages = what
+    fake = ServingCoordinator.serving(files)
+    client = ReleaseClient("http://hub", transport=fake.transport, trusted_coordinator=COORDINATOR.fingerprint)
+    app: Application = learner_app(ReleaseSource(client), pool=pool_of_threads())
+    listener = listen(host="127.0.0.1", port=0)
+    served.append(Served(app, listener))
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    return address, address, pages
+
+
+def faults_of(page: Page, address: str) -> Iterator[str]:
+    """What is wrong with a page that is open."""
+    wide = "[document.documentElement.scrollWidth, window.innerWidth]"
+    width, window = page.evaluate(wide)
+    if width > window:
+        yield f"{address} is {width} wide at {window}"
+    if page.viewport_size == {"width": WIDTHS[-1], "height": HEIGHT}:
+        for ratio, which, text in page.evaluate(CONTRASTS):
+            if ratio < LEAST_CONTRAST:
+                yield f"{address}: {text!r} ({which}) has a contrast of {ratio:.2f}"
+
+
+def opened(chromium: Chromium, way_in: str, objections: list[str]) -> Page:
+    page = chromium.new_context().new_page()
+    page.on("console", lambda said: objections.append(f"{page.url}: {said.text}"))
+    page.on("pageerror", lambda error: objections.append(f"{page.url}: {error}"))
+    page.goto(way_in)
+    return page
+
+
+def test_every_page_fits_can_be_read_and_has_no_fault_in_the_browser(tmp_path: Path) -> None:
+    found: list[str] = []
+    modes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    with services(tmp_path) as known, browser() as chromium:
+        for name, (address, way_in, pages) in known.items():
+            page = opened(chromium, way_in, found)
+            for number, path in enumerate(pages):
+                page.goto(address + path)
+                for mode, width in product(modes, WIDTHS):
+                    page.emulate_media(color_scheme=mode)
+                    page.set_viewport_size({"width": width, "height": HEIGHT})
+                    found += faults_of(page, f"{path} of {name}")
+                    if PICTURES:
+                        page.screenshot(path=f"{PICTURES}/{name}-{number}-{mode}-{width}.png", full_page=True)
+    # a page that is refused is reported by the browser itself
+    assert [one for one in found if "the server responded with a status of" not in one] == []
