@@ -190,7 +190,7 @@ def unreadable(what: object, error: Exception, *, remedy: str = "") -> SourceErr
 
 
 def _kind_in_words(error: Exception) -> str:
-    words = {"Error": "no header line", "ArrowInvalid": "not of this format", "BadZipFile": "not of this format"}
+    words = {"Error": "no header line", "ArrowInvalid": "not of this format"}
     return words.get(type(error).__name__, type(error).__name__)
 
 

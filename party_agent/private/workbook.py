@@ -124,7 +124,8 @@ def open_workbook(path: Path) -> Iterator[Workbook]:
         with open_plain(path) as file, ZipFile(file) as archive:
             yield _workbook(archive)
     except _DAMAGED as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        said = "not of this format" if isinstance(error, BadZipFile) else type(error).__name__
+        said = error.strerror if isinstance(error, OSError) and error.strerror else said
         raise SourceError(
             f"cannot read {path} ({said})", remedy="Check that it is an Excel workbook (.xlsx) with a sheet."
         ) from None

@@ -199,7 +199,7 @@ class Study(StatedPurpose):
     """
 
     study: Title
-    mechanism: MechanismName = "rmgm"
+    mechanism: MechanismName = RECOMMENDED_MECHANISM
     k: int | None = None
     projection: Annotated[Projection | None, LEFT_OUT] = None
     subjects: Annotated[Subjects | None, LEFT_OUT] = None

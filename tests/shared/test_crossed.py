@@ -81,7 +81,7 @@ def test_missing_in_either_part_is_missing_in_the_pair(rules: tuple[str, str], e
         ((TIME, {"name": "age", "kind": "numeric", "lower": 0, "upper": 9}), "numeric"),
         ((TIME | {"cuts": "every 1"}, STAGE | {"levels": [f"{i}" for i in range(5)]}), "at most 256"),
         ((TIME | {"missing": "midpoint"}, DIED | {"missing": "indicator"}), "not treated alike"),
-        ((TIME, {"name": "again", "cross": [DIED, STAGE]}), "tag"),
+        ((TIME, {"name": "again", "cross": [DIED, STAGE]}), 'cross again: has a "kind"'),
         ((TIME,), "cross"),
         ((STAGE | {"levels": ["a", "a, b", "c"]}, DIED | {"levels": ["b, c", "c"]}), "levels must differ"),
     ],

@@ -81,13 +81,13 @@ def test_missing_in_a_factor_is_missing_in_the_product(rules: tuple[str, str], e
 @pytest.mark.parametrize(
     ("factors", "said"),
     [
-        ((AGE,), "at least 2"),
-        ((AGE,) * 4, "at most 3"),
+        ((AGE,), "2 entries at least"),
+        ((AGE,) * 4, "3 entries at most"),
         ((SEX, SEX), "the same for everybody"),
         ((AGE, DOSE | {"name": "made"}), "none of its factors"),
         ((AGE, AGE | {"upper": 90}), "factors of one name differ"),
         ((AGE, STAGE), "categorical"),
-        ((AGE, {"name": "x", "product": [AGE, DOSE]}), "tag"),
+        ((AGE, {"name": "x", "product": [AGE, DOSE]}), 'product x: needs a "kind"'),
         ((AGE | {"missing": "midpoint"}, DOSE | {"missing": "indicator"}), "not treated alike"),
     ],
 )

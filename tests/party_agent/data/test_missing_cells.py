@@ -113,7 +113,7 @@ def test_parts_are_registered_and_a_study_releases_their_pairs(gaps: Consortium)
     )
     pairs = Crossed.model_validate({"name": "both", "cross": tuple(parts)}).as_levels
     with gaps.agent("clinic") as agent:
-        with pytest.raises(ConflictError, match="or pairs"):
+        with pytest.raises(ConflictError, match="made of others"):
             gaps.register(agent, replace=True, attributes=(pairs,))
         gaps.register(agent, replace=True, attributes=(age, BMI))
     release = gaps.propose(mechanism="moments", schemas={**SCHEMA, "clinic": (pairs,)}, first_stage_share=None)

@@ -17,6 +17,7 @@ from tests.world.command import Command
 
 STUDY = {
     "study": "Charges",
+    "mechanism": "rmgm",
     "epsilon": 3,
     "delta": 1e-5,
     "n": 50_000,
@@ -175,7 +176,7 @@ def test_level_that_no_public_row_holds_is_rare_and_does_not_stop_the_plan(
 
 
 def test_quick_question_needs_no_study(command: Command) -> None:
-    code, out, _ = command("--n", 3_000, "--columns", 12, "--parties", 3)
+    code, out, _ = command("--n", 3_000, "--columns", 12, "--parties", 3, "--mechanism", "rmgm")
     assert code == 0
     assert "Not useful with n = 3,000 at epsilon 1" in out
     assert "such fits would be refused" in out

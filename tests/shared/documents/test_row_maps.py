@@ -67,12 +67,23 @@ def test_whitened_rows_can_be_cut_where_the_matrix_reaches_beyond_the_norm(scale
 def test_share_is_as_written_or_what_suits_the_mechanism_beside_no_row_norm(
     choices: dict[str, object], share: float | None
 ) -> None:
-    study = Study(study="s", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=10_000, parties=(party(**choices),))
+    study = Study(
+        study="s",
+        mechanism="rmgm",
+        subjects="listed",
+        k=50,
+        epsilon=1.0,
+        delta=1e-5,
+        n=10_000,
+        parties=(party(**choices),),
+    )
     assert closed(study).parties[0].first_stage_share == share
 
 
 def test_few_subjects_get_one_stage() -> None:
-    study = Study(study="s", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=100, parties=(party(),))
+    study = Study(
+        study="s", mechanism="rmgm", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=100, parties=(party(),)
+    )
     assert study.parties[0].first_stage_share == AUTO
     assert closed(study).parties[0].first_stage_share is None
 
@@ -85,5 +96,7 @@ def test_sums_that_are_not_those_of_the_first_stage_give_no_map(tmp_path: Path, 
 
 
 def test_more_subjects_than_sums_can_count_get_one_stage() -> None:
-    study = Study(study="s", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=1 << 32, parties=(party(),))
+    study = Study(
+        study="s", mechanism="rmgm", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=1 << 32, parties=(party(),)
+    )
     assert closed(study).parties[0].first_stage_share is None

@@ -22,7 +22,15 @@ PARTY: dict[str, Any] = {
     "attributes": [{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}],
 }
 WHITENING = {"centre": [0.25], "matrix": [[3.0]]}
-STUDY: dict[str, Any] = {"study": "Age", "epsilon": 1, "delta": 1e-5, "n": 10_000, "k": 50, "parties": [PARTY]}
+STUDY: dict[str, Any] = {
+    "study": "Age",
+    "mechanism": "rmgm",
+    "epsilon": 1,
+    "delta": 1e-5,
+    "n": 10_000,
+    "k": 50,
+    "parties": [PARTY],
+}
 MEMBERS = {"clinic": Member("aa" * 32, "ab" * 32), "lab": Member("ba" * 32, "bb" * 32)}
 
 

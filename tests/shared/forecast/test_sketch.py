@@ -19,6 +19,7 @@ from tests.shared.forecast.designs import mixed, numeric
 ATTRIBUTES = [{"kind": "numeric", "name": name, "lower": 0, "upper": 120} for name in ("age", "stay")]
 STUDY: dict[str, Any] = {
     "study": "Age",
+    "mechanism": "rmgm",
     "epsilon": 1,
     "delta": 1e-5,
     "n": 10_000,
