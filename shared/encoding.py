@@ -245,7 +245,7 @@ def bounded_rows(
         return weighted
     limit = squared_row_limit(party.row_norm, fraction_bits)
     if row_map is None:
-        largest = SCALE * max(party.weights)
+        largest = SCALE * max(party.weights, default=1)
         return lambda rows: clip_rows(weighted(rows), limit, largest=largest)
     return lambda rows: clip_rows(coarsen(row_map.rows(rows), fraction_bits), limit, largest=WHITENED_LIMIT)
 

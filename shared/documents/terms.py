@@ -202,7 +202,7 @@ class Terms:
 
 def fraction_bits_of(most: int, parties: Iterable[PartyTerms]) -> int:
     """Of a release in which no entry exceeds 2^most: the largest f with w 2^f within it for every weight w."""
-    return most - max(((max(p.weights) - 1).bit_length() for p in parties if p.contrasted), default=0)
+    return most - max(((max(p.weights, default=1) - 1).bit_length() for p in parties if p.contrasted), default=0)
 
 
 def allowed_rho(terms: Terms) -> float:

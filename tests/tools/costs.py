@@ -180,7 +180,7 @@ async def learner_costs(mechanism: str, columns: int) -> Iterator[dict[str, Any]
     found = []
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://learner") as http:
         estimators = ("shrunken", "ols", "adaptive_ridge")
-        asked = [("GET", f"{_RELEASE}/{what}", "all", b"") for what in ("moments", "metadata")]
+        asked = [("GET", f"{_RELEASE}/moments", "all", b"")]
         bodies = [*of_a_release(columns, estimators), *(plans(columns) if mechanism == _MECHANISMS[0] else ())]
         asked += [
             ("POST", path, what, b if isinstance(b, bytes) else json.dumps(b).encode()) for path, what, b in bodies
