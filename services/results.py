@@ -157,13 +157,14 @@ class ResultTable:
         return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
     def to_csv(self) -> str:
-        """Comma-separated, unrounded; RFC 4180."""
+        """Comma-separated, unrounded; RFC 4180. What a spreadsheet would take for a formula is marked as text."""
         out = io.StringIO()
         writer = csv.writer(out)
         headings, numbers = zip(*self._parts(), strict=True)
-        writer.writerow([self.heading, *headings])
+        writer.writerow(map(csv_text, [self.heading, *headings]))
         for label, *values in zip(self.labels, *(column.tolist() for column in numbers), strict=True):
-            writer.writerow([label, *("" if math.isnan(x) else repr(x) for x in values)])
+            name = csv_text(label) if isinstance(label, str) else label
+            writer.writerow([name, *("" if math.isnan(x) else repr(x) for x in values)])
         return out.getvalue()
 
     def to_latex(self) -> str:

@@ -12,14 +12,15 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from commingle.services.analysis import Survival
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import Predicted
 from commingle.services.learner.examples import ANSWERS
-from commingle.services.learner.picture import bars, forest
-from commingle.services.learner.requests import ANALYSES, FitBody, PlanBody, PredictionBody, RequestBody
+from commingle.services.learner.picture import bars, curves, forest, lengths
+from commingle.services.learner.requests import ANALYSES, ON_PAGES, FitBody, PlanBody, PredictionBody, RequestBody
 from commingle.services.learner.views import Predictions
-from commingle.services.models.result import GeneralisedFit
-from commingle.services.results import Result
+from commingle.services.models import GeneralisedFit, SyntheticRows
+from commingle.services.results import Result, ResultTable
 from commingle.shared.documents.explained import explain
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import PreparedMoments
@@ -95,23 +96,60 @@ def analyse(kind: str, asked: Asked, data: bytes) -> Answer:
 
 def shown(kind: str, asked: Asked, data: bytes) -> Answer:
     """The same for a page: a headline, a table as texts, and where its intervals are drawn."""
-    model, run = ANALYSES[kind]
-    result = run(asked.prepared, **dict(parse(model, data)))
+    result = _result(kind, asked, data)
     table = result.table()
     headline = getattr(result, "sentence", table.title)
+    drawn = list(map(bars, table.columns)) if _has_intervals(table) else lengths(table)
     columns = [
-        {"heading": c.heading, "texts": c.numerals(), "reaches": c.reaches(), "bars": bars(c)} for c in table.columns
+        {"heading": c.heading, "texts": c.numerals(), "reaches": c.reaches(), "bars": places}
+        for c, places in zip(table.columns, drawn, strict=True)
     ]
-    rest: dict[str, Any] = {
+    ratios = forest(table, start=len(result.law.intercepts) if isinstance(result, GeneralisedFit) else 0)
+    followed = curves(result) if isinstance(result, Survival) else None
+    said: dict[str, Any] = {
+        "headline": headline,
+        "title": table.title,
+        "columns": columns,
+        "notes": [note for note in table.notes if note != headline],
         "heading": table.heading,
         "labels": table.labels,
         "facts": table.facts,
         "warnings": table.warnings,
+        "forest": None if ratios is None else asdict(ratios),
+        "curves": None if followed is None else asdict(followed),
     }
-    notes = [note for note in table.notes if note != headline]
-    drawn = forest(table, start=len(result.law.intercepts) if isinstance(result, GeneralisedFit) else 0)
-    rest["forest"] = None if drawn is None else asdict(drawn)
-    return Answer(ascii_json({"headline": headline, "title": table.title, "columns": columns, "notes": notes, **rest}))
+    return Answer(ascii_json(said))
+
+
+def written(form: str, kind: str, asked: Asked, data: bytes) -> Answer:
+    """The same as a file of that form: everything, the table, or synthetic rows themselves."""
+    result = _result(kind, asked, data)
+    estimator = getattr(result, "estimator", None)
+    if form == "json":
+        return _of_release(asked, result, estimator)
+    if form == "csv" and isinstance(result, SyntheticRows):
+        return Answer(result.to_csv())
+    table = result.table()
+    return Answer((table.to_csv() if form == "csv" else table.to_latex()).encode(), estimator)
+
+
+WRITTEN = {
+    "csv": "text/csv; charset=utf-8",
+    "tex": "text/x-tex; charset=utf-8",
+    "json": "application/json",
+}
+"""Media types of files, by how their names end."""
+
+
+def _result(kind: str, asked: Asked, data: bytes) -> Result:
+    if kind == "fit":
+        return fit_prepared(asked.prepared, parse(FitBody, data).request())
+    model, run = ON_PAGES[kind]
+    return run(asked.prepared, **dict(parse(model, data)))
+
+
+def _has_intervals(table: ResultTable) -> bool:
+    return any(column.interval is not None for column in table.columns)
 
 
 def parse(kind: type[Body], data: bytes) -> Body:

@@ -3,8 +3,6 @@
 A question is a GET, because it changes nothing: its address can be kept, sent to somebody and opened again.
 """
 
-import csv
-import io
 import json
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,15 +18,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from commingle.services.client.metadata import citation
 from commingle.services.fit.fitting import PURPOSES, TO_PREDICT
 from commingle.services.fit.result import COVERED
-from commingle.services.learner.computing import Answer, fit, shown
+from commingle.services.learner.computing import WRITTEN, Answer, shown, written
 from commingle.services.learner.memory import LoadedRelease
-from commingle.services.learner.picture import WIDTH, picture_of
+from commingle.services.learner.picture import HEIGHT, WIDTH, picture_of
+from commingle.services.learner.questions import QUESTIONS, Ask, asked_of, asks, command, followed, python, question_of
+from commingle.services.learner.requests import MAX_ROWS
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail
 from commingle.services.models import FAMILIES
-from commingle.services.results import csv_text
 from commingle.shared.documents.purpose import headline_of
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import CommingleError
@@ -42,9 +42,6 @@ _NOTHING = 0.01
 
 Compute = Callable[[Callable[..., Answer], Request, str, bytes], Awaitable[Answer]]
 """Some work on a release, from the bytes of a body as the interface takes it."""
-QUESTIONS = {"describe": "Who is in it", "table": "Two attributes", "glm": "Odds and rates"}
-_FIELDS = {"describe": ("by",), "table": ("row", "column", "event", "reference"), "glm": ("target", "family")}
-_PROPOSED = {"table": ("row", "column"), "glm": ("target",)}
 
 
 def add_pages(
@@ -57,7 +54,7 @@ def add_pages(
     status_of: Callable[[CommingleError], int],
 ) -> None:
     """Every page of a learner, and the reference of its interface. `coordinator` is where releases come from."""
-    known = {"in_words": _in_words, "width": WIDTH, "purposes": PURPOSES, "predict": TO_PREDICT}
+    known = {"in_words": _in_words, "width": WIDTH, "height": HEIGHT, "purposes": PURPOSES, "predict": TO_PREDICT}
     site = Site(_TEMPLATES, name="Commingle learner", pages=(("/", "Releases"), ("/docs", "Interface")), shown=known)
     pages = _Pages(site, source, compute, coordinator, status_of)
     site.add_files(app)
@@ -67,7 +64,7 @@ def add_pages(
         for path, endpoint in (
             ("/", pages.releases),
             ("/releases/{release}", pages.release),
-            ("/releases/{release}/fit.{form}", pages.download),
+            ("/releases/{release}/{kind}.{form}", pages.written),
             ("/releases/{release}/{question}", pages.question),
         )
     ]
@@ -103,25 +100,11 @@ class _Pages:
         body = _body(asked, held)
         if "target" in asked:
             try:
-                found = await self._fit(request, held, body)
+                answer = await self._answer(partial(written, "json"), request, held, Ask("fit", body))
+                found = json.loads(answer.content)
             except CommingleError as error:
                 said, status = error.diagnostics(), self._status_of(error)
         return self._site.page("release.html", {**self._shown(held, body, found), "error": said}, status=status)
-
-    async def download(self, request: Request) -> Response:
-        """A fit as a file: `csv` or `json`."""
-        make = {"csv": _csv, "json": _json}.get(request.path_params["form"])
-        if make is None:
-            return self._site.refused("Nothing to see here", "There is no such file.", status=404, back=True)
-        try:
-            held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
-            found = await self._fit(request, held, _body(request.query_params, held))
-        except CommingleError as error:
-            return self._refused(error)
-        form, name = request.path_params["form"], held.published.release[:16]
-        disposition = {"Content-Disposition": f'attachment; filename="fit-{name}.{form}"'}
-        kind = {"csv": "text/csv; charset=utf-8", "json": "application/json"}[form]
-        return Response(make(found), media_type=kind, headers={**HEADERS, **disposition})
 
     async def question(self, request: Request) -> Response:
         """The answer to one question other than a fit; to the first that can be asked where the address has none."""
@@ -132,29 +115,56 @@ class _Pages:
             held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
         except CommingleError as error:
             return self._refused(error)
-        levels = {a.name: a.levels for a in held.published.spec.attributes if a.kind != "numeric"}
-        if (target := held.published.spec.target) in levels:  # what a model is proposed for is the last
-            levels[target] = levels.pop(target)
-        asked = _asked(question, request.query_params, list(levels))
-        if question == "glm" and asked.get("target") == target and "attributes" not in asked:
-            asked |= {"attributes": list(held.published.spec.features or [])} if held.published.spec.features else {}
-        body, answer, said, status = _question(question, asked, list(levels)), None, "", 200
-        try:
-            data = json.dumps(body).encode()
-            found = await self._compute(partial(shown, question), request, held.published.release, data)
-            answer = json.loads(found.content)
-        except CommingleError as error:
-            said, status = error.diagnostics(), self._status_of(error)
-        held_as = {"it": ReleaseDetail.of(held), "levels": levels, "question": question, "questions": QUESTIONS}
-        lines = {"command": _command(question, asked), "python": _python_of(self._coordinator, held, question, body)}
-        context = {**held_as, **lines, "asked": asked, "answer": answer, "error": said, "families": FAMILIES}
+        target, features = held.published.spec.target, held.published.spec.features
+        attributes = sorted(held.published.spec.attributes, key=lambda a: a.name == target)  # the last is proposed
+        asked = asked_of(question, request.query_params, attributes)
+        if question == "glm" and asked.get("target") == target and features:
+            asked = {"attributes": list(features)} | asked
+        asking, answers, said, status = asks(question, asked, attributes), list[Any](), "", 200
+        for ask in asking:
+            try:
+                answer = await self._answer(shown, request, held, ask)
+                answers.append({"kind": ask.kind, **json.loads(answer.content)})
+            except CommingleError as error:
+                said, status = error.diagnostics(), self._status_of(error)
+                break
+        context = {
+            "it": ReleaseDetail.of(held),
+            "levels": {a.name: a.levels for a in attributes if a.kind != "numeric"},
+            "outcomes": followed(attributes),
+            "question": question,
+            "questions": _questions(held),
+            "command": "\n".join(command(ask, asked) for ask in asking),
+            "python": _fetched(self._coordinator, held) + "".join(map(python, asking)),
+            "query": urlencode(asked, doseq=True),
+            "most_rows": MAX_ROWS,
+        }
+        context |= {"asked": asked, "answers": answers, "error": said, "families": FAMILIES}
         return self._site.page("question.html", context, status=status)
 
-    async def _fit(self, request: Request, held: LoadedRelease, body: Mapping[str, Any]) -> dict[str, Any]:
-        data = json.dumps(body).encode()
-        answer = await self._compute(fit, request, held.published.release, data)
-        found: dict[str, Any] = json.loads(answer.content)
-        return found
+    async def written(self, request: Request) -> Response:
+        """An answer as a file: its table as `csv` or `tex`, synthetic rows as `csv`, everything as `json`."""
+        kind, form, asking = request.path_params["kind"], request.path_params["form"], list[Ask]()
+        try:
+            held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
+            attributes = held.published.spec.attributes
+            if kind == "fit":
+                asking = [Ask(kind, _body(request.query_params, held))]
+            elif (question := question_of(kind)) in QUESTIONS:
+                asking = asks(question, asked_of(question, request.query_params, attributes), attributes)
+            ask = next((one for one in asking if one.kind == kind and form in WRITTEN), None)
+            if ask is None:
+                return self._site.refused("Nothing to see here", "There is no such file.", status=404, back=True)
+            answer = await self._answer(partial(written, form), request, held, ask)
+        except CommingleError as error:
+            return self._refused(error)
+        disposition = f'attachment; filename="{kind}-{held.published.release[:16]}.{form}"'
+        headers = {**HEADERS, "Content-Disposition": disposition}
+        return Response(answer.content, media_type=WRITTEN[form], headers=headers)
+
+    async def _answer(self, work: Callable[..., Answer], request: Request, held: LoadedRelease, ask: Ask) -> Answer:
+        data = json.dumps(ask.body).encode()
+        return await self._compute(partial(work, ask.kind), request, held.published.release, data)
 
     def _refused(self, error: CommingleError) -> Response:
         status = self._status_of(error)
@@ -177,7 +187,9 @@ class _Pages:
             "query": urlencode(query),
             "python": _python(self._coordinator, held, body),
             "coordinator": self._coordinator,
-            "questions": QUESTIONS,
+            "citation": citation(held.published),
+            "kept": _kept(self._coordinator, detail),
+            "questions": _questions(held),
             "understand": mechanism_of(held.prepared).fit.inference,
             "estimators": tuple(mechanism_of(held.prepared).fit.estimators),
         }
@@ -195,43 +207,18 @@ def _headline(fit: Mapping[str, Any]) -> str:
     return f"{by} {verb} about {100 * explained:.0f} % of what varies in {fit['target']}"
 
 
-def _asked(question: str, asked: QueryParams, names: list[str]) -> dict[str, Any]:
-    """What the form holds; before anything is asked, a table of the first two attributes, a model of the last."""
-    proposed = dict(zip(_PROPOSED.get(question, ()), names[::-1] if question == "glm" else names, strict=False))
-    given = {name: asked[name] for name in _FIELDS[question] if asked.get(name)}
-    chosen = [name for name in asked.getlist("attributes") if name != (proposed | given).get("target")]
-    return proposed | given | ({"attributes": chosen} if chosen else {})
+def _questions(held: LoadedRelease) -> dict[str, str]:
+    """Those that can be asked: of survival where somebody was followed until an event."""
+    outcomes = followed(held.published.spec.attributes)
+    return {name: said for name, said in QUESTIONS.items() if name != "survival" or outcomes}
 
 
-def _question(question: str, asked: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    """The same as the interface takes it. Features are all attributes with levels where none is chosen."""
-    if question != "glm":
-        return dict(asked)
-    others = [name for name in names if name != asked.get("target")]
-    features = " + ".join(f"`{name}`" for name in asked.get("attributes", others))
-    formula = f"`{asked.get('target', '')}` ~ {features}"
-    return {"formula": formula} | ({"family": asked["family"]} if "family" in asked else {})
-
-
-def _command(question: str, body: Mapping[str, Any]) -> str:
-    """The command line that asks the same of a release that was saved."""
-    if question == "glm":
-        features = [word for name in body.get("attributes", []) for word in ("--features", name)]
-        words = ["--target", body.get("target", ""), *features, "--family", body.get("family", "binomial")]
-        return f"commingle fit ./release {shlex.join(words)}"
-    places = [body[name] for name in _PROPOSED.get(question, ()) if name in body] + body.get("attributes", [])
-    options = [
-        word
-        for name, value in body.items()
-        if name not in {"attributes", *_PROPOSED.get(question, ())}
-        for word in (f"--{name}", value)
-    ]
-    return f"commingle {question} ./release {shlex.join([*places, *options])}".rstrip()
-
-
-def _python_of(coordinator: str, held: LoadedRelease, question: str, body: Mapping[str, Any]) -> str:
-    arguments = ", ".join(f"{name}={value!r}" for name, value in body.items())
-    return f"{_fetched(coordinator, held)}print(release.{question}({arguments}).table().to_text())\n"
+def _kept(coordinator: str, detail: ReleaseDetail) -> str:
+    """The command lines that keep a release and verify it offline."""
+    members = [word for one in detail.members for word in ("--member", f"{one.name}={one.fingerprint}")]
+    keep = ["commingle", "export", coordinator, "--release", detail.id, "--save", "./release", "--to", "files"]
+    verify = ["commingle", "verify", "./release", "--coordinator-key", detail.coordinator, *members]
+    return f"{shlex.join(keep)}\n{shlex.join(verify)}"
 
 
 def _body(asked: QueryParams, held: LoadedRelease) -> dict[str, Any]:
@@ -274,18 +261,3 @@ def _fetched(coordinator: str, held: LoadedRelease) -> str:
         f'with ReleaseClient("{coordinator}", trusted_coordinator="{key}") as client:\n'
         f'    release = client.fetch("{held.published.release}")\n'
     )
-
-
-def _json(fit: Mapping[str, Any]) -> bytes:
-    return json.dumps(fit, indent=2).encode() + b"\n"
-
-
-def _csv(fit: Mapping[str, Any]) -> bytes:
-    """One line a term. A name that a spreadsheet would take for a formula is marked as text."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["term", "coefficient", "standard_error", "p_value", "low", "high"])
-    columns = (fit[name] for name in ("terms", "coefficients", "standard_errors", "p_values", "intervals"))
-    for term, coefficient, error, p_value, (low, high) in zip(*columns, strict=True):
-        writer.writerow([csv_text(term), coefficient, error, p_value, low, high])
-    return text.getvalue().encode()

@@ -7,12 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from commingle.services.analysis import Survival
 from commingle.services.fit.terms import public_ranges
-from commingle.services.results import ResultColumn, ResultTable
+from commingle.services.plotting import COLOURS
+from commingle.services.results import ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import Attribute
 
 WIDTH = 400.0
 """Of a row, in its own units."""
+HEIGHT = 200.0
+"""Of curves, in the same."""
+_DASHES = ("", "8 4", "2 4", "8 4 2 4")
+_APART = 0.14  # of the width: numbers of times that are nearer would overlap on a phone
 _MARGIN = 0.04
 _FAR, _NEAR = 8.0, 1.2  # of a log axis: beyond ratios, and around 1
 _TICKS = tuple(base * 10.0**exponent for exponent in range(-6, 7) for base in (1, 2, 5))
@@ -129,6 +135,73 @@ def forest(table: ResultTable, *, start: int = 0) -> Forest | None:
     ]
     ticks = [(place(math.log(tick)), f"{tick:g}") for tick in _TICKS if least <= tick <= most]
     return Forest(column.heading, tuple(rows), tuple(ticks), place(0.0))
+
+
+def lengths(table: ResultTable) -> list[list[tuple[float, float, float] | None]]:
+    """Where numbers of a table without intervals are drawn: from 0 on, all columns on one scale."""
+    most = max((float(x) for c in table.columns for x in c.numbers if math.isfinite(x)), default=0.0)
+    place = _places(0.0, most)
+    return [
+        [(place(x), place(0.0), place(x)) if math.isfinite(x) and x >= 0 else None for x in c.numbers.tolist()]
+        for c in table.columns
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Of one group: points of its line and of its band, and who is at risk, with its place in percent of the width."""
+
+    name: str
+    colour: str
+    dash: str
+    line: tuple[tuple[float, float], ...]
+    band: tuple[tuple[float, float], ...]
+    at_risk: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Shares without an event over time, in a picture of WIDTH by HEIGHT; `times` as `at_risk` of a curve."""
+
+    label: str
+    event: str
+    axis: str
+    times: tuple[tuple[float, str], ...]
+    curves: tuple[Curve, ...]
+
+
+def curves(found: Survival) -> Curves | None:
+    """Kaplan-Meier curves up to the last end that any group has a share at; None where there is none."""
+    reached = int(np.isfinite(found.survival).any(axis=0).sum())
+    if reached == 0:
+        return None
+    begins = np.append(found.begin, found.ends[:reached])  # of intervals, and the end of the last share
+    along = ((begins - begins[0]) / (begins[-1] - begins[0])).tolist()
+    shown = [0]
+    for k, x in enumerate(along):
+        shown += [k] if x - along[shown[-1]] >= _APART else []
+
+    def points(shares: Sequence[float]) -> list[tuple[float, float]]:
+        whole = zip(along, (1.0, *shares), strict=False)
+        return [(WIDTH * x, HEIGHT * (1 - y)) for x, y in whole if math.isfinite(y)]
+
+    drawn = []
+    for g, name in enumerate(found.groups):
+        low, high = found.survival_intervals[g, :reached].T.tolist()
+        risk = [number_text(x, ",.0f") for x in found.at_risk[g].tolist()]
+        drawn.append(
+            Curve(
+                name=name,
+                colour=COLOURS[g % len(COLOURS)],
+                dash=_DASHES[g % len(_DASHES)],
+                line=tuple(points(found.survival[g, :reached].tolist())),
+                band=(*points(high), *reversed(points(low))),
+                at_risk=tuple((100 * along[k], risk[k]) for k in shown),
+            )
+        )
+    times = tuple((100 * along[k], f"{begins[k]:g}") for k in shown)
+    table = found.table()
+    return Curves(table.title, found.event, table.heading, times, tuple(drawn))
 
 
 def _places(least: float, most: float) -> Callable[[float], float]:

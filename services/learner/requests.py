@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from commingle.services.results import Result
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.spec import MAX_COLUMNS
 from commingle.shared.documents.study import Study
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.request import IntervalFor
 from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.task import R_SQUARED, Assumptions
@@ -233,6 +234,9 @@ class TableBody(RequestBody):
     reference: Name | None = Field(
         None, description="the level of `row` with which others are compared; the first where left out"
     )
+    within: Name | None = Field(
+        None, description="a third attribute: odds ratios are pooled over people who have the same level of it"
+    )
     confidence_level: float = Field(0.95, gt=0, lt=1)
 
 
@@ -279,6 +283,19 @@ class GlmBody(RequestBody):
     interval_for: IntervalFor = "population"
 
 
+class RowsBody(RequestBody):
+    """Synthetic rows, whose tables of two attributes are near those of the release."""
+
+    rows: int = Field(ge=1, le=MAX_ROWS)
+    attributes: Names | None = Field(None, description="all that have levels where left out")
+
+
+def _table(prepared: PreparedMoments, *, within: str | None, **asked: Any) -> Result:  # noqa: ANN401 - of TableBody
+    if within is None:
+        return analysis.cross_table(prepared, **asked)
+    return models.stratified(prepared, within=within, **asked)
+
+
 # Each takes the moments of a release, and a body's fields by their names.
 ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "ridge-path": (RidgePathBody, analysis.ridge_path),
@@ -287,9 +304,10 @@ ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "partial-correlations": (PartialCorrelationsBody, analysis.partial_correlations),
     "two-stage": (TwoStageBody, analysis.two_stage),
     "compare": (CompareBody, analysis.compare),
-    "table": (TableBody, analysis.cross_table),
+    "table": (TableBody, _table),
     "describe": (DescribeBody, analysis.describe),
     "survival": (SurvivalBody, analysis.survival),
     "hazard-ratios": (HazardRatiosBody, models.hazard_ratios),
     "glm": (GlmBody, models.glm),
 }
+ON_PAGES = ANALYSES | {"synthesize": (RowsBody, models.synthesize)}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from commingle.services.fit.subjects import about_tables
 from commingle.services.models.errors import RowCountError
-from commingle.services.models.synthetic_files import CodedColumn, write_rows
+from commingle.services.models.synthetic_files import CodedColumn, csv_rows, write_rows
 from commingle.services.models.tree import Factor
 from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
 from commingle.services.results import Result, ResultColumn, ResultTable
@@ -27,6 +27,7 @@ from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import names_of
 
 MOST = 10_000_000
+_SEEN = 0.0005  # in percent with one decimal
 KEPT = (
     "Kept: tables of one and two attributes. Distance is the total variation between the table of the rows and the "
     "released one. By noise is how far noise puts the released table from the people, on average. Beyond noise is what "
@@ -80,6 +81,21 @@ class SyntheticRows(Result):
     def columns(self) -> dict[str, list[str | None]]:
         """The levels of all rows by attribute, None for a missing cell."""
         return {column.name: column.cells() for column in self.coded}
+
+    @property
+    def sentence(self) -> str:
+        """How near the rows are to the release, in one."""
+        if not self.pairs:
+            return f"{self.rows:,} rows of {self.attributes[0]}, drawn from its released shares."
+        left = f" but {self.mean:.1%}" if self.mean >= _SEEN else ""
+        return (
+            f"In tables of two attributes these {self.rows:,} rows are {self.distances.mean():.1%} off the release on "
+            f"average; noise explains all{left}."
+        )
+
+    def to_csv(self) -> bytes:
+        """The rows, comma-separated; what a spreadsheet would take for a formula is marked as text."""
+        return b"".join(csv_rows(self.coded))
 
     def to_frame(self) -> Any:  # noqa: ANN401 - pandas is optional, so its types cannot be named here
         """The rows as a `pandas.DataFrame` of categories. Raises MissingExtraError without pandas."""

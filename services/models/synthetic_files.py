@@ -106,7 +106,7 @@ def _parts(columns: Sequence[CodedColumn], text: Callable[[str], str]) -> "Itera
         yield pa.Table.from_arrays([c.part(rows, text) for c in columns], [text(c.name) for c in columns])
 
 
-def _csv(columns: Sequence[CodedColumn]) -> Iterator[bytes]:
+def csv_rows(columns: Sequence[CodedColumn]) -> Iterator[bytes]:
     """Text in quotation marks, nothing for a missing cell; what a spreadsheet would take for a formula is marked."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     from pyarrow.csv import WriteOptions, write_csv  # noqa: PLC0415 - slow to import
@@ -133,4 +133,7 @@ def _parquet(columns: Sequence[CodedColumn]) -> bytes:
     return sink.getvalue()
 
 
-_KINDS: Mapping[str, Callable[[Sequence[CodedColumn]], bytes | Iterator[bytes]]] = {".csv": _csv, ".parquet": _parquet}
+_KINDS: Mapping[str, Callable[[Sequence[CodedColumn]], bytes | Iterator[bytes]]] = {
+    ".csv": csv_rows,
+    ".parquet": _parquet,
+}

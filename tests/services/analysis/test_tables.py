@@ -211,6 +211,8 @@ def test_release_shows_tables_in_every_form() -> None:
     head, *rows = shown.to_csv().splitlines()
     assert head.count(",") == rows[0].count(",") == 2 + 4 * 3
     assert "odds ratio high" in head
+    formulas = ResultTable(title="", heading="+cmd", labels=("=1+1", "i", "ii"), columns=shown.columns[:1])
+    assert [line.split(",")[0] for line in formulas.to_csv().splitlines()] == ["'+cmd", "'=1+1", "i", "ii"]
     assert list(shown.to_frame().columns)[-1] == "odds ratio high"
     assert "<td" in shown.to_html()
     assert len({len(line) for line in shown.to_text().splitlines()[3:7]}) == 1

@@ -13,12 +13,12 @@ import pytest
 
 import commingle
 from commingle import ReleaseClient
-from commingle.services.learner.picture import WIDTH, bars, forest, picture_of
+from commingle.services.learner.picture import HEIGHT, WIDTH, bars, forest, picture_of
 from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from tests.services.learner.test_app import ID, TARGET, learner
 from tests.world.pages import Tags
-from tests.world.released import ServingCoordinator, problem, published, published_tables, refused
+from tests.world.released import ServingCoordinator, problem, published, published_survival, published_tables, refused
 
 FIT = {"target": TARGET, "feature": ["age", "bmi", "smoker"]}
 
@@ -49,7 +49,15 @@ def test_every_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(http: h
 
 def test_release_shows_what_it_holds_and_offers_its_labels(http: httpx.Client) -> None:
     page = unescape(http.get(f"/releases/{ID}").text)
-    for expected in ("2,000 people", "a number from 20 to 80 years", "no or yes", "epsilon", "trusted_coordinator"):
+    for expected in (
+        "2,000 people",
+        "a number from 20 to 80 years",
+        "no or yes",
+        "epsilon",
+        "trusted_coordinator",
+        "Cite as:",
+        "Croissant",
+    ):
         assert expected in page
     assert f"<option selected>{TARGET}</option>" in page
     assert "Linear model of" not in page
@@ -92,6 +100,9 @@ def test_label_is_no_feature_of_itself_and_a_fit_without_features_is_explained(h
         (f"/releases/{'0' * 64}", 404, "no release"),
         (f"/releases/{ID}/fit.exe?target=age", 404, "no such file"),
         (f"/releases/{ID}/fit.csv?target=nobody", 422, "nobody"),
+        (f"/releases/{ID}/describe.csv", 422, "moments"),
+        (f"/releases/{ID}/describe.exe", 404, "no such file"),
+        (f"/releases/{ID}/hazard-ratios.csv", 404, "no such file"),
         ("/static/base.html", 404, "no such file"),
     ],
 )
@@ -110,17 +121,10 @@ def test_words_of_a_proposer_are_no_markup() -> None:
             assert "&lt;b&gt;bold&lt;/b&gt;" in page
 
 
-def test_names_that_are_formulas_to_a_spreadsheet_are_text_in_the_table() -> None:
-    from commingle.services.learner.pages import _csv
-
-    fit: dict[str, Any] = {"terms": ["+cmd", "age"], "coefficients": [1, 2], "standard_errors": [None, 1]}
-    fit |= {"p_values": [None, 0.5], "intervals": [[None, None], [1, 3]]}
-    assert _csv(fit).decode().splitlines()[1:] == ["'+cmd,1,,,,", "age,2,1,0.5,1,3"]
-
-
 def test_python_lines_of_the_page_fit_the_same(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     page = http.get(f"/releases/{ID}", params=FIT | {"estimator": "shrunken"}).text
-    [lines] = re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
+    lines, keeping = re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
+    assert f"--release {ID} --save ./release" in keeping
     transport = ServingCoordinator.serving(published()).transport
 
     def client(url: str, **options: Any) -> ReleaseClient:
@@ -198,6 +202,94 @@ def test_table_on_a_page_has_the_interfaces_sentence_as_its_headline(tables: tup
     assert "An arrow means that an interval goes on." in page
 
 
+def test_table_within_a_third_attribute_is_the_interfaces_and_a_file(tables: tuple[str, httpx.Client]) -> None:
+    address, http = tables
+    asked = {"row": "stage", "column": "readmitted", "within": "smoker"}
+    answer = http.post(f"/v1{address}/analyses/table", json=asked).json()
+    page = unescape(http.get(f"{address}/table", params=asked).text)
+    assert re.findall(r"<h1>(.*)</h1>", page) == [answer["sentence"]]
+    assert "commingle table ./release stage readmitted --within smoker" in page
+    assert "release.stratified(row='stage', column='readmitted', within='smoker')" in page
+    csv_file, tex_file, json_file = (unescape(a) for a in Tags(page).addresses if "/table." in a)
+    rows = list(csv.DictReader(io.StringIO(http.get(csv_file).text)))
+    assert [float(row["pooled odds ratio"]) for row in rows] == answer["odds_ratios"]
+    assert http.get(json_file).json() == answer
+    assert http.get(tex_file).text.startswith(r"\begin{tabular}")
+
+
+def test_rows_on_a_page_are_reported_and_those_of_its_file(tables: tuple[str, httpx.Client]) -> None:
+    address, http = tables
+    page = unescape(http.get(f"{address}/synthesize", params={"rows": 50, "attributes": ["stage", "smoker"]}).text)
+    assert re.findall(r'<tr><th scope="row">([^<]+)<', page) == ["stage and smoker"]
+    assert "these 50 rows" in page
+    assert page.count('<svg class="bar"') == 3
+    assert "commingle synthesize ./release stage smoker --rows 50 --out rows.csv" in page
+    assert 'href="' + f'{address}/survival"' not in page
+    [link] = [unescape(a) for a in Tags(page).addresses if "synthesize.csv" in a]
+    file = http.get(link)
+    assert file.headers["content-disposition"].startswith('attachment; filename="synthesize-')
+    rows = list(csv.DictReader(io.StringIO(file.text)))
+    assert (len(rows), list(rows[0])) == (50, ["stage", "smoker"])
+    assert http.get(link).content == file.content
+    for asked, said in (("10001", "10000 or less"), ("0", "rows"), ("many", "whole number"), ("9" * 99, "rows")):
+        answer = http.get(f"{address}/synthesize", params={"rows": asked})
+        assert (answer.status_code, said in answer.text) == (422, True)
+
+
+@pytest.fixture
+def followed() -> Iterator[tuple[str, httpx.Client]]:
+    release, files = published_survival()
+    with learner(ServingCoordinator.serving((release, files))) as client:
+        yield f"/releases/{release}", client
+
+
+def test_survival_on_a_page_is_drawn_with_who_is_at_risk(followed: tuple[str, httpx.Client]) -> None:
+    address, http = followed
+    answer = http.post(f"/v1{address}/analyses/survival", json={"outcome": "outcome", "by": "stage"}).json()
+    page = unescape(http.get(f"{address}/survival", params={"by": "stage"}).text)
+    assert re.findall(r"<h1>(.*)</h1>", page) == [answer["sentence"]]
+    assert f'href="{address}/survival" aria-current="page"' in page
+    assert (page.count("<polyline"), page.count("<polygon")) == (2, 2)
+    for group, at_risk in zip(("i", "ii"), answer["at_risk"], strict=True):
+        expected = ", ".join(f"{n:,.0f} at {12 * k}" for k, n in enumerate(at_risk))
+        assert f'aria-label="At risk, {group}: {expected}"' in page
+    assert "commingle survival ./release outcome --by stage<" in page
+
+
+def test_hazard_ratios_of_what_is_ticked_stand_below_the_curves(followed: tuple[str, httpx.Client]) -> None:
+    address, http = followed
+    asked = {"attributes": ["stage", "site", "outcome"]}
+    body = {"outcome": "outcome", "features": ["stage", "site"]}
+    answer = http.post(f"/v1{address}/analyses/hazard-ratios", json=body).json()
+    page = unescape(http.get(f"{address}/survival", params=asked).text)
+    assert f"<b>{answer['sentence']}</b>" in page
+    assert "An arrow means that an interval goes on." in page
+    assert "commingle survival ./release outcome --ratios stage --ratios site" in page
+    assert "release.hazard_ratios(outcome='outcome', features=['stage', 'site'])" in page
+    assert 'value="died"' not in page  # it is a part of the outcome
+    [link] = [unescape(a) for a in Tags(page).addresses if "hazard-ratios.csv" in a]
+    rows = list(csv.DictReader(io.StringIO(http.get(link).text)))
+    assert [float(row["hazard ratio"]) for row in rows] == answer["ratios"]
+
+
+def test_refused_hazard_ratios_leave_the_curves_on_the_page(followed: tuple[str, httpx.Client]) -> None:
+    address, http = followed
+    answer = http.get(f"{address}/survival", params={"attributes": ["died"]})
+    assert answer.status_code == 422
+    assert "Hazard ratios: died is a part of outcome" in answer.text
+    assert "<polyline" in answer.text
+
+
+def test_curve_is_drawn_to_scale_as_far_as_there_is_a_share(followed: tuple[str, httpx.Client]) -> None:
+    page = followed[1].get(f"{followed[0]}/survival").text
+    answer = followed[1].post(f"/v1{followed[0]}/analyses/survival", json={"outcome": "outcome"}).json()
+    [line] = re.findall(r'<polyline[^>]* points="([^"]*)"', page)
+    shares = [1.0, *(s for s in answer["survival"][0] if s is not None)]
+    expected = [(WIDTH * k / 4, HEIGHT * (1 - share)) for k, share in enumerate(shares)]
+    drawn = [tuple(map(float, point.split(","))) for point in line.split()]
+    assert np.array(drawn) == pytest.approx(np.array(expected), abs=0.01)
+
+
 def test_description_on_a_page_is_of_what_was_ticked(tables: tuple[str, httpx.Client]) -> None:
     address, http = tables
     page = unescape(http.get(f"{address}/describe", params={"attributes": ["age", "stage"], "by": "smoker"}).text)
@@ -224,7 +316,11 @@ def test_question_that_cannot_be_answered_says_why_on_its_page(
     tables: tuple[str, httpx.Client], http: httpx.Client
 ) -> None:
     address, of_tables = tables
-    for client, path in ((of_tables, f"{address}/table?row=age&column=stage"), (http, f"/releases/{ID}/describe")):
+    for client, path in (
+        (of_tables, f"{address}/table?row=age&column=stage"),
+        (of_tables, f"{address}/survival"),
+        (http, f"/releases/{ID}/describe"),
+    ):
         answer = client.get(path)
         assert (answer.status_code, 'role="alert"' in answer.text) == (422, True)
         assert "Ask again" in answer.text
