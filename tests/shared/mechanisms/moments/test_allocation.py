@@ -225,7 +225,7 @@ def test_statement_keeps_every_promise_of_the_spec_and_adds_up() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("parties", [THREE, WHITENED], ids=["plain", "whitened"])
 def test_stated_variances_are_those_of_the_opened_noise(parties: tuple[PartySpec, ...]) -> None:
-    """Variance of 3000 openings of noise alone, entry by entry: within 15 % (6 sigma, 64 entries: below 1e-6)."""
+    """Variance of 1000 openings of noise alone, entry by entry: within 27 % (6 sigma, 64 entries: below 1e-6)."""
     spec = spec_of(parties, n=2)
     random = np.random.default_rng(5)
     sigmas = [plan.sigma for plan in plan_blocks(spec)]
@@ -234,7 +234,7 @@ def test_stated_variances_are_those_of_the_opened_noise(parties: tuple[PartySpec
         return np.rint(random.normal(0, sigma, count)).astype(np.int64)
 
     opened = []
-    for _ in range(3000):
+    for _ in range(1000):
         blocks = [MOMENTS.noise(spec, p, sigma=s, draw=draw) for p, s in zip(spec.parties, sigmas, strict=True)]
         matrix = np.column_stack([np.zeros(len(spec.columns), np.int64), *blocks])
         found = MOMENTS.moments(spec, sigmas, matrix)
@@ -242,6 +242,6 @@ def test_stated_variances_are_those_of_the_opened_noise(parties: tuple[PartySpec
     assert found.entry_variance is not None
     assert found.entry_variance[0, 0] == 0
     measured = np.var(opened, axis=0)
-    assert np.all(np.abs(measured - found.entry_variance) <= 0.155 * found.entry_variance)
+    assert np.all(np.abs(measured - found.entry_variance) <= 0.27 * found.entry_variance)
     lab = places(spec)["lab"]
     assert found.entry_variance[lab, lab][0, 1] == pytest.approx(found.entry_variance[lab, lab][0, 0] / 2, rel=1e-6)
