@@ -385,6 +385,12 @@ def as_numbers(name: str, values: Cells) -> NDArray[np.float64]:
     return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
 
 
+def readable_numbers(values: Cells) -> NDArray[np.float64]:
+    """Values as float64, each by itself, NaN where a cell holds no number."""
+    found = _by_halves(_numbers, plain_cells(values), pa.float64())
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.float64)
+
+
 def is_number(value: object) -> bool:
     """Whether a value, perhaps a text, reads as a number."""
     try:

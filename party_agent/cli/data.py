@@ -13,6 +13,7 @@ from rich.table import Table
 from commingle.party_agent.data.ranges import draft_schema, known_ranges
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import agent_client, home_option
+from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
 from commingle.party_agent.wire.answers import DatasetView, id_words
@@ -47,6 +48,17 @@ people_option = click.option(
     default="everybody",
     show_default=True,
     help="What group its subjects are of; nobody is in two. Caps add up what all data sets of a group lose.",
+)
+
+
+derive_option = click.option(
+    "--derive",
+    "derived",
+    metavar="'NAME = FUNCTION(COLUMN, ...)'",
+    multiple=True,
+    help="A column that the agent makes of others of the same row. Repeatable: 'age = age_at(born, 2026-01-01)', "
+    "'stay = days_between(admitted, discharged)', 'log_crp = log(crp)', 'r = ratio(waist, hip)', "
+    "'sex = recode(gender, m=male, f=female)'.",
 )
 
 
@@ -92,6 +104,7 @@ def datasets() -> None:
 @click.option(
     "--schema", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A JSON array of attributes."
 )
+@derive_option
 @listed_option
 @people_option
 @click.option("--replace", is_flag=True, help="Declare it anew.")
@@ -109,6 +122,7 @@ def add_dataset(
     subject_id: tuple[str, ...],
     id_rules: tuple[IdRule, ...],
     schema: Path,
+    derived: tuple[str, ...],
     pushed: bool,
     listed: bool,
     people: str,
@@ -135,7 +149,7 @@ def add_dataset(
         }
     )
     said: dict[str, Any] = {"subject_id": subject_id, "id_rules": id_rules, "listed": listed, "people": people}
-    value = declare(Home(home), name, place, schema=schema, replace=replace, **said)
+    value = declare(Home(home), name, place, schema=schema, derived=derived, replace=replace, **said)
     emit(value, as_json=as_json, text=lambda console: say_found(console, value))
 
 
@@ -147,6 +161,7 @@ def declare(
     schema: Path,
     subject_id: tuple[str, ...],
     id_rules: tuple[IdRule, ...],
+    derived: tuple[str, ...],
     listed: bool,
     people: str,
     replace: bool = False,
@@ -161,6 +176,7 @@ def declare(
         "subjects": "listed" if listed else "keyed",
         "people": people,
         "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
+        "derived": [parse_derived(text).model_dump(mode="json") for text in derived],
     }
     with agent_client(home) as agent:
         return agent.register(body, replace=replace)
@@ -183,6 +199,8 @@ def say_found(console: Console, found: DatasetView) -> None:
         console.print(f"Data set {found.name}: its rows are pushed (docs/party-systems.md).")
         return
     console.print(f"Data set {found.name}: {found.n} subjects, {found.subjects} ({found.unit}).")
+    for made in found.derived or ():
+        console.print(f"  {made}")
     if found.ids_changed:
         console.print(f"  {found.ids_changed} ids are written otherwise by {', '.join(found.id_rules or ())}")
     if words := id_words(found.id_forms or (), found.id_rules or EXACT):
@@ -280,7 +298,8 @@ def list_datasets(*, home: Path, as_json: bool) -> None:
     def text(console: Console) -> None:
         table = Table("name", "subjects", "unit", "attributes", "source")
         for item in found:
-            names = ", ".join(attribute.name for attribute in item.attributes)
+            made = {text.partition(" = ")[0]: text for text in item.derived or ()}
+            names = ", ".join(made.get(attribute.name, attribute.name) for attribute in item.attributes)
             read = f"{item.n}" if item.read else "not pushed yet"
             table.add_row(item.name, f"{read}, {item.subjects}", item.unit, names, item.source)
         console.print(table)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from commingle.party_agent.cli.data import (
     declare,
+    derive_option,
     id_rule_option,
     listed_option,
     people_option,
@@ -60,6 +61,7 @@ def _invitation(_: click.Context, __: click.Parameter, given: str) -> Invitation
 @click.option("--subject-id", metavar="COLUMN", multiple=True, help="Its column that says who a row is about.")
 @id_rule_option
 @click.option("--schema", type=click.Path(path_type=Path, dir_okay=False), help="Its attributes, a JSON array.")
+@derive_option
 @listed_option
 @people_option
 @click.option("--dataset", default="main", show_default=True, help="What the data set is called.")
@@ -81,6 +83,7 @@ def join(
     subject_id: tuple[str, ...],
     id_rules: tuple[IdRule, ...],
     schema: Path | None,
+    derived: tuple[str, ...],
     listed: bool,
     people: str,
     csv_format: CsvFormat | None,
@@ -119,7 +122,8 @@ def join(
         )
     elif source is not None and schema is not None:
         said: dict[str, Any] = {"subject_id": subject_id, "id_rules": id_rules, "listed": listed, "people": people}
-        say_found(PlainConsole(), declare(place, dataset, place_of(str(source), csv_format), schema=schema, **said))
+        said |= {"schema": schema, "derived": derived}
+        say_found(PlainConsole(), declare(place, dataset, place_of(str(source), csv_format), **said))
     with calling(place, membership) as client:
         keys = _wait_for_all(place, client, invited, seconds=60 * wait_minutes)
         if confirm(membership, keys, invited.party, lambda words, wrong: _read_out(words, invited, wrong)):

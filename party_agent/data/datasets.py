@@ -7,7 +7,7 @@ nothing of what was read. While a data set cannot be read again, releases go on 
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from sqlite3 import Connection, Row
 from threading import RLock
@@ -19,6 +19,7 @@ from pydantic import AwareDatetime, Field, TypeAdapter
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.private.derived import Derived, DerivingReader, explaining
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.rows import RawReader
 from commingle.party_agent.private.snapshot import (
@@ -64,6 +65,7 @@ class DatasetRequest(WireModel):
         people: what group its subjects are of. Caps add up what all data sets of a group lose, since they may have
             somebody in common. A person in one group is in no other.
         attributes: public schema of the columns it offers.
+        derived: those columns that are made of cells of the same row, in the order in which they are.
     """
 
     name: Name
@@ -73,6 +75,7 @@ class DatasetRequest(WireModel):
     subjects: Literal["keyed", "listed"] = "keyed"
     people: Name = "everybody"
     attributes: tuple[Attribute, ...]
+    derived: Annotated[tuple[Derived, ...], Field(max_length=256)] = ()
 
     @property
     def unit(self) -> Adjacency:
@@ -126,7 +129,9 @@ class Dataset(DatasetRequest):
         """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
         of_rows = {"n", "ids_changed", "id_forms", "clipped", "missing", "read"} if counts else set()
         shown = self.model_dump(include={"name", "subject_id", "id_rules", "subjects", "people"} | of_rows)
-        return DatasetView(**shown, attributes=self.attributes, source=_where(self.source), unit=self.unit)
+        made = tuple(map(str, self.derived)) or None
+        where, unit = _where(self.source), self.unit
+        return DatasetView(**shown, attributes=self.attributes, derived=made, source=where, unit=unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +271,9 @@ class Datasets:
         upload: str = "",
         progress: Progress = lambda _: None,
     ) -> Dataset:
-        with self._one_at_a_time, remedying(declared.source):
+        if declared.derived:
+            table = replace(table, partitions=[DerivingReader(one, declared.derived) for one in table.partitions])
+        with self._one_at_a_time, remedying(declared.source), explaining(declared.derived):
             listed, attributes = declared.subjects == "listed", declared.attributes
             found = table.scan(progress, strict=strict, complete=not strict and not listed)
             known, records = self._find(declared.name), iter(found.sorter)
@@ -342,6 +349,7 @@ class Datasets:
                 f"{keys[0]} identifies subjects, and is an attribute of the schema too",
                 remedy="Leave it out of the schema.",
             )
+        _require_derivable(request, names)
         if not replace and self._find(request.name) is not None:
             raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
 
@@ -364,6 +372,24 @@ class Datasets:
             raise ConflictError(
                 f"data set {request.name} was charged when its subjects were not {request.subjects}",
                 remedy="Keep that, or choose another name for other people.",
+            )
+
+
+def _require_derivable(request: DatasetRequest, attributes: Sequence[str]) -> None:
+    """Raise ConflictError for a derived column that is of no use, or would identify subjects."""
+    made = [one.name for one in request.derived]
+    if twice := sorted({name for name in made if made.count(name) > 1}):
+        raise ConflictError(f"{twice[0]} is derived twice", remedy="Leave one out.")
+    if keys := sorted(set(request.key.columns) & set(made)):
+        raise ConflictError(
+            f"{keys[0]} identifies subjects, and is derived",
+            remedy="Ids are written by --id-rule; give it another name.",
+        )
+    for place, one in enumerate(request.derived, 1):
+        if one.name not in {*attributes, *(name for later in request.derived[place:] for name in later.of)}:
+            raise ConflictError(
+                f"derived column {one.name} is no attribute of the schema",
+                remedy=f"Add {one.name} to the schema, with its public bounds or levels; or leave it out: {one}",
             )
 
 

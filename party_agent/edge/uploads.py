@@ -92,7 +92,7 @@ class Uploads:
         """
         folder = self._open(dataset, upload)
         request = self._request(folder)
-        piece = read_piece(body, media_type, request.key, request.attributes)
+        piece = read_piece(body, media_type, request.key, request.attributes, request.derived)
         with _adding:
             self._write(folder / _file(number), write_piece(piece))
         return PieceView(number=number, rows=piece.num_rows)

@@ -127,7 +127,7 @@ def _datasets(home: Home, viewer: Viewer) -> str:
         rules = ", ".join(dataset.id_rules or ())
         written = [f"{dataset.ids_changed} ids are written otherwise by {rules}"] if dataset.ids_changed else []
         forms = [] if dataset.id_words is None else [dataset.id_words]
-        said.append(f"{dataset.name} ({'; '.join([when, *written, *forms, *missing])})")
+        said.append(f"{dataset.name} ({'; '.join([when, *map(str, dataset.derived), *written, *forms, *missing])})")
     return f"{len(found)} registered: {', '.join(said) or 'none'}"
 
 

@@ -160,7 +160,7 @@ def require_columns(wanted: Sequence[str], present: Sequence[str], *, where: str
         # the names that are there may be the first row of a file without a header, so they are only counted
         raise DataError(
             f"{where} has no column {', '.join(missing)} among its {len(present)}",
-            remedy="Check the spelling in the schema and of --subject-id; a CSV needs a header line.",
+            remedy="Check the spelling in the schema, of --subject-id and of --derive; a CSV needs a header line.",
         )
     twice = [name for name in wanted if list(present).count(name) > 1]
     if twice:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from commingle.party_agent.errors import DataError, PieceError
 from commingle.party_agent.private.cells import cells_of
+from commingle.party_agent.private.derived import Derived, explaining, source_columns, with_derived
 from commingle.party_agent.private.parquet_store import require_columns
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
@@ -33,8 +34,10 @@ _REMEDY = "Correct the row and send the piece again; nothing of it was kept."
 _COMPRESSION = 3  # the field of a record batch that says how its buffers are compressed (Arrow's Message.fbs)
 
 
-def read_piece(body: bytes, media_type: str, key: SubjectKey, attributes: Sequence[Attribute]) -> "pa.Table":
-    """The columns of subjects and attributes, as text, of rows that are as the schema says.
+def read_piece(
+    body: bytes, media_type: str, key: SubjectKey, attributes: Sequence[Attribute], derived: Sequence[Derived] = ()
+) -> "pa.Table":
+    """The columns of subjects and attributes, or that these are made of, as text, of rows that are as the schema says.
 
     Args:
         body: CSV in UTF-8 with a header line and a line for each row, JSON objects line by line, or an uncompressed
@@ -42,12 +45,13 @@ def read_piece(body: bytes, media_type: str, key: SubjectKey, attributes: Sequen
         media_type: which of the three.
         key: what identifies a subject.
         attributes: public schema.
+        derived: columns that are made.
 
     Raises:
         DataError: a row that cannot be registered: its number, counted from 1 without a header line, and its column.
         PieceError: no rows of that media type.
     """
-    wanted = list(dict.fromkeys([*key.columns, *(attribute.name for attribute in attributes)]))
+    wanted = source_columns([*key.columns, *(attribute.name for attribute in attributes)], derived)
     read = _READERS.get(media_type.partition(";")[0].strip().lower())
     if read is None:
         raise PieceError(f"rows are sent as {', '.join(_READERS)}", remedy="Say which: Content-Type")
@@ -56,8 +60,10 @@ def read_piece(body: bytes, media_type: str, key: SubjectKey, attributes: Sequen
     size = len(next(iter(texts.values())))
     if not 0 < size <= MOST_ROWS:
         raise PieceError(f"a piece has 1 to {MOST_ROWS} rows", remedy="Send more pieces, or fewer.")
-    for attribute in attributes:
-        _require_conforming(attribute, texts[attribute.name])
+    made = with_derived(texts, derived)
+    with explaining(derived):
+        for attribute in attributes:
+            _require_conforming(attribute, made[attribute.name])
     _require_subjects(key, texts)
     return pa.table(texts)
 

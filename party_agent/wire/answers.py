@@ -96,6 +96,9 @@ class DatasetView(Shown):
         description="the group that its subjects are of; caps add up what all data sets of a group lose."
     )
     attributes: tuple[Attribute, ...] = Field(description="the columns it offers, with their public bounds or levels.")
+    derived: tuple[str, ...] | None = Field(
+        None, exclude_if=_absent, description="how those are made that its source does not have; absent where none is."
+    )
     n: int | None = Field(None, exclude_if=_absent, description="subjects; 0 where the rows have not been read.")
     ids_changed: int | None = Field(
         None, exclude_if=_absent, description="ids that their rule writes otherwise than the table."

@@ -38,6 +38,7 @@ _PATTERNS = {
 }
 _BRACKETS, _BRACES = "is to be a list in brackets [ ]", "is to be an object in braces { }"
 _NUMBER, _WHOLE = "is to be a number, without quotation marks", "is to be a whole number, without quotation marks"
+_ATTRIBUTE_KINDS = ": numeric, binary or categorical"
 _WORDS: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "missing": "is missing",
     "string_type": "is to be text in quotation marks",
@@ -67,8 +68,8 @@ _WORDS: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "mapping_type": _BRACES,
     "model_type": _BRACES,
     "model_attributes_type": _BRACES,
-    "union_tag_not_found": 'needs a "kind": numeric, binary or categorical',
-    "union_tag_invalid": 'has a "kind" that is none: numeric, binary or categorical',
+    "union_tag_not_found": lambda told: f"needs a {_tag(told)}" + _ATTRIBUTE_KINDS * ("kind" in _tag(told)),
+    "union_tag_invalid": lambda told: f"has a {_tag(told)} that is none: {told['expected_tags'].replace(chr(39), '')}",
     "none_required": "is to be null",
 }
 
@@ -116,6 +117,10 @@ def _problem(kind: str, message: str, told: Mapping[str, Any]) -> str:
     if kind == "json_invalid":
         return f"this is not valid JSON: {told['error']}"
     return message.removeprefix("Value error, ").replace("Input should be", "is to be")
+
+
+def _tag(told: Mapping[str, Any]) -> str:
+    return told["discriminator"].replace("'", '"')  # type: ignore[no-any-return] # a text
 
 
 def _too_few(least: int) -> str:

@@ -106,7 +106,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "ConsortiumView": {Told.TERMS: "name coordinator fingerprint", Told.OWN: "trouble"},
     "DatasetList": {Told.TERMS: "items"},
     "DatasetView": {
-        Told.TERMS: "name source subject_id id_rules subjects unit people attributes",
+        Told.TERMS: "name source subject_id id_rules subjects unit people attributes derived",
         Told.COUNT: "n ids_changed id_forms clipped missing read",
     },
     "NumericAttribute": {Told.TERMS: "kind name lower upper unit missing product"},

@@ -7,7 +7,7 @@ ends, of a file whose writer does not quote, is several, each of which may be on
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.party_agent.private.derived import DerivingReader, parse_derived, with_derived
 from commingle.party_agent.private.engine import IN_PROCESS, Engine
 from commingle.party_agent.private.pieces import read_piece
 from commingle.party_agent.private.sources import open_table
@@ -40,6 +41,26 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _BLOOD,
     _SEEN,
 )
+DERIVED = tuple(
+    map(
+        parse_derived,
+        (
+            "since = age_at(seen, 2026-01-01)",
+            "days = days_between(seen, seen)",
+            "log_dose = log(dose)",
+            "each = ratio(age, dose)",
+            "other = recode(blood, 0=A, A=B, B=0, 28=AB)",
+        ),
+    )
+)
+OF_DERIVED: tuple[Attribute, ...] = (
+    *(
+        NumericAttribute(name=name, lower=-9, upper=9, missing="indicator")
+        for name in ("since", "days", "log_dose", "each")
+    ),
+    CategoricalAttribute(name="other", levels=("0", "A", "B", "AB"), missing="indicator"),
+)
+"""What the agent makes of cells of the same row."""
 _CUT_AGE, _CUT_DOSE = (
     CutNumber.model_validate({**of.model_dump(), "cuts": at}).as_levels
     for of, at in ((_AGE, (5e-324, 33.3, 50.0)), (_DOSE, (1.0, 500.0)))
@@ -62,16 +83,18 @@ def image(
 
     Behind them what a study makes of them is released as, which an agent makes of the row that its snapshot has.
     """
-    table, found = open_table(source, key, attributes, engine=engine), Image()
+    made = DERIVED if attributes is ATTRIBUTES else ()
+    table = open_table(source, key, (*attributes, *(OF_DERIVED if made else ())), engine=engine)
+    table, found = replace(table, partitions=[DerivingReader(one, made) for one in table.partitions]), Image()
     for ids, rows in table.scan(strict=False, complete=True).sorter:
         subjects: list[Any] = ids.to_pylist()
-        made = with_made(rows) if attributes is ATTRIBUTES else rows
-        found |= zip(subjects, map(tuple, made.tolist()), strict=True)
+        whole = with_made(rows) if made else rows
+        found |= zip(subjects, map(tuple, whole.tolist()), strict=True)
     return found
 
 
 def with_made(rows: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Rows of `ATTRIBUTES`, and `MADE` of them beside."""
+    """Rows of `ATTRIBUTES` (and others behind them), and `MADE` of them beside."""
     ends = np.cumsum([len(one.columns) for one in ATTRIBUTES])
     places = {one.name: range(end - len(one.columns), end) for one, end in zip(ATTRIBUTES, ends, strict=True)}
     whole, parts = rows.astype(np.int64), [[p for r in as_registered(one) for p in places[r.name]] for one in MADE]
@@ -80,10 +103,11 @@ def with_made(rows: NDArray[np.integer]) -> NDArray[np.int64]:
 
 def image_of_piece(piece: Piece) -> Image:
     """The same of rows that are pushed. Raises DataError, PieceError: whoever pushes them corrects them."""
-    columns = read_piece(*piece, KEY, ATTRIBUTES)
-    own = np.hstack([encode_attribute(a, columns[a.name].combine_chunks()).columns for a in ATTRIBUTES])
+    table = read_piece(*piece, KEY, (*ATTRIBUTES, *OF_DERIVED), DERIVED)
+    columns = with_derived({name: table[name].combine_chunks() for name in table.column_names}, DERIVED)
+    own = np.hstack([encode_attribute(a, columns[a.name]).columns for a in (*ATTRIBUTES, *OF_DERIVED)])
     rows = with_made(own).tolist()
-    subjects: list[Any] = subject_ids(KEY, {"id": columns["id"].combine_chunks()}).ids.to_pylist()
+    subjects: list[Any] = subject_ids(KEY, columns).ids.to_pylist()
     return dict(zip(subjects, map(tuple, rows), strict=True))
 
 

@@ -55,6 +55,7 @@ DATASET = Dataset(
 
 def spec_with(**changes: Any) -> ReleaseSpec:
     study = Study(
+        mechanism="rmgm",
         study="s",
         subjects="listed",
         k=20,
@@ -137,7 +138,13 @@ def test_small_tables_in_many_buckets_are_as_much_work_as_large_ones() -> None:
     ]
     members = {n: Member(k.verifying_key.raw.hex(), "00" * 32) for n, k in (("own", OWN), ("other", OTHER))}
     study = Study(
-        study="s", mechanism="moments", epsilon=1.0, delta=1e-6, n=1 << 20, buckets=1 << 24, parties=tuple(keyed)
+        study="s",
+        mechanism="moments",
+        epsilon=1.0,
+        delta=1e-6,
+        n=1 << 20,
+        buckets=1 << 24,
+        parties=tuple(keyed),
     )
     spec = build_spec(study, members=members, proposer=OTHER.fingerprint, seed=b"\x00" * 32, now=NOW)
     policy = Policy(max_cells=10_000_000)

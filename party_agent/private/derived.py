@@ -1,0 +1,272 @@
+"""Columns that are made of cells of the same row, as the owner of a source declares them: no code, no other row.
+
+Adversary: a person who writes any bytes into a record. So a function takes cells of one row and public terms, its cell
+is missing where it is undefined, and what a cell holds raises nothing (docs/proofs/records.md, 1.4).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+
+from commingle.party_agent.errors import DataError
+from commingle.party_agent.private.rows import RawBatch, RawReader
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.explained import explain
+from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.schema import AttributeName, Level
+from commingle.shared.encoding import Cells, as_text, readable_numbers
+
+Column = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+_Numbers = NDArray[np.float64]
+_DATE = (
+    r"^(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12]\d|3[01])"
+    r"(?:[T ](?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?(?: ?(?:Z|[+-]\d{2}(?::?\d{2})?))?)?$"
+)
+"""A date of ISO 8601, perhaps with a time, which is not looked at."""
+
+
+class AgeAt(WireModel):
+    """Completed years from a date to a public one: who was born on 29 February is a year older on 1 March.
+
+    Attributes:
+        name: of the column that is made.
+        of: the column that holds dates.
+        at: the public date.
+    """
+
+    by: Literal["age_at"] = "age_at"
+    name: AttributeName
+    of: tuple[Column]
+    at: date
+
+    def __str__(self) -> str:
+        """As `parse_derived` reads it."""
+        return _written(self, self.at.isoformat())
+
+    def cells(self, born: Cells) -> Cells:
+        """Of some rows."""
+        year, month, day, _ = _dates(self.of[0], born)
+        not_yet = (month > self.at.month) | ((month == self.at.month) & (day > self.at.day))
+        return _known(self.at.year - year - not_yet)
+
+
+class DaysBetween(WireModel):
+    """Days from one date to another; negative where the second is earlier.
+
+    Attributes:
+        name: of the column that is made.
+        of: the columns that hold dates, the first and the second.
+    """
+
+    by: Literal["days_between"] = "days_between"
+    name: AttributeName
+    of: tuple[Column, Column]
+
+    def __str__(self) -> str:
+        """As `parse_derived` reads it."""
+        return _written(self)
+
+    def cells(self, first: Cells, second: Cells) -> Cells:
+        """Of some rows."""
+        return _known(_dates(self.of[1], second)[-1] - _dates(self.of[0], first)[-1])
+
+
+class Log(WireModel):
+    """Natural logarithm of a positive number.
+
+    Attributes:
+        name: of the column that is made.
+        of: the column that holds numbers.
+    """
+
+    by: Literal["log"] = "log"
+    name: AttributeName
+    of: tuple[Column]
+
+    def __str__(self) -> str:
+        """As `parse_derived` reads it."""
+        return _written(self)
+
+    def cells(self, of: Cells) -> Cells:
+        """Of some rows."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return _known(np.log(readable_numbers(of)))
+
+
+class Ratio(WireModel):
+    """One number divided by another.
+
+    Attributes:
+        name: of the column that is made.
+        of: the columns that hold numbers, the dividend and the divisor.
+    """
+
+    by: Literal["ratio"] = "ratio"
+    name: AttributeName
+    of: tuple[Column, Column]
+
+    def __str__(self) -> str:
+        """As `parse_derived` reads it."""
+        return _written(self)
+
+    def cells(self, dividend: Cells, divisor: Cells) -> Cells:
+        """Of some rows."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+            return _known(readable_numbers(dividend) / readable_numbers(divisor))
+
+
+class Recode(WireModel):
+    """Another text for each text that is named, and none for all others.
+
+    Attributes:
+        name: of the column that is made.
+        of: the column that holds texts, or numbers as they are written.
+        to: the text that stands for each.
+    """
+
+    by: Literal["recode"] = "recode"
+    name: AttributeName
+    of: tuple[Column]
+    to: Annotated[dict[Level, Level], Field(min_length=1, max_length=1024)]
+
+    def __str__(self) -> str:
+        """As `parse_derived` reads it."""
+        return _written(self, *(f"{old}={new}" for old, new in self.to.items()))
+
+    def cells(self, of: Cells) -> Cells:
+        """Of some rows."""
+        texts = as_text(self.of[0], of)
+        place = pc.index_in(texts, value_set=pa.array(list(self.to), texts.type))
+        made: Cells = pa.array(list(self.to.values()), texts.type).take(place)
+        return made
+
+
+Derived = Annotated[AgeAt | DaysBetween | Log | Ratio | Recode, Field(discriminator="by")]
+"""A column that is made, of columns of the source or of columns that were made before it."""
+
+_ONE: TypeAdapter[Derived] = TypeAdapter(Derived)
+_WRITTEN = re.compile(r"\s*([^=]*?)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
+_EXAMPLES: Mapping[str, str] = {
+    "age_at": "age = age_at(born, 2026-01-01)",
+    "days_between": "stay = days_between(admitted, discharged)",
+    "log": "log_crp = log(crp)",
+    "ratio": "ratio = ratio(waist, hip)",
+    "recode": "sex = recode(gender, m=male, f=female)",
+}
+_TERMS = {"age_at": 2, "days_between": 2, "log": 1, "ratio": 2}
+_UNDEFINED: Mapping[str, str] = {
+    "age_at": "a date is written like 1980-01-31",
+    "days_between": "a date is written like 1980-01-31",
+    "log": "only a number above 0 has a logarithm",
+    "ratio": "both cells hold numbers, and the second is not 0",
+    "recode": "name each text that the column holds",
+}
+
+
+def parse_derived(text: str) -> Derived:
+    """A derived column as people write it, like `age = age_at(born, 2026-01-01)`. Raises SpecError."""
+    if (found := _WRITTEN.fullmatch(text)) is None or found[2] not in _EXAMPLES:
+        raise SpecError(
+            f"{text!r} is no derived column",
+            remedy=f"Write it like one of these: {'; '.join(_EXAMPLES.values())}",
+        )
+    name, by, given = found[1], found[2], [part.strip() for part in found[3].split(",")]
+    said: dict[str, Any] = {"name": name, "by": by, "of": given}
+    if len(given) != _TERMS.get(by, len(given)):
+        raise SpecError(
+            f"derived column {name}: {by} takes {_TERMS[by]}, and is given {len(given)}",
+            remedy=f"Write it like this: {_EXAMPLES[by]}",
+        )
+    if by == "age_at":
+        said |= {"of": given[:1], "at": given[1]}
+    if by == "recode":
+        pairs = [[side.strip() for side in one.split("=", 1)] for one in given[1:]]
+        if any(len(pair) == 1 for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
+            raise SpecError(
+                f"derived column {name}: recode wants old=new, each old text once",
+                remedy=f"Write it like this: {_EXAMPLES[by]}",
+            )
+        said |= {"of": given[:1], "to": dict(pairs)}
+    try:
+        return _ONE.validate_json(json.dumps(said))
+    except ValidationError as error:
+        raise SpecError(
+            f"derived column {name}: {explain(error, said)}", remedy=f"Write it like this: {_EXAMPLES[by]}"
+        ) from None
+
+
+def source_columns(wanted: Sequence[str], derived: Sequence[Derived]) -> list[str]:
+    """The columns of a source that are read, so that there are those that are wanted: any that are made, and others."""
+    made, needed = set[str](), list[str]()
+    for one in derived:
+        needed += [name for name in one.of if name not in made]
+        made.add(one.name)
+    return list(dict.fromkeys([*(name for name in wanted if name not in made), *needed]))
+
+
+def with_derived(columns: Mapping[str, Cells], derived: Sequence[Derived]) -> dict[str, Cells]:
+    """Columns of some rows with those that are made of them; one that is made hides one of the source."""
+    found = dict(columns)
+    for one in derived:
+        found[one.name] = one.cells(*(found[name] for name in one.of))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class DerivingReader:
+    """Reads columns that are made as if the source had them."""
+
+    read: RawReader
+    derived: tuple[Derived, ...]
+
+    def __call__(self, columns: Sequence[str]) -> Iterator[RawBatch]:
+        """The named columns, a batch at a time."""
+        for batch in self.read(source_columns(columns, self.derived)):
+            yield replace(batch, columns=with_derived(batch.columns, self.derived))
+
+
+@contextmanager
+def explaining(derived: Sequence[Derived]) -> Iterator[None]:
+    """Where cells of a column that is made do not fit the schema, say what it is made of: to who may correct them."""
+    try:
+        yield
+    except DataError as error:
+        made = next((one for one in derived if f"column {one.name}: " in str(error)), None)
+        if made is None:
+            raise
+        raise DataError(f"{error} in {made}", remedy=f"{error.remedy} ({made.by}: {_UNDEFINED[made.by]}.)") from None
+
+
+def _written(made: Derived, *terms: str) -> str:
+    return f"{made.name} = {made.by}({', '.join((*made.of, *terms))})"
+
+
+def _known(values: _Numbers) -> Cells:
+    """Numbers as cells, missing where they are not finite."""
+    found: Cells = pa.array(values, pa.float64(), mask=~np.isfinite(values))
+    return found
+
+
+def _dates(name: str, cells: Cells) -> _Numbers:
+    """(4 x m) the year, month, day and number of each date, NaN where a cell is none."""
+    parts = pc.extract_regex(as_text(name, cells), pattern=_DATE)
+    year, month, day = (_whole(pc.struct_field(parts, part)) for part in ("year", "month", "day"))
+    months = 12 * (year - 1970) + month - 1
+    number = months.astype("M8[M]").astype("M8[D]").astype(np.int64) + day - 1
+    is_one = number.astype("M8[D]").astype("M8[M]").astype(np.int64) == months  # not of 30 February, nor of day 0
+    return np.where(is_one, np.array([year, month, day, number], np.float64), np.nan)
+
+
+def _whole(digits: Cells) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = digits.cast(pa.int64()).fill_null(0).to_numpy()
+    return found
