@@ -1,5 +1,7 @@
 """`commingle simulate`."""
 
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -101,19 +103,21 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     release is shown as soon as it is fitted, before the others are proposed.
     """
     # help needs none of these, and they take seconds to load
-    from commingle.services.simulation.options import dataset_from, terms_from  # noqa: PLC0415
-    from commingle.services.simulation.releases import plan_releases  # noqa: PLC0415
     from commingle.services.testing.processes import start_loading  # noqa: PLC0415
 
     if options["preset"] is not None:
         refuse_beside("--preset", "projection", "one_stage", "row_norm", "subjects", "overlap")
-    terms = terms_from(options)
-    dataset = dataset_from(options, listed=terms.listed, seed=seed)
     start_loading()  # and meanwhile load what this process needs
+    from commingle.services.simulation.options import dataset_from, terms_from  # noqa: PLC0415
     from commingle.services.simulation.progress import open_stages  # noqa: PLC0415
+    from commingle.services.simulation.releases import plan_releases  # noqa: PLC0415
     from commingle.services.simulation.report import show  # noqa: PLC0415
     from commingle.services.simulation.run import simulate as run  # noqa: PLC0415
 
+    with suppress(ImportError):  # an extra; its first picture is to be there at once
+        import_module("commingle.services.simulation.picture")
+    terms = terms_from(options)
+    dataset = dataset_from(options, listed=terms.listed, seed=seed)
     planned = plan_releases(dataset, terms)
     with open_stages(as_json=as_json) as stages:
         report = run(dataset, planned, out=out, seed=seed, keep=keep, stages=stages, overlap=terms.overlap)

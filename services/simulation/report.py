@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +18,7 @@ from commingle.shared.documents.schema import encoded_columns
 from commingle.shared.estimation.overlap import held as counts_of
 from commingle.shared.estimation.prepared import PreparedMoments
 
-Subjects: TypeAlias = NDArray[np.str_]
+Subjects: TypeAlias = frozenset[str]
 _NO_FIT: dict[str, Any] = {"name": "-", "test_r2": None}
 PICTURE = "coefficients.png"
 _MOST_COUNTS = 15  # on a terminal; the report has all
@@ -77,7 +74,7 @@ def release_report(
 def subject_counts(prepared: PreparedMoments, given: Mapping[str, Subjects]) -> list[dict[str, Any]]:
     """What a release says of how many a party holds or two share, and how many it is; nothing of listed subjects."""
     counts = () if prepared.pairs is None else counts_of(prepared.pairs)
-    return [{**asdict(c), "truth": len(reduce(np.intersect1d, [given[name] for name in c.parties]))} for c in counts]
+    return [{**asdict(c), "truth": len(frozenset.intersection(*(given[name] for name in c.parties)))} for c in counts]
 
 
 def full_report(

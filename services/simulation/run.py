@@ -73,7 +73,7 @@ def simulate(
             training = dataset.table.rows(training_rows)
             judge = reference(dataset, training, dataset.table.rows(held_out_rows))
             files = write_party_files(dataset, training, work, seed=seed, overlap=overlap)
-            given = {name: each.subjects for name, each in files.items()}
+            given = {name: frozenset(each.subjects.tolist()) for name, each in files.items()}
             studies = _write_studies(planned, dataset, out)
             wide = wide_attributes(dataset, training)
         starting = consortium_for(files, allowance(planned), folder=work, stages=stages)

@@ -3,6 +3,7 @@
 Nothing runs here but imports: no thread, no key, no number from an entropy pool that forks would share.
 """
 
+import gc
 from importlib import import_module
 
 import click
@@ -45,3 +46,4 @@ for path in COMMANDS:
         found = found.get_command(click.Context(found), name) if isinstance(found, click.Group) else None
 for name in LATER:
     import_module(name)
+gc.freeze()  # or a collection in a child would touch, and so copy, all that it shares with the others

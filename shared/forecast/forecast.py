@@ -1,5 +1,6 @@
 """The forecast of one release, and the k that it should have."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, hypot, isfinite, log10, sqrt
@@ -188,20 +189,37 @@ def relative_error(task: RegressionTask, found: Prediction) -> float | None:
 
 
 def _n_needed(terms: Terms, task: RegressionTask) -> int | None:
-    """By bisection over log n, rounded up to two digits."""
+    """Rounded up to two digits; fits, which cost most, are predicted where those before them are not told apart."""
+
+    def of(exponent: float) -> Terms:
+        return with_best_k(terms.reopened(n=round(10**exponent)), task)
+
+    def tells_apart(exponent: float) -> bool:
+        chosen = closed(of(exponent))
+        return mechanism_of(chosen).planner.tells_apart(chosen, task)
 
     def serves(exponent: float) -> bool:
-        return is_useful(predicted(with_best_k(terms.reopened(n=round(10**exponent)), task), task))
+        return is_useful(predicted(of(exponent), task))
 
+    found = _least(tells_apart)
+    if found is None:
+        return None
+    if not serves(found) and (found := _least(serves)) is None:
+        return None
+    n: float = 10**found
+    unit: int = 10 ** (floor(log10(n)) - 1)
+    return ceil(n / unit) * unit
+
+
+def _least(holds: Callable[[float], bool]) -> float | None:
+    """The least exponent of n, by bisection, for which this holds, as for all above it; None for none."""
     low, high = log10(_LEAST_N), log10(_MOST_N)
-    if not serves(high):
+    if not holds(high):
         return None
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if serves(middle) else (middle, high)
-    n: float = 10**high
-    unit: int = 10 ** (floor(log10(n)) - 1)
-    return ceil(n / unit) * unit
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def _terms(task: RegressionTask, found: Prediction) -> tuple[TermForecast, ...]:

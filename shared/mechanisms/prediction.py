@@ -91,6 +91,10 @@ class Planner(ABC):
     def predict(self, terms: Terms, task: RegressionTask) -> Prediction:
         """The expected figures of one regression; a sketch must be chosen."""
 
+    def tells_apart(self, terms: Terms, task: RegressionTask) -> bool:
+        """`told_apart` of a prediction, for which some mechanisms need less than all of it."""
+        return self.predict(terms, task).told_apart
+
     def sketch_bounds(self, terms: Terms) -> tuple[int, int] | None:  # noqa: ARG002 - there is none
         """Least and largest k to consider; None where there is no sketch."""
         return None

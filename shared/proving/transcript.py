@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving import code
 from commingle.shared.proving.parameters import RANGES, REPEATS, Sizes
-from commingle.shared.ring.randomness import public_slots
+from commingle.shared.ring.randomness import public_numbers
 from commingle.shared.ring.residues import Residues
 
 
@@ -36,7 +36,7 @@ class Challenge:
 
     def numbers(self, purpose: bytes, count: int, prime: int, *, repeats: int = REPEATS) -> Residues:
         """Independent and uniform modulo a prime: (repeats, count)."""
-        return public_slots(self.seed + purpose, range(repeats), count, prime)
+        return np.stack([public_numbers(self.seed + purpose, i, count, prime) for i in range(repeats)])
 
     def subsets(self, purpose: bytes, count: int) -> NDArray[np.uint8]:
         """Independent fair bits: (RANGES, count)."""

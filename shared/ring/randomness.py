@@ -5,6 +5,7 @@ mode under a key that came from it (`keystream`), which makes them ten times as 
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from hashlib import shake_128
 from typing import TypeAlias
 
@@ -59,15 +60,23 @@ def floods(count: int, bits: int, entropy: Entropy) -> list[int]:
 def public_slots(label: bytes, indices: Sequence[int], degree: int, prime: int) -> Residues:
     """Uniform polynomials modulo a prime, in slots, which everybody hashes alike: (indices, N).
 
-    Polynomial i is made of the first N words below the prime of SHAKE-128(label, i, prime), 31 bits of each four bytes.
+    They are `public_numbers`. An exchange asks for each up to eight times: the last few are remembered.
     """
     made = np.empty((len(indices), degree), np.uint32)
     for row, index in zip(made, indices, strict=True):
-        source = shake_128(label + index.to_bytes(8, "little") + prime.to_bytes(4, "little"))
-        words, asked = np.empty(0, np.uint32), 4 * degree
-        while len(words) < degree:
-            asked += 256  # so many are rarely left out: primes are close to 2^31
-            words = np.frombuffer(source.digest(asked), "<u4") & np.uint32(0x7FFFFFFF)
-            words = words[words < prime]
-        row[:] = words[:degree]
+        row[:] = _remembered(label, index, degree, prime)
     return made
+
+
+def public_numbers(label: bytes, index: int, count: int, prime: int) -> Residues:
+    """The first words below the prime of SHAKE-128(label, index, prime), 31 bits of each four bytes: (count,)."""
+    source = shake_128(label + index.to_bytes(8, "little") + prime.to_bytes(4, "little"))
+    words, asked = np.empty(0, np.uint32), 4 * count
+    while len(words) < count:
+        asked += 256  # so many are rarely left out: primes are close to 2^31
+        words = np.frombuffer(source.digest(asked), "<u4") & np.uint32(0x7FFFFFFF)
+        words = words[words < prime]
+    return words[:count]
+
+
+_remembered = lru_cache(maxsize=1024)(public_numbers)  # 32 MB where N is 8192, and enough for 10 000 people

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, isqrt, sqrt
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commingle.shared.documents.kept import kept_of
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
@@ -57,27 +59,31 @@ class MomentsPlanner(Planner):
 
         Cov(b) = (n xx)^-1 Cov(v) (n xx)^-1 with v the noise of g - X b, around the fit on the private table.
         """
-        n, q = _summed(terms), len(task.b)
-        spread = 1 / sqrt(2 * allowed_rho(terms))
-        index = [0, *(1 + i for i in (*task.x, task.y))]
-        unit = unit_variances(terms)[np.ix_(index, index)]
-        T = _undoing(terms, task)
-        noise = EntryNoise(unit * spread**2, T.T @ _centring(np.append(task.mean, task.mean_y)))
+        n, spread, unit = _summed(terms), _spread(terms), _units(terms, task)
+        release = _Release.of(terms, task)
+        noise, T = release.noise, release.T
         c = np.append(-task.b, 1.0)
-        slopes, omega = noise.covariance(c), noise.covariance(np.append(np.zeros(q), 1.0))
+        slopes = noise.covariance(c)
         level = float(noise.variance[0] @ (noise.basis @ c) ** 2)  # what it shares with the slopes is small: left out
-        g = n * task.xx @ task.b
-        expected = 1 + float(g @ np.linalg.solve(omega, g)) / q
         draws = _draws(unit.tobytes(), noise.basis.tobytes())
-        r_squared = _r_squared(task, n, spread * draws.noise, _Release(noise, omega, T))
+        r_squared = _r_squared(task, n, spread * draws.noise, release)
         return Prediction(
             covariance=task.inverse @ slopes @ task.inverse / n**2,
             level_variance=level / n**2,
             r_squared=r_squared,
             r_squared_constant=-(1 + unit[0, -1] * (T[-1, -1] * spread) ** 2 / (n * task.yy)) / n,
-            told_apart=expected > wald_quantile(q) and fits_across(terms.n, self.shared_error(terms)),
+            told_apart=self._tells_apart(terms, task, release),
             reliable=_smallest(n * task.xx, n, draws, spread, T) > ENOUGH * draws.bound * spread,
         )
+
+    def tells_apart(self, terms: Terms, task: RegressionTask) -> bool:
+        """Without a fit."""
+        return self._tells_apart(terms, task, _Release.of(terms, task))
+
+    def _tells_apart(self, terms: Terms, task: RegressionTask, release: "_Release") -> bool:
+        g, q = _summed(terms) * task.xx @ task.b, len(task.b)
+        expected = 1 + float(g @ np.linalg.solve(release.omega, g)) / q
+        return expected > wald_quantile(q) and fits_across(terms.n, self.shared_error(terms))
 
     def shared_error(self, terms: Terms) -> float | None:
         """That of a presence product, and of who gave way in buckets."""
@@ -119,10 +125,19 @@ def _unit_variances(terms: Terms) -> Array:
     return entry_variances(terms, [isqrt(max(ceil(m), 1) - 1) + 1 for m in moved])
 
 
-def _undoing(terms: Terms, task: RegressionTask) -> Array:
-    """T of a `_Release` of these terms."""
-    index = [0, *(1 + i for i in (*task.x, task.y))]
-    return undoing(terms, task.law)[np.ix_(index, index)]
+def _spread(terms: Terms) -> float:
+    return 1 / sqrt(2 * allowed_rho(terms))
+
+
+def _index(task: RegressionTask) -> tuple[NDArray[np.intp], ...]:
+    chosen = [0, *(1 + i for i in (*task.x, task.y))]
+    return np.ix_(chosen, chosen)
+
+
+def _units(terms: Terms, task: RegressionTask) -> Array:
+    """`unit_variances` over what is published of (1, x, y)."""
+    found: Array = unit_variances(terms)[_index(task)]
+    return found
 
 
 def _centring(mean: Array) -> Array:
@@ -175,6 +190,15 @@ class _Release:
     noise: EntryNoise
     omega: Array
     T: Array
+
+    @classmethod
+    def of(cls, terms: Terms, task: RegressionTask) -> Self:
+        """What it knows of a release of these terms."""
+        T = undoing(terms, task.law)[_index(task)]
+        noise = EntryNoise(
+            _units(terms, task) * _spread(terms) ** 2, T.T @ _centring(np.append(task.mean, task.mean_y))
+        )
+        return cls(noise, noise.covariance(np.append(np.zeros(len(task.b)), 1.0)), T)
 
 
 def _fitted(published: Array, n: int, release: _Release) -> tuple[float, Array]:

@@ -62,8 +62,8 @@ def test_party_is_given_whom_it_holds_or_a_share_of_them(tmp_path: Path, overlap
 def test_counts_of_a_keyed_release_stand_beside_how_many_there_are() -> None:
     prepared = Release.of(published(title="keyed", keyed=True, epsilon=50.0)[1]).prepared
     assert prepared.pairs is not None
-    people = np.array([f"p{i}" for i in range(10)])
-    given = {name: people[start:] for start, name in enumerate(prepared.pairs.names)}
+    people = [f"p{i}" for i in range(10)]
+    given = {name: frozenset(people[start:]) for start, name in enumerate(prepared.pairs.names)}
     own, other, joint = subject_counts(prepared, given)
     assert [count["truth"] for count in (own, other, joint)] == [10, 9, 9]
     assert joint["parties"] == prepared.pairs.names
