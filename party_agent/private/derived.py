@@ -244,7 +244,7 @@ def explaining(derived: Sequence[Derived]) -> Iterator[None]:
         made = next((one for one in derived if f"column {one.name}: " in str(error)), None)
         if made is None:
             raise
-        raise DataError(f"{error} in {made}", remedy=f"{error.remedy} ({made.by}: {_UNDEFINED[made.by]}.)") from None
+        raise DataError(f"{error} in {made}", remedy=f"For {made.by}, {_UNDEFINED[made.by]}. {error.remedy}") from None
 
 
 def _written(made: Derived, *terms: str) -> str:

@@ -38,7 +38,6 @@ _PATTERNS = {
 }
 _BRACKETS, _BRACES = "is to be a list in brackets [ ]", "is to be an object in braces { }"
 _NUMBER, _WHOLE = "is to be a number, without quotation marks", "is to be a whole number, without quotation marks"
-_ATTRIBUTE_KINDS = ": numeric, binary or categorical"
 _WORDS: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "missing": "is missing",
     "string_type": "is to be text in quotation marks",
@@ -68,8 +67,8 @@ _WORDS: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "mapping_type": _BRACES,
     "model_type": _BRACES,
     "model_attributes_type": _BRACES,
-    "union_tag_not_found": lambda told: f"needs a {_tag(told)}" + _ATTRIBUTE_KINDS * ("kind" in _tag(told)),
-    "union_tag_invalid": lambda told: f"has a {_tag(told)} that is none: {told['expected_tags'].replace(chr(39), '')}",
+    "union_tag_not_found": lambda told: f"needs a {_tag(told)[0]}: {_tag(told)[1]}",
+    "union_tag_invalid": lambda told: f"has a {_tag(told)[0]} that is none: {_tag(told)[1]}",
     "none_required": "is to be null",
 }
 
@@ -119,8 +118,11 @@ def _problem(kind: str, message: str, told: Mapping[str, Any]) -> str:
     return message.removeprefix("Value error, ").replace("Input should be", "is to be")
 
 
-def _tag(told: Mapping[str, Any]) -> str:
-    return told["discriminator"].replace("'", '"')  # type: ignore[no-any-return] # a text
+def _tag(told: Mapping[str, Any]) -> tuple[str, str]:
+    """The field that says which of several an entry is, and what it can be."""
+    if told["discriminator"] in {"'kind'", "_said()"}:
+        return '"kind"', "numeric, binary or categorical"
+    return told["discriminator"].replace("'", '"'), told.get("expected_tags", "which of them").replace("'", "")
 
 
 def _too_few(least: int) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from commingle.__main__ import main
 from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.operate.doctor import examine_home
-from commingle.party_agent.private.derived import Derived, parse_derived
+from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.sources import PushedSource
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.errors import DocumentError, SpecError
@@ -66,6 +66,7 @@ def made(text: str, *columns: Sequence[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("text", WRITTEN)
+@settings(max_examples=30)
 @given(
     rows=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=6), instead=st.tuples(CELLS, CELLS), at=st.integers(0)
 )
@@ -91,6 +92,7 @@ def test_cell_that_is_made_follows_from_its_own_row_whatever_others_hold(
     assert moved[:place] + moved[place + 1 :] == alone[:place] + alone[place + 1 :]
 
 
+@settings(max_examples=30)
 @given(born=DATES, at=st.dates())
 @example(born=date(2000, 2, 29), at=date(2021, 2, 28))
 def test_age_is_completed_years_of_the_calendar(born: date, at: date) -> None:
@@ -99,6 +101,7 @@ def test_age_is_completed_years_of_the_calendar(born: date, at: date) -> None:
     assert made(f"age = age_at(born, {at})", [str(born)]) == [expected]
 
 
+@settings(max_examples=30)
 @given(first=DATES, second=st.dates())
 def test_days_are_those_between_the_dates_as_written(first: date, second: date) -> None:
     day = first.date() if isinstance(first, datetime) else first
@@ -244,31 +247,25 @@ def test_derivations_that_are_of_no_use_are_refused(pair: Consortium, derived: t
         agent.datasets.register(request, replace=True)
 
 
-@pytest.mark.parametrize(
-    ("media", "body"),
-    [
-        (CSV, csv_of(ROWS)),
-        (JSON_LINES, "\n".join(json.dumps({k: v or None for k, v in row.items()}) for row in ROWS).encode()),
-        (ARROW, arrow_of([{**row, "born": date.fromisoformat(row["born"])} for row in ROWS])),
-    ],
-)
-def test_rows_that_are_pushed_are_held_against_what_is_made_of_them(pair: Consortium, media: str, body: bytes) -> None:
-    derived = [derivation(text) for text in DERIVE]
+PUSHED = {
+    CSV: csv_of(ROWS),
+    JSON_LINES: "\n".join(json.dumps({name: cell or None for name, cell in row.items()}) for row in ROWS).encode(),
+    ARROW: arrow_of([{**row, "born": date.fromisoformat(row["born"])} for row in ROWS]),
+}
+
+
+def test_rows_that_are_pushed_are_held_against_what_is_made_of_them(pair: Consortium) -> None:
+    derived = [parse_derived(text).model_dump(mode="json") for text in DERIVE]
     with pair.agent("clinic") as agent:
         declare(agent, "stays", SCHEMA, subject_id="id", subjects="keyed", people="others", derived=derived)
         with httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent") as http:
-            upload = "/v1/datasets/stays/uploads/monday"
-            http.put(upload)
-            odd = http.put(
-                f"{upload}/pieces/1", content=csv_of([{**ROWS[0], "born": "?"}]), headers={"content-type": CSV}
-            )
-            assert f"row 1, column age: 1 missing values in {AGE}" in odd.json()["detail"]
-            assert http.put(f"{upload}/pieces/1", content=body, headers={"content-type": media}).status_code == 200
-            assert http.post(f"{upload}/close", json={"pieces": 1}).json()["derived"] == list(DERIVE)
-        dataset = agent.datasets.get("stays")
-        assert decoded(rows_in(agent.datasets.snapshot(dataset.snapshot))) == ENCODED
-
-
-def derivation(text: str) -> dict[str, Any]:
-    one: Derived = parse_derived(text)
-    return one.model_dump(mode="json")
+            for number, (media, body) in enumerate(PUSHED.items()):
+                upload = f"/v1/datasets/stays/uploads/{number}"
+                http.put(upload)
+                odd, kind = csv_of([{**ROWS[0], "born": "?"}]), {"content-type": media}
+                refused = http.put(f"{upload}/pieces/1", content=odd, headers={"content-type": CSV})
+                assert f"row 1, column age: 1 missing values in {AGE}" in refused.json()["detail"]
+                assert http.put(f"{upload}/pieces/1", content=body, headers=kind).status_code == 200
+                assert http.post(f"{upload}/close", json={"pieces": 1}).json()["derived"] == list(DERIVE)
+                dataset = agent.datasets.get("stays")
+                assert decoded(rows_in(agent.datasets.snapshot(dataset.snapshot))) == ENCODED
