@@ -462,6 +462,8 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Clinic:
             each.approve(made, BY_A_PERSON)
     waits = consortium.propose(title="waits", schemas=schemas, keyed=True)
     refused = consortium.propose(title="refused", schemas=schemas, n=50)
+    # 40 subjects are twice as many, which the operator is told, and 39 are not
+    few = consortium.propose(title="few", schemas=schemas, n=20, keyed=True)
     now, session = consortium.clock_shows, Session()
     made_for: list[tuple[str, set[AgentScope], str]] = [(scope, {scope}, "") for scope in EVERY_SCOPE]
     made_for.append(("person", {"read", "decide"}, "Ann"))
@@ -472,7 +474,9 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Clinic:
     shutil.copytree(home.root, consortium.root / "kept")
     cookie = session.enter(session.link)
     assert cookie is not None
-    return Clinic(consortium, tokens, {"waits": waits, "refused": refused, "made": made}, asked.id, session, cookie)
+    return Clinic(
+        consortium, tokens, {"waits": waits, "refused": refused, "made": made, "few": few}, asked.id, session, cookie
+    )
 
 
 @pytest.fixture(scope="module")
