@@ -83,7 +83,7 @@ def study_of(attributes: Sequence[Attribute], sizes: Sequence[int], n: int, epsi
         StudyParty(name=f"p{number}", dataset="d", attributes=tuple(attributes[start:end]))
         for number, (start, end) in enumerate(pairwise(ends))
     )
-    facts = {"subjects": "listed", "epsilon": epsilon, "delta": 1e-5, "n": n, "parties": parties}
+    facts = {"mechanism": "rmgm", "subjects": "listed", "epsilon": epsilon, "delta": 1e-5, "n": n, "parties": parties}
     return Study.model_validate({"study": "benchmark", **facts, **changes})
 
 

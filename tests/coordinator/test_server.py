@@ -54,7 +54,15 @@ def enrol(http: httpx.Client, command: Command, home: Path, name: str) -> Honest
 def study_of(parties: list[Honest], folder: Path, **more: object) -> Path:
     """A file that asks for a column or two of each."""
     asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
-    terms = {"study": "real", "subjects": "listed", "epsilon": 1.0, "delta": 1e-5, "n": ROWS, "parties": asked}
+    terms = {
+        "study": "real",
+        "mechanism": "rmgm",
+        "subjects": "listed",
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "n": ROWS,
+        "parties": asked,
+    }
     study = folder / "study.json"
     study.write_text(json.dumps(terms | more))
     return study

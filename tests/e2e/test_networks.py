@@ -76,6 +76,7 @@ class Hub:
             json.dumps(
                 {
                     "study": "s",
+                    "mechanism": "rmgm",
                     "subjects": "listed",
                     "epsilon": 1.0,
                     "delta": 1e-5,
