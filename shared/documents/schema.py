@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, WithJsonSchema, model_validator
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.explained import as_written, explain
@@ -61,6 +61,13 @@ class EncodedColumn:
     scale: float
 
 
+_FACTORS = {  # flat: interfaces that describe themselves without end are of no use to those who generate clients
+    "anyOf": [{"type": "array", "items": {"type": "object"}, "minItems": 2, "maxItems": 3}, {"type": "null"}],
+    "description": "numbers and binary attributes that the table holds, each as an attribute",
+    "title": "Product",
+}
+
+
 class NumericAttribute(WireModel):
     """A number, clipped to [lower, upper] and mapped onto [-1, 1].
 
@@ -79,7 +86,9 @@ class NumericAttribute(WireModel):
     upper: float
     unit: Unit | None = None
     missing: Missing = "error"
-    product: Annotated[tuple["Factor", ...] | None, LEFT_OUT, Field(min_length=2, max_length=3)] = None
+    product: Annotated[
+        tuple["Factor", ...] | None, LEFT_OUT, Field(min_length=2, max_length=3), WithJsonSchema(_FACTORS)
+    ] = None
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:
