@@ -62,7 +62,7 @@ class EncodedColumn:
 
 
 _FACTORS = {  # flat: interfaces that describe themselves without end are of no use to those who generate clients
-    "anyOf": [{"type": "array", "items": {"type": "object"}, "minItems": 2, "maxItems": 3}, {"type": "null"}],
+    "anyOf": [{"type": "array", "items": {}, "minItems": 2, "maxItems": 3}, {"type": "null"}],
     "description": "numbers and binary attributes that the table holds, each as an attribute",
     "title": "Product",
 }
