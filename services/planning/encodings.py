@@ -43,7 +43,7 @@ class Encoded:
 def encodings(study: Study, table: Table, *, target: str) -> dict[str, Study]:
     """The study itself, with the square of each number beside it, and with each number in equal intervals, by name.
 
-    The target stays as it is, and so does a number of which the public table shows two values, or no value in some
+    The target stays as it is, and so does a number that has two values in the public table, or no value in some
     interval. What would have too many columns is left out.
     """
     ways = {PLAIN: study, SQUARED: _with(study, target, partial(_and_square, table=table))}

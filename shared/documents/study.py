@@ -45,7 +45,9 @@ class CutNumber(NumericAttribute):
 
     @property
     def as_levels(self) -> BinaryAttribute | CategoricalAttribute:
-        """As a spec says it. Raises ValueError for cuts that are none."""
+        """As a spec says it. Raises ValueError for cuts that are none, and of a product."""
+        if self.product is not None:
+            raise ValueError("a product has no cuts: cut its factors, or leave the cuts out")
         cuts = self.cuts if not isinstance(self.cuts, str) else self._every(Decimal(self.cuts.removeprefix("every ")))
         intervals = Intervals(lower=self.lower, upper=self.upper, unit=self.unit, cuts=cuts)
         said = {"name": self.name, "levels": intervals.levels, "missing": self.missing, "intervals": intervals}

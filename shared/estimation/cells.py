@@ -65,12 +65,12 @@ class Cells:
         return np.asarray(self.noise + np.diag(drawn.ravel()))
 
     def filled(self) -> "Cells":
-        """Without levels of which there may be hardly anybody."""
+        """Without levels that hardly anybody may have."""
         rows, columns = self._enough(0), self._enough(1)
         return self.at(rows, columns)
 
     def merged(self, row: str, column: str) -> "Cells":
-        """With levels of which there may be hardly anybody as one, in place of the first, where they are two or more.
+        """With levels that hardly anybody may have as one, in place of the first, where they are two or more.
 
         By released counts alone. A gap, that row and that column stay as they are.
         """

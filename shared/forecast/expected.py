@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.kept import kept_of
-from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty
@@ -23,7 +22,7 @@ from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import Array, CrossProducts
 from commingle.shared.estimation.cutting import Stage
 from commingle.shared.forecast.task import Assumptions, table_law, uniform_law
-from commingle.shared.release.checks import Member, build_spec
+from commingle.shared.release.drafting import tried
 from commingle.shared.release.matrix import second_moments
 from commingle.shared.release.prepared import prepared_release
 from commingle.shared.release.resolve import closed
@@ -81,6 +80,7 @@ def _spec(terms: Terms) -> ReleaseSpec:
             attributes=party.attributes,
             row_norm=party.row_norm,
             first_stage_share=party.first_stage_share,
+            weighted=party.weighted,
         )
         for party in terms.parties
     )
@@ -96,9 +96,7 @@ def _spec(terms: Terms) -> ReleaseSpec:
         buckets=terms.buckets,
         parties=parties,
     )
-    members = {p.name: Member(f"{place:064x}", f"{place:064x}") for place, p in enumerate(terms.parties, 1)}
-    now = datetime(2000, 1, 1, tzinfo=UTC)
-    return build_spec(asked, members=members, proposer=Fingerprint(_NOBODY), seed=bytes(32), now=now)
+    return tried(asked, now=datetime(2000, 1, 1, tzinfo=UTC))
 
 
 def with_shares(sums: CrossProducts, shares: Iterable[Share]) -> CrossProducts:
@@ -129,7 +127,7 @@ def margin(sums: CrossProducts, name: str) -> Array:
 
 
 def with_odds_ratio(sums: CrossProducts, table: tuple[str, str], at: tuple[int, int, int], ratio: float) -> Cells:
-    """Counts of two attributes of which one level has so many times the odds of an event as another.
+    """Counts of two attributes, one level having so many times the odds of an event as another.
 
     Margins are as they were. All other levels have the share of everybody.
 

@@ -78,7 +78,7 @@ def cut_forecasts(terms: Terms, assumed: Assumptions) -> tuple[CutForecast, ...]
     label = (_label(terms, assumed) or _levelled(terms)[-1]).name
     plain = replace(assumed, second_moments=None, public_rows=None)  # of other columns
     found = []
-    for number in [a for a in terms.attributes if isinstance(a, NumericAttribute)][:_MOST_CUT]:
+    for number in [a for a in terms.attributes if isinstance(a, NumericAttribute) and a.product is None][:_MOST_CUT]:
         for cut in _cuts(number):
             try:
                 sums = _assumed(_with(terms, cut), plain)

@@ -105,6 +105,11 @@ def test_record_of_a_product_that_is_not_of_its_factors_is_refused(changed: dict
         read(product(AGE, DOSE).model_dump(mode="json") | changed)
 
 
+def test_product_has_no_cuts() -> None:
+    with pytest.raises(CommingleError, match="a product has no cuts"):
+        read(product(AGE, DOSE).model_dump(mode="json") | {"cuts": [0]})
+
+
 def test_factor_of_a_product_is_held_by_its_party() -> None:
     attributes = (product(AGE, DOSE), read(AGE), read(STAY))
     assert proposed(study_of(attributes, (2, 1), 1000, 1.0, mechanism="moments"))

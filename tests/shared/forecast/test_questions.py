@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.release_law import proposed, study_of
 from commingle.services.analysis import cross_table
-from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Weighted
+from commingle.shared.documents.study import Product
 from commingle.shared.documents.terms import Terms
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.forecast.errors import PlanningError
@@ -65,6 +66,17 @@ def test_table_of_the_rarest_level_is_forecast_with_the_noise_that_a_release_sta
     assert table_forecasts(terms(epsilon=0.01), ASSUMED, sizes=False)[0].odds_high is None
 
 
+def test_weight_that_a_study_gives_the_label_is_in_the_forecast_noise() -> None:
+    plain, heavy = terms(), Weighted(attribute="back", weight=2)
+    weighted = replace(plain, parties=(plain.parties[0], replace(plain.parties[1], weighted=heavy)))
+    [(before, after)] = {
+        (one.cell_error, other.cell_error)
+        for one, other in zip(table_forecasts(plain, ASSUMED), table_forecasts(weighted, ASSUMED), strict=True)
+        if one.row == "stage"
+    }
+    assert after < 0.9 * before
+
+
 @pytest.mark.parametrize(
     "changes", [{"odds_ratio": 1.0}, {"shares": (("back", "maybe", 0.5),)}, {"shares": (("back", "yes", 1.5),)}]
 )
@@ -90,6 +102,8 @@ def test_numbers_are_offered_three_to_six_round_intervals_with_the_noise_of_thei
         "every 0.01",
         "every 0.005",
     ]
+    squared = Product(name="age squared", product=(AGE, AGE)).as_number
+    assert {cut.attribute for cut in cut_forecasts(terms(attributes=(AGE, squared, STAGE, BACK)), ASSUMED)} == {"age"}
 
 
 def test_outlook_of_a_proposal_says_what_its_least_certain_table_is_worth() -> None:
