@@ -150,7 +150,12 @@ def stratified(
     whole = [f.at(kept) for f in found]
     factors = [_known(f, prepared.attributes[f.name]) for f in whole]
     rows = weighted_rows(sums, factors, ridge=RIDGE)
-    others = [i for i, label in enumerate(crude.compared) if label != crude.reference]
+    single = {*factors[0].labels} - {crude.reference}
+    others = [i for i, label in enumerate(crude.compared) if label in single]
+    if not others:
+        raise LevelError(
+            f"hardly anybody has another level of {row!r} than {crude.reference}", remedy="Compare other attributes."
+        )
     compared = tuple(crude.compared[i] for i in others)
     places = [factors[0].labels.index(label) for label in (*compared, crude.reference)]
     pooled = [_pooled(rows, (i, places[-1]), factors[1].labels.index(crude.event)) for i in places[:-1]]
@@ -176,6 +181,7 @@ def stratified(
         confidence_level=confidence_level,
         sentence=_sentence((row, column, within), (compared, crude.reference, crude.event), ratios, intervals),
         warnings=(
+            *_left_out(crude.compared, factors[0].labels),
             *_rare(sums, factors),
             *whose.doubts,
         ),
@@ -231,6 +237,13 @@ def _covariance(sums: CrossProducts, rows: WeightedRows, whole: list[Factor], g:
     places = np.array([distinct.index(each) for each in groups], np.intp)
     shared = in_common(sums, distinct)[np.ix_(places, places)] * lacking
     return np.asarray(noise + response.B @ (response.C * shared) @ response.B.T)
+
+
+def _left_out(compared: tuple[str, ...], levels: tuple[str, ...]) -> list[str]:
+    """Levels that the table counts as one: there is no ratio of them within strata."""
+    return [
+        f"Not compared within strata, as hardly anybody has them: {label}." for label in compared if label not in levels
+    ]
 
 
 def _rare(sums: CrossProducts, factors: list[Factor]) -> list[str]:

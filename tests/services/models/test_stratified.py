@@ -133,3 +133,15 @@ def test_intervals_hold_the_ratio_of_the_population(epsilon: float, overlap: flo
         low, high = stratified(prepared, "drug", "died", "stage").odds_intervals.T
         held.append((low <= np.exp(LOG_ODDS)) & (np.exp(LOG_ODDS) <= high))
     assert 0.89 < np.mean(held) < 0.995
+
+
+def test_levels_that_a_table_counts_as_one_are_not_compared_within_strata() -> None:
+    cells, rare = people(4000, 2), ("old", "new", "newest", "newer")
+    few = np.random.default_rng(3).random(4000) < 0.002
+    cells["drug"] = [
+        rare[2 + i % 2] if one else drug for i, (one, drug) in enumerate(zip(few, cells["drug"], strict=True))
+    ]
+    drugs = CategoricalAttribute(name="drug", levels=("none", *rare))
+    made = stratified(release_of((drugs, *ATTRIBUTES[1:]), (2, 2), cells, epsilon=1.0, seed=4), "drug", "died", "stage")
+    assert made.compared == ("old", "new")
+    assert "Not compared within strata, as hardly anybody has them: other (newest, newer)." in made.warnings
