@@ -46,6 +46,8 @@ _SMALLEST = 0.9  # of an interval's share: what noise may take of it
 class HazardRatios(Drawn):
     """Hazard ratios of m terms, levels of features against the first ones.
 
+    NaN where noise leaves open whether anybody has the level.
+
     Attributes:
         outcome: the crossed attribute.
         event: what they are of.
@@ -168,17 +170,20 @@ def hazard_ratios(
     rows = weighted_rows(sums, [*factors, *([missing] if law.gaps else [])], entropy=entropy)
     asked = _Asked(sums, rows, factors, law, prepared.shared(columns))
     b, covariance = asked.fit(np.ones((law.size, 1)))
+    events, nobody, few = asked.rare()
+    b[nobody] = covariance[nobody] = covariance[:, nobody] = np.nan
     change, statistic, degrees = asked.change()
     p_value = float(chdtrc(degrees, statistic)) if degrees else float("nan")
     z = float(ndtri((1 + confidence_level) / 2))
     each, reach = asked.by_interval(z, changing=p_value < _SUSPICIOUS)
+    each[nobody] = reach[nobody] = change[nobody] = np.nan
     se = np.sqrt(np.diag(covariance))
     with np.errstate(over="ignore"):
         ratios, reaches = np.exp(b), np.exp(np.column_stack([b - z * se, b + z * se]))
     terms = tuple(f"{f.name}[{label}]" for f in factors for label in f.labels[1:])
-    events, few = asked.rare()
     whose = about_tables(prepared, (outcome, *names))
     event = f"{parts[1].name} = {parts[1].levels[-1]}"
+    gone = [term for term, so in zip(terms, nobody, strict=True) if so]
     return HazardRatios(
         outcome=outcome,
         event=event,
@@ -201,7 +206,7 @@ def hazard_ratios(
         confidence_level=confidence_level,
         sentence=_sentence(event, factors, (b, se, ratios, reaches), confidence_level),
         subjects=whose.notes,
-        warnings=(*_cautions(few, times.levels, law.size, p_value), *whose.doubts),
+        warnings=(*_cautions(few, gone, times.levels, law.size, p_value), *whose.doubts),
     )
 
 
@@ -282,10 +287,10 @@ class _Asked:
         with np.errstate(over="ignore"):
             return np.exp(b), np.exp(np.stack([b - reach, b + reach], axis=2))
 
-    def rare(self) -> tuple[Array, list[str]]:
-        """People with the event by term, (m,), and levels of which so few have it, or are there, that it is noise."""
+    def rare(self) -> tuple[Array, NDArray[np.bool_], list[str]]:
+        """By term (m,) people with the event, and whether noise leaves open if anybody has its level; rare levels."""
         sums, few = self.sums, list[str]()
-        found = []
+        found, open_levels = [], []
         for f in self.factors:
             events, noise = sums.sums(products(f.indicators, self.law.indicators[: self.law.size].sum(axis=0)[None]))
             people, people_noise = sums.sums(products(f.indicators, self.law.known[None]))
@@ -293,11 +298,15 @@ class _Asked:
             rare = ~_stand_out(events, noise) | hidden
             few += [f"{f.name}[{label}]" for label, so in zip(f.labels, rare, strict=True) if so]
             found.append(events[1:])
-        return np.concatenate(found), few
+            open_levels.append(~_stand_out(people, people_noise)[1:])
+        return np.concatenate(found), np.concatenate(open_levels), few
 
 
-def _cautions(few: list[str], intervals: tuple[str, ...], size: int, p_value: float) -> list[str]:
+def _cautions(few: list[str], gone: list[str], intervals: tuple[str, ...], size: int, p_value: float) -> list[str]:
     said = []
+    if gone:
+        said.append(f"Noise leaves open whether there is anybody with {', '.join(gone)}: no ratio is given.")
+        few = [level for level in few if level not in gone]
     if p_value < _SUSPICIOUS:
         said.append("Hazard ratios change with time: read those of each interval. One for all is a mean.")
     if few:
@@ -315,7 +324,10 @@ def _sentence(
 ) -> str:
     b, se, ratios, reaches = found
     at = [(f, label) for f in factors for label in f.labels[1:]]
-    term = int((np.abs(b) / np.maximum(se, 1e-12)).argmax())
+    clear = np.abs(b) / np.maximum(se, 1e-12)
+    if np.isnan(clear).all():
+        return f"Noise leaves open how the hazard of {event} goes with these features."
+    term = int(np.nanargmax(clear))
     factor, label = at[term]
     (low, high), name = reaches[term].tolist(), factor.name
     return (

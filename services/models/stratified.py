@@ -19,6 +19,7 @@ from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
 from commingle.services.plotting import INK, draw_ratios, new_axes, plain_label
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
+from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 
@@ -142,6 +143,7 @@ def stratified(
     if within in {row, column}:
         raise LevelError(f"{within!r} is named twice", remedy="Name three attributes.")
     sums = CrossProducts.of(prepared)
+    sure = {*Cells.of(sums, row, column).known().filled().rows} - {crude.reference}
     found = [Factor.of(sums, name) for name in (row, column, within)]
     used = np.array([i for name in (row, column, within) for i in prepared.columns[name]], np.intp)
     if prepared.pairs is not None:
@@ -150,8 +152,7 @@ def stratified(
     whole = [f.at(kept) for f in found]
     factors = [_known(f, prepared.attributes[f.name]) for f in whole]
     rows = weighted_rows(sums, factors, ridge=RIDGE)
-    single = {*factors[0].labels} - {crude.reference}
-    others = [i for i, label in enumerate(crude.compared) if label in single]
+    others = [i for i, label in enumerate(crude.compared) if label in sure]
     if not others:
         raise LevelError(
             f"hardly anybody has another level of {row!r} than {crude.reference}", remedy="Compare other attributes."
@@ -181,7 +182,7 @@ def stratified(
         confidence_level=confidence_level,
         sentence=_sentence((row, column, within), (compared, crude.reference, crude.event), ratios, intervals),
         warnings=(
-            *_left_out(crude.compared, factors[0].labels),
+            *_left_out(crude.compared, (*compared, crude.reference)),
             *_rare(sums, factors),
             *whose.doubts,
         ),
@@ -240,7 +241,7 @@ def _covariance(sums: CrossProducts, rows: WeightedRows, whole: list[Factor], g:
 
 
 def _left_out(compared: tuple[str, ...], levels: tuple[str, ...]) -> list[str]:
-    """Levels that the table counts as one: there is no ratio of them within strata."""
+    """Levels, alone or counted as one, of which noise leaves open whether anybody has them."""
     return [
         f"Not compared within strata, as hardly anybody has them: {label}." for label in compared if label not in levels
     ]

@@ -171,7 +171,7 @@ def against(counts: Array, covariance: Array, rows: tuple[int, int], event: int,
     e1, n1, e0, n0 = (which @ counts.ravel()).tolist()
     C = mapped(which, covariance)
     share = (e1 / n1, fieller(e1, n1, C[:2, :2], z)) if n1 > 0 else (np.nan, (0.0, 1.0))
-    found = {"shares": share[0], "share_intervals": np.minimum(share[1], 1.0)}
+    found = {"shares": float(np.clip(share[0], 0.0, 1.0)), "share_intervals": np.minimum(share[1], 1.0)}
     unknown = {"differences": (np.nan, -1.0, 1.0), "ratios": (np.nan, 0.0, inf), "odds_ratios": (np.nan, 0.0, inf)}
     if i == j:
         unknown = dict.fromkeys(unknown, (np.nan, np.nan, np.nan))
@@ -181,7 +181,11 @@ def against(counts: Array, covariance: Array, rows: tuple[int, int], event: int,
         J = np.array([[1 / n1, -p1 / n1, 0, 0], [0, 0, 1 / n0, -p0 / n0]])
         V = mapped(J, C)
         reach = z * float(np.sqrt(V[0, 0] - 2 * V[0, 1] + V[1, 1]))
-        unknown["differences"] = (p1 - p0, max(p1 - p0 - reach, -1.0), min(p1 - p0 + reach, 1.0))
+        unknown["differences"] = (
+            float(np.clip(p1 - p0, -1.0, 1.0)),
+            max(p1 - p0 - reach, -1.0),
+            min(p1 - p0 + reach, 1.0),
+        )
         unknown["ratios"] = (p1 / p0 if p0 > 0 else np.nan, *fieller(p1, p0, V, z))
         # odds ratio u / v, u = p1 (1 - p0), v = p0 (1 - p1)
         u, v = p1 * (1 - p0), p0 * (1 - p1)

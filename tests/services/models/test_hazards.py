@@ -164,3 +164,15 @@ def test_intervals_hold_the_ratios_of_the_population(overlap: float | None, epsi
     held = ((low <= TRUTH) & (high >= TRUTH)).mean(axis=0)
     assert 0.89 <= held.mean() <= 0.99
     assert np.mean([each.p_value < 0.05 for each in found]) <= 0.15
+
+
+def test_level_that_noise_hides_has_no_ratio_and_no_headline() -> None:
+    cells = cells_of(6000, 5)
+    cells["arm"][:3] = ["d"] * 3
+    arms = CategoricalAttribute(name="arm", levels=("a", "b", "c", "d"))
+    made = hazard_ratios(release_of((OUTCOME, SEX, arms), (2, 1), cells, epsilon=1.0, seed=2), "outcome", FEATURES)
+    assert made.terms[-1] == "arm[d]"
+    assert np.isnan([made.ratios[-1], made.p_values[-1], *made.ratio_intervals[-1]]).all()
+    assert np.isfinite(made.ratio_intervals[:-1]).all()
+    assert "arm[d]" not in made.sentence
+    assert "Noise leaves open whether there is anybody with arm[d]: no ratio is given." in made.warnings

@@ -136,6 +136,7 @@ def test_intervals_hold_the_ratio_of_the_population(epsilon: float, overlap: flo
 
 
 def test_levels_that_a_table_counts_as_one_are_not_compared_within_strata() -> None:
+    """One such level alone is not compared either."""
     cells, rare = people(4000, 2), ("old", "new", "newest", "newer")
     few = np.random.default_rng(3).random(4000) < 0.002
     cells["drug"] = [
@@ -145,3 +146,10 @@ def test_levels_that_a_table_counts_as_one_are_not_compared_within_strata() -> N
     made = stratified(release_of((drugs, *ATTRIBUTES[1:]), (2, 2), cells, epsilon=1.0, seed=4), "drug", "died", "stage")
     assert made.compared == ("old", "new")
     assert "Not compared within strata, as hardly anybody has them: other (newest, newer)." in made.warnings
+    cells["drug"] = ["newest" if drug == "newer" else drug for drug in cells["drug"]]
+    alone = CategoricalAttribute(name="drug", levels=("none", *rare[:3]))
+    single = stratified(
+        release_of((alone, *ATTRIBUTES[1:]), (2, 2), cells, epsilon=1.0, seed=4), "drug", "died", "stage"
+    )
+    assert single.compared == ("old", "new")
+    assert "Not compared within strata, as hardly anybody has them: newest." in single.warnings
