@@ -115,7 +115,7 @@ def test_ratios_that_change_are_found_and_given_for_each_interval() -> None:
 
 def test_level_with_hardly_an_event_is_marked() -> None:
     cells = cells_of(3000, 3)
-    cells["arm"] = ["c" if i < 12 else "a" if arm == "c" else arm for i, arm in enumerate(cells["arm"])]
+    cells["arm"] = ["c" if i < 120 else "a" if arm == "c" else arm for i, arm in enumerate(cells["arm"])]
     found = hazard_ratios(released(cells, epsilon=1.0, seed=1), "outcome", FEATURES)
     assert "arm[c]" in found.warnings[-1]
     assert "the prior has the say" in found.warnings[-1]
