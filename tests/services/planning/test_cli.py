@@ -140,7 +140,7 @@ def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) ->
 def test_crossed_attribute_is_planned_as_a_plain_one_of_as_many_levels(
     command: Command, study: Path, table: Path, tmp_path: Path
 ) -> None:
-    """By its parts' columns in a public table."""
+    """By its parts' columns in a public table, and without one."""
     document, rows = json.loads(study.read_text()), [line.split(",") for line in table.read_text().splitlines()[1:]]
     age, smoker = document["parties"][0]["attributes"]
     levels = [f"{interval}, {word}" for interval in ("[0, 50)", "[50, 100]") for word in ("no", "yes")]
@@ -154,10 +154,10 @@ def test_crossed_attribute_is_planned_as_a_plain_one_of_as_many_levels(
     for name, attribute in kinds.items():
         document["parties"][0]["attributes"] = [attribute]
         study.write_text(json.dumps(document))
-        asked = (study, "--target", "charges", "--mechanism", "moments", "--table", tmp_path / name)
-        found.append(command.json(*asked)["forecast"])
+        asked = (study, "--target", "charges", "--mechanism", "moments")
+        found.append([command.json(*asked, *more)["forecast"] for more in ((), ("--table", tmp_path / name))])
     assert found[0] == found[1]
-    assert "person[[50, 100], yes]" in [term["term"] for term in found[0]["terms"]]
+    assert "person[[50, 100], yes]" in [term["term"] for term in found[0][0]["terms"]]
 
 
 def test_level_that_no_public_row_holds_is_rare_and_does_not_stop_the_plan(

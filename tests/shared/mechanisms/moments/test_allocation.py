@@ -141,7 +141,8 @@ def test_bound_is_attained_by_rows_at_the_ends(consortium: str, name: str, adjac
     others = rows if adjacency == "replace_one" else np.zeros((1, rows.shape[1]), np.int64)
     farthest = max(moved(spec, party, x, y, plan.sigma) for x in rows for y in others)
     form = mechanism_of(spec).squared_sensitivity(spec, party, Adjacency(adjacency))
-    assert farthest >= Fraction(form, plan.sigma**2) * Fraction(997, 1000)  # less what rounding contrasts adds
+    rounding = Fraction(1, 1000) if spec.fraction_bits == 14 else Fraction(3, 1000)  # of contrasts, in larger steps
+    assert farthest >= Fraction(form, plan.sigma**2) * (1 - rounding)
 
 
 @given(st.floats(0.05, 3), st.sampled_from(_OWN), st.integers(0, 2**32))
@@ -225,7 +226,7 @@ def test_statement_keeps_every_promise_of_the_spec_and_adds_up() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("parties", [THREE, WHITENED], ids=["plain", "whitened"])
 def test_stated_variances_are_those_of_the_opened_noise(parties: tuple[PartySpec, ...]) -> None:
-    """Variance of 1000 openings of noise alone, entry by entry: within 27 % (6 sigma, 64 entries: below 1e-6)."""
+    """Variance of 3000 openings of noise alone, entry by entry: within 15 % (6 sigma, 64 entries: below 1e-6)."""
     spec = spec_of(parties, n=2)
     random = np.random.default_rng(5)
     sigmas = [plan.sigma for plan in plan_blocks(spec)]
@@ -234,7 +235,7 @@ def test_stated_variances_are_those_of_the_opened_noise(parties: tuple[PartySpec
         return np.rint(random.normal(0, sigma, count)).astype(np.int64)
 
     opened = []
-    for _ in range(1000):
+    for _ in range(3000):
         blocks = [MOMENTS.noise(spec, p, sigma=s, draw=draw) for p, s in zip(spec.parties, sigmas, strict=True)]
         matrix = np.column_stack([np.zeros(len(spec.columns), np.int64), *blocks])
         found = MOMENTS.moments(spec, sigmas, matrix)
@@ -242,6 +243,6 @@ def test_stated_variances_are_those_of_the_opened_noise(parties: tuple[PartySpec
     assert found.entry_variance is not None
     assert found.entry_variance[0, 0] == 0
     measured = np.var(opened, axis=0)
-    assert np.all(np.abs(measured - found.entry_variance) <= 0.27 * found.entry_variance)
+    assert np.all(np.abs(measured - found.entry_variance) <= 0.155 * found.entry_variance)
     lab = places(spec)["lab"]
     assert found.entry_variance[lab, lab][0, 1] == pytest.approx(found.entry_variance[lab, lab][0, 0] / 2, rel=1e-6)
