@@ -31,10 +31,11 @@ from commingle.party_agent.wire.answers import (
 from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.release.drafting import tried
 from commingle.shared.runtime.attachments import attach_option, with_attachments
 from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.runtime.console import PlainConsole
-from commingle.shared.runtime.settings import load_settings, read_token
+from commingle.shared.runtime.settings import load_settings, read_token, system_clock
 from commingle.shared.text import quoted
 
 _LEAST_OF_ID = 8  # of 64: so that no letter by mistake decides
@@ -154,11 +155,14 @@ def _figures(loss: ChargeView | LossView) -> tuple[str, str]:
 @json_option
 def propose(*, study: Path, home: Path, consortium: str | None, files: tuple[Path, ...], as_json: bool) -> None:
     """Propose the release that STUDY, a JSON file, describes. Every party decides on it, this one too."""
+    from commingle.shared.forecast.forecast import outlook_of, with_sketch  # noqa: PLC0415 - loads scipy, which no decision needs
+
     asked = with_attachments(load_settings(Study, study), files)
     with agent_client(Home(home)) as agent:
         value = agent.propose(asked, key=secrets.token_hex(16), consortium=consortium)
     trust = () if value.trust == TRUST_NOBODY else (value.trust,)
-    said = (value.id, f"{quoted(value.study)}: {value.state}", *value.outlook, *trust)
+    worth = () if as_json else outlook_of(tried(with_sketch(asked), now=system_clock()))
+    said = (value.id, f"{quoted(value.study)}: {value.state}", *worth, *trust)
     decide = f"Decide on it, too: commingle party approve --home {home} {value.id[:12]}"
     emit(value, as_json=as_json, text="\n".join([*said, decide]))
 

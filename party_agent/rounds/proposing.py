@@ -5,7 +5,7 @@ same document again, which changes nothing, and never asks everybody's budget tw
 """
 
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import Digest, WireModel, decode, encode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
+from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.release.checks import Member, build_spec, read_spec
 from commingle.shared.release.plan import privacy_statement
 from commingle.shared.release.rounds import State
@@ -46,7 +46,7 @@ class Proposing:
     owner: str
 
     def propose(self, study: Study, *, key: str | None = None, consortium: str | None = None) -> ProposedView:
-        """Sign a study's release spec and send it; what the coordinator has recorded, and what it will be worth.
+        """Sign a study's release spec and send it; what the coordinator has recorded.
 
         Args:
             study: what is asked.
@@ -70,15 +70,12 @@ class Proposing:
                 write_durably(kept, encode(signed))
         release = agent.client.propose(signed.envelope)
         spec = read_spec(signed.envelope.payload_bytes)
-        forecast = forecast_of(spec)
         return ProposedView(
             id=release.id,
             study=spec.study,
             state=release.state,
             parties=tuple(party.name for party in spec.parties),
             expires=spec.expires.isoformat(),
-            forecast=None if forecast is None else asdict(forecast),
-            outlook=tuple(outlook_of(spec)),
             trust=privacy_statement(spec).trust,
         )
 

@@ -341,7 +341,7 @@ class ProposedView(Shown):
         """
         {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
          "study": "Length of stay", "state": "proposed", "parties": ["clinic", "insurer"],
-         "expires": "2026-01-05T12:00:00+00:00", "forecast": null, "outlook": ["Not useful below n = 6,500."],
+         "expires": "2026-01-05T12:00:00+00:00",
          "trust": "Nobody has to be trusted: each block is private before it leaves its party."}
         """
     )
@@ -351,10 +351,6 @@ class ProposedView(Shown):
     state: str = Field(description="where it stands at the coordinator.")
     parties: tuple[str, ...] = Field(description="everybody who is asked, this party's own people among them.")
     expires: str = Field(description="when it lapses unless everybody approved, ISO 8601.")
-    forecast: dict[str, Any] | None = Field(
-        description="what fits of it will be worth, as `commingle plan` says it; null where nothing can be predicted."
-    )
-    outlook: tuple[str, ...] = Field(description="the same in sentences.")
     trust: str = Field(description="whom it trusts, in a sentence.")
 
 

@@ -126,7 +126,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
         Told.OWN: "state reason agreed forecast_state decision decided approvals_given findings guess_after_percent",
         Told.COUNT: "held",
     },
-    "ProposedView": {Told.TERMS: "id study parties expires forecast outlook trust", Told.OWN: "state"},
+    "ProposedView": {Told.TERMS: "id study parties expires trust", Told.OWN: "state"},
     "StatedPurpose": {Told.TERMS: "purpose requester ethics_reference target features attachments"},
     "Attachment": {Told.TERMS: "name sha256"},
     "Forecast": {
@@ -190,7 +190,6 @@ PLAIN: Mapping[str, Any] = {
     "ProposalView.stated": StatedPurpose,
     "ProposalView.forecast": Forecast,
     "ProposalView.exchange": ExchangeCost,
-    "ProposedView.forecast": Forecast,
     "RegressionView.request": RegressionRequest,
     "RegressionView.result": RegressionResult,
 }
