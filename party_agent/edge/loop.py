@@ -77,7 +77,6 @@ class Listener:
             _log.warning("streams do not come through", coordinator=str(self.client.http.base_url))
 
 
-_log = structlog.get_logger()
 _FIRST_DELAY_SECONDS = 0.5
 _LONGEST_DELAY_SECONDS = 60.0
 _LONGEST_AWAY_SECONDS = 8.0  # with the jitter 10: how long a coordinator that is back may wait for its agents

@@ -1,4 +1,7 @@
-"""Waiting for another process, not for ever: httpx bounds each write and each read, and both can go byte by byte."""
+"""Waiting for another process, not for ever: httpx bounds each write and each read, and both can go byte by byte.
+
+Why by a thread and not by asyncio: docs/adr/0041.
+"""
 
 import socket
 from collections.abc import Mapping
