@@ -38,8 +38,7 @@ from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.residues import kernels
-from tests.tools.exchanged import approved, no_noise, traffic
-from tests.world.side import Integers
+from tests.world.side import Integers, approved, no_noise, traffic
 
 STEPS = ("encrypt", "reply", "submit")
 BOUNDS: tuple[Bounds, ...] = ("trusted", "proved")

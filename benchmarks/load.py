@@ -54,8 +54,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.randomness import SEED_BYTES
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import system_clock
-from tests.tools.exchanged import Exchanging
-from tests.world.side import Integers
+from tests.world.side import Exchanging, Integers
 
 _HEAD = "0" * 64
 _ROWS, _COLUMNS, _MOMENTS_COLUMNS = 2_000, 10, 5

@@ -21,7 +21,8 @@ from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import Array, party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, entry
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
-from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.services.simulation.parties import Wanted
+from commingle.services.simulation.preparing import prepare
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.fixed_point import SCALE, quantise

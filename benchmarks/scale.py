@@ -32,7 +32,7 @@ from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments
 from commingle.shared.mechanisms.rows.sketch import SKETCHES
-from tests.tools.exchanged import approved
+from tests.world.side import approved
 
 SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000)
 COLUMNS = 10

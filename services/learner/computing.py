@@ -15,10 +15,9 @@ from pydantic_core import from_json
 from commingle.services.analysis import Survival
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import Predicted
-from commingle.services.learner.examples import ANSWERS
 from commingle.services.learner.picture import bars, curves, forest, lengths
 from commingle.services.learner.requests import ANALYSES, ON_PAGES, FitBody, PlanBody, PredictionBody, RequestBody
-from commingle.services.learner.views import Predictions
+from commingle.services.learner.views import ANSWERS, Predictions
 from commingle.services.models import GeneralisedFit, SyntheticRows
 from commingle.services.results import Result, ResultTable
 from commingle.shared.documents.explained import explain

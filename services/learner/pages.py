@@ -5,7 +5,8 @@ A question is a GET, because it changes nothing: its address can be kept, sent t
 
 import json
 import shlex
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,13 @@ from commingle.services.client.metadata import citation
 from commingle.services.fit.fitting import PURPOSES, TO_PREDICT
 from commingle.services.fit.result import COVERED
 from commingle.services.learner.computing import WRITTEN, Answer, shown, written
-from commingle.services.learner.memory import LoadedRelease
 from commingle.services.learner.picture import HEIGHT, WIDTH, picture_of
-from commingle.services.learner.questions import QUESTIONS, Ask, asked_of, asks, command, followed, python, question_of
 from commingle.services.learner.requests import MAX_ROWS
 from commingle.services.learner.source import ReleaseSource
-from commingle.services.learner.views import ReleaseDetail
+from commingle.services.learner.views import LoadedRelease, ReleaseDetail
 from commingle.services.models import FAMILIES
 from commingle.shared.documents.purpose import headline_of
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.schema import Attribute, BinaryAttribute
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.runtime.pages.reference import Document, add_reference
@@ -42,6 +41,103 @@ _NOTHING = 0.01
 
 Compute = Callable[[Callable[..., Answer], Request, str, bytes], Awaitable[Answer]]
 """Some work on a release, from the bytes of a body as the interface takes it."""
+
+_QUESTIONS = {
+    "describe": "Who is in it",
+    "table": "Two attributes",
+    "glm": "Odds and rates",
+    "survival": "Survival",
+    "synthesize": "Synthetic rows",
+}
+_USUAL_ROWS = 1000
+_ALSO = {"hazard-ratios": "survival"}
+_FIELDS = {
+    "describe": ("by",),
+    "table": ("row", "column", "within", "event", "reference"),
+    "glm": ("target", "family"),
+    "survival": ("outcome", "by"),
+    "synthesize": ("rows",),
+}
+_PLACES = {"table": ("row", "column"), "survival": ("outcome",), "hazard-ratios": ("outcome",)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    kind: str
+    body: Mapping[str, Any]
+
+
+def _question_of(kind: str) -> str:
+    return _ALSO.get(kind, kind)
+
+
+def _followed(attributes: Sequence[Attribute]) -> dict[str, tuple[str, str]]:
+    """Crossed attributes that are intervals of time by whether an event came, with the names of both parts."""
+    crossed = [(a.name, a.cross) for a in attributes if a.kind == "categorical" and a.cross is not None]
+    return {
+        name: (time.name, event.name)
+        for name, (time, event) in crossed
+        if time.intervals is not None and isinstance(event, BinaryAttribute)
+    }
+
+
+def _asked_of(question: str, given: QueryParams, attributes: Sequence[Attribute]) -> dict[str, Any]:
+    """What the form holds; before anything is asked what it proposes, the first two attributes or the last one."""
+    names = [a.name for a in attributes if a.kind != "numeric"]
+    proposals: dict[str, tuple[tuple[str, ...], Sequence[str | int]]] = {
+        "table": (("row", "column"), names),
+        "glm": (("target",), names[-1:]),
+        "survival": (("outcome",), list(_followed(attributes)) or names[-1:]),
+        "synthesize": (("rows",), [_USUAL_ROWS]),
+    }
+    proposed: dict[str, Any] = dict(zip(*proposals.get(question, ((), ())), strict=False))
+    chosen: dict[str, Any] = {name: given[name] for name in _FIELDS[question] if given.get(name)}
+    if chosen.get("rows", "").isdecimal():
+        chosen |= {"rows": int(chosen["rows"][:20])}
+    itself = {(proposed | chosen).get(name) for name in ("target", "outcome")}
+    ticked = [name for name in given.getlist("attributes") if name not in itself]
+    return proposed | chosen | ({"attributes": ticked} if ticked else {})
+
+
+def _asks(question: str, asked: Mapping[str, Any], attributes: Sequence[Attribute]) -> list[_Ask]:
+    """The same as the interface takes it. Features are all attributes with levels where none is chosen."""
+    if question == "survival":
+        curves = {name: value for name, value in asked.items() if name != "attributes"}
+        ratios = {"outcome": asked.get("outcome", ""), "features": asked.get("attributes", [])}
+        return [_Ask("survival", curves), *([_Ask("hazard-ratios", ratios)] if ratios["features"] else [])]
+    if question != "glm":
+        return [_Ask(question, dict(asked))]
+    others = [a.name for a in attributes if a.kind != "numeric" and a.name != asked.get("target")]
+    features = " + ".join(f"`{name}`" for name in asked.get("attributes", others))
+    formula = f"`{asked.get('target', '')}` ~ {features}"
+    return [_Ask("glm", {"formula": formula} | ({"family": asked["family"]} if "family" in asked else {}))]
+
+
+def _command(ask: _Ask, asked: Mapping[str, Any]) -> str:
+    ticked = asked.get("attributes", [])
+    if ask.kind == "glm":
+        features = [word for name in ticked for word in ("--features", name)]
+        words = ["--target", asked.get("target", ""), *features, "--family", asked.get("family", "binomial")]
+        return f"commingle fit ./release {shlex.join(words)}"
+    places = [ask.body[name] for name in _PLACES.get(ask.kind, ()) if name in ask.body]
+    options = [
+        word
+        for name, value in ask.body.items()
+        if name not in {"attributes", "features", *_PLACES.get(ask.kind, ())}
+        for word in (f"--{name}", str(value))
+    ]
+    options += [word for name in ask.body.get("features", []) for word in ("--ratios", name)]
+    options += ["--out", "rows.csv"] if ask.kind == "synthesize" else []
+    words = [*places, *ask.body.get("attributes", []), *options]
+    return f"commingle {_question_of(ask.kind)} ./release {shlex.join(words)}".rstrip()
+
+
+def _asking(ask: _Ask) -> str:
+    method = "stratified" if "within" in ask.body else ask.kind.replace("-", "_")
+    arguments = ", ".join(f"{name}={value!r}" for name, value in ask.body.items())
+    if ask.kind == "synthesize":
+        return f'rows = release.synthesize({arguments})\nprint(rows.table().to_text())\nrows.write("rows.csv")\n'
+    return f"print(release.{method}({arguments}).table().to_text())\n"
 
 
 def add_pages(
@@ -100,7 +196,7 @@ class _Pages:
         body = _body(asked, held)
         if "target" in asked:
             try:
-                answer = await self._answer(partial(written, "json"), request, held, Ask("fit", body))
+                answer = await self._answer(partial(written, "json"), request, held, _Ask("fit", body))
                 found = json.loads(answer.content)
             except CommingleError as error:
                 said, status = error.diagnostics(), self._status_of(error)
@@ -109,7 +205,7 @@ class _Pages:
     async def question(self, request: Request) -> Response:
         """The answer to one question other than a fit; to the first that can be asked where the address has none."""
         question = request.path_params["question"]
-        if question not in QUESTIONS:
+        if question not in _QUESTIONS:
             return self._site.refused("Nothing to see here", "There is no such question.", status=404, back=True)
         try:
             held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
@@ -117,10 +213,10 @@ class _Pages:
             return self._refused(error)
         target, features = held.published.spec.target, held.published.spec.features
         attributes = sorted(held.published.spec.attributes, key=lambda a: a.name == target)  # the last is proposed
-        asked = asked_of(question, request.query_params, attributes)
+        asked = _asked_of(question, request.query_params, attributes)
         if question == "glm" and asked.get("target") == target and features:
             asked = {"attributes": list(features)} | asked
-        asking, answers, said, status = asks(question, asked, attributes), list[Any](), "", 200
+        asking, answers, said, status = _asks(question, asked, attributes), list[Any](), "", 200
         for ask in asking:
             try:
                 answer = await self._answer(shown, request, held, ask)
@@ -131,11 +227,11 @@ class _Pages:
         context = {
             "it": ReleaseDetail.of(held),
             "levels": {a.name: a.levels for a in attributes if a.kind != "numeric"},
-            "outcomes": followed(attributes),
+            "outcomes": _followed(attributes),
             "question": question,
             "questions": _questions(held),
-            "command": "\n".join(command(ask, asked) for ask in asking),
-            "python": _fetched(self._coordinator, held) + "".join(map(python, asking)),
+            "command": "\n".join(_command(ask, asked) for ask in asking),
+            "python": _fetched(self._coordinator, held) + "".join(map(_asking, asking)),
             "query": urlencode(asked, doseq=True),
             "most_rows": MAX_ROWS,
         }
@@ -144,14 +240,14 @@ class _Pages:
 
     async def written(self, request: Request) -> Response:
         """An answer as a file: its table as `csv` or `tex`, synthetic rows as `csv`, everything as `json`."""
-        kind, form, asking = request.path_params["kind"], request.path_params["form"], list[Ask]()
+        kind, form, asking = request.path_params["kind"], request.path_params["form"], list[_Ask]()
         try:
             held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
             attributes = held.published.spec.attributes
             if kind == "fit":
-                asking = [Ask(kind, _body(request.query_params, held))]
-            elif (question := question_of(kind)) in QUESTIONS:
-                asking = asks(question, asked_of(question, request.query_params, attributes), attributes)
+                asking = [_Ask(kind, _body(request.query_params, held))]
+            elif (question := _question_of(kind)) in _QUESTIONS:
+                asking = _asks(question, _asked_of(question, request.query_params, attributes), attributes)
             ask = next((one for one in asking if one.kind == kind and form in WRITTEN), None)
             if ask is None:
                 return self._site.refused("Nothing to see here", "There is no such file.", status=404, back=True)
@@ -162,7 +258,7 @@ class _Pages:
         headers = {**HEADERS, "Content-Disposition": disposition}
         return Response(answer.content, media_type=WRITTEN[form], headers=headers)
 
-    async def _answer(self, work: Callable[..., Answer], request: Request, held: LoadedRelease, ask: Ask) -> Answer:
+    async def _answer(self, work: Callable[..., Answer], request: Request, held: LoadedRelease, ask: _Ask) -> Answer:
         data = json.dumps(ask.body).encode()
         return await self._compute(partial(work, ask.kind), request, held.published.release, data)
 
@@ -196,7 +292,6 @@ class _Pages:
 
 
 def _headline(fit: Mapping[str, Any]) -> str:
-    """What was found, in a sentence."""
     *first, last = fit["features"]
     by, explained = f"{', '.join(first)} and {last}" if first else last, fit["diagnostics"]["r_squared"]
     if explained is None:
@@ -208,13 +303,11 @@ def _headline(fit: Mapping[str, Any]) -> str:
 
 
 def _questions(held: LoadedRelease) -> dict[str, str]:
-    """Those that can be asked: of survival where somebody was followed until an event."""
-    outcomes = followed(held.published.spec.attributes)
-    return {name: said for name, said in QUESTIONS.items() if name != "survival" or outcomes}
+    outcomes = _followed(held.published.spec.attributes)
+    return {name: said for name, said in _QUESTIONS.items() if name != "survival" or outcomes}
 
 
 def _kept(coordinator: str, detail: ReleaseDetail) -> str:
-    """The command lines that keep a release and verify it offline."""
     members = [word for one in detail.members for word in ("--member", f"{one.name}={one.fingerprint}")]
     keep = ["commingle", "export", coordinator, "--release", detail.id, "--save", "./release", "--to", "files"]
     verify = ["commingle", "verify", "./release", "--coordinator-key", detail.coordinator, *members]
@@ -222,7 +315,6 @@ def _kept(coordinator: str, detail: ReleaseDetail) -> str:
 
 
 def _body(asked: QueryParams, held: LoadedRelease) -> dict[str, Any]:
-    """What the form asks, as the interface takes it: the label is no feature of itself."""
     attributes, stated = held.published.spec.attributes, held.published.spec.stated
     names = [attribute.name for attribute in attributes]
     labels = [attribute.name for attribute in attributes if attribute.kind != "categorical"]
@@ -246,7 +338,6 @@ def _in_words(attribute: Attribute) -> str:
 
 
 def _python(coordinator: str, held: LoadedRelease, body: Mapping[str, Any]) -> str:
-    """Lines that fetch, verify and fit the same."""
     options = "".join(
         f", {name}={body[name]!r}" for name in ("estimator", "interval_for") if body[name] not in {None, "table"}
     )

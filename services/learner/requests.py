@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from commingle.services import analysis, models
 from commingle.services.analysis.paths import MAX_PENALTIES
 from commingle.services.fit import ESTIMATORS, FitRequest
-from commingle.services.learner.examples import with_example
+from commingle.services.learner.views import with_example
 from commingle.services.results import Result
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.spec import MAX_COLUMNS

@@ -108,7 +108,7 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     if options["preset"] is not None:
         refuse_beside("--preset", "projection", "one_stage", "row_norm", "subjects", "overlap")
     start_loading()  # and meanwhile load what this process needs
-    from commingle.services.simulation.options import dataset_from, terms_from  # noqa: PLC0415
+    from commingle.services.simulation.preparing import dataset_from, terms_from  # noqa: PLC0415
     from commingle.services.simulation.progress import open_stages  # noqa: PLC0415
     from commingle.services.simulation.releases import plan_releases  # noqa: PLC0415
     from commingle.services.simulation.report import show  # noqa: PLC0415

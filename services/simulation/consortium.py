@@ -1,26 +1,44 @@
-"""What a simulation gives to the consortium it starts (`services.testing`): a file and a schema for each party."""
+"""The consortium of a simulation: a file for each party, and releases from their proposals to verified files."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from commingle.services.client.release import Release
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.parties import SUBJECT_ID
 from commingle.services.simulation.progress import Stages
-from commingle.services.simulation.releases import LIFETIME_HOURS, Allowance
+from commingle.services.simulation.releases import Allowance, Planned
 from commingle.services.tables.reading import Table
 from commingle.services.testing.consortium import Consortium
-from commingle.services.testing.tables import Dataset
+from commingle.services.testing.errors import RoundError
+from commingle.services.testing.nodes import Dataset
 from commingle.shared.documents.subject_ids import id_parts
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.remote import call, connect, json_of
 
 _FORMATS = (".parquet", ".csv")
+_SILENCE_SECONDS = 900.0
+_DECISION_SECONDS = 120.0
+_WAIT_SECONDS = 2
+_SAID = {
+    "proposal": "proposed",
+    "approval": "approved",
+    "columns": "columns encrypted",
+    "reply": "products answered",
+    "block": "noisy block sent",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +94,6 @@ def write_party_table(
 
 
 def _id_columns(dataset: StudyTable) -> tuple[str, ...]:
-    """What identifies subjects in the parties' files."""
     return (SUBJECT_ID, *(f"{SUBJECT_ID} ({number})" for number in range(2, len(dataset.id_rules or ()) + 1)))
 
 
@@ -84,11 +101,11 @@ def consortium_for(given: Mapping[str, Given], allowance: Allowance, *, folder: 
     """Processes of their own for all of them, which approve what the coordinator proposes."""
     return Consortium(
         {name: each.dataset for name, each in given.items()},
-        keyed=not allowance.listed,
+        keyed=allowance.keyed,
         processes=True,
         epsilon_cap=allowance.epsilon_cap,
-        delta_cap=allowance.delta,
-        policy=_policy(allowance),
+        delta_cap=allowance.delta_cap,
+        policy=allowance.policy,
         folder=folder,
         links=False,
         network=False,
@@ -105,12 +122,113 @@ def say_clipped(context: Context) -> None:
             context.stages.notice(f"{party} clips values to the public bounds: {counts}.")
 
 
-def _policy(allowance: Allowance) -> dict[str, Any]:
-    return {
-        "mechanisms": allowance.mechanisms,
-        "max_epsilon": allowance.max_epsilon,
-        "max_delta": allowance.delta,
-        "max_cells": allowance.max_cells,
-        "max_lifetime_hours": LIFETIME_HOURS,
-        "auto_approve": [{"proposer": "*", "mechanisms": allowance.mechanisms, "max_rho": allowance.max_rho}],
-    }
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """A published release.
+
+    Attributes:
+        release: fetched and verified.
+        seconds: until all had approved, until all blocks were in, until it was published.
+    """
+
+    planned: Planned
+    release: Release
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Open:
+    planned: Planned
+    forecast: dict[str, Any] | None
+    events: list[dict[str, Any]]
+
+    def words(self, kind: str, party: str | None) -> str:
+        """What happened just now; with the proposal, what the release is forecast to be worth and to take."""
+        said = _SAID.get(kind, kind)
+        if kind == "proposal" and self.forecast is not None:
+            said += f", forecast to explain {self.forecast['r_squared']:.0%} of {self.forecast['target']}"
+            if (exchange := self.forecast["exchange"]) is not None:
+                said += f"; its exchange takes processors some {exchange['seconds']:.0f} s"
+        return f"{self.planned.folder}: {said}{'' if party is None else f' by {party}'}"
+
+    @property
+    def over(self) -> bool:
+        return bool(self.events) and State(self.events[-1]["state"]).final
+
+    @property
+    def steps(self) -> int:
+        """How many events it takes: the proposal, approvals, blocks, the publication."""
+        parties = len(self.planned.study.parties)
+        exchanged = 2 * parties if mechanism_of(self.planned.spec).interactive else 0  # columns and replies
+        return 2 * parties + 2 + exchanged
+
+    def awaited(self, kind: str) -> set[str]:
+        """Parties that have not sent this yet."""
+        sent = {event["party"] for event in self.events if event["kind"] == kind}
+        return set() if self.over else {party.name for party in self.planned.study.parties} - sent
+
+
+def publish(planned: Sequence[Planned], studies: Sequence[Path], context: Context) -> list[Outcome]:
+    """Propose studies, wait until all are published, fetch and verify them.
+
+    Raises:
+        RoundError: one ends otherwise, or nothing happens for long.
+        ProcessError: a process dies meanwhile.
+        VerificationError: what the coordinator serves does not hold.
+    """
+    consortium, coordinator = context.consortium, context.consortium.coordinator
+    commands = [coordinator.proposing(study) for study in studies]
+    [proposed] = consortium.backend.run({"propose": commands}).values()
+    opened = {str(a["id"]): _Open(p, a["forecast"], []) for a, p in zip(proposed, planned, strict=True)}
+    with connect(coordinator.url) as http:
+        _follow(http, opened, context)
+        for identifier, release in opened.items():
+            if release.events[-1]["state"] != State.PUBLISHED:
+                raise _ended_badly(http, identifier, release.planned)
+    with consortium.client() as client:
+        return [Outcome(r.planned, client.fetch(identifier), _durations(r.events)) for identifier, r in opened.items()]
+
+
+def _follow(http: httpx.Client, opened: dict[str, _Open], context: Context) -> None:
+    last, happened, heard = 0, 0, time.monotonic()
+    total = sum(release.steps for release in opened.values())
+    while not all(release.over for release in opened.values()):
+        page: Any = json_of(call(http, "GET", "/v1/events", params={"after": last, "wait_seconds": _WAIT_SECONDS}))
+        for event in page["items"]:
+            if event["release"] in opened:
+                release = opened[event["release"]]
+                happened, heard = happened + 1, time.monotonic()
+                release.events.append({**event, "heard": heard})
+                context.stages.step(release.words(event["kind"], event["party"]), happened, total)
+        last = page["last"]
+        context.consortium.backend.check()
+        _refuse_silence(opened.values(), time.monotonic() - heard, context)
+
+
+def _refuse_silence(opened: Collection[_Open], seconds: float, context: Context) -> None:
+    """Agents decide within moments, but may take long over a large block, and over one release at a time."""
+    undecided = set.intersection(*(release.awaited("approval") for release in opened))
+    awaited = undecided or set().union(*(release.awaited("block") for release in opened))
+    if seconds > (_DECISION_SECONDS if undecided else _SILENCE_SECONDS):
+        folders = ", ".join(release.planned.folder for release in opened if not release.over)
+        raise RoundError(
+            f"{folders}: nothing heard from {', '.join(sorted(awaited))} for {seconds:.0f} s"
+            f"{context.consortium.backend.last_words(awaited)}",
+            remedy="If the table is very large, try a smaller one.",
+        )
+
+
+def _ended_badly(http: httpx.Client, release: str, planned: Planned) -> RoundError:
+    view: Any = json_of(call(http, "GET", f"/v1/releases/{release}"))
+    return RoundError(
+        f"{planned.folder} was {view['state']}: {view['reason']}", remedy="Keep the logs with --keep and read them."
+    )
+
+
+def _durations(events: list[dict[str, Any]]) -> dict[str, float]:
+    def latest(kind: str) -> float:
+        return max(float(event["heard"]) for event in events if event["kind"] == kind)
+
+    moments = [latest(kind) for kind in ("proposal", "approval", "block", "published")]
+    spans = [after - before for before, after in pairwise(moments)]
+    return dict(zip(("approve", "privatise", "publish"), spans, strict=True))

@@ -80,7 +80,6 @@ def _await_proposal(consortium: "Consortium", name: str, release: str, *, agreed
 
 
 def _console(consortium: "Consortium", kind: str, home: Any) -> str:  # noqa: ANN401 - a path
-    """The link that a console prints, which stays open."""
     running: Running = consortium.serving(f"{kind}-console", (kind, "console", "--home", home))
     while (found := _LINK.search(running.log.read_text())) is None:
         running.require_alive()
@@ -96,7 +95,6 @@ def _opened(address: str) -> bool:
 
 
 def _follow(consortium: "Consortium", release: str, people: Mapping[str, Any]) -> None:
-    """Say how it ends, with the answer beside the truth, and stay until Ctrl-C."""
     while not (state := consortium.state(release)).final:
         time.sleep(1)
     if state == "published":

@@ -11,16 +11,54 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from commingle.services.errors import TableError
-from commingle.services.simulation.errors import PartiesError
 from commingle.services.tables.reading import Source, Table, no_such_column, read_table, usable_name
+from commingle.services.tables.schema import Marks
 from commingle.shared.documents.model import Name
 from commingle.shared.documents.spec import MAX_PARTIES
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
 from commingle.shared.encoding import Cells
+from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.runtime.settings import Settings, load_settings
 
 SUBJECT_ID = "subject_id"
+
+
+class PartiesError(CommingleError):
+    """A division of its columns that makes no sense."""
+
+    code = "simulation-parties"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked for on the command line.
+
+    Attributes:
+        table: one table for all parties; None where each has its own.
+        target: to be predicted.
+        parties: how many, or a parties file.
+        features: names of those that take part; None for all.
+        schema: a schema file, whose attributes alone take part; None to draft one.
+        subject_id: the column, or columns, that identify subjects.
+        id_rules: by which every party writes ids; None for exactly.
+        common_subjects: go on with the subjects that all parties hold, where agents would not.
+        listed: mechanisms whose subjects are, so that all must hold the same; none where tables may be of any people.
+        missing: what becomes of missing cells where no schema says so.
+        csv_format: of every CSV; None to look at each.
+    """
+
+    table: Path | None
+    target: str
+    parties: int | Path
+    features: tuple[str, ...] | None = None
+    schema: Path | None = None
+    subject_id: SubjectColumns | None = None
+    id_rules: IdRules | None = None
+    common_subjects: bool = False
+    listed: tuple[str, ...] = ()
+    missing: Marks = "midpoint"
+    csv_format: CsvFormat | None = None
 
 
 class PartyEntry(Settings):
@@ -140,68 +178,48 @@ def keep_columns(holdings: Sequence[Holding], kept: Collection[str]) -> tuple[Ho
     return left
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How tables are read.
-
-    Attributes:
-        subject_id: what identifies subjects, unless a party says otherwise.
-        id_rules: by which every party writes ids; None for exactly.
-        common_subjects: go on with the subjects that all parties hold, where agents would not.
-        listed: mechanisms whose subjects are, so that all must hold the same; none where tables may be of any people.
-        typed, csv_format: as for `read_table`.
-    """
-
-    subject_id: SubjectColumns | None = None
-    id_rules: IdRules | None = None
-    common_subjects: bool = False
-    listed: tuple[str, ...] = ()
-    typed: bool = False
-    csv_format: CsvFormat | None = None
-
-
-def load(table: Path | None, parties: PartiesFile | None, reading: Reading) -> Loaded:
+def load(wanted: Wanted, parties: PartiesFile | None) -> Loaded:
     """Read one table, or join those of the parties.
 
     Raises:
         TableError, PartiesError, SpecError: naming what is wrong with which file or column.
     """
     if parties is not None and parties.parties[0].table is not None:
-        if table is not None:
+        if wanted.table is not None:
             raise PartiesError(
                 "the parties have tables of their own, and --table was given too", remedy="Leave out --table."
             )
-        return _join(parties.parties, reading)
-    if table is None:
+        return _join(parties.parties, wanted)
+    if wanted.table is None:
         raise PartiesError("there is no table", remedy="Give --table, or a parties file that names tables.")
     source = read_table(
-        table,
-        subject_id=reading.subject_id,
+        wanted.table,
+        subject_id=wanted.subject_id,
         usual_subject_id=SUBJECT_ID,
-        id_rules=reading.id_rules,
-        typed=reading.typed,
-        csv_format=reading.csv_format,
+        id_rules=wanted.id_rules,
+        typed=wanted.schema is None,
+        csv_format=wanted.csv_format,
     )
-    notices = (*source.notices, *_changed_ids({str(table): source}, reading))
+    notices = (*source.notices, *_changed_ids({str(wanted.table): source}, wanted))
     if parties is None:
         return Loaded(source, coded=source.texts, notices=notices)
     for entry in parties.parties:
-        _require_columns(entry.columns or (), source, where=str(table))
+        _require_columns(entry.columns or (), source, where=str(wanted.table))
     holdings = tuple(Holding(entry.name, entry.columns or ()) for entry in parties.parties)
     _refuse_shared(holdings)
     return Loaded(source, holdings, _coded(parties.parties) | source.texts, notices)
 
 
-def _join(entries: Iterable[PartyEntry], reading: Reading) -> Loaded:
-    sources = {entry.name: _read_own(entry, reading) for entry in entries}
+def _join(entries: Iterable[PartyEntry], wanted: Wanted) -> Loaded:
+    sources = {entry.name: _read_own(entry, wanted) for entry in entries}
     holdings = tuple(Holding(party, (*s.table.columns, *s.unusable)) for party, s in sources.items())
     _refuse_shared(holdings)
-    common = _common_subjects(sources, reading)
+    common = _common_subjects(sources, wanted)
     columns: dict[str, Cells] = {}
     unusable: dict[str, str] = {}
     notices = [
         *(notice for source in sources.values() for notice in source.notices),
-        *_changed_ids(sources, reading),
+        *_changed_ids(sources, wanted),
     ]
     others: dict[str, Table] = {}
     for party, source in sources.items():
@@ -212,7 +230,7 @@ def _join(entries: Iterable[PartyEntry], reading: Reading) -> Loaded:
         rest = np.flatnonzero(~np.isin(source.table.subjects, common))
         if not len(rest):
             continue
-        if reading.listed or reading.common_subjects:
+        if wanted.listed or wanted.common_subjects:
             become = "are left out"
         else:
             others[party] = source.table.rows(rest)
@@ -222,26 +240,25 @@ def _join(entries: Iterable[PartyEntry], reading: Reading) -> Loaded:
     return Loaded(Source(Table(common, columns), unusable), holdings, coded, tuple(notices), others)
 
 
-def _common_subjects(sources: Mapping[str, Source], reading: Reading) -> NDArray[np.str_]:
+def _common_subjects(sources: Mapping[str, Source], wanted: Wanted) -> NDArray[np.str_]:
     """The subjects that all hold; where they are listed, as agents would find them: no others, unless left out."""
     common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
     if not len(common):
         raise TableError("no subject is held by every party", remedy="Check the columns that identify subjects.")
     held = {party: source.table.n for party, source in sources.items()}
-    if max(held.values()) > len(common) and reading.listed and not reading.common_subjects:
+    if max(held.values()) > len(common) and wanted.listed and not wanted.common_subjects:
         counts = ", ".join(f"{party} {n:,}" for party, n in held.items())
         raise TableError(
             f"the parties hold other subjects ({counts}; all of them {len(common):,}) and those of "
-            f"{' and '.join(reading.listed)} are listed here: the release would be aborted",
+            f"{' and '.join(wanted.listed)} are listed here: the release would be aborted",
             remedy="Give tables of the same subjects, agree on an --id-rule if their ids are written in several ways, "
             "leave the others out with --common-subjects, or use --subjects keyed, with which lists may differ.",
         )
     return common
 
 
-def _changed_ids(sources: Mapping[str, Source], reading: Reading) -> tuple[str, ...]:
-    """What the rules have done to ids, one sentence for each table."""
-    rules = ", ".join(reading.id_rules or ())
+def _changed_ids(sources: Mapping[str, Source], wanted: Wanted) -> tuple[str, ...]:
+    rules = ", ".join(wanted.id_rules or ())
     return tuple(
         f"{source.ids.changed:,} of {source.ids.rows:,} ids of {name} are written otherwise by {rules}."
         for name, source in sources.items()
@@ -249,14 +266,14 @@ def _changed_ids(sources: Mapping[str, Source], reading: Reading) -> tuple[str, 
     )
 
 
-def _read_own(entry: PartyEntry, reading: Reading) -> Source:
+def _read_own(entry: PartyEntry, wanted: Wanted) -> Source:
     if entry.table is None:
         raise PartiesError(f"{entry.name} has no table", remedy="Give every party a `table`.")
     source = read_table(
         entry.table,
-        subject_id=entry.subject_id or reading.subject_id or SUBJECT_ID,
-        id_rules=reading.id_rules,
-        typed=reading.typed,
+        subject_id=entry.subject_id or wanted.subject_id or SUBJECT_ID,
+        id_rules=wanted.id_rules,
+        typed=wanted.schema is None,
     )
     if entry.columns is None:
         return source

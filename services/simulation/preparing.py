@@ -1,67 +1,45 @@
-"""From files and options to a dataset that can be simulated on."""
+"""From options and files to the dataset that is simulated on, and to the terms of its releases."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import click
 import numpy as np
 
 from commingle.services.errors import TableError
-from commingle.services.simulation.dataset import PartyShare, StudyTable
-from commingle.services.simulation.errors import PartiesError
+from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort
 from commingle.services.simulation.parties import (
     Holding,
     Loaded,
-    Reading,
+    PartiesError,
+    Wanted,
     keep_columns,
     load,
     read_parties,
     split_evenly,
 )
+from commingle.services.simulation.releases import Releases
 from commingle.services.tables.reading import Table, no_such_column, usable_name
-from commingle.services.tables.schema import Marks, Unusable, conform, draft, identifies_rows
+from commingle.services.tables.schema import Unusable, conform, draft, identifies_rows
+from commingle.shared.documents.presets import release_preset
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, as_registered, parse_attributes, parts_of
-from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
-from commingle.shared.runtime.csv_format import CsvFormat
+from commingle.shared.documents.study import RECOMMENDED_MECHANISM
+from commingle.shared.documents.terms import AUTO, MechanismName, Projection
+from commingle.shared.mechanisms.registry import keyed_by_default, sketched_names
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.plain_files import read_plain
 
 MIN_ROWS = 10
+_DEMO_MECHANISMS: tuple[MechanismName, ...] = (RECOMMENDED_MECHANISM, "rmgm")
+_EPSILONS = (1.0,)
+_DEMO_OVERLAP = 0.8
+_DEFAULT_PARTIES = 3
 _MOSTLY = 0.5
 _BOUNDS_FROM_TABLE = (
     "Bounds and levels were taken from the table itself. That is for simulation only: in a real release they are "
     "public, and taking them from private rows breaks the guarantee. Give them with --schema."
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What was asked for on the command line.
-
-    Attributes:
-        table: one table for all parties; None where each has its own.
-        target: to be predicted.
-        parties: how many, or a parties file.
-        features: names of those that take part; None for all.
-        schema: a schema file, whose attributes alone take part; None to draft one.
-        subject_id: the column, or columns, that identify subjects.
-        id_rules: by which every party writes ids; None for exactly.
-        common_subjects: go on with the subjects that all parties hold, where agents would not.
-        listed: mechanisms whose subjects are, so that all must hold the same; none where tables may be of any people.
-        missing: what becomes of missing cells where no schema says so.
-        csv_format: of every CSV; None to look at each.
-    """
-
-    table: Path | None
-    target: str
-    parties: int | Path
-    features: tuple[str, ...] | None = None
-    schema: Path | None = None
-    subject_id: SubjectColumns | None = None
-    id_rules: IdRules | None = None
-    common_subjects: bool = False
-    listed: tuple[str, ...] = ()
-    missing: Marks = "midpoint"
-    csv_format: CsvFormat | None = None
 
 
 def prepare(wanted: Wanted) -> StudyTable:
@@ -71,18 +49,7 @@ def prepare(wanted: Wanted) -> StudyTable:
         TableError, PartiesError, SettingsError, SpecError: naming what is wrong with which file or column.
     """
     file = read_parties(wanted.parties) if isinstance(wanted.parties, Path) else None
-    loaded = load(
-        wanted.table,
-        file,
-        Reading(
-            subject_id=wanted.subject_id,
-            id_rules=wanted.id_rules,
-            common_subjects=wanted.common_subjects,
-            listed=wanted.listed,
-            typed=wanted.schema is None,
-            csv_format=wanted.csv_format,
-        ),
-    )
+    loaded = load(wanted, file)
     target = usable_name(wanted.target)
     candidates = _candidates(loaded, target, wanted.features)
     attributes, notices = _attributes(loaded, target, candidates, wanted)
@@ -101,7 +68,6 @@ def prepare(wanted: Wanted) -> StudyTable:
 
 
 def _candidates(loaded: Loaded, target: str, features: tuple[str, ...] | None) -> list[str]:
-    """The columns that may take part, the target among them."""
     everything = [*loaded.source.table.columns, *loaded.source.unusable]
     held = everything if loaded.holdings is None else [name for h in loaded.holdings for name in h.columns]
     chosen = held if features is None else [usable_name(name) for name in features if usable_name(name) != target]
@@ -116,7 +82,6 @@ def _candidates(loaded: Loaded, target: str, features: tuple[str, ...] | None) -
 def _attributes(
     loaded: Loaded, target: str, candidates: list[str], wanted: Wanted
 ) -> tuple[dict[str, Attribute], list[str]]:
-    """The attributes that take part, by column, and why others do not."""
     if wanted.schema is None:
         found = {name: _draft(loaded, name, wanted) for name in candidates}
         notices = [_BOUNDS_FROM_TABLE]
@@ -142,7 +107,6 @@ def _attributes(
 
 
 def _draft(loaded: Loaded, name: str, wanted: Wanted) -> Attribute | Unusable:
-    """What a column suggests; one that looks like an identifier has to be chosen by name."""
     if name in loaded.source.unusable:
         return Unusable(f"its type is {loaded.source.unusable[name]}")
     values, missing = loaded.values(name), wanted.missing
@@ -178,7 +142,6 @@ def _holdings(
 
 
 def _complete(table: Table, attributes: dict[str, Attribute], target: str) -> tuple[Table, list[str]]:
-    """The rows that have every value they must have, of these attributes and as these encode them."""
     columns = {name: conform(as_registered(a)[0], table.columns[name]) for name, a in attributes.items()}
     table, keep = Table(table.subjects, columns), np.ones(table.n, dtype=bool)
     lacking = []
@@ -189,3 +152,87 @@ def _complete(table: Table, attributes: dict[str, Attribute], target: str) -> tu
     dropped = int((~keep).sum())
     said = f"{dropped:,} of {table.n:,} rows are left out because a value is missing: {', '.join(lacking)}."
     return (table.rows(np.flatnonzero(keep)), [said]) if dropped else (table, [])
+
+
+def dataset_from(options: dict[str, Any], *, listed: tuple[str, ...], seed: int) -> StudyTable:
+    """The built-in cohort, or the table that is named; `listed` are mechanisms whose subjects are.
+
+    Raises UsageError, TableError, SpecError.
+    """
+    parties = _parties(options["parties"])
+    if options["table"] is None and not isinstance(parties, Path):
+        if options["csv_format"] is not None:
+            raise click.UsageError(f"{options['csv_format'].options} is about a table: give --table too.")
+        for name in ("target", "parties", "features", "subject_id", "id_rule", "common_subjects", "missing", "schema"):
+            if options[name] not in (None, (), False):
+                raise click.UsageError(f"--{name.replace('_', '-')} needs a table: give --table too.")
+        return cohort(seed=seed)
+    if options["target"] is None:
+        raise click.UsageError("Say with --target which column is to be predicted.")
+    if options["missing"] is not None and options["schema"] is not None:
+        raise click.UsageError("--missing is for tables without a schema, which says it of each attribute.")
+    features = options["features"]
+    return prepare(
+        Wanted(
+            table=options["table"],
+            target=options["target"],
+            parties=parties,
+            features=None if features is None else tuple(name for name in features.split(",") if name.strip()),
+            schema=options["schema"],
+            subject_id=options["subject_id"] or None,
+            id_rules=options["id_rule"] or None,
+            common_subjects=options["common_subjects"],
+            listed=listed,
+            missing=options["missing"] or "midpoint",
+            csv_format=options["csv_format"],
+        )
+    )
+
+
+def _parties(text: str | None) -> int | Path:
+    if text is None:
+        return _DEFAULT_PARTIES
+    try:
+        number = int(text)
+    except ValueError:
+        return Path(text)
+    if number < 1:
+        raise click.BadParameter("there must be at least one party", param_hint="--parties")
+    return number
+
+
+def terms_from(options: dict[str, Any]) -> Releases:
+    """Mechanisms, budgets and row norm of the releases. Raises UsageError."""
+    demo, subjects = options["table"] is None and options["target"] is None, options["subjects"]
+    if options["common_subjects"]:
+        if subjects == "keyed":
+            raise click.UsageError(
+                "--common-subjects is for listed subjects: leave it out, as lists of keyed ones may differ."
+            )
+        subjects = "listed"
+    preset = None if options["preset"] is None else release_preset(options["preset"])
+    usual = _DEMO_MECHANISMS if demo else (RECOMMENDED_MECHANISM,)
+    mechanisms = options["mechanisms"] or (usual if preset is None else preset.mechanisms[:1])
+    subjects = subjects if preset is None else preset.subjects
+    projection: Projection | None = "sparse" if options["projection"] == "sparse" else None
+    if subjects is None and not all(keyed_by_default(mechanism, projection) for mechanism in mechanisms):
+        subjects = "listed"  # all releases are of one data set of each party, which is keyed or listed
+    with_k = sketched_names()
+    if options["k"] is not None and not set(with_k) & set(mechanisms):
+        raise click.UsageError(f"--k is the sketch of {', '.join(with_k)}; the others have none.")
+    terms = Releases(
+        mechanisms=mechanisms,
+        epsilons=options["epsilons"] or _EPSILONS,
+        delta=options["delta"],
+        k=options["k"],
+        projection=projection,
+        row_norm=options["row_norm"],
+        subjects=subjects,
+        first_stage_share=None if options["one_stage"] else AUTO,
+        preset=preset,
+    )
+    if options["overlap"] is not None and terms.listed:
+        raise click.UsageError(
+            f"--overlap is of keyed subjects; those of {' and '.join(terms.listed)} are listed here."
+        )
+    return replace(terms, overlap=options["overlap"] or (1.0 if terms.listed or not demo else _DEMO_OVERLAP))

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, Self
+from typing import Self
 
 import structlog
 from rich.console import Console
@@ -14,8 +14,8 @@ from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.logging import configure_logging
 
 
-class Reporter(Protocol):
-    """Where progress goes."""
+class Reporter:
+    """Where progress goes; nowhere, unless a method says otherwise."""
 
     def begin(self, name: str, text: str) -> None:
         """A stage begins."""
@@ -85,7 +85,7 @@ class Stages:
         self._reporter.show(name, text)
 
 
-class Bars:
+class Bars(Reporter):
     """Progress bars on a terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -117,7 +117,7 @@ class Bars:
         self._progress.stop()
 
 
-class Sentences:
+class Sentences(Reporter):
     """A line for each stage and step with the seconds since the beginning, for people who read a file or a pipe."""
 
     def __init__(self) -> None:
@@ -129,23 +129,17 @@ class Sentences:
     def step(self, text: str, done: int, total: int) -> None:
         self._say(f"  {text} ({done} of {total})")
 
-    def end(self, name: str, seconds: float) -> None:
-        """The report says how long each stage took."""
-
     def notice(self, text: str) -> None:
         say(f"Note: {text}")
 
     def show(self, name: str, text: Callable[[Console], None]) -> None:  # noqa: ARG002 - the text says it
         text(PlainConsole(stderr=True))
 
-    def close(self) -> None:
-        """Nothing to do."""
-
     def _say(self, text: str) -> None:
         say(f"{time.monotonic() - self._started:5.1f} s  {text}")
 
 
-class Lines:
+class Lines(Reporter):
     """Structured events, one JSON object per line on standard error."""
 
     def __init__(self) -> None:
@@ -166,9 +160,6 @@ class Lines:
 
     def show(self, name: str, text: Callable[[Console], None]) -> None:  # noqa: ARG002 - the report has it
         self._log.info("first result", release=name)
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 def open_stages(*, as_json: bool) -> Stages:

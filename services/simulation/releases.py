@@ -1,14 +1,15 @@
 """The releases a simulation asks for, checked with the code that coordinator and parties will use."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
+from typing import Any
 
 from pydantic import ValidationError
 
 from commingle.services.simulation.dataset import StudyTable, training_size
-from commingle.services.testing.tables import DATASET
+from commingle.services.testing.nodes import DATASET
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.keys import Fingerprint
@@ -24,7 +25,7 @@ from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_nam
 from commingle.shared.release.drafting import tried
 from commingle.shared.release.plan import plan_blocks
 
-LIFETIME_HOURS = 24.0
+_LIFETIME_HOURS = 24.0
 _ROOM = 1.01
 _NOBODY = Fingerprint("0" * 64)
 _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -78,12 +79,9 @@ class Allowance:
     """What every party must allow for all releases together to be possible; their subjects are of one kind."""
 
     epsilon_cap: float
-    max_epsilon: float
-    delta: float
-    max_rho: float
-    max_cells: int
-    mechanisms: tuple[MechanismName, ...]
-    listed: bool
+    delta_cap: float
+    keyed: bool
+    policy: Mapping[str, Any]
 
 
 def plan_releases(dataset: StudyTable, terms: Releases) -> tuple[Planned, ...]:
@@ -111,15 +109,17 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
     costs = (sum((p.cost.loss for p in plans if p.party == party), start=NOTHING) for party in parties)
     cost = max(costs, key=_rho_of)
     total, delta = float(cost.rho), releases[0].spec.delta
-    return Allowance(
-        epsilon_cap=_ROOM * gaussian_epsilon(_ROOM * total, delta_left(delta, cost.delta)),
-        max_epsilon=max(_ROOM * max(p.cost.loss.epsilon(delta) for p in plans), *(r.spec.epsilon for r in releases)),
-        delta=delta,
-        max_rho=_ROOM * total,
-        max_cells=max(mechanism_of(r.spec).cells(r.spec, party) for r in releases for party in r.spec.parties),
-        mechanisms=tuple(dict.fromkeys(release.spec.mechanism for release in releases)),
-        listed=not releases[0].spec.keyed,
-    )
+    mechanisms = tuple(dict.fromkeys(release.spec.mechanism for release in releases))
+    policy = {
+        "mechanisms": mechanisms,
+        "max_epsilon": max(_ROOM * max(p.cost.loss.epsilon(delta) for p in plans), *(r.spec.epsilon for r in releases)),
+        "max_delta": delta,
+        "max_cells": max(mechanism_of(r.spec).cells(r.spec, party) for r in releases for party in r.spec.parties),
+        "max_lifetime_hours": _LIFETIME_HOURS,
+        "auto_approve": [{"proposer": "*", "mechanisms": mechanisms, "max_rho": _ROOM * total}],
+    }
+    cap = _ROOM * gaussian_epsilon(_ROOM * total, delta_left(delta, cost.delta))
+    return Allowance(cap, delta, releases[0].spec.keyed, policy)
 
 
 def _rho_of(loss: Loss) -> Rho:
@@ -150,7 +150,7 @@ def _study(dataset: StudyTable, terms: Releases, *, mechanism: MechanismName, ep
             id_rules=dataset.id_rules,
             n=n,
             subjects=terms.subjects,
-            lifetime_hours=LIFETIME_HOURS,
+            lifetime_hours=_LIFETIME_HOURS,
             parties=tuple(map(StudyParty.model_validate, shares)),
         )
     except ValidationError as error:

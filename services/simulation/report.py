@@ -1,7 +1,7 @@
 """`report.json`, and the same as a person reads it on a terminal."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from commingle.services.simulation.consortium import Outcome
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
-from commingle.services.simulation.rounds import Outcome
 from commingle.services.tables.reading import Table as Rows
 from commingle.shared.documents.schema import encoded_columns
 from commingle.shared.estimation.overlap import held as counts_of
@@ -24,14 +24,17 @@ PICTURE = "coefficients.png"
 _MOST_COUNTS = 15  # on a terminal; the report has all
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """One release with its fits; `unfit` says of the other estimators why they have none."""
+
+    outcome: Outcome
+    fits: list[ScoredFit]
+    unfit: dict[str, str]
+
+
 def release_report(
-    outcome: Outcome,
-    fits: list[ScoredFit],
-    unfit: dict[str, str],
-    reference: Reference,
-    *,
-    given: Mapping[str, Subjects],
-    wide: Sequence[str] = (),
+    made: Made, reference: Reference, *, given: Mapping[str, Subjects], wide: Sequence[str]
 ) -> dict[str, Any]:
     """One entry of `releases`, in the unit of its subjects; `wide` are attributes with bounds that a few rows set.
 
@@ -40,8 +43,9 @@ def release_report(
     `rho_subject` and `epsilon_subject` are what everybody learns of a person, the sums over all parties; with
     `_outsiders` what those learn who are no member.
     """
-    spec, privacy = outcome.release.spec, outcome.release.privacy
-    scores = {fit.name: fit.score for fit in fits if fit.name != "constant"}
+    outcome, release = made.outcome, made.outcome.release
+    spec, privacy = release.spec, release.privacy
+    scores = {fit.name: fit.score for fit in made.fits if fit.name != "constant"}
     everybody, outsiders = privacy.per_subject.own, privacy.outsiders.own
     return {
         "mechanism": spec.mechanism,
@@ -53,16 +57,16 @@ def release_report(
         "epsilon_subject_outsiders": outsiders.epsilon,
         "adjacency": spec.adjacency,
         "subjects": spec.subjects or "listed",
-        "subject_counts": subject_counts(outcome.release.prepared, given),
+        "subject_counts": subject_counts(release.prepared, given),
         "row_norm": spec.parties[0].row_norm,
         "first_stage_share": spec.parties[0].first_stage_share,
         "k": spec.k,
         "projection": spec.projection,
-        "rows": outcome.release.prepared.rows,
-        "id": outcome.release.id,
+        "rows": release.prepared.rows,
+        "id": release.id,
         "folder": outcome.planned.folder,
-        "estimators": [_estimator(fit) for fit in fits],
-        "left_out": unfit,
+        "estimators": [_estimator(fit) for fit in made.fits],
+        "left_out": made.unfit,
         "verdict": verdict(
             f"{spec.mechanism} at epsilon {spec.epsilon:g}", scores, reference.constant.test_mse, wide=wide
         ),
@@ -198,7 +202,6 @@ def show_first(release: dict[str, Any], truth: dict[str, float], console: Consol
 
 
 def _show_intervals(releases: Sequence[dict[str, Any]], truth: dict[str, float], console: Console) -> None:
-    """Of all fits with intervals the one that predicts best, and what its release says of how many people there are."""
     if (shown := _with_intervals(releases)) is None:
         return
     release, fit = shown
@@ -222,7 +225,6 @@ def _title(release: dict[str, Any]) -> str:
 
 
 def _counts(release: dict[str, Any]) -> Table:
-    """A line for each party and pair: how many people they hold, and what the release says of it; how many count."""
     table = Table("held by")
     for heading in ("people", "private", "95 % interval", "count"):
         table.add_column(heading, justify="right")
@@ -235,7 +237,6 @@ def _counts(release: dict[str, Any]) -> Table:
 
 
 def _with_intervals(releases: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Of all fits with intervals the one that predicts best, and its release."""
     found = [
         (release, fit)
         for release in releases
@@ -246,7 +247,6 @@ def _with_intervals(releases: Sequence[dict[str, Any]]) -> tuple[dict[str, Any],
 
 
 def _slopes(fit: dict[str, Any], held: dict[str, bool], truth: dict[str, float]) -> Table:
-    """A line for each coefficient: without privacy, with it, and whether the interval holds the former."""
     table = Table("term")
     for heading in ("not private", "private", "95 % interval"):
         table.add_column(heading, justify="right")

@@ -8,23 +8,31 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from commingle.services.errors import OutputError
 from commingle.services.planning.public_table import assumed_of_table
-from commingle.services.simulation.consortium import Context, consortium_for, say_clipped, write_party_files
+from commingle.services.simulation.consortium import (
+    Context,
+    consortium_for,
+    publish,
+    say_clipped,
+    write_party_files,
+)
 from commingle.services.simulation.dataset import StudyTable, holdout
-from commingle.services.simulation.evaluate import Reference, ScoredFit, fit_all, reference
+from commingle.services.simulation.evaluate import Reference, fit_all, reference
 from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import Planned, allowance
-from commingle.services.simulation.report import PICTURE, Subjects, full_report, release_report, show_first
-from commingle.services.simulation.rounds import Outcome, publish
-from commingle.services.simulation.wide import wide_attributes
+from commingle.services.simulation.report import PICTURE, Made, full_report, release_report, show_first
 from commingle.services.tables.reading import Table
 from commingle.services.testing.processes import stop_on_signals
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.encoding import as_numbers
 from commingle.shared.errors import CommingleError, MissingExtraError
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.errors import PlanningError
@@ -32,19 +40,8 @@ from commingle.shared.forecast.result import Point
 from commingle.shared.release.resolve import terms_of
 
 _STAGES_BEFORE, _STAGES_OF_EACH = 5, 3
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """One release with everything that is said of it."""
-
-    outcome: Outcome
-    fits: list[ScoredFit]
-    unfit: dict[str, str]
-
-    def report(self, judge: Reference, given: Mapping[str, Subjects], wide: Sequence[str]) -> dict[str, Any]:
-        """Its entry in the report."""
-        return release_report(self.outcome, self.fits, self.unfit, judge, given=given, wide=wide)
+_MOST = (1, 99)  # per cent of the rows lie between
+_WIDE = 2.5  # times as far apart as the most are: of a normal column with a million rows, extremes are 2.1 times
 
 
 def simulate(
@@ -60,7 +57,8 @@ def simulate(
     """Run everything and write `out`; the report. Every party is given that share of its people.
 
     Raises:
-        SimulationError, RemoteError, ProtocolError: something failed; the logs are kept then.
+        OutputError: `out` cannot be written.
+        ProcessError, RoundError, RemoteError, ProtocolError: something failed; the logs are kept then.
     """
     for notice in dataset.notices:
         stages.notice(notice)
@@ -85,9 +83,9 @@ def simulate(
             with stages.stage("picture", f"Drawing {out / PICTURE}"):
                 _draw(out / PICTURE, dataset.target, judge, made, stages)
             if len(made) < len(planned):
-                first = made[0].report(judge, given, wide)
+                first = release_report(made[0], judge, given=given, wide=wide)
                 stages.show(first["folder"], partial(show_first, first, judge.coefficients, out=out))
-    reports = [each.report(judge, given, wide) for each in made]
+    reports = [release_report(each, judge, given=given, wide=wide) for each in made]
     report = full_report(
         dataset,
         reports,
@@ -95,7 +93,7 @@ def simulate(
         training=training,
         seconds={**stages.seconds, "total": sum(stages.seconds.values())},
         warnings=stages.notices,
-        suggestions=_suggestions(dataset, training, planned, reports),
+        suggestions=[] if any(each["beats_mean"] for each in reports) else suggestions(dataset, training, planned),
     )
     (out / "report.json").write_text(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
     return report
@@ -108,7 +106,6 @@ def _release(
     context: Context,
     judge: Reference,
 ) -> list[Made]:
-    """Make releases side by side, fit them by the learner and save them beside their studies."""
     folders = [each.folder for each in batch]
     names = ", ".join(party.name for party in batch[0].study.parties)
     with context.stages.stage("release", f"Releasing {', '.join(folders)} with {names}"):
@@ -118,16 +115,6 @@ def _release(
     for folder, outcome in zip(folders, outcomes, strict=True):
         outcome.release.save(studies[folder].with_name(folder))
     return made
-
-
-def _suggestions(
-    dataset: StudyTable, training: Table, planned: Sequence[Planned], reports: Sequence[dict[str, Any]]
-) -> list[str]:
-    if any(release["beats_mean"] for release in reports):
-        return []
-    from commingle.services.simulation.run import suggestions  # noqa: PLC0415 - plans, which few simulations need
-
-    return suggestions(dataset, training, planned)
 
 
 def _draw(path: Path, target: str, judge: Reference, made: Sequence[Made], stages: Stages) -> None:
@@ -143,7 +130,6 @@ def _draw(path: Path, target: str, judge: Reference, made: Sequence[Made], stage
 
 
 def _write_studies(planned: tuple[Planned, ...], dataset: StudyTable, out: Path) -> dict[str, Path]:
-    """By the folder of the release."""
     schema = [attribute.model_dump(mode="json") for attribute in dataset.attributes]
     (out / "schema.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False))
     paths = {release.folder: out / f"study-{release.folder}.json" for release in planned}
@@ -207,3 +193,18 @@ def suggestions(dataset: StudyTable, table: Table, planned: Sequence[Planned]) -
 
 def _best(points: Iterable[Point]) -> Point | None:
     return max((point for point in points if point.useful), key=lambda point: point.r_squared, default=None)
+
+
+def wide_attributes(dataset: StudyTable, table: Table) -> tuple[str, ...]:
+    """Numeric attributes with bounds so far out that nearly all values lie close together; the target first.
+
+    Noise is as large as the bounds, so bounds that a few rows set decide what a release is worth.
+    """
+    wide = [a.name for a in dataset.attributes if isinstance(a, NumericAttribute) and _is_wide(a, table)]
+    return tuple(sorted(wide, key=lambda name: name != dataset.target))
+
+
+def _is_wide(attribute: NumericAttribute, table: Table) -> bool:
+    values = as_numbers(attribute.name, table.columns[attribute.name])
+    low, high = np.nanpercentile(values, _MOST)
+    return bool(attribute.upper - attribute.lower > _WIDE * (high - low) > 0)

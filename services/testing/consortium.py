@@ -7,22 +7,18 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from signal import Signals
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Self
 
 from commingle.services.client.release import Release
 from commingle.services.client.remote import ReleaseClient
 from commingle.services.testing.errors import ConsortiumError, RoundError
 from commingle.services.testing.links import Link
+from commingle.services.testing.nodes import DATASET, Agent, Backend, Coordinator, dataset_of, rows_of, self_signed
 from commingle.services.testing.processes import Command, Processes, Running, reserved_port
-from commingle.services.testing.tables import DATASET, Dataset, dataset_of, rows_of
-from commingle.services.testing.tls import self_signed
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.registry import MECHANISMS
@@ -31,9 +27,6 @@ from commingle.shared.runtime.files import close_to_others, create_secret
 from commingle.shared.runtime.remote import call, connect, json_of
 from commingle.shared.runtime.server import serving
 from commingle.shared.runtime.tls import ServerTls
-
-if TYPE_CHECKING:
-    from commingle import PartyClient
 
 _MECHANISMS = tuple(MECHANISMS)
 _POLICY: Mapping[str, Any] = {
@@ -46,167 +39,6 @@ _SCOPES = ("read", "decide", "register", "propose")
 _POLL_SECONDS = 0.1
 _RELEASE_SECONDS = 300.0
 Stage = Callable[[str, str], AbstractContextManager[object]]
-
-
-class Server(Protocol):
-    """What is started and killed: a process, or threads of this one."""
-
-    @property
-    def alive(self) -> bool: ...
-
-    @property
-    def pid(self) -> int: ...
-
-    def begin(self, *, fault: str = "") -> None: ...
-
-    def await_listening(self) -> None: ...
-
-    def await_death(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def signal(self, number: Signals) -> None: ...
-
-    def fill_disk(self, *, full: bool) -> None: ...
-
-    def set_clock(self, *, ahead: timedelta) -> None: ...
-
-
-class Backend(Protocol):
-    """What runs commands and servers."""
-
-    def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]: ...
-
-    def check(self) -> None: ...
-
-    def last_words(self, names: Collection[str], /) -> str: ...
-
-    def coordinator(self, home: Path, port: int) -> Server: ...
-
-    def agent(self, name: str, home: Path, port: int | None, tls: ServerTls | None) -> Server: ...
-
-
-@dataclass(eq=False, kw_only=True)
-class Node:
-    """A coordinator or an agent, which can fail.
-
-    Attributes:
-        home: its directory.
-        url: where it listens on the network.
-        server: the process or the threads that serve it.
-    """
-
-    home: Path
-    url: str
-    server: Server
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        return self.server.alive
-
-    @property
-    def pid(self) -> int:
-        """The process ID. Raises ConsortiumError without processes."""
-        return self.server.pid
-
-    def start(self, *, fault: str = "") -> None:
-        """Start it where it is down, and return when it listens.
-
-        Args:
-            fault: the name of a fault point (docs/faults.md) at which it kills itself, `NAME` or `NAME:NTH`.
-
-        Raises:
-            ProcessError: it does not start.
-            ConsortiumError: a fault point, without processes.
-        """
-        self.server.begin(fault=fault)
-        self.server.await_listening()
-
-    def kill(self) -> None:
-        """Kill it like `kill -9`; a thread is stopped."""
-        self.server.kill()
-
-    def restart(self, *, fault: str = "") -> None:
-        """Kill it and start it again, and return when it listens.
-
-        Args:
-            fault: as for `start`.
-
-        Raises:
-            ProcessError: it does not start.
-            ConsortiumError: a fault point, without processes.
-        """
-        self.kill()
-        self.start(fault=fault)
-
-    def await_death(self) -> None:
-        """Return when it has killed itself at its fault point.
-
-        Raises:
-            ProcessError: it has not, or has ended otherwise.
-            ConsortiumError: without processes.
-        """
-        self.server.await_death()
-
-    def signal(self, number: Signals) -> None:
-        """Send it a signal, such as SIGSTOP. Raises ConsortiumError without processes."""
-        self.server.signal(number)
-
-    def fill_disk(self, *, full: bool = True) -> None:
-        """Let no file of it grow, or lift that limit. Raises ConsortiumError without processes."""
-        self.server.fill_disk(full=full)
-
-    def set_clock(self, *, ahead: timedelta) -> None:
-        """Set its clock ahead of the true time. Raises ConsortiumError with processes."""
-        self.server.set_clock(ahead=ahead)
-
-
-@dataclass(eq=False, kw_only=True)
-class Coordinator(Node):
-    """The coordinator.
-
-    Attributes:
-        key: fingerprint, which releases are to be verified under.
-    """
-
-    key: str
-
-    def proposing(self, study: Path) -> Command:
-        """The `commingle` command that proposes a study there, as its operator."""
-        return ("coordinator", "propose", study, "--home", self.home, "--coordinator", self.url)
-
-
-@dataclass(eq=False, kw_only=True)
-class Agent(Node):
-    """A party's agent.
-
-    Attributes:
-        name: the party's.
-        dataset: the party's table, with its schema.
-        token: for its API on the network, with every scope.
-        ca_file: the certificate to trust there.
-        link: its way to the coordinator, where faults are injected.
-    """
-
-    name: str
-    dataset: Dataset
-    token: str = ""
-    ca_file: Path
-    _link: Link | None = None
-
-    @property
-    def link(self) -> Link:
-        """Its way to the coordinator. Raises ConsortiumError where it has none of its own."""
-        if self._link is None:
-            raise ConsortiumError("the consortium was started without links", remedy="Start it with links=True.")
-        return self._link
-
-    def client(self) -> "PartyClient":
-        """A client of its API on the network."""
-        from commingle import PartyClient  # noqa: PLC0415 - as public names are
-
-        return PartyClient(self.url, token=self.token, ca_file=self.ca_file)
 
 
 class Consortium:
@@ -414,7 +246,6 @@ class Consortium:
             self.registered = self._register()
 
     def _new_coordinator(self) -> tuple[Coordinator, dict[str, str]]:
-        """It, and an invite for each party."""
         place, port = self.folder / "coordinator", self._port()
         home = ("--home", place)
         made: list[Command] = [("coordinator", "init", *home, *self._settings)]
@@ -427,7 +258,6 @@ class Consortium:
         }
 
     def _new_agents(self) -> tuple[dict[str, Agent], dict[str, str]]:
-        """Agents over new homes, with one linkage key for all; fingerprints by name."""
         linkage, policy = self.folder / "linkage.key", self.folder / "policy.json"
         create_secret(linkage)
         policy.write_text(json.dumps(self._policy, indent=2))
@@ -475,7 +305,6 @@ class Consortium:
             self.agents[name].token = str(answers[-1].get("token", ""))
 
     def _register(self) -> dict[str, Any]:
-        """What each agent says of its data."""
         jobs: dict[str, list[Command]] = {}
         for name, agent in self.agents.items():
             dataset, schema = agent.dataset, agent.home.parent / "schema.json"

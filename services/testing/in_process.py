@@ -63,11 +63,9 @@ class ServerThread:
 
     @property
     def pid(self) -> int:
-        """Refuse: it has no process of its own."""
         raise _only_processes("A server of this process has none of its own")
 
     def begin(self, *, fault: str = "") -> None:
-        """Start it."""
         if fault:
             raise _only_processes("Only a process can kill itself at a fault point")
         stack = ExitStack()
@@ -78,25 +76,20 @@ class ServerThread:
         """Return at once: `begin` returns when it listens."""
 
     def kill(self) -> None:
-        """Stop it, which is all that a thread allows: what it has begun comes to an end."""
         if self._stack is not None:
             self._stack.close()
             self._stack = None
 
     def await_death(self) -> None:
-        """Refuse: it does not kill itself."""
         raise _only_processes("Only a process can kill itself at a fault point")
 
     def signal(self, number: Signals) -> None:
-        """Refuse: a thread takes no signals."""
         raise _only_processes(f"Only a process can be sent {number.name}")
 
     def fill_disk(self, *, full: bool) -> None:
-        """Refuse: all threads share their limits."""
         raise _only_processes(f"Only a process can have its disk {'filled' if full else 'emptied'}")
 
     def set_clock(self, *, ahead: timedelta) -> None:
-        """Set its clock ahead of the true time."""
         self.clock.ahead = ahead
 
 
@@ -131,11 +124,9 @@ class InProcess:
         """Threads do not end by themselves."""
 
     def last_words(self, _: Collection[str]) -> str:
-        """The end of the log, which is of all of them."""
         return last_lines(self._file)
 
     def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
-        """Run commands one after the other; what they printed, as JSON, by job. Raises ProcessError."""
         self._log_here()  # the program around this may have said otherwise, and an answer has no lines of a log
         try:
             return {name: [_run(name, command) for command in commands] for name, commands in jobs.items()}
@@ -143,11 +134,9 @@ class InProcess:
             self._log_here()  # commands say where they log, as processes of their own
 
     def coordinator(self, home: Path, port: int) -> ServerThread:
-        """A coordinator that is not started yet."""
         return self._server("coordinator", partial(_coordinator, home, port))
 
     def agent(self, name: str, home: Path, port: int | None, tls: ServerTls | None) -> ServerThread:
-        """An agent that is not started yet."""
         return self._server(name, partial(_agent, home, port, tls, partial(self._say_halted, name)))
 
     @property

@@ -207,7 +207,6 @@ async def _forward(answer: httpx.Response, send: _Send, *, garble: bool) -> None
 
 
 async def _gone(receive: _Receive) -> None:
-    """Return when the agent waits for the answer no longer."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -218,6 +217,5 @@ async def _cut(send: _Send) -> None:
 
 
 def _garbled(body: bytes) -> bytes:
-    """With a bit of its middle turned over."""
     at = len(body) // 2
     return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] if body else body

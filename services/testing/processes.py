@@ -89,21 +89,17 @@ class ServerProcess:
         return self._started.process.pid or 0
 
     def begin(self, *, fault: str = "") -> None:
-        """Start it without waiting; it kills itself at the fault point of this name (`shared.runtime.faults`)."""
         self._running = self._processes.start(self.name, self.command, fault=fault)
 
     def await_listening(self) -> None:
-        """Return when it listens. Raises ProcessError."""
         self._processes.address(self._started)
 
     def kill(self) -> None:
-        """Kill it like `kill -9`."""
         if self._running is not None:
             self._running.process.kill()
             self._processes.forget(self._running)
 
     def await_death(self) -> None:
-        """Return when it has killed itself at its fault point. Raises ProcessError where it ends otherwise."""
         process = self._started.process
         process.join(_COMMAND_SECONDS)
         if process.exitcode != -signal.SIGKILL:
@@ -112,16 +108,13 @@ class ServerProcess:
         self._processes.forget(self._started)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         os.kill(self.pid, number)
 
     def fill_disk(self, *, full: bool) -> None:
-        """Let no file of it grow, logs included, or lift that limit. Linux only."""
         limits = (0 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, limits)
 
     def set_clock(self, *, ahead: timedelta) -> None:
-        """Refuse: a process has the machine's clock."""
         raise ConsortiumError(
             f"the clock of a process cannot be set {ahead} ahead, it is the machine's",
             remedy="Start the consortium without processes.",
@@ -165,12 +158,10 @@ class Processes:
             self._stop()
 
     def check(self) -> None:
-        """Raise ProcessError if a server has ended."""
         for running in self._running:
             running.require_alive()
 
     def last_words(self, names: Collection[str]) -> str:
-        """What these servers logged last."""
         return "".join(f"\n  {r.name}:{r.last_words()}" for r in self._running if r.name in names)
 
     def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
@@ -224,11 +215,9 @@ class Processes:
         return self._start(name, [*map(str, server)], fault=fault)
 
     def coordinator(self, home: Path, port: int) -> ServerProcess:
-        """A coordinator that is not started yet."""
         return ServerProcess("coordinator", ("coordinator", "serve", "--home", home, "--port", str(port)), self)
 
     def agent(self, name: str, home: Path, port: int | None, tls: ServerTls | None) -> ServerProcess:
-        """An agent that is not started yet."""
         network: Command = ()
         if port is not None and tls is not None:
             network = ("--port", str(port), "--tls-certificate", tls.certificate, "--tls-key", tls.key)
@@ -248,7 +237,6 @@ class Processes:
         return ProcessError(f"{what}{ended.last_words()}", remedy=_LOG_REMEDY)
 
     def _idle_worker(self, busy: Collection[Connection]) -> Connection | None:
-        """One that has nothing to do, a new one while there are fewer than processors, or None."""
         idle = next((worker for worker in self._workers if worker not in busy), None)
         if idle is None and len(self._workers) < (os.cpu_count() or 1):
             idle, far_end = multiprocessing.Pipe()
@@ -341,7 +329,6 @@ def printed(main: Callable[[list[str]], None], command: list[str]) -> str:
 
 
 def _end_with(sentinel: int) -> None:
-    """Wait for the end of the parent, however it comes, and end this process."""
     wait([sentinel])
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -11,10 +11,9 @@ import pytest
 
 from commingle.coordinator.errors import UnreachableDatabaseError
 from commingle.coordinator.store.store import open_store
-from tests.world.command import Command
+from tests.world.command import Command, eventually
 from tests.world.coordinator import problem
 from tests.world.postgres import own_postgres
-from tests.world.waiting import eventually
 
 _SERVE = [sys.executable, "-m", "commingle", "coordinator", "serve", "--port", "0"]
 

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.docs.figures.data import DOCS
-from tests.docs.figures.make import FIGURE, PAGES, TABLE, with_tables
-from tests.docs.figures.prose import STATED, unmarked
+from tests.docs.figures.make import FIGURE, PAGES, STATED, TABLE, unmarked, with_tables
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -21,7 +20,7 @@ def test_marked_figures_are_those_of_the_data(page: str) -> None:
     assert told == []
     if "Verdict" in text:
         left = list(unmarked(TABLE.sub("", text), figures))
-        assert left == [], "mark them: tests/docs/figures/prose.py says how"
+        assert left == [], "mark them: tests/docs/figures/make.py says how"
 
 
 @pytest.mark.parametrize(

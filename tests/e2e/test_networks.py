@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.consortium import Commingle
 from commingle.party_agent.home.home import Home
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
@@ -41,17 +41,6 @@ def result(*arguments: object, env: dict[str, str] | None = None) -> Any:
     done = run(*arguments, env=env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-@contextmanager
-def serving(*arguments: object) -> Iterator[str]:
-    with subprocess.Popen([*_COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            said = json.loads(process.stdout.readline())
-            yield said.get("url", said.get("socket"))
-        finally:
-            process.terminate()
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     certificate, key = authority.issue()
     result("coordinator", "init", "--home", root / "hub")
     tls = ("--tls-certificate", certificate, "--tls-key", key)
-    with serving("coordinator", "serve", "--home", root / "hub", "--port", 0, *tls) as url:
+    with Commingle().reached("coordinator", "serve", "--home", root / "hub", *tls) as url:
         assert url.startswith("https://")
         invite = result("coordinator", "invite", "--home", root / "hub", "--party", "clinic")["invite"]
         result("party", "init", "--home", root / "clinic", "--name", "clinic")
@@ -121,7 +110,7 @@ def reject(hub: Hub, release: str, *, ca: Authority, proxy: str) -> httpx.Respon
 
 def test_agent_works_over_a_private_authority_it_keeps_in_its_settings(hub: Hub) -> None:
     release = hub.proposed()
-    with serving("party", "serve", "--home", hub.party), operator_client(Home(hub.party)) as local:
+    with Commingle().reached("party", "serve", "--home", hub.party), operator_client(Home(hub.party)) as local:
         for _ in range(600):
             known = [item["id"] for item in local.get("/v1/proposals").json()["items"]]
             if release in known:
@@ -141,9 +130,9 @@ def test_commands_honour_https_proxy(hub: Hub) -> None:
 
 def test_learner_serves_tls_and_reads_over_a_private_authority(hub: Hub) -> None:
     certificate, key = hub.authority.issue()
-    options = ("--coordinator", hub.url, "--ca-file", hub.authority.file, "--port", 0)
+    options = ("--coordinator", hub.url, "--ca-file", hub.authority.file)
     with (
-        serving("learner", "serve", *options, "--tls-certificate", certificate, "--tls-key", key) as url,
+        Commingle().reached("learner", "serve", *options, "--tls-certificate", certificate, "--tls-key", key) as url,
         httpx.Client(base_url=url, verify=trust(hub.authority.file), timeout=60) as http,
     ):
         assert http.get("/v1/releases").json()["source"] == "coordinator"

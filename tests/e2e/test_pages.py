@@ -26,8 +26,7 @@ from commingle.shared.runtime.server import Application, Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
 from tests.world.released import COORDINATOR, ServingCoordinator, published_survival, published_tables
-from tests.world.transport import InProcess
-from tests.world.work import pool_of_threads
+from tests.world.transport import InProcess, pool_of_threads
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")]

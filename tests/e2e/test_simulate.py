@@ -124,7 +124,6 @@ def _check_keys(report: dict[str, Any]) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    """All that descend from it: processes are forked from one that it has started."""
     try:
         own = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):

@@ -1,8 +1,6 @@
 """A coordinator and two agents as processes on loopback, from keys to registered data, and what must hold of them."""
 
-import json
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,28 +11,23 @@ import httpx
 import pytest
 
 from commingle.party_agent.home.home import Home
-from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.errors import BlockError
-from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.release.block import decode_block
-from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
-from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.errors import UnreachableError
 from commingle.testing import Agent, Consortium, Coordinator, Dataset, ProcessError
-from tests.faults.witness import SETTLED, charges_on_disk, check_history, files_left
+from tests.faults.witness import SETTLED, Observed, Witness, charges_on_disk, check_history, check_published, files_left
+from tests.world.command import eventually
 from tests.world.consortium import SCHEMAS, rows_of, write_csv
 from tests.world.local_api import operator_client
-from tests.world.waiting import eventually
 
 ROWS = 200
 SKETCH = 20
 PARTIES = ("clinic", "insurer")
-_PUBLISHED = ("manifest", "matrix", "moments")
 
 
 @dataclass
@@ -95,16 +88,20 @@ class Loopback:
         with pytest.raises(ProcessError):
             self.propose()
 
+    @property
+    def asked(self) -> Observed:
+        return Observed(self.hub.url)
+
     def view(self, release: str) -> Any:
-        return self._get(f"/v1/releases/{release}").json()
+        return self.asked.view(release)
 
     def newest(self) -> Any:
-        return self._get("/v1/releases").json()["items"][0]
+        return self.asked.get("/v1/releases").json()["items"][0]
 
     def state(self, release: str) -> State | None:
         """Where a release stands; None while the coordinator does not answer."""
         with suppress(httpx.TransportError, KeyError):
-            return State(self.view(release)["state"])
+            return self.asked.state(release)
         return None
 
     def wait_for(self, release: str, *states: State) -> None:
@@ -136,21 +133,21 @@ class Loopback:
         self.wait_for(release, expected)
         for name in PARTIES:
             eventually(partial(self._has_finished, name, release), what=f"{name}: {self.charge(name, release)}")
-        view = self.view(release)
-        events = [event for event in self._events() if event["release"] == release]
-        check_history([(e["seq"], e["kind"], e.get("party"), State(e["state"])) for e in events], expected)
-        spec = read_spec(parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
-        bodies = {name: self._check_charge(name, release, spec) for name in PARTIES}
-        assert self._blocks_received(release, spec) <= set(bodies.values())
+        ended = self.asked.ended(release)[release]
+        check_history(ended.history, expected)
+        bodies = {name: self._check_charge(name, release, ended.spec) for name in PARTIES}
+        assert self._blocks_received(release, ended.spec) <= set(bodies.values())
         eventually(lambda: not (self.hub.home / "blobs" / "running" / release).exists(), what="messages are kept")
         if expected is State.PUBLISHED:
-            self._check_published(release, bodies)
+            assert ended.files is not None
+            sent = {(release, name): body for name, body in bodies.items() if body is not None}
+            witness = Witness({name: self.home(name) for name in PARTIES}, bodies=sent)
+            check_published(witness, ended.files, release=release, coordinator=self.hub.key)
 
     def close(self) -> None:
         self._stack.close()
 
     def _check_charge(self, name: str, release: str, spec: ReleaseSpec) -> str | None:
-        """The block that may have left, if one may, and then its cost is counted."""
         charge = charges_on_disk(self.home(name)).get(release)
         if charge is None:
             return None
@@ -158,14 +155,6 @@ class Loopback:
             assert charge.state in SETTLED - {"released"}
             assert charge.rho_units >= plan_block(spec, spec.party(name)).loss.units
         return charge.body_sha256
-
-    def _check_published(self, release: str, bodies: Mapping[str, str | None]) -> None:
-        manifest, matrix, moments = (self._get(f"/v1/releases/{release}/{name}").content for name in _PUBLISHED)
-        published = verify_release(manifest, matrix, moments, trusted_coordinator=self.hub.key)
-        assert published.release == release
-        for name in PARTIES:
-            statement = decode(BlockStatement, published.manifest.blocks[name].payload_bytes)
-            assert statement.body_sha256 == bodies[name]
 
     def _blocks_received(self, release: str, spec: ReleaseSpec) -> set[str]:
         """Digests of the blocks of this release that ever reached the coordinator's disk, recorded or not."""
@@ -180,7 +169,6 @@ class Loopback:
         return received
 
     def _bodies_of_others(self, release: str) -> set[str | None]:
-        """Digests of what was made for other releases."""
         return {
             charge.body_sha256
             for name in PARTIES
@@ -188,19 +176,9 @@ class Loopback:
             if other != release
         }
 
-    def _events(self) -> list[Any]:
-        """All there were, page by page."""
-        found: list[Any] = []
-        while page := self._get("/v1/events", params={"after": found[-1]["seq"] if found else 0}).json()["items"]:
-            found += page
-        return found
-
     def _blobs(self) -> frozenset[Path]:
         found = (self.hub.home / "blobs").glob("*/*")
         return frozenset(path for path in found if path.is_file() and not path.name.startswith("."))
 
     def _has_finished(self, name: str, release: str) -> bool:
         return self.charge(name, release) in {None, *SETTLED} and not files_left(self.home(name), release)
-
-    def _get(self, path: str, **options: Any) -> httpx.Response:
-        return httpx.get(self.hub.url + path, timeout=60, **options).raise_for_status()

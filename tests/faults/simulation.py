@@ -10,13 +10,13 @@ from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.regression import RegressionRequest
-from commingle.shared.documents.statements import Enrolment, SignedDocument
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults
 from tests.faults.chaos import Chaos
 from tests.faults.witness import charges_on_disk, check_history, check_ledger, check_published, check_settled
 from tests.faults.world import LATEST_SECONDS, Outcome, Party, World
 from tests.world.consortium import NAMES
+from tests.world.documents import enrolment
 
 _LIFETIME_SECONDS = 3600.0
 _BETWEEN_PROPOSALS_SECONDS = 240.0
@@ -48,23 +48,16 @@ def simulate(seed: int, *, rounds: int, root: Path) -> Outcome:
 
 
 def _join(world: World) -> None:
-    """Enrol everybody, register their tables, start their agents."""
     hub = world.centre.hub
     for name, party in world.parties.items():
-        identity = party.home.identity()
-        raw = identity.signing_key.verifying_key.raw.hex()
-        statement = Enrolment(
-            invite=hub.invited(name), name=name, signing_key=raw, sealing_key=party.home.sealing_key().hex()
-        )
-        envelope = seal(statement, kind="enrolment", key=identity.signing_key)
-        assert hub.enrol(SignedDocument(signing_key=raw, envelope=envelope)).status_code == 201
+        key, sealing_key = party.home.identity().signing_key, party.home.sealing_key().hex()
+        assert hub.enrol(enrolment(hub.invited(name), name, key, sealing_key=sealing_key)).status_code == 201
         party.start()
         assert party.agent is not None
         world.consortium.register(party.agent)
 
 
 def _schedule(world: World, rounds: int) -> float:
-    """Put proposals and mischief into the queue; when the last proposal comes."""
     draw, seconds = world.chaos.random, 0.0
     for number in range(rounds):
         seconds += draw.uniform(0, 2 * _BETWEEN_PROPOSALS_SECONDS)
@@ -99,7 +92,6 @@ def _propose(world: World, number: int) -> None:
 
 
 def _question(world: World, number: int, seconds: float) -> None:
-    """A regression of one party's own table, asked for more than once."""
     name, target, feature = world.chaos.random.choice([("clinic", "bmi", "age"), ("lab", "smoker", "blood")])
     request = RegressionRequest(
         dataset="main",
@@ -124,7 +116,6 @@ def _make_up_minds(world: World, party: Party, release: str, *, by_hand: bool) -
 
 
 def _mischief(world: World) -> None:
-    """From outside: processes are killed at any moment, clocks jump and are set right again."""
     chaos = world.chaos
     victim = chaos.random.choice(world.processes)
     if chaos.strikes(f"{victim.kind} killed at any moment", 0.3):
@@ -144,7 +135,6 @@ def _heal(world: World) -> list[str]:
 
 
 def _settle(world: World) -> None:
-    """Let time pass until every release is over, every agent knows it and the last late copy has arrived."""
     until = world.seconds + 2 * _LIFETIME_SECONDS
     world.run_until(world.seconds + LATEST_SECONDS)
     while world.seconds < until and not _quiet(world):

@@ -10,7 +10,7 @@ from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.release.rounds import State
 from tests.faults.loopback import Loopback
 from tests.faults.witness import charges_on_disk
-from tests.world.waiting import eventually
+from tests.world.command import eventually
 
 pytestmark = pytest.mark.slow
 PARTY_POINTS = (
@@ -110,31 +110,24 @@ def test_nothing_is_killed_and_the_release_is_published(running: Loopback, mecha
     running.check(running.propose(mechanism=mechanism), State.PUBLISHED)
 
 
-@pytest.mark.parametrize("point", PARTY_POINTS)
-def test_agent_killed_at_any_step_publishes_after_its_restart(running: Loopback, point: str) -> None:
-    agent = running.agents["clinic"]
-    agent.restart(fault=point)
-    release = running.propose()
-    agent.await_death()
-    agent.start()
-    running.check(release, State.PUBLISHED)
-
-
 @pytest.mark.parametrize(
-    ("party", "point"),
+    ("process", "mechanism", "point"),
     [
-        *(("clinic", point) for point in PARTY_EXCHANGE_POINTS),
-        *(("insurer", point) for point in EVALUATOR_EXCHANGE_POINTS),
+        *(("clinic", "rmgm", point) for point in PARTY_POINTS),
+        *(("clinic", "moments", point) for point in PARTY_EXCHANGE_POINTS),
+        *(("insurer", "moments", point) for point in EVALUATOR_EXCHANGE_POINTS),
+        *(("coordinator", "rmgm", point) for point in COORDINATOR_POINTS),
+        *(("coordinator", "moments", point) for point in COORDINATOR_EXCHANGE_POINTS),
     ],
 )
-def test_agent_killed_at_any_step_of_an_exchange_publishes_after_its_restart(
-    running: Loopback, party: str, point: str
+def test_process_killed_at_any_step_of_a_release_publishes_after_its_restart(
+    running: Loopback, process: str, mechanism: str, point: str
 ) -> None:
-    agent = running.agents[party]
-    agent.restart(fault=point)
-    release = running.propose(mechanism="moments")
-    agent.await_death()
-    agent.start()
+    server = running.hub if process == "coordinator" else running.agents[process]
+    server.restart(fault=point)
+    release = running.propose(mechanism=mechanism)
+    server.await_death()
+    server.start()
     running.check(release, State.PUBLISHED)
 
 
@@ -230,26 +223,6 @@ def test_agent_killed_again_and_again_after_a_regressions_debit_finishes_it_unas
     done = running.regress("clinic", request)
     assert verify_regression(json.dumps(done["document"]).encode()).document.request == request
     assert charges_on_disk(home)[request.id] == charge
-
-
-@pytest.mark.parametrize("point", COORDINATOR_POINTS)
-def test_coordinator_killed_at_any_step_publishes_after_its_restart(running: Loopback, point: str) -> None:
-    running.hub.restart(fault=point)
-    release = running.propose()
-    running.hub.await_death()
-    running.hub.start()
-    running.check(release, State.PUBLISHED)
-
-
-@pytest.mark.parametrize("point", COORDINATOR_EXCHANGE_POINTS)
-def test_coordinator_killed_at_any_step_of_an_exchange_publishes_after_its_restart(
-    running: Loopback, point: str
-) -> None:
-    running.hub.restart(fault=point)
-    release = running.propose(mechanism="moments")
-    running.hub.await_death()
-    running.hub.start()
-    running.check(release, State.PUBLISHED)
 
 
 def test_coordinator_killed_after_recording_a_proposal_goes_on_with_it(running: Loopback) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from commingle.shared.release.rounds import State
 from tests.faults.loopback import Loopback
+from tests.world.command import eventually
 from tests.world.local_api import operator_client
 from tests.world.postgres import own_postgres
-from tests.world.waiting import eventually
 
 pytestmark = pytest.mark.slow
 _SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS = 2.0

@@ -10,8 +10,8 @@ import pytest
 
 from commingle.shared.release.rounds import State
 from tests.faults.loopback import Loopback
+from tests.world.command import eventually
 from tests.world.postgres import PostgresServer, own_postgres
-from tests.world.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -22,14 +22,6 @@ def database() -> Iterator[PostgresServer]:
         if not (database.binaries / "pg_dump").exists():
             pytest.skip("no pg_dump beside the PostgreSQL server binaries on this machine")
         yield database
-
-
-def files_of(consortium: Loopback, release: str) -> list[bytes]:
-    where = f"{consortium.hub.url}/v1/releases/{release}"
-    return [
-        httpx.get(f"{where}/{name}", timeout=60).raise_for_status().content
-        for name in ("manifest", "matrix", "moments")
-    ]
 
 
 def back_up(consortium: Loopback, database: PostgresServer, to: Path) -> None:
@@ -54,7 +46,7 @@ def test_agents_go_on_with_a_coordinator_that_was_restored(tmp_path: Path, datab
         clinic, insurer = consortium.agents.values()
         published = consortium.propose()
         consortium.check(published, State.PUBLISHED)
-        before = files_of(consortium, published)
+        before = consortium.asked.files(published)
         clinic.kill()
         under_way = consortium.propose()
         eventually(lambda: "insurer" in consortium.view(under_way)["approvals"], what="no approval by the insurer")
@@ -70,7 +62,7 @@ def test_agents_go_on_with_a_coordinator_that_was_restored(tmp_path: Path, datab
         assert healthy["healthy"]
         consortium.hub.start()
 
-        assert files_of(consortium, published) == before
+        assert consortium.asked.files(published) == before
         assert httpx.get(f"{consortium.hub.url}/v1/releases/{forgotten}", timeout=60).status_code == 404
         spent = [consortium.charge(name, forgotten) for name in ("clinic", "insurer")]
         assert spent == ["acked", "acked"]  # what was charged stays charged

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from commingle.party_agent.home.home import Home
-from tests.faults.uploads import Ended, Upload, broken_promises
+from tests.faults.witness import Ended, Upload, broken_promises
 from tests.party_agent.exchanging import approved, finish
 from tests.world.consortium import Consortium, consortium_of
 

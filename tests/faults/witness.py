@@ -1,11 +1,17 @@
-"""What must hold whatever goes wrong. Everything is read from outside: files, ledgers' SQLite, signed documents."""
+"""What must hold whatever goes wrong.
+
+Everything is read from outside: files, ledgers' SQLite, signed documents, what the coordinator tells anybody, and what
+a recording proxy saw leave the parties.
+"""
 
 import json
 import sqlite3
+import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,8 +24,10 @@ from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.documents.statements import ApprovalRequest, BlockStatement
+from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.release.verification import PublishedRelease, verify_release
@@ -177,3 +185,141 @@ def check_history(events: Iterable[tuple[int, str, str | None, State]], state: S
     assert states[-1] == state
     assert state.final
     assert not any(earlier.final for earlier in states[:-1])
+
+
+_SIGNED_AS = {
+    "approvals": "approval",
+    "rejections": "rejection",
+    "columns": "columns",
+    "replies": "reply",
+    "blocks": "block",
+}
+_DOCUMENTS_ALONE = frozenset({"approvals", "rejections"})
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A request that passed the proxy.
+
+    Attributes:
+        kind: approvals, rejections, columns, replies or blocks.
+        statement: the signed document in its header; of an approval or a rejection the body.
+        body_sha256: of the body as far as it came.
+        whole: whether all of it came: a party that is killed while it sends leaves a part.
+        at: seconds since the epoch.
+    """
+
+    party: str
+    release: str
+    kind: str
+    statement: str
+    body_sha256: str
+    whole: bool
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What the coordinator tells of a release that is over.
+
+    Attributes:
+        history: its events: number, kind, party and state.
+        files: manifest, matrix and moments of one that is published.
+    """
+
+    spec: ReleaseSpec
+    state: State
+    history: tuple[tuple[int, str, str | None, State], ...]
+    files: tuple[bytes, bytes, bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A coordinator as anybody can ask it. Where it does not answer, httpx.HTTPError is raised."""
+
+    url: str
+
+    def get(self, path: str, **params: str | int) -> httpx.Response:
+        return httpx.get(self.url + path, params=params, timeout=60).raise_for_status()
+
+    def view(self, release: str) -> Any:
+        return self.get(f"/v1/releases/{release}").json()
+
+    def state(self, release: str) -> State:
+        return State(self.view(release)["state"])
+
+    def files(self, release: str) -> tuple[bytes, bytes, bytes]:
+        manifest, matrix, moments = (
+            self.get(f"/v1/releases/{release}/{file}").content for file in ("manifest", "matrix", "moments")
+        )
+        return manifest, matrix, moments
+
+    def ended(self, *releases: str) -> dict[str, Ended]:
+        """All that is known of these releases, or of all there were, which are over."""
+        events: list[Any] = []
+        while page := self.get("/v1/events", after=events[-1]["seq"] if events else 0).json()["items"]:
+            events += page
+        named = releases or sorted({event["release"] for event in events} - {None})
+        return {release: self._ended(release, [e for e in events if e["release"] == release]) for release in named}
+
+    def _ended(self, release: str, events: list[Any]) -> Ended:
+        view = self.view(release)
+        state = State(view["state"])
+        spec = read_spec(parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
+        history = tuple((e["seq"], e["kind"], e.get("party"), State(e["state"])) for e in events)
+        return Ended(spec, state, history, self.files(release) if state is State.PUBLISHED else None)
+
+
+def broken_promises(
+    uploads: Iterable[Upload], ended: Mapping[str, Ended], homes: Mapping[str, Home], *, coordinator: str
+) -> list[str]:
+    """Everything that does not hold, in words; nothing where all promises of docs/faults.md are kept.
+
+    Args:
+        uploads: whatever passed the proxy, in order.
+        ended: every release, by id.
+        homes: copies of the parties' homes, made after all releases had ended.
+        coordinator: fingerprint of its key.
+    """
+    witness = Witness(homes)
+    checks = [(f"{u.kind} of {u.party} at {u.at:.1f}", partial(_check_upload, witness, u)) for u in uploads]
+    for party, home in homes.items():
+        own = {release: end.spec for release, end in ended.items() if any(p.name == party for p in end.spec.parties)}
+        cap = home.settings().cap.rho.units
+        checks.append((f"ledger of {party}", partial(check_ledger, witness, party, own, cap_units=cap)))
+        checks.append((f"home of {party}", partial(check_settled, home, own)))
+    for release, end in ended.items():
+        checks.append((f"history of {release}", partial(check_history, end.history, end.state)))
+        checks.append((f"publication of {release}", partial(_check_end, witness, release, end, coordinator)))
+    return [f"{what}: {fault}" for what, check in checks if (fault := _fault(check)) is not None]
+
+
+def _fault(check: Callable[[], object]) -> str | None:
+    try:
+        check()
+    except (AssertionError, CommingleError) as error:
+        return str(error) or traceback.extract_tb(error.__traceback__)[-1].line or "does not hold"
+    return None
+
+
+def _check_upload(witness: Witness, upload: Upload) -> None:
+    """One digest for each place, charged, and under the very statement that the ledger has."""
+    if not upload.whole and upload.kind in _DOCUMENTS_ALONE:
+        return  # half a document says nothing yet
+    text = upload.statement.encode()
+    envelope = decode(ApprovalRequest, text).approval if upload.kind == "approvals" else parse_envelope(text)
+    with closing(sqlite3.connect(witness.homes[upload.party].database)) as db:
+        place = (upload.release, _SIGNED_AS[upload.kind])
+        row = db.execute("SELECT digest FROM signatures WHERE release = ? AND kind = ?", place).fetchone()
+    assert row == (envelope.digest,), "its ledger does not have that statement"
+    digest = upload.body_sha256
+    if upload.kind not in _DOCUMENTS_ALONE:
+        digest = json.loads(envelope.payload_bytes)["body_sha256"]
+        assert upload.body_sha256 == digest or not upload.whole, "the body is not what was signed"
+    witness.upload(upload.party, upload.release, upload.kind, statement=upload.statement, body_sha256=digest)
+
+
+def _check_end(witness: Witness, release: str, end: Ended, coordinator: str) -> None:
+    assert (end.state is State.PUBLISHED) == (end.files is not None)
+    if end.files is not None:
+        check_published(witness, end.files, release=release, coordinator=coordinator)

@@ -39,8 +39,7 @@ from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.rounds import State
 from commingle.shared.wire import ReleaseSteps
-from tests.faults.chaos import Chaos, CrashError
-from tests.faults.wire import Network, Wire
+from tests.faults.chaos import Chaos, CrashError, Network, Wire
 from tests.faults.witness import Witness
 from tests.world.consortium import BY_A_PERSON, EVERY_KIND, NAMES, Consortium, rows_of, write_csv
 from tests.world.coordinator import Hub, SetClock

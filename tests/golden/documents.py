@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.statements import approval_set_digest, open_approvals
@@ -101,7 +101,8 @@ def files_of_pyarrow(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
 def exchange(bounds: Bounds) -> dict[str, Any]:
     """What happens between the approvals and the blocks of a moments release: of bodies their digests."""
     made, names = world.exchanged(None if bounds == "proved" else bounds), world.NAMES
-    terms = made.exchange
+    terms, sums = made.exchange, (-(1 << 40), 0, 7, 1 << 62)
+    staged = seal(made.side("lab").says_of_columns(made.bodies["lab"], sums), kind="columns", key=world.KEYS["lab"])
     pairs = [(owner, name) for name in names for owner in terms.owners(name)]
     parts = {(owner, name): b"".join(Reply(terms, name, made.answers[name]).columns(owner)) for owner, name in pairs}
     return {
@@ -112,13 +113,13 @@ def exchange(bounds: Bounds) -> dict[str, Any]:
         "columns_sizes": {name: terms.columns_size(name) for name in names},
         "columns_bodies_sha256": {name: sha256(body).hexdigest() for name, body in made.bodies.items()},
         "columns": {name: envelope(signed) for name, signed in made.columns.items()},
-        "columns_of_two_stages": envelope(world.encrypted(terms, "lab", sums=(-(1 << 40), 0, 7, 1 << 62))[1]),
+        "columns_of_two_stages": envelope(staged),
         "columns_set": columns_digest(terms, made.columns),
         "reply_sizes": {name: terms.reply_size(name) for name in names},
         "reply_bodies_sha256": {name: sha256(body).hexdigest() for name, body in made.answers.items()},
         "parts_sha256": {f"{owner} {name}": sha256(part).hexdigest() for (owner, name), part in parts.items()},
-        "reply_noise": {f"{owner} {name}": integers(world.reply_noise(terms, owner, name)) for owner, name in pairs},
+        "reply_noise": {f"{owner} {name}": integers(world.reply_noise(made, name, owner)) for owner, name in pairs},
         "replies": {name: envelope(signed) for name, signed in made.replies.items()},
-        "opened": {f"{owner} {name}": integers(made.opened[owner][name]) for owner, name in pairs},
-        "transcript": made.transcript,
+        "opened": {f"{owner} {name}": integers(made.open(owner, name)) for owner, name in pairs},
+        "transcript": made.transcript(),
     }

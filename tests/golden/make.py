@@ -1,20 +1,29 @@
-"""Writes the frozen documents. The tests only read them.
+"""Writes the frozen documents, which the tests only read.
 
 Usage, at the root of the repository: python -m tests.golden.make [--draw] [--keep]
 
-With --draw what depends on the operating system or on a library's version is made anew, too; with --keep the whole
-artefacts of `artefacts`.
+With --draw what depends on the operating system or on a library's version is made anew, too. With --keep so are whole
+artefacts of this version, a party's home as its backup and a coordinator's folder as a tar file: what ADR 32 promises
+that later versions read. They change as often as a format does until 1.0, and after it never again, but a new folder
+stands beside this one for each version that writes another format.
 """
 
 import json
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 
-from tests.golden import artefacts, documents, figures, records, world
+from commingle.party_agent.operate.backup import write_backup
+from commingle.party_agent.regression.service import Regressions
+from commingle.shared.documents.regression import RegressionRequest
+from tests.golden import documents, figures, records, world
+from tests.party_agent.regression.asking import GENEROUS
+from tests.world.consortium import AUTOMATIC, Consortium, consortium_of
 
 HERE = Path(__file__).parent
 FILES = (
@@ -28,6 +37,58 @@ FILES = (
     "fits",
 )
 LOOSE = "forecasts"
+KEPT = HERE / "kept"
+HOME, COORDINATOR, TOLD = "home.tar", "coordinator.tar", "told.json"
+PARTY = "clinic"
+
+
+def keep(folder: Path = KEPT) -> None:
+    """Write them anew, and beside them what is in them."""
+    folder.mkdir(exist_ok=True)
+    for name in (HOME, COORDINATOR):
+        (folder / name).unlink(missing_ok=True)
+    with TemporaryDirectory() as work:
+        pair = consortium_of(Path(work), PARTY, "insurer", policy=AUTOMATIC)
+        pair.homes[PARTY].save_policy(AUTOMATIC.model_copy(update={"regressions": GENEROUS.regressions}))
+        published = _published(pair)
+        reserved = pair.propose(title="reserved")
+        pair.step(PARTY)
+        with pair.agent(PARTY) as agent:
+            Regressions(agent).ask(_request())
+            told = {"published": published, "reserved": reserved, **told_of(agent.ledger)}
+        write_backup(pair.homes[PARTY], folder / HOME)
+        (folder / HOME).chmod(0o644)  # its keys are nobody's
+        pair.coordinator.close()
+        with tarfile.open(folder / COORDINATOR, "w") as tar:
+            tar.add(pair.root / "coordinator", ".", filter=_of_nobody)
+        told["coordinator"] = pair.coordinator.key.fingerprint
+    (folder / TOLD).write_text(json.dumps(told, indent=1) + "\n")
+
+
+def told_of(ledger: Any) -> dict[str, Any]:
+    """What a ledger tells."""
+    charges = {
+        c.release: [c.terms.kind, c.terms.dataset, c.state.value, str(c.rho.units), c.delta] for c in ledger.charges()
+    }
+    return {"charges": charges, "length": ledger.length, "head": ledger.summit().head}
+
+
+def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    return member.replace(uid=0, gid=0, uname="", gname="", mtime=0, deep=False)
+
+
+def _published(pair: Consortium) -> str:
+    release = pair.propose(title="published")
+    for name in [*pair.homes] * 3:
+        pair.step(name)
+    assert pair.state(release) == "published"
+    return release
+
+
+def _request() -> RegressionRequest:
+    return RegressionRequest(
+        dataset="main", target="age", features=("bmi",), method="ssp", epsilon=1.0, delta=1e-6, nonce="1" * 64
+    )
 
 
 def load(name: str) -> Any:
@@ -74,7 +135,7 @@ def main() -> None:
     if "--draw" in sys.argv:
         write("drawn", draw())
     if "--keep" in sys.argv:
-        artefacts.keep()
+        keep()
     drawn = load("drawn")
     for name in (*FILES, LOOSE):
         write(name, build(name, drawn))

@@ -28,7 +28,7 @@ from commingle.shared.documents.regression import (
     coefficients_of,
 )
 from commingle.shared.documents.regression_verification import verify_regression
-from commingle.shared.documents.statements import Departure, Enrolment, Rejection, Rotation, RotationRequest
+from commingle.shared.documents.statements import Departure, Rejection
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.release.audit import (
@@ -47,7 +47,7 @@ from commingle.shared.runtime.request_signing import RequestHead, RequestSigner,
 from tests.golden import world
 from tests.golden.documents import envelope
 from tests.golden.world import COORDINATOR, GENESIS, KEYS, NOW, SEALING, SEALING_PUBLIC, SOFTWARE
-from tests.world.documents import with_key
+from tests.world.documents import enrolment, rotation, with_key
 
 CLINIC = KEYS["clinic"]
 TABLE = "5a" * 32
@@ -82,12 +82,7 @@ def keys() -> dict[str, Any]:
 def membership(drawn: world.Drawn) -> dict[str, Any]:
     """Enrolment, identity, rotation, departure, rejection, and the linkage key in the box that was drawn."""
     new = SigningKey(world.secret("new key"))
-    enrolment = Enrolment(
-        invite="invite-0123456789",
-        name="clinic",
-        signing_key=CLINIC.verifying_key.raw.hex(),
-        sealing_key=SEALING_PUBLIC["clinic"],
-    )
+    enrolled = enrolment("invite-0123456789", "clinic", CLINIC, sealing_key=SEALING_PUBLIC["clinic"])
     rejection = Rejection(
         spec=world.signed_spec("dgm").digest, party="clinic", reason="budget", created=NOW, ledger_head="ab" * 32
     )
@@ -97,9 +92,9 @@ def membership(drawn: world.Drawn) -> dict[str, Any]:
         sender="clinic", recipient="lab", coordinator=COORDINATOR.fingerprint, created=NOW, sealed=drawn["linkage"]
     )
     return {
-        "enrolment": envelope(seal(enrolment, kind="enrolment", key=CLINIC)),
+        "enrolment": envelope(enrolled.envelope),
         "identity": envelope(signed_identity("clinic", CLINIC, bytes.fromhex(SEALING_PUBLIC["clinic"]))),
-        "rotation_request": encode(rotated(new)).decode(),
+        "rotation_request": encode(rotation(CLINIC, new, created=NOW)).decode(),
         "departure": envelope(seal(departure, kind="departure", key=CLINIC)),
         "rejection": envelope(seal(rejection, kind="rejection", key=CLINIC)),
         "rejection_of_an_exchange": envelope(seal(deviation, kind="rejection", key=CLINIC)),
@@ -123,15 +118,6 @@ def linkage_info() -> bytes:
 def sealed_linkage_key() -> bytes:
     """The box that the clinic sends: sealing draws a key from the operating system."""
     return SUITE.encrypt(world.LINKAGE_KEY, SEALING["lab"].public_key(), linkage_info())
-
-
-def rotated(new: SigningKey) -> RotationRequest:
-    """The clinic hands over to a new key."""
-    rotation = Rotation(
-        party="clinic", old_key=CLINIC.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=NOW
-    )
-    by_old, by_new = (seal(rotation, kind="rotation", key=key) for key in (CLINIC, new))
-    return RotationRequest(by_old=by_old, by_new=by_new)
 
 
 def regression() -> RegressionResult:

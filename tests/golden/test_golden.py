@@ -96,8 +96,8 @@ def test_frozen_parts_open_to_products_of_the_rows_and_the_frozen_noise(name: st
     for pair, opened in frozen["opened"].items():
         owner, evaluator = pair.split()
         noise = np.array([line.split() for line in frozen["reply_noise"][pair]], np.int64)
-        products = world.exchanged_by(owner, "moments").T @ world.exchanged_by(evaluator, "moments")
-        assert opened == integers(products + noise) == integers(made.opened[owner][evaluator])
+        products = made.rows[owner].T @ made.rows[evaluator]
+        assert opened == integers(products + noise) == integers(made.open(owner, evaluator))
 
 
 def test_frozen_proofs_hold_for_the_frozen_columns_and_replies() -> None:

@@ -25,7 +25,7 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.release.ledger_fold import LedgerFold, fold
 from commingle.shared.release.rounds import State
 from commingle.shared.release.verification import verify_release
-from tests.golden.artefacts import COORDINATOR, HOME, KEPT, TOLD, told_of
+from tests.golden.make import COORDINATOR, HOME, KEPT, TOLD, told_of
 from tests.world.consortium import Consortium
 from tests.world.coordinator import Hub
 

@@ -32,10 +32,6 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import AUTO, AskedShare, Bounds
-from commingle.shared.mechanisms.moments.exchange.documents import (
-    transcript,
-)
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import encode_block
@@ -43,7 +39,7 @@ from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.matrix import assemble, encode_matrix
 from commingle.shared.release.plan import plan_block
 from tests.world.documents import block_statement, published_files
-from tests.world.side import Side, pieces_of
+from tests.world.side import Exchanging
 from tests.world.snapshots import snapshot_of
 
 Block = NDArray[np.int64]
@@ -241,94 +237,24 @@ def charge(mechanism: str, party: str) -> Charge:
     return Charge(signed_spec(mechanism).digest, snapshot(party, mechanism).digest)
 
 
-@dataclass(frozen=True, slots=True)
-class Exchanged:
-    """The exchange of a moments release after everybody has replied.
-
-    Attributes:
-        bodies, columns: public key, ciphertexts and proofs, and the statement of them, by party.
-        answers, replies: by evaluator what it replies, and the statement of it.
-        opened: by owner what it finds in each evaluator's part.
-        blocks: what is uploaded.
-    """
-
-    exchange: Exchange
-    bodies: Mapping[str, bytes]
-    columns: Mapping[str, Envelope]
-    answers: Mapping[str, bytes]
-    replies: Mapping[str, Envelope]
-    transcript: str
-    opened: Mapping[str, Mapping[str, Block]]
-    blocks: Mapping[str, Block]
-
-
-def exchange_of(bounds: Bounds | None, name: str = "moments") -> Exchange:
-    """Spec and approvals of the moments release, whose bounds are proved unless something else is asked."""
-    return Exchange.of(signed_spec(name, bounds), approvals(name, bounds))
-
-
-def name_of(exchange: Exchange) -> str:
-    """Which release it is of."""
-    return "moments_keyed" if exchange.spec.document.keyed else "moments"
-
-
 @cache
-def exchanged_by(party: str, name: str) -> Block:
-    """That party's bounded rows."""
-    draw = sampler(f"sums {party}")
-    return exchanged_rows(snapshot(party, name), request(name, party), charge=charge(name, party), draw=draw).integers
+def exchanged(bounds: Bounds | None = None, name: str = "moments") -> Exchanging:
+    """The whole exchange of that moments release, whose bounds are proved unless something else is asked."""
+    exchange = Exchange.of(signed_spec(name, bounds), approvals(name, bounds))
+    seeds = {party: secret(f"ring {party}") for party in NAMES}
+    made = Exchanging(exchange, KEYS, seeds, entropy, verifies=False)
+    for party in NAMES:
+        table, asked, paid = snapshot(party, name), request(name, party), charge(name, party)
+        bounded = exchanged_rows(table, asked, charge=paid, draw=sampler(f"sums {party}"))
+        made.encrypt(party, bounded.integers)
+    for party in NAMES:
+        made.answer(party, partial(reply_noise, made, party))
+    return made
 
 
-def side(exchange: Exchange, party: str) -> Side:
-    """That party's of the exchange."""
-    return Side(exchange, party, secret(f"ring {party}"), pieces_of(exchanged_by(party, name_of(exchange))))
-
-
-def encrypted(exchange: Exchange, party: str, *, sums: Sums | None = None) -> tuple[bytes, Envelope]:
-    """What that party sends to all, and its statement of that, with a first stage's sums or without."""
-    own = side(exchange, party)
-    body = own.columns(entropy(f"columns {party}"))
-    return body, seal(own.says_of_columns(body, sums), kind="columns", key=KEYS[party])
-
-
-def reply_noise(exchange: Exchange, owner: str, evaluator: str) -> Block:
+def reply_noise(made: Exchanging, evaluator: str, owner: str) -> Block:
     """What stands in for the evaluator's noise in its part for that owner."""
-    return side(exchange, evaluator).noise_for(owner, sampler(f"reply {evaluator} {owner}"))
-
-
-def replied(
-    exchange: Exchange, party: str, bodies: Mapping[str, bytes], columns: Mapping[str, Envelope]
-) -> tuple[bytes, Envelope]:
-    """What that party sends to those before it, and its statement of that."""
-    own, sent = side(exchange, party), {name: Columns(exchange, name, body) for name, body in bodies.items()}
-    body = own.reply(sent, lambda owner: reply_noise(exchange, owner, party), entropy(f"reply {party}"))
-    return body, seal(own.says_of_reply(body, columns), kind="reply", key=KEYS[party])
-
-
-def opened_by(exchange: Exchange, owner: str, answers: Mapping[str, bytes]) -> dict[str, Block]:
-    """What that owner finds in its parts of the replies."""
-    own = side(exchange, owner)
-    return {name: own.opened(Reply(exchange, name, answers[name])) for name in exchange.evaluators(owner)}
-
-
-def submitted(exchange: Exchange, party: str, opened: Mapping[str, Block]) -> Block:
-    """What that party uploads."""
-    return side(exchange, party).submission(opened, sampler(f"noise {name_of(exchange)} {party}"))
-
-
-@cache
-def exchanged(bounds: Bounds | None = None, name: str = "moments") -> Exchanged:
-    """The whole exchange."""
-    exchange = exchange_of(bounds, name)
-    sent = {name: encrypted(exchange, name) for name in NAMES}
-    bodies, columns = {n: body for n, (body, _) in sent.items()}, {n: signed for n, (_, signed) in sent.items()}
-    answered = {name: replied(exchange, name, bodies, columns) for name in NAMES}
-    answers = {n: body for n, (body, _) in answered.items()}
-    replies = {n: signed for n, (_, signed) in answered.items()}
-    opened = {name: opened_by(exchange, name, answers) for name in NAMES}
-    blocks = {name: submitted(exchange, name, opened[name]) for name in NAMES}
-    seen = transcript(exchange, columns=columns, replies=replies)
-    return Exchanged(exchange, bodies, columns, answers, replies, seen, opened, blocks)
+    return made.side(evaluator).noise_for(owner, sampler(f"reply {evaluator} {owner}"))
 
 
 def noise(mechanism: str, party: str) -> Block:
@@ -338,10 +264,12 @@ def noise(mechanism: str, party: str) -> Block:
     return mechanism_of(asked.spec).noise(asked.spec, asked.party, sigma=asked.plan.sigma, draw=draw)
 
 
+@cache
 def blocks_of(mechanism: str) -> Mapping[str, Block]:
     """Every party's block."""
     if mechanism.startswith("moments"):
-        return exchanged(name=mechanism).blocks
+        made = exchanged(name=mechanism)
+        return {name: made.submit(name, sampler(f"noise {mechanism} {name}")) for name in NAMES}
     return {name: private_block(mechanism, name).integers for name in NAMES}
 
 
@@ -395,7 +323,7 @@ def release(mechanism: str, drawn: Drawn) -> Made:
     """From spec to manifest, with the bodies and the matrix file that were drawn once."""
     spec, signed = signed_spec(mechanism), approvals(mechanism)
     relied_on = approval_set_digest(open_approvals(signed, spec))
-    seen = exchanged(name=mechanism).transcript if mechanism.startswith("moments") else None
+    seen = exchanged(name=mechanism).transcript() if mechanism.startswith("moments") else None
     blocks = blocks_of(mechanism)
     bodies = {name: bytes.fromhex(body) for name, body in drawn["bodies"][mechanism].items()}
     statements = {}

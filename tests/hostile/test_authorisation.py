@@ -28,8 +28,7 @@ from tests.hostile.hub import hub_with_releases
 from tests.world.coordinator import Honest, Hub, key_of, problem
 from tests.world.documents import START
 from tests.world.exchange import PATHS, Exchanging, Kind, approved
-from tests.world.transport import InProcess
-from tests.world.work import pool_of_threads
+from tests.world.transport import InProcess, pool_of_threads
 
 pytestmark = pytest.mark.slow  # every caller at every endpoint
 

@@ -8,8 +8,7 @@ from fastapi import FastAPI
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from tests.hostile.attack import attack
 from tests.world.consortium import BY_A_PERSON, BY_HAND, SCHEMAS, consortium_of, strictly
-from tests.world.local_api import network_app, operator_app
-from tests.world.pushed_rows import declare
+from tests.world.local_api import declare, network_app, operator_app
 
 pytestmark = pytest.mark.slow
 

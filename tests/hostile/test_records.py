@@ -50,9 +50,8 @@ from tests.hostile.records.search import (
 )
 from tests.party_agent.releasing import rejection_of
 from tests.world.consortium import SCHEMAS, consortium_of, rows_of, write_csv
-from tests.world.local_api import operator_app
+from tests.world.local_api import declare, operator_app
 from tests.world.postgres import PostgresServer
-from tests.world.pushed_rows import declare
 from tests.world.transport import InProcess
 
 pytestmark = [

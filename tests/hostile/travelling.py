@@ -40,8 +40,7 @@ from commingle.shared.ring.randomness import Entropy
 from commingle.shared.ring.replies import make_reply
 from commingle.shared.ring.residues import Residues
 from tests.hostile.distinguishing import epsilon_bound
-from tests.tools.exchanged import Exchanging, approved
-from tests.world.side import Integers
+from tests.world.side import Exchanging, Integers, approved
 
 _SUBJECTS, _COLUMNS, _PARTIES = 40, 2, 3
 _BLOCK = (0, _SUBJECTS)

@@ -13,7 +13,6 @@ _BUILD_SECONDS = 1800.0
 
 
 def _have(image: str) -> None:
-    """Raises CommandError."""
     try:
         docker("image", "inspect", image)
     except CommandError:

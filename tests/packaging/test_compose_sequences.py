@@ -5,6 +5,7 @@ Skipped where no Docker engine answers. Each time the same release is asked for,
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,6 @@ from contextlib import suppress
 import pytest
 
 from tests.tools.compose_site import ROOT, CommandError, docker, eventually
-from tests.world.clinics import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -25,11 +25,16 @@ _MOMENTS = (1.0, 4.0, 9.0, 20.0)
 _UP = ("up", "-d", "--wait", "--no-build")
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
 class Site:
     """The demonstration in a project and at ports of its own."""
 
     def __init__(self, image: str, postgres_image: str) -> None:
-        ports = {"COORDINATOR_PORT": str(free_port()), "LEARNER_PORT": str(free_port())}
+        ports = {name: str(free_port()) for name in ("COORDINATOR_PORT", "LEARNER_PORT")}
         self._environment = {"COMMINGLE_IMAGE": image, "POSTGRES_IMAGE": postgres_image} | ports
 
     def __call__(self, *arguments: str) -> str:

@@ -6,7 +6,7 @@ Starts docker-compose.yml in a project of its own, with a recording proxy betwee
 (tests/tools/compose_faults.yml), on the Docker engine that answers. The simulated hospitals propose and approve one
 release after the other while containers are killed, frozen and cut off, disks fill, and requests are lost, cut and
 repeated, and answered by others. Then faults stop, and what passed the proxy is held against the ledgers by
-tests.faults.uploads.
+tests.faults.witness.
 
 Exits with 1 where a promise of docs/faults.md is broken. In the environment: POSTGRES_IMAGE and ports, as of compose.
 """
@@ -30,7 +30,7 @@ from typing import Any
 import httpx
 
 from commingle.shared.release.rounds import State
-from tests.faults.uploads import broken_promises
+from tests.faults.witness import Observed, broken_promises
 from tests.tools import compose_site as site
 from tests.tools.compose_proxy import FATES
 
@@ -58,7 +58,7 @@ class Rounds:
         ended_by_hand: those that somebody withdrew from or that had no time.
     """
 
-    coordinator: site.Coordinator
+    coordinator: Observed
     studies: dict[str, Any]
     draw: Random
     stop: threading.Event = field(default_factory=threading.Event)
@@ -164,7 +164,7 @@ def strike(faults: int, rounds: Rounds, proxy: site.Proxy, draw: Random) -> Coun
 
 def run(faults: int, seed: int) -> dict[str, Any]:
     """Everything, on a deployment that is up."""
-    services, proxy, coordinator = site.running(), site.Proxy(), site.Coordinator()
+    services, proxy, coordinator = site.running(), site.Proxy(), site.coordinator()
     rounds = Rounds(coordinator, site.studies(), Random(f"rounds {seed}"))
     releasing = threading.Thread(target=rounds.run)
     releasing.start()
@@ -174,8 +174,10 @@ def run(faults: int, seed: int) -> dict[str, Any]:
         rounds.stop.set()
         releasing.join()
     broken = [] if site.eventually(lambda: site.healthy(services), seconds=_RECOVERY_SECONDS) else ["not healthy again"]
-    hopeful = {each["id"] for each in coordinator.running() if _has_agreed(each)} - rounds.ended_by_hand
-    if not site.eventually(lambda: not coordinator.running(), seconds=_LIFETIME_HOURS * 3600 + _RECOVERY_SECONDS):
+    hopeful = {each["id"] for each in site.unfinished(coordinator) if _has_agreed(each)} - rounds.ended_by_hand
+    if not site.eventually(
+        lambda: not site.unfinished(coordinator), seconds=_LIFETIME_HOURS * 3600 + _RECOVERY_SECONDS
+    ):
         broken.append("a release does not end")
     if not site.eventually(site.nothing_open, seconds=_RECOVERY_SECONDS):
         broken.append("charges stay open")
@@ -194,7 +196,6 @@ def run(faults: int, seed: int) -> dict[str, Any]:
 
 
 def _has_agreed(release: dict[str, Any]) -> bool:
-    """Whether nothing but time is missing, and there is enough."""
     left = datetime.fromisoformat(release["expires"]) - datetime.now(UTC)
     return State(release["state"]) in {State.APPROVED, State.COLLECTING} and left > _TIME_ENOUGH
 

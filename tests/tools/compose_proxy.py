@@ -86,7 +86,6 @@ class Proxy:
         requests: asyncio.StreamWriter,
         spoilt: list[str],
     ) -> bool:
-        """Carry the next request; whether others may follow on this connection."""
         head = await agent.readuntil(b"\r\n\r\n")
         body, whole = await _body(agent, head)
         upload = self._record(head, body, whole=whole)
@@ -118,7 +117,6 @@ class Proxy:
         return whole
 
     async def _copy(self, request: bytes, *, after_seconds: float) -> None:
-        """Deliver a request on a connection of its own; nobody hears the answer."""
         await asyncio.sleep(after_seconds)
         with suppress(OSError):
             coordinator, requests = await asyncio.open_connection(self._host, self._port)
@@ -138,7 +136,6 @@ class Proxy:
         return True
 
     def _fate(self, head: bytes, *, upload: bool) -> str:
-        """The first fault that is laid up for such a request."""
         for laid_up in self._laid_up:
             fate, of = laid_up
             if upload or of == "requests":
@@ -158,7 +155,6 @@ async def _body(agent: asyncio.StreamReader, head: bytes) -> tuple[bytes, bool]:
 
 
 async def _pass_answers(coordinator: asyncio.StreamReader, answers: asyncio.StreamWriter, spoilt: list[str]) -> None:
-    """Whatever the coordinator says, until an answer is to be spoilt."""
     with suppress(OSError):
         while piece := await coordinator.read(_PIECE_BYTES):
             if spoilt:

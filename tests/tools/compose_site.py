@@ -14,10 +14,7 @@ from typing import Any
 import httpx
 
 from commingle.party_agent.home.home import Home
-from commingle.shared.documents.dsse import parse_envelope
-from commingle.shared.release.checks import read_spec
-from commingle.shared.release.rounds import State
-from tests.faults.uploads import Ended, Upload
+from tests.faults.witness import Observed, Upload
 
 PARTIES = ("registration", "laboratory", "ward")
 ROOT, _PROJECT = Path(__file__).parents[2], "commingle-faults"
@@ -111,45 +108,15 @@ class Proxy:
         return [Upload(**each) for each in self.ask()["uploads"]]
 
 
-class Coordinator:
+def coordinator() -> Observed:
     """What anybody can ask the coordinator."""
+    return Observed(f"http://127.0.0.1:{os.environ.get('COORDINATOR_PORT', '8000')}")
 
-    def __init__(self) -> None:
-        url = f"http://127.0.0.1:{os.environ.get('COORDINATOR_PORT', '8000')}"
-        self._http = httpx.Client(base_url=url, timeout=30)
 
-    def get(self, path: str, **params: str | int) -> httpx.Response:
-        """Raises httpx.HTTPError."""
-        return self._http.get(path, params=params).raise_for_status()
-
-    def state(self, release: str) -> State:
-        """Where a release stands. Raises httpx.HTTPError."""
-        return State(self.get(f"/v1/releases/{release}").json()["state"])
-
-    def running(self) -> list[dict[str, Any]]:
-        """Summaries of releases that are not over. Raises httpx.HTTPError."""
-        found: list[dict[str, Any]] = self.get("/v1/releases", over="false", limit=200).json()["items"]
-        return found
-
-    def ended(self) -> dict[str, Ended]:
-        """All that is known of all releases, which are over. Raises httpx.HTTPError."""
-        events: list[Any] = []
-        while page := self.get("/v1/events", after=events[-1]["seq"] if events else 0).json()["items"]:
-            events += page
-        releases = sorted({event["release"] for event in events} - {None})
-        return {release: self._ended(release, [e for e in events if e["release"] == release]) for release in releases}
-
-    def _ended(self, release: str, events: list[Any]) -> Ended:
-        view = self.get(f"/v1/releases/{release}").json()
-        state = State(view["state"])
-        spec = read_spec(parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
-        history = tuple((e["seq"], e["kind"], e.get("party"), State(e["state"])) for e in events)
-        if state is not State.PUBLISHED:
-            return Ended(spec, state, history, None)
-        manifest, matrix, moments = (
-            self.get(f"/v1/releases/{release}/{file}").content for file in ("manifest", "matrix", "moments")
-        )
-        return Ended(spec, state, history, (manifest, matrix, moments))
+def unfinished(asked: Observed) -> list[dict[str, Any]]:
+    """Summaries of releases that are not over. Raises httpx.HTTPError."""
+    found: list[dict[str, Any]] = asked.get("/v1/releases", over="false", limit=200).json()["items"]
+    return found
 
 
 def propose(study: dict[str, Any], *, key: str) -> str:

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib import import_module
@@ -27,8 +27,8 @@ import numpy as np
 from benchmarks.consortium import Commingle
 from benchmarks.harness import heading, row
 from commingle.services.learner.app import create_app
-from commingle.services.learner.memory import LoadedRelease
 from commingle.services.learner.source import ReleaseSource
+from commingle.services.learner.views import LoadedRelease
 from commingle.shared.documents.dsse import parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import SecondMoments
@@ -40,7 +40,7 @@ from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.plan import plan_blocks
-from commingle.shared.runtime.pool import WorkPool
+from tests.world.transport import pool_of_threads
 
 COLUMNS = MAX_COLUMNS - 1
 _MECHANISMS = ("rmgm", "dgm", "moments")
@@ -50,16 +50,6 @@ _PENALTIES = 200
 _RELEASE = "/v1/releases/{release}"
 Bodies = Iterator[tuple[str, str, dict[str, Any] | bytes]]
 """Route, what is asked, and the body."""
-
-
-class _Here:
-    """A worker in a thread of this process."""
-
-    def run(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
-        return function(*arguments)
-
-    def stop(self) -> None:
-        """It ends by itself."""
 
 
 def release_of(mechanism: str, columns: int) -> PreparedMoments:
@@ -157,8 +147,6 @@ def plans(columns: int) -> Bodies:
 
 
 class _Source:
-    """One release, of which nothing but its moments is asked."""
-
     coordinator = "http://127.0.0.1:1"
 
     def __init__(self, mechanism: str, columns: int) -> None:
@@ -176,7 +164,7 @@ class _Source:
 async def learner_costs(mechanism: str, columns: int) -> Iterator[dict[str, Any]]:
     """Of every body about one release; of plans, with the first mechanism."""
     source = _Source(mechanism, columns)
-    app = create_app(cast("ReleaseSource", source), pool=WorkPool(_Here))
+    app = create_app(cast("ReleaseSource", source), pool=pool_of_threads())
     found = []
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://learner") as http:
         estimators = ("shrunken", "ols", "adaptive_ridge")

@@ -21,8 +21,7 @@ from pathlib import Path
 from random import Random
 
 from commingle.shared.errors import CommingleError
-from tests.tools.fuzz_mutations import mutate
-from tests.tools.fuzz_target import Target
+from tests.tools.fuzz_mutations import Target, mutate
 from tests.tools.fuzz_targets import targets
 
 _GRACE_SECONDS = 120

@@ -27,8 +27,9 @@ from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec
 from commingle.shared.runtime.remote import model_of
 from commingle.shared.wire import ReleaseDetails
-from tests.tools.exchanged import approved, no_noise
-from tests.tools.fuzz_target import Target, signed, unforged
+from tests.tools.fuzz_mutations import Target, unforged
+from tests.world.documents import sign_bytes
+from tests.world.side import approved, no_noise
 
 _N, _COLUMNS = 12, 2
 _LARGEST = 1 << 40
@@ -74,7 +75,7 @@ class Exchanged:
     def _reply(self, received: bytes) -> bytes:
         side = self.world.side(self.evaluator)
         sent = {self.evaluator: self.world.sent(self.evaluator), self.owner: self.world.sent(self.owner, received)}
-        return side.reply(sent, lambda owner: side.noise_for(owner, no_noise), self.world.entropy)
+        return side.reply(sent, lambda owner: side.noise_for(owner, no_noise), self.world.entropy("reply"))
 
     def _open(self, received: bytes) -> list[list[int]]:
         reply = self.world.answered(self.evaluator, received)
@@ -82,12 +83,12 @@ class Exchanged:
         return [[int(number) for number in row] for row in opened]
 
     def _open_columns(self, data: bytes) -> None:
-        envelope = signed(data, "columns", self.keys[self.owner])
+        envelope = sign_bytes(data, kind="columns", key=self.keys[self.owner])
         open_columns(self.exchange, envelope, self.owner)
         columns_digest(self.exchange, {**self.world.columns, self.owner: envelope})
 
     def _open_reply(self, data: bytes) -> None:
-        envelope = signed(data, "reply", self.keys[self.evaluator])
+        envelope = sign_bytes(data, kind="reply", key=self.keys[self.evaluator])
         open_reply_statement(self.exchange, envelope, self.evaluator)
         replies = {**self.world.replies, self.evaluator: envelope}
         transcript(self.exchange, columns=self.world.columns, replies=replies)
@@ -135,7 +136,6 @@ class Exchanged:
             unforged(received, self.answers[self.evaluator])
 
     def _answer(self) -> bytes:
-        """A release as a coordinator shows it."""
         spec = self.exchange.spec
         asked = spec.document.model_dump(mode="json", include={"study", "mechanism", "created", "expires", "n", "k"})
         view = {
@@ -157,7 +157,6 @@ class Exchanged:
         return json.dumps(view, default=list).encode()
 
     def _join(self, data: bytes) -> None:
-        """As an agent does with what its coordinator answers."""
         answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://hub"))
         view = model_of(ReleaseDetails, answer)
         if view.spec is None:

@@ -1,7 +1,8 @@
-"""Damage to valid documents: to their bytes, and to the values of those that are JSON."""
+"""What a target of the fuzzing is, and damage to valid documents: to their bytes, and to the values of JSON."""
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -56,6 +57,20 @@ _BYTES = (
 _ROUNDS = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One parser. `run` gets damaged bytes and must either return or raise a CommingleError."""
+
+    corpus: Sequence[bytes]
+    run: Callable[[bytes], object]
+
+
+def unforged(accepted: object, right: object) -> None:
+    """Raise AssertionError where something was accepted that nobody signed."""
+    if accepted != right:
+        raise AssertionError("accepted what was never signed")
+
+
 def mutate(draw: Random, corpus: Sequence[bytes]) -> bytes:
     """One document of the corpus with one to four changes. Those of JSON are made in its values half of the time."""
     data = draw.choice(corpus)
@@ -78,7 +93,6 @@ def _parsed(data: bytes) -> Any:
 
 
 def _changed(draw: Random, value: Any) -> Any:
-    """The value with a change at one random place."""
     if draw.random() < 0.15 or not isinstance(value, dict | list) or not value:
         return _other(draw, value)
     return _in_object(draw, value) if isinstance(value, dict) else _in_array(draw, value)

@@ -16,7 +16,8 @@ from commingle.shared.documents.regression import (
 from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
-from tests.tools.fuzz_target import Target, signed
+from tests.tools.fuzz_mutations import Target
+from tests.world.documents import sign_bytes
 
 _N = 1000
 _ATTRIBUTES: tuple[Attribute, ...] = (
@@ -44,7 +45,7 @@ def targets(key: SigningKey) -> Mapping[str, Target]:
     raw = key.verifying_key.raw.hex()
 
     def verify(data: bytes) -> None:
-        verify_regression(encode(SignedDocument(signing_key=raw, envelope=signed(data, KIND, key))))
+        verify_regression(encode(SignedDocument(signing_key=raw, envelope=sign_bytes(data, kind=KIND, key=key))))
 
     return {
         "regression asked": Target([encode(request) for request in requests], _plan),

@@ -14,7 +14,7 @@ import numpy as np
 
 from commingle.shared.documents.dsse import open_envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.manifest import Manifest, SecondMoments
+from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.schema import (
     BinaryAttribute,
@@ -39,14 +39,15 @@ from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
-from commingle.shared.release.block import content_digest, decode_block, encode_block
+from commingle.shared.release.block import decode_block
 from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.matrix import assemble, decode_matrix, encode_matrix, second_moments
-from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement, published_columns, published_step
+from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement, published_columns
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestHead, RequestSigner, body_digest, verify_request
 from tests.tools import fuzz_exchange, fuzz_regression
-from tests.tools.fuzz_target import Target, signed, unforged
+from tests.tools.fuzz_mutations import Target, unforged
+from tests.world.documents import block_statement, manifest, sign_bytes
 
 _KEY = SigningKey(bytes(32))
 _RAW = _KEY.verifying_key.raw.hex()
@@ -121,37 +122,26 @@ class Release:
         self.columns, self.rows = plan.columns, plan.rows
         integers = np.arange(plan.rows * len(plan.columns)).reshape(plan.rows, -1)
         integers[1 : len(plan.columns) + 1] = np.eye(len(plan.columns))  # symmetric where it is the own block
-        self.block = encode_block(integers, plan.columns)
-        exchanged = _ZEROS if mechanism_of(self.spec).interactive else None
         self.approval = Approval(spec=opened.digest, party="clinic", created=_NOW, ledger_head=_ZEROS)
         approvals = {"clinic": seal(self.approval, kind="approval", key=_KEY)}
-        self.statement = BlockStatement(
-            spec=opened.digest,
+        self.block, self.statement = block_statement(
+            self.spec,
+            self.spec.parties[0],
+            integers,
+            release=opened.digest,
             approvals=approval_set_digest(open_approvals(approvals, opened)),
-            party="clinic",
-            rows=plan.rows,
-            columns=plan.columns,
-            sigma=plan.sigma,
-            body_sha256=sha256(self.block).hexdigest(),
-            content_sha256=content_digest(integers),
-            ledger_head=_ZEROS,
-            transcript=exchanged,
+            transcript=_ZEROS if mechanism_of(self.spec).interactive else None,
         )
         whole = assemble(self.spec, [integers])
         self.matrix = encode_matrix(self.spec, opened.digest, whole)
         self.moments = encode(second_moments(self.spec, opened.digest, whole))
-        self.manifest = Manifest(
-            release=opened.digest,
-            spec=envelope,
-            proposer_key=_RAW,
+        self.manifest = manifest(
+            opened,
+            self.matrix,
+            self.moments,
+            proposer=_KEY,
             approvals=approvals,
             blocks={"clinic": seal(self.statement, kind="block", key=_KEY)},
-            rows=len(whole),
-            step=published_step(self.spec),
-            columns=published_columns(self.spec),
-            matrix_sha256=sha256(self.matrix).hexdigest(),
-            moments_sha256=sha256(self.moments).hexdigest(),
-            privacy=privacy_statement(self.spec),
             published=_NOW,
             software="fuzz",
         )
@@ -179,11 +169,11 @@ def targets() -> Mapping[str, Target]:
         ),
         "documents": Target(release.documents(), _decode_all),
         "study": Target([encode(_STUDY)], _propose),
-        "manifest": Target([encode(release.manifest)], lambda data: _verify(release, manifest=data)),
+        "manifest": Target([encode(release.manifest)], lambda data: _verify(release, signed=data)),
         "moments": Target([release.moments], lambda data: _verify(release, moments=data)),
         "matrix": Target([release.matrix], lambda data: decode_matrix(release.spec, data)),
         "block": Target([release.block], lambda data: decode_block(data, columns=release.columns, rows=release.rows)),
-        "manifest of moments": Target([encode(exchanged.manifest)], lambda data: _verify(exchanged, manifest=data)),
+        "manifest of moments": Target([encode(exchanged.manifest)], lambda data: _verify(exchanged, signed=data)),
         "noisy moments": Target([exchanged.moments], lambda data: _verify(exchanged, moments=data)),
         "submission": Target([exchanged.block], lambda data: _publish(exchanged, data)),
         **fuzz_exchange.targets(),
@@ -202,7 +192,7 @@ def _open(data: bytes) -> None:
 
 
 def _plan(data: bytes) -> None:
-    spec = open_spec(signed(data, "spec", _KEY), [_KEY.verifying_key]).document
+    spec = open_spec(sign_bytes(data, kind="spec", key=_KEY), [_KEY.verifying_key]).document
     plan_blocks(spec)
     privacy_statement(spec)
     published_columns(spec)
@@ -214,7 +204,6 @@ def _propose(data: bytes) -> None:
 
 
 def _publish(release: Release, data: bytes) -> None:
-    """As the coordinator does with a block of a moments release."""
     block = decode_block(data, columns=release.columns, rows=release.rows)
     encode(second_moments(release.spec, _ZEROS, assemble(release.spec, [block])))
 
@@ -225,11 +214,11 @@ def _decode_all(data: bytes) -> None:
             decode(kind, data)
 
 
-def _verify(release: Release, *, manifest: bytes | None = None, moments: bytes | None = None) -> None:
+def _verify(release: Release, *, signed: bytes | None = None, moments: bytes | None = None) -> None:
     if moments is not None:
         digest = sha256(moments).hexdigest()
-        manifest = encode(release.manifest.model_copy(update={"moments_sha256": digest}))
-    document = SignedDocument(signing_key=_RAW, envelope=signed(manifest or b"", "manifest", _KEY))
+        signed = encode(release.manifest.model_copy(update={"moments_sha256": digest}))
+    document = SignedDocument(signing_key=_RAW, envelope=sign_bytes(signed or b"", kind="manifest", key=_KEY))
     verify_release(encode(document), release.matrix, moments or release.moments, trusted_coordinator=None)
 
 

@@ -1,6 +1,8 @@
-"""The command line, run in this process. Not for `serve`, which configures logging for good."""
+"""The command line in this process, but for `serve`, which configures logging for good; and waiting for others."""
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,3 +35,14 @@ class Command:
         assert code == 0, err
         printed: dict[str, Any] = json.loads(out)
         return printed
+
+
+_POLL_SECONDS = 0.05
+
+
+def eventually(holds: Callable[[], bool], *, what: str, seconds: float = 120.0) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(_POLL_SECONDS)

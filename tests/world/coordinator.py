@@ -47,8 +47,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, START, block_statement, enrolment
-from tests.world.transport import InProcess
-from tests.world.work import pool_of_threads
+from tests.world.transport import InProcess, pool_of_threads
 
 ROWS = 40
 LINKAGE = b"only the parties know this"

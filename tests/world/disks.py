@@ -1,7 +1,8 @@
-"""Disks as small as a test wants them: what the operating system says of them, or real ones."""
+"""Disks as small as a test wants them, and what may lie where a file is expected and never ends or blocks."""
 
 import ctypes
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,3 +39,44 @@ def mounted(directory: Path, *, kibibytes: int) -> Iterator[Path]:
         yield directory
     finally:
         libc.umount2(os.fsencode(directory), 2)  # MNT_DETACH
+
+
+SPECIAL = ("FIFO", "link to a FIFO", "link to /dev/zero", "link to a terminal", "socket", "directory")
+
+
+def make_special(kind: str, path: Path) -> Path:
+    """Something of that kind, in place of what is there."""
+    path.unlink(missing_ok=True)
+    match kind:
+        case "FIFO":
+            os.mkfifo(path)
+        case "link to a FIFO":
+            os.mkfifo(beside := path.with_name(f"{path.name}.fifo"))
+            path.symlink_to(beside)
+        case "link to /dev/zero":
+            path.symlink_to("/dev/zero")
+        case "link to a terminal":
+            path.symlink_to("/dev/ptmx")
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                _bind(listener, path)
+        case _:
+            path.mkdir()
+    return path
+
+
+def make_endless(path: Path, size: int = 1 << 40) -> Path:
+    """A plain file that takes no place on the disk and more memory than there is."""
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    """Below a path that may be longer than the address of a socket can be."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)

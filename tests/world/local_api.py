@@ -1,13 +1,16 @@
-"""An agent's local API on its Unix socket, in a thread of this process, and what others may put in its place."""
+"""An agent's local API on its socket, in a thread of this process; rows pushed to it; what may be in its place."""
 
+import io
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import httpx
+import pyarrow as pa
 from fastapi import FastAPI
 
 from commingle.party_agent.edge.app import LocalApi, create_app
@@ -16,7 +19,9 @@ from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, listen
+from commingle.shared.documents.schema import Attribute
 from commingle.shared.runtime.server import Served, serving
+from tests.world.transport import InProcess
 
 
 def alone(agent: Agent) -> Agents:
@@ -70,3 +75,24 @@ def recording(listener: socket.socket) -> Iterator[list[bytes]]:
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()
+
+
+def declare(agent: Agent, name: str, attributes: Iterable[Attribute], **changes: object) -> None:
+    """As the operator declares a data set whose rows are pushed."""
+    schema = [attribute.model_dump(mode="json") for attribute in attributes]
+    declared = {"name": name, "source": {"kind": "pushed"}, "subject_id": "subject", "subjects": "listed"}
+    with httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent") as operator:
+        answer = operator.post("/v1/datasets?replace=true", json={**declared, "attributes": schema, **changes})
+        assert answer.status_code == 201
+
+
+def csv_of(rows: list[dict[str, str]]) -> bytes:
+    return "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]).encode()
+
+
+def arrow_of(rows: list[dict[str, Any]], **options: Any) -> bytes:
+    table = pa.Table.from_pylist(rows)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema, **options) as writer:
+        writer.write_table(table)
+    return sink.getvalue()

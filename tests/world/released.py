@@ -4,7 +4,7 @@ import atexit
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -18,6 +18,9 @@ from benchmarks.keyed import exchanged
 from commingle.coordinator.store.rows import Facts, Files, Invite, PartyRow
 from commingle.coordinator.store.store import Transaction
 from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.remote import ReleaseClient
+from commingle.services.learner.app import create_app
+from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import pseudonyms
@@ -46,7 +49,7 @@ from commingle.shared.release.sizes import release_sizes
 from tests.world.coordinator import Hub
 from tests.world.documents import HEAD, block_statement, published_files, signed_document
 from tests.world.noise import seeded_noise
-from tests.world.transport import InProcess
+from tests.world.transport import InProcess, pool_of_threads
 
 Integers = NDArray[np.int64]
 SLOPES = {"age": 2.0, "bmi": -1.0, "smoker": 12.0}
@@ -61,14 +64,15 @@ WHITENING = Whitening(centre=(0.1, -0.2), matrix=((0.34, -0.17), (-0.17, 0.51)))
 
 def study(
     *,
-    mechanism: Literal["rmgm", "dgm"],
-    n: int,
-    epsilon: float,
-    title: str,
+    mechanism: Literal["rmgm", "dgm"] = "rmgm",
+    n: int = 2000,
+    epsilon: float = 1e4,
+    title: str = "charges [bold]",
     whitening: Whitening | None = None,
     purpose: str | None = None,
     keyed: bool = False,
 ) -> Study:
+    """Of charges, age and smoking; the clinic's columns may be whitened."""
     return Study(
         purpose=purpose,
         study=title,
@@ -115,22 +119,11 @@ def encoded(n: int) -> dict[str, NDArray[np.float64]]:
     }
 
 
-@lru_cache
-def published(
-    *,
-    mechanism: Literal["rmgm", "dgm"] = "rmgm",
-    n: int = 2000,
-    epsilon: float = 1e4,
-    title: str = "charges [bold]",
-    whitening: Whitening | None = None,
-    purpose: str | None = None,
-    keyed: bool = False,
-) -> tuple[str, ReleaseFiles]:
-    """The id and the three files of an honest release, of which the clinic's columns may be whitened."""
-    asked = study(
-        mechanism=mechanism, n=n, epsilon=epsilon, title=title, whitening=whitening, purpose=purpose, keyed=keyed
-    )
-    rows = encoded(n)
+@cache
+def published(**facts: Any) -> tuple[str, ReleaseFiles]:
+    """The id and the three files of an honest release of such a study."""
+    asked = study(**facts)
+    rows = encoded(asked.n)
     return _signed(asked, lambda spec: [_block(spec, party, rows[party.name]) for party in spec.document.parties])
 
 
@@ -311,6 +304,15 @@ class ServingCoordinator:
     def identity(self) -> dict[str, str]:
         identity: dict[str, str] = self.answer(httpx.Request("GET", "http://hub/v1/coordinator")).json()
         return identity
+
+
+def learner(
+    fake: ServingCoordinator, *, cache: Path | None = None, trusted: str | None = COORDINATOR.fingerprint
+) -> httpx.Client:
+    """A client of a learner of that coordinator."""
+    client = ReleaseClient("http://hub", transport=fake.transport, cache=cache, trusted_coordinator=trusted)
+    app = create_app(ReleaseSource(client), pool=pool_of_threads())
+    return httpx.Client(transport=InProcess(app), base_url="http://learner", timeout=60)
 
 
 @cache

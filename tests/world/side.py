@@ -1,28 +1,48 @@
-"""One party's side of the exchange of a moments release: what it sends, states, opens and submits, step by step."""
+"""One party's side of the exchange of a moments release, step by step; and all sides of it in this process."""
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.spec import PartySpec
-from commingle.shared.documents.statements import Sums
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.statements import Approval, Sums
+from commingle.shared.documents.terms import Bounds
+from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.mechanisms.moments.block import largest_opening
 from commingle.shared.mechanisms.moments.entries import cross_noise
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement, quotations
+from commingle.shared.mechanisms.moments.exchange.documents import (
+    ColumnsStatement,
+    ReplyStatement,
+    quotations,
+    transcript,
+)
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
-from commingle.shared.mechanisms.moments.exchange.products import Rows, encrypted_columns, open_part, reply_pieces
+from commingle.shared.mechanisms.moments.exchange.products import (
+    Rows,
+    encrypted_columns,
+    open_part,
+    reply_pieces,
+    verify_bounds,
+    verify_reply,
+)
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.release.checks import open_spec
 from commingle.shared.release.plan import plan_block
-from commingle.shared.ring.randomness import Entropy
+from commingle.shared.ring.randomness import SEED_BYTES, Entropy
 
 Integers = NDArray[np.int64]
+_CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def pieces_of(rows: NDArray[Any]) -> Rows:
@@ -118,3 +138,140 @@ class Side:
             sigma=self.sigma,
             draw=draw,
         )
+
+
+@dataclass
+class Exchanging:
+    """A whole exchange after all have approved: every step of every party, without a network and a disk.
+
+    What is signed, sent and checked is what agents and coordinator sign, send and check.
+
+    Attributes:
+        keys: for signing, of the coordinator and of every party.
+        seeds: of the key under which each party encrypts.
+        entropy: for each message that is made, by its name.
+        verifies: whether proofs are verified where an agent does so.
+        bodies, columns: what each party encrypts, and its statement of it.
+        answers, replies: what each party replies to all before it, and its statement of it.
+    """
+
+    exchange: Exchange
+    keys: Mapping[str, SigningKey]
+    seeds: Mapping[str, bytes]
+    entropy: Callable[[str], Entropy] = lambda _: os.urandom
+    verifies: bool = True
+    rows: dict[str, NDArray[Any]] = field(default_factory=dict)
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    columns: dict[str, Envelope] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
+    replies: dict[str, Envelope] = field(default_factory=dict)
+
+    def side(self, name: str) -> Side:
+        return Side(self.exchange, name, self.seeds[name], pieces_of(self.rows[name]))
+
+    def encrypt(self, name: str, rows: NDArray[Any]) -> None:
+        """That party's columns, signed."""
+        self.rows[name] = rows
+        self.bodies[name] = self.side(name).columns(self.entropy(f"columns {name}"))
+        said = self.side(name).says_of_columns(self.bodies[name])
+        self.columns[name] = seal(said, kind="columns", key=self.keys[name])
+
+    def reply(self, name: str, draw: Sampler) -> None:
+        """That party's reply to those before it, with what is drawn inside, signed."""
+        self.answer(name, lambda owner: self.side(name).noise_for(owner, draw))
+
+    def answer(self, name: str, noise: Callable[[str], Integers]) -> None:
+        """With that noise for each owner; proofs of columns come first."""
+        sent = {other: self.sent(other) for other in (name, *self.exchange.senders(name))}
+        for other, columns in sent.items():
+            if self.verifies and self.exchange.proved and other != name:
+                verify_bounds(columns)
+        self.answers[name] = self.side(name).reply(sent, noise, self.entropy(f"reply {name}"))
+        said = self.side(name).says_of_reply(self.answers[name], self.columns)
+        self.replies[name] = seal(said, kind="reply", key=self.keys[name])
+
+    def sent(self, name: str, body: bytes | None = None) -> Columns:
+        """That party's columns, or other bytes in their place."""
+        return Columns(self.exchange, name, self.bodies[name] if body is None else body)
+
+    def answered(self, name: str, body: bytes | None = None) -> Reply:
+        """What that party replied, or other bytes in its place."""
+        return Reply(self.exchange, name, self.answers[name] if body is None else body)
+
+    def transcript(self) -> str:
+        return transcript(self.exchange, columns=self.columns, replies=self.replies)
+
+    def open(self, owner: str, evaluator: str) -> Integers:
+        """What that owner finds in what that evaluator replied to it, once that is verified where it is proved."""
+        reply = self.answered(evaluator)
+        if self.verifies and self.exchange.proved:
+            verify_reply(reply, {name: self.sent(name) for name in self.exchange.parties})
+        return self.side(owner).opened(reply)
+
+    def submit(self, name: str, draw: Sampler) -> Integers:
+        """That party's block."""
+        self.transcript()
+        return self.side(name).submission(
+            {other: self.open(name, other) for other in self.exchange.evaluators(name)}, draw
+        )
+
+
+def no_noise(_: int, count: int) -> Integers:
+    """A sampler of nothing."""
+    return np.zeros(count, np.int64)
+
+
+def traffic(exchange: Exchange) -> int:
+    """Bytes of all columns and replies, up once, and down to whom each is for."""
+    columns = sum(exchange.columns_size(name) * (1 + len(readers(exchange, name))) for name in exchange.parties)
+    return columns + sum(exchange.reply_size(name) * (1 + len(exchange.owners(name))) for name in exchange.parties)
+
+
+def readers(exchange: Exchange, name: str) -> tuple[str, ...]:
+    """Who fetches the columns of that party."""
+    return tuple(other for other in exchange.parties if other != name and name in exchange.senders(other))
+
+
+def approved(
+    n: int,
+    columns: int,
+    parties: int,
+    *,
+    epsilon: float = 1.0,
+    row_norm: float | None = None,
+    bounds: Bounds = "trusted",
+    entropy: Entropy = os.urandom,
+) -> Exchanging:
+    """A release of that many numeric columns at each party that all have approved; keys are made of `entropy`."""
+    names = [f"party-{number}" for number in range(parties)]
+    keys = {name: SigningKey(entropy(32)) for name in ("coordinator", *names)}
+    spec = ReleaseSpec(
+        study="benchmark",
+        created=_CREATED,
+        expires=_CREATED + timedelta(days=1),
+        mechanism="moments",
+        fraction_bits=14,
+        seed="00" * 32,
+        calibration=Calibration.ANALYTIC,
+        epsilon=epsilon,
+        delta=1e-5,
+        n=n,
+        bounds=bounds,
+        parties=tuple(_party(name, keys[name], columns, row_norm) for name in names),
+        proposer=keys["coordinator"].fingerprint,
+    )
+    opened = open_spec(seal(spec, kind="spec", key=keys["coordinator"]), [keys["coordinator"].verifying_key])
+    approvals = {}
+    for name in names:
+        document = Approval(spec=opened.digest, party=name, created=_CREATED, ledger_head="00" * 32)
+        approvals[name] = seal(document, kind="approval", key=keys[name])
+    seeds = {name: entropy(SEED_BYTES) for name in names}
+    return Exchanging(Exchange.of(opened, approvals), keys, seeds, lambda _: entropy)
+
+
+def _party(name: str, key: SigningKey, columns: int, row_norm: float | None) -> PartySpec:
+    raw = key.verifying_key.raw.hex()
+    attributes = tuple(NumericAttribute(name=f"{name}-x{i}", lower=-1, upper=1) for i in range(columns))
+    return PartySpec(
+        name=name, signing_key=raw, sealing_key=raw, dataset="data", attributes=attributes, row_norm=row_norm
+    )

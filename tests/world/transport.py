@@ -1,4 +1,4 @@
-"""Ways to an application: without a socket, on a socket, and ways that fail."""
+"""Ways to an application: without a socket, on a socket, ways that fail; and workers that are no processes."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -6,9 +6,12 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
 
 import httpx
 from fastapi import FastAPI
+
+from commingle.shared.runtime.pool import WorkPool
 
 Fault = Callable[[httpx.Request], httpx.Response | None]
 """Looks at a request: returns an answer of its own, raises an httpx error, or leaves it to whoever is asked."""
@@ -92,3 +95,18 @@ def answering(status: int, body: bytes, *, part: str, content_type: str = "appli
         return httpx.Response(status, content=body, headers={"Content-Type": content_type})
 
     return fault
+
+
+class InThread:
+    """A worker that cannot be stopped."""
+
+    def run(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+        return function(*arguments)
+
+    def stop(self) -> None:
+        """It ends by itself."""
+
+
+def pool_of_threads() -> WorkPool:
+    """As large as the real one."""
+    return WorkPool(InThread)

@@ -1,14 +1,54 @@
 """Write the tables of measurement pages anew from the data files: python -m tests.docs.figures.make
 
-A page marks a figure as `23 of 31<!--NAME-->` and a table by `<!-- table NAME -->` before and `<!-- end -->` after it.
-Sentences around figures that a rerun changed are for a person to read again: tests/docs/test_figures.py names them.
+A page marks a table by `<!-- table NAME -->` before and `<!-- end -->` after it, and a figure by what stands behind it:
+`23 of 31<!--NAME-->` is compared with the data files; behind `<!--paper-->`, `<!--set-->` and `<!--once-->` stand the
+paper's figures, conditions of the run, and figures of a run that kept no file. Questions, settings, commands and what
+stands above the first heading need no mark. Sentences around figures that a rerun changed are for a person to read
+again: tests/docs/test_figures.py names them.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tests.docs.figures import guides, pages, papers
-from tests.docs.figures.data import DOCS, Figures, Tables
+from tests.docs.figures.data import DOCS, RHO, Figures, Tables
+
+STATED = ("paper", "set", "once")
+_FLAGS = re.DOTALL | re.MULTILINE
+_UNREAD = (
+    re.compile(r"\A.*?(?=^## )|^## (Question|Setting|Command)$.*?(?=^## |\Z)", _FLAGS),
+    re.compile(r"^\*(Question|Setting|Command)\.\*.*?(?=^$|\Z)", _FLAGS),
+    re.compile(r"```.*?```|^( {4}|#).*?$|`[^`]*`", _FLAGS),
+    re.compile(r"!\[.*?\]\([^)]*\)|\]\([^)]*\)|<!-- .*? -->", _FLAGS),
+)
+_WORDS = "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+_CONDITIONS = (
+    rf"(?:[εδ{RHO}nkdcTNλ]|epsilon|delta) (?:=|≤|≥|<|>|from|on|near) [\d.,e-]*\d(?:(?:,| and| to| or) [\d.,]*\d)*",
+    r"\b(?:[Ff]igures?|[Tt]ables?|[Tt]heorems?|ADR|sections?|algorithms?|commit) \d[\w.]*(?:(?:,| and| to) \d[\w.]*)*",
+    r"\[proof, [\d.]+(?: and [\d.]+)?\)",
+    r"\b95 % intervals|\bbelow 1\b|\(?\b(?:19|20)\d\d\)?\b",
+    r"[\w(]\^\(?-?\d[/\d]*\)?|\d/n\b|\d/ε|1/\(n ε²\)|R²",
+)
+_HARMLESS = re.compile("|".join(_CONDITIONS))
+_FIGURES = (
+    r"(?<!\w)\d[\d.,]*(?![a-zA-Z\d])",
+    rf"\b(?:all|{_WORDS}) of (?:all |the )?(?:{_WORDS})\b",
+    rf"\ball (?:{_WORDS})\b|\b(?:{_WORDS}) million",
+)
+_FIGURE = re.compile("|".join(_FIGURES))
+
+
+def unmarked(text: str, figures: Figures) -> Iterator[str]:
+    """Words with a figure and no mark behind it, of a page whose tables have been taken out."""
+    for pattern in _UNREAD:
+        text = pattern.sub("", text)
+    for name, value in figures.items():
+        text = text.replace(f"{value}<!--{name}-->", "")
+    text = re.sub(rf"(?:[^|;.]|[.](?!\s))*?<!--(?:{'|'.join(STATED)})-->", "", " ".join(text.split()))
+    for words in re.split(r"\||;|: |[.](?=\s)", text):
+        if _FIGURE.search(_HARMLESS.sub("", words)):
+            yield words.strip()
+
 
 TABLE = re.compile(r"<!-- table ([\w ]+) -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
 FIGURE = re.compile(r"<!--(\w+)-->")

@@ -294,7 +294,6 @@ def results() -> tuple[Figures, Tables]:
 
 
 def _protected(found: Iterable[Sequence[str]]) -> str:
-    """What all kinds of messages demonstrate alike."""
     [(with_protection, without)] = {(f"{float(r[3]):g}", r[4]) for r in found}
     return f"{with_protection}, and {without} without their protection"
 

@@ -96,12 +96,10 @@ RATED = ("DGM-OLS", "RMGM-OLS k=n^(2/3)", "RMGM-OLS best k", "Commingle moments"
 
 
 def _steps(before: Mapping[str, Any], r: Mapping[str, Any]) -> list[float]:
-    """Exponents of n since a tenth of the rows."""
     return [log(r["median"][m] / before["median"][m]) / log(r["n"] / before["n"]) for m in RATED]
 
 
 def _rates(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Medians, and in brackets the exponent."""
     body = []
     for before, r in list(pairwise(found))[::2]:
         cells = [f"{r['median'][m]:.3g} ({step:.2f})" for m, step in zip(RATED, _steps(before, r), strict=True)]
@@ -215,14 +213,12 @@ def _twice(over: Sequence[tuple[float, int]]) -> str:
 
 
 def _rates_of(found: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Exponents of n and of epsilon, by least squares."""
     at = np.log([[np.e, r["n"], r["epsilon"]] for r in found])
     errors = {name: np.log([r["excess"][name] for r in found]) for name in found[0]["excess"]}
     return {name: np.linalg.lstsq(at, error, rcond=None)[0][1:].tolist() for name, error in errors.items()}
 
 
 def _exponents(rates: Mapping[str, Sequence[float]], place: int) -> str:
-    """The range of those that table 1 says are alike."""
     found = sorted(rates[name][place] for name in PRIVATE if name != "OPS")
     return f"{found[-1]:.2f} to {found[0]:.2f}"
 

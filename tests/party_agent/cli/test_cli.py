@@ -21,7 +21,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.runtime.settings import system_clock
-from tests.world.command import Command
+from tests.world.command import Command, eventually
 from tests.world.consortium import (
     AUTOMATIC,
     BY_A_PERSON,
@@ -35,7 +35,6 @@ from tests.world.consortium import (
 from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
 from tests.world.transport import on_a_socket
-from tests.world.waiting import eventually
 
 
 @pytest.fixture

@@ -26,8 +26,7 @@ from commingle.shared.documents.schema import Attribute, BinaryAttribute, Numeri
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.private.tables import rows_of as rows_in
 from tests.world.consortium import Consortium, write_csv
-from tests.world.local_api import operator_app
-from tests.world.pushed_rows import arrow_of, csv_of, declare
+from tests.world.local_api import arrow_of, csv_of, declare, operator_app
 from tests.world.transport import InProcess
 
 AGE, STAY, LOG, RATIO, SEX = WRITTEN = (

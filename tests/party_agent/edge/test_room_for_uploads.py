@@ -15,8 +15,7 @@ from commingle.party_agent.wire.answers import CSV
 from tests.world.consortium import BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of
 from tests.world.coordinator import problem
 from tests.world.disks import mounted
-from tests.world.local_api import network_app, operator_app
-from tests.world.pushed_rows import csv_of, declare
+from tests.world.local_api import csv_of, declare, network_app, operator_app
 from tests.world.transport import InProcess
 
 SLOTS, ALL_SLOTS, OF_TOKENS = 4, 16, 12

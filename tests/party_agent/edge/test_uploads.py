@@ -19,8 +19,7 @@ from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.runtime.errors import RemoteProblemError
 from tests.world.consortium import BY_A_PERSON, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, strictly
 from tests.world.coordinator import problem
-from tests.world.local_api import network_app
-from tests.world.pushed_rows import arrow_of, csv_of, declare
+from tests.world.local_api import arrow_of, csv_of, declare, network_app
 from tests.world.transport import InProcess
 
 PLACE = "/v1/datasets/stays/uploads/monday"

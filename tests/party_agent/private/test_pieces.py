@@ -14,7 +14,7 @@ from commingle.party_agent.private.pieces import read_piece, stored_piece, write
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.world.consortium import SCHEMAS, rows_of
-from tests.world.pushed_rows import arrow_of, csv_of
+from tests.world.local_api import arrow_of, csv_of
 
 ROWS = rows_of("clinic")
 KEY = SubjectKey.of("subject", None)

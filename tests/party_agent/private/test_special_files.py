@@ -9,7 +9,7 @@ from commingle.party_agent.private.parquet_store import PartitionedSource, list_
 from commingle.party_agent.private.sources import FileSource, open_source, source_columns
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.shared.errors import DataError
-from tests.world.special_files import SPECIAL, make_special
+from tests.world.disks import SPECIAL, make_special
 
 REFUSED = r"not a plain file|Is a directory"
 NAMES = ("table.csv", "table.csv.gz", "table.parquet", "table.xlsx")

@@ -18,8 +18,7 @@ from commingle.shared.forecast.forecast import computed_forecast
 from commingle.shared.runtime.errors import TooCostlyError
 from commingle.shared.runtime.worker import JobFaultError
 from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, consortium_of, strictly
-from tests.world.transport import InProcess
-from tests.world.work import InThread
+from tests.world.transport import InProcess, InThread
 
 LOOK_SECONDS = 0.02
 

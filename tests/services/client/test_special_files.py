@@ -8,8 +8,8 @@ import pytest
 
 from commingle.services.client.files import ReleaseCache
 from tests.world.command import run_command
+from tests.world.disks import SPECIAL, make_endless, make_special
 from tests.world.released import published
-from tests.world.special_files import SPECIAL, make_endless, make_special
 
 FILES = ("manifest.json", "matrix.parquet", "moments.json")
 COMMANDS = {"verify": (), "fit": ("--target", "charges, yearly")}

@@ -1,4 +1,4 @@
-"""`POST /v1/releases/{id}/analyses/{kind}`."""
+"""`POST /v1/releases/{id}/analyses/{kind}`, and the examples of a learner's OpenAPI document, as they are answered."""
 
 import json
 import sys
@@ -8,12 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle import Release, ReleaseClient
-from commingle.services.learner.app import create_app
-from commingle.services.learner.source import ReleaseSource
-from tests.world.released import COORDINATOR, ServingCoordinator, published, published_survival, published_tables
-from tests.world.transport import InProcess
-from tests.world.work import pool_of_threads
+from commingle import Release
+from commingle.services.learner.computing import COMPUTATIONS, Computation
+from tests.world.released import ServingCoordinator, learner, published, published_survival, published_tables
 
 TARGET = "charges, yearly"
 ID, FILES = published()
@@ -59,11 +56,8 @@ NAMES = [kind for kind, _, _ in ANSWERS]
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
     fake = ServingCoordinator.serving((ID, FILES), (TABLES_ID, TABLES_FILES), (SURVIVAL_ID, SURVIVAL_FILES))
-    client = ReleaseClient("http://hub", transport=fake.transport, trusted_coordinator=COORDINATOR.fingerprint)
-    with httpx.Client(
-        transport=InProcess(create_app(ReleaseSource(client), pool=pool_of_threads())), base_url="http://learner"
-    ) as learner:
-        yield learner
+    with learner(fake) as client:
+        yield client
 
 
 def post(http: httpx.Client, kind: str, body: dict[str, Any], release: str = ID) -> httpx.Response:
@@ -116,3 +110,17 @@ def test_lasso_where_scikit_learn_is_missing_is_not_implemented(
 def test_release_or_analysis_that_does_not_exist_is_not_found(http: httpx.Client) -> None:
     assert post(http, "pca", {}, release="0" * 64).status_code == 404
     assert post(http, "kmeans", {}).status_code == 404
+
+
+@pytest.mark.parametrize("asked", COMPUTATIONS, ids=lambda asked: asked.name)
+def test_example_is_answered_with_the_fields_of_its_answers_example(asked: Computation) -> None:
+    worlds = dict.fromkeys(("survival", "hazard_ratios"), published_survival)
+    worlds |= dict.fromkeys(("table", "describe", "glm"), published_tables)
+    release, files = worlds.get(asked.name, published)()
+    (body,) = asked.takes.model_json_schema()["examples"]
+    with learner(ServingCoordinator.serving((release, files))) as http:
+        answer = http.post(asked.path.format(release=release), json=body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = json.loads(answer.content)
+    assert (asked.gives == dict[str, Any]) == (asked.shows is not None)
+    assert found.keys() == (asked.shows or found).keys()

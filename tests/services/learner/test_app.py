@@ -9,44 +9,31 @@ import httpx
 import numpy as np
 import pytest
 
-from commingle import Release, ReleaseClient
-from commingle.services.learner.app import create_app
+from commingle import Release
 from commingle.services.learner.computing import MAX_BODY_BYTES
 from commingle.services.learner.requests import MAX_ROWS
-from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.task import Assumptions
 from commingle.shared.release.resolve import terms_of
 from tests.world.released import (
-    COORDINATOR,
     SLOPES,
     STRANGER,
     WHITENING,
     ServingCoordinator,
     html,
+    learner,
     problem,
     published,
     refused,
     resigned,
     too_slow,
 )
-from tests.world.transport import InProcess
-from tests.world.work import pool_of_threads
 
 TARGET = "charges, yearly"
 ID = published()[0]
 ROW = {"age": 40, "bmi": 25.5, "smoker": "yes"}
-
-
-def learner(
-    fake: ServingCoordinator, *, cache: Path | None = None, trusted: str | None = COORDINATOR.fingerprint
-) -> httpx.Client:
-    client = ReleaseClient("http://hub", transport=fake.transport, cache=cache, trusted_coordinator=trusted)
-    return httpx.Client(
-        transport=InProcess(create_app(ReleaseSource(client), pool=pool_of_threads())), base_url="http://learner"
-    )
 
 
 @pytest.fixture
@@ -379,20 +366,23 @@ def test_plan_of_a_study_is_the_planners(http: httpx.Client) -> None:
     assert said.json()["forecast"]["useful"]
 
 
-def test_plan_takes_second_moments_of_a_public_table(http: httpx.Client) -> None:
+def of_public_rows(http: httpx.Client, **more: int) -> dict[str, Any]:
+    """The forecast with second moments of a public table."""
     moments = np.diag([1.0, 0.1, 0.1, 0.1, 0.1])
     moments[1, 3] = moments[3, 1] = 0.05
-    body = {"study": STUDY, "target": "insurer-0", "second_moments": moments.tolist()}
-    said = http.post("/v1/plans", json=body).json()["forecast"]
+    body = {"study": STUDY, "target": "insurer-0", "second_moments": moments.tolist(), **more}
+    forecast: dict[str, Any] = http.post("/v1/plans", json=body).json()["forecast"]
+    return forecast
+
+
+def test_plan_takes_second_moments_of_a_public_table(http: httpx.Client) -> None:
+    said = of_public_rows(http)
     assert (said["public_table"], said["r_squared_assumed"]) == (True, pytest.approx(0.25))
 
 
 @pytest.mark.parametrize("rows", [2, 60, 10**12])
 def test_plan_says_how_much_so_few_public_rows_leave_open(http: httpx.Client, rows: int) -> None:
-    moments = np.diag([1.0, 0.1, 0.1, 0.1, 0.1])
-    moments[1, 3] = moments[3, 1] = 0.05
-    body = {"study": STUDY, "target": "insurer-0", "second_moments": moments.tolist(), "public_rows": rows}
-    said = http.post("/v1/plans", json=body).json()["forecast"]
+    said = of_public_rows(http, public_rows=rows)
     least, most = said["r_squared_range"]
     assert said["public_rows"] == rows
     assert least <= said["r_squared"] <= most

@@ -1,34 +1,24 @@
-import json
-import signal
-import subprocess
-import sys
+from pathlib import Path
 
 import httpx
 import pytest
 
+from benchmarks.consortium import Commingle
 from commingle.__main__ import main
 from tests.world.released import COORDINATOR, ServingCoordinator, published
 from tests.world.transport import on_a_socket
 
 
 @pytest.mark.slow
-def test_served_learner_fits_a_release_of_a_real_coordinator_address(tmp_path: object) -> None:
+def test_served_learner_fits_a_release_of_a_real_coordinator_address(tmp_path: Path) -> None:
     release_id, files = published()
     with on_a_socket(ServingCoordinator.serving((release_id, files)).answer) as coordinator:
-        command = [sys.executable, "-m", "commingle", "learner", "serve"]
-        options = ["--coordinator", coordinator, "--coordinator-key", COORDINATOR.fingerprint]
-        options += ["--cache", str(tmp_path), "--port", "0"]
-        with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            try:
-                url = json.loads(process.stdout.readline())["url"]
-                assert httpx.get(f"{url}/readyz", timeout=60).json()["coordinator"] == "reachable"
-                body = {"target": "age", "features": ["bmi"]}
-                fitted = httpx.post(f"{url}/v1/releases/{release_id}/fits", json=body, timeout=60).json()
-                assert fitted["target"] == "age"
-            finally:
-                process.send_signal(signal.SIGTERM)
-            process.wait(60)
+        options = ("--coordinator", coordinator, "--coordinator-key", COORDINATOR.fingerprint, "--cache", tmp_path)
+        with Commingle().reached("learner", "serve", *options) as url:
+            assert httpx.get(f"{url}/readyz", timeout=60).json()["coordinator"] == "reachable"
+            body = {"target": "age", "features": ["bmi"]}
+            fitted = httpx.post(f"{url}/v1/releases/{release_id}/fits", json=body, timeout=60).json()
+            assert fitted["target"] == "age"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from commingle import Release, ReleaseClient
 from commingle.services.errors import UnknownReleaseError
-from commingle.services.learner.memory import ReleaseMemory
-from commingle.services.learner.source import ReleaseSource
+from commingle.services.learner.source import ReleaseMemory, ReleaseSource
 from commingle.shared.runtime.errors import BusyError
 from tests.world.released import ServingCoordinator, published
 

@@ -16,9 +16,17 @@ from commingle import ReleaseClient
 from commingle.services.learner.picture import HEIGHT, WIDTH, bars, forest, picture_of
 from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
-from tests.services.learner.test_app import ID, TARGET, learner
+from tests.services.learner.test_app import ID, TARGET
 from tests.world.pages import Tags
-from tests.world.released import ServingCoordinator, problem, published, published_survival, published_tables, refused
+from tests.world.released import (
+    ServingCoordinator,
+    learner,
+    problem,
+    published,
+    published_survival,
+    published_tables,
+    refused,
+)
 
 FIT = {"target": TARGET, "feature": ["age", "bmi", "smoker"]}
 

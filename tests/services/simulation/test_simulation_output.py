@@ -2,6 +2,7 @@ import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -70,22 +71,33 @@ def test_counts_of_a_keyed_release_stand_beside_how_many_there_are() -> None:
     assert joint["error"] > 0
 
 
+SHOWN: dict[str, Any] = {
+    "k": None,
+    "projection": None,
+    "mechanism": "moments",
+    "epsilon": 1.0,
+    "delta": 1e-5,
+    "folder": "moments-epsilon-1",
+    "epsilon_subject": 2.0,
+    "epsilon_subject_outsiders": 1.4,
+    "subject_counts": [],
+}
+
+
+def _scores(**mse: float) -> dict[str, Score]:
+    return {name: Score(relative_error=1.0, test_mse=value, test_r2=0.0) for name, value in mse.items()}
+
+
 def test_release_whose_fits_are_refused_is_shown_with_the_reason(tmp_path: Path) -> None:
     constant = {"name": "constant", "intervals": {"(intercept)": [0.0, 1.0]}, "relative_error": 1.0}
     refused = {
+        **SHOWN,
         "k": 4,
-        "projection": None,
         "mechanism": "rmgm",
-        "epsilon": 1.0,
-        "delta": 1e-5,
-        "folder": "rmgm-epsilon-1",
-        "epsilon_subject": 2.0,
-        "epsilon_subject_outsiders": 2.0,
         "estimators": [{**constant, "test_mse": 2.0, "test_r2": -0.1}],
         "left_out": {"ols": "a and b share hardly anybody", "debiased": "not here"},
         "verdict": verdict("rmgm at epsilon 1", {}, 8.0),
         "beats_mean": False,
-        "subject_counts": [],
     }
     reference = {f"{name}_test_{what}": 1.0 for name in ("ols", "constant") for what in ("mse", "r2")}
     report = {
@@ -113,19 +125,7 @@ def test_first_release_is_shown_with_its_best_fit_and_its_picture(tmp_path: Path
         "coefficients": {"age": 0.4},
         "intervals": {"age": [0.1, 0.7]},
     }
-    release = {
-        "k": None,
-        "projection": None,
-        "mechanism": "moments",
-        "epsilon": 1.0,
-        "delta": 1e-5,
-        "folder": "moments-epsilon-1",
-        "epsilon_subject": 2.0,
-        "epsilon_subject_outsiders": 1.4,
-        "estimators": [fit],
-        "verdict": verdict("moments at epsilon 1", {"ols": _score(1.0)}, 8.0),
-        "subject_counts": [],
-    }
+    release = {**SHOWN, "estimators": [fit], "verdict": verdict("moments at epsilon 1", _scores(ols=1.0), 8.0)}
     (tmp_path / "coefficients.png").touch()
     printed_to = StringIO()
     show_first(release, {"age": 0.5}, Console(file=printed_to, width=200), out=tmp_path)
@@ -135,25 +135,17 @@ def test_first_release_is_shown_with_its_best_fit_and_its_picture(tmp_path: Path
     assert f"Picture: {tmp_path / 'coefficients.png'}" in printed
 
 
-def _score(mse: float) -> Score:
-    return Score(relative_error=1.0, test_mse=mse, test_r2=0.0)
-
-
-def test_release_that_does_not_beat_the_mean_says_so() -> None:
-    said = verdict("rmgm at epsilon 1", {"ols": _score(9.0), "shrunken": _score(8.0)}, 8.0)
+def test_verdict_names_what_does_not_beat_the_mean_and_blames_bounds_of_a_few_rows_before_the_number_of_people() -> (
+    None
+):
+    said = verdict("rmgm at epsilon 1", _scores(ols=9.0, shrunken=8.0), 8.0)
     assert "does not beat predicting the mean (test MSE 8), whatever the estimator" in said
-
-
-def test_release_that_loses_to_bounds_of_a_few_rows_does_not_blame_the_number_of_people() -> None:
-    said = verdict("rmgm at epsilon 1", {"ols": _score(9.0)}, 8.0, wide=["charges"])
+    said = verdict("rmgm at epsilon 1", _scores(ols=9.0), 8.0, wide=["charges"])
     assert "too much noise for the bounds of charges, which a few rows set." in said
     assert "few people" not in said
-
-
-def test_estimators_that_do_not_beat_the_mean_are_named() -> None:
-    said = verdict("rmgm at epsilon 1", {"ols": _score(9.0), "shrunken": _score(7.0)}, 8.0)
+    said = verdict("rmgm at epsilon 1", _scores(ols=9.0, shrunken=7.0), 8.0)
     assert said == "rmgm at epsilon 1: ols does not beat predicting the mean (test MSE 8); shrunken did this time."
-    assert "beats" in verdict("dgm at epsilon 9", {"ols": _score(1.0)}, 8.0)
+    assert "beats" in verdict("dgm at epsilon 9", _scores(ols=1.0), 8.0)
 
 
 @pytest.mark.parametrize(("panels", "terms"), [(1, 2), (2, 40), (5, 3)])

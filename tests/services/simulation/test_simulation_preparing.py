@@ -9,9 +9,8 @@ import pytest
 
 from commingle.services.errors import TableError
 from commingle.services.simulation.dataset import StudyTable
-from commingle.services.simulation.errors import PartiesError
-from commingle.services.simulation.parties import split_evenly
-from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.services.simulation.parties import PartiesError, Wanted, split_evenly
+from commingle.services.simulation.preparing import prepare
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.study import Crossed

@@ -23,7 +23,8 @@ from commingle.party_agent.private.table import SourceTable
 from commingle.services.planning.public_table import encode
 from commingle.services.simulation.consortium import write_party_files
 from commingle.services.simulation.dataset import StudyTable
-from commingle.services.simulation.preparing import Wanted, prepare
+from commingle.services.simulation.parties import Wanted
+from commingle.services.simulation.preparing import prepare
 from commingle.services.tables.reading import read_table
 from commingle.services.tables.schema import conform
 from commingle.shared.documents.schema import (

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from commingle.testing import Consortium, ConsortiumError, Fault, Node, ProcessError
-from tests.world.waiting import eventually
+from tests.world.command import eventually
 
 PAGE = (Path(__file__).parents[3] / "docs" / "testing.md").read_text()
 TABLES = {

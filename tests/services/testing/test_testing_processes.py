@@ -11,6 +11,7 @@ import pytest
 from commingle.services.testing.errors import ProcessError
 from commingle.services.testing.processes import Processes
 
+pytestmark = pytest.mark.slow
 SERVER = ("learner", "serve", "--coordinator", "http://127.0.0.1:9", "--port", "0")
 PARENT = f"""
 import sys, time
@@ -38,7 +39,6 @@ def _gone(pid: int, *, within_seconds: float) -> bool:
     return False
 
 
-@pytest.mark.slow
 def test_leaving_the_context_by_an_exception_stops_servers(tmp_path: Path) -> None:
     servers = []
 
@@ -53,7 +53,6 @@ def test_leaving_the_context_by_an_exception_stops_servers(tmp_path: Path) -> No
     assert servers[0].process.exitcode is not None
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's")
 def test_killing_the_parent_outright_leaves_no_child(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
@@ -65,13 +64,11 @@ def test_killing_the_parent_outright_leaves_no_child(tmp_path: Path) -> None:
         assert _gone(child, within_seconds=60)
 
 
-@pytest.mark.slow
 def test_command_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes, pytest.raises(ProcessError, match=r"job failed\n    Usage(.|\n)*nonsense"):
         processes.run({"job": [("nonsense",)]})
 
 
-@pytest.mark.slow
 def test_jobs_share_workers_and_keep_their_answers_apart(tmp_path: Path) -> None:
     homes = {name: ("--home", tmp_path / name) for name in "abcd"}
     commands = {
@@ -88,7 +85,6 @@ def test_jobs_share_workers_and_keep_their_answers_apart(tmp_path: Path) -> None
     assert len(list((tmp_path / "logs").glob("*-commands.log"))) <= (os.cpu_count() or 1)
 
 
-@pytest.mark.slow
 def test_server_that_ends_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         server = processes.start("server", ("nonsense",))
@@ -98,7 +94,6 @@ def test_server_that_ends_is_reported_with_its_last_words(tmp_path: Path) -> Non
             processes.check()
 
 
-@pytest.mark.slow
 def test_children_are_forked_from_a_process_of_one_thread_that_has_loaded_every_command() -> None:
     script = (
         "import json, os, sys, threading\n"

@@ -20,7 +20,7 @@ from commingle.shared.runtime.files import load_secret, read_history
 from commingle.shared.runtime.plain_files import open_plain, read_plain, require_plain
 from commingle.shared.runtime.settings import Settings, load_settings, read_token
 from commingle.shared.runtime.tls import trust
-from tests.world.special_files import SPECIAL, make_endless, make_special
+from tests.world.disks import SPECIAL, make_endless, make_special
 
 STUDY: Study = cast(Any, Study).model_construct(attachments=None)
 SAID = {"directory": "Is a directory"}

@@ -5,7 +5,7 @@ import pytest
 from commingle.shared.mechanisms.moments.block import MOMENTS
 from commingle.shared.mechanisms.moments.exchange.sizes import exchange_cost
 from commingle.shared.ring.parameters import ROWS_LIMIT
-from tests.tools.exchanged import approved, traffic
+from tests.world.side import approved, traffic
 
 THREE = {"a": 2, "b": 17, "c": 1}
 

@@ -1,0 +1,289 @@
+"""A consortium's coordinator and agents: what an agent is given, and how each of them is started, and fails."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from signal import Signals
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import TypeAdapter
+
+from commingle.services.tables.reading import read_table
+from commingle.services.tables.schema import Unusable, draft
+from commingle.services.testing.errors import ConsortiumError
+from commingle.services.testing.links import Link
+from commingle.services.testing.processes import Command
+from commingle.shared.documents.schema import Attribute
+from commingle.shared.runtime.files import write_durably
+from commingle.shared.runtime.tls import ServerTls
+
+if TYPE_CHECKING:
+    from commingle import PartyClient
+
+DATASET = "main"
+_ATTRIBUTES = TypeAdapter(tuple[Attribute, ...])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """A party's table, with its schema.
+
+    Attributes:
+        rows: a CSV or Parquet file.
+        attributes: of its columns.
+        subject_id: the columns that identify subjects.
+        id_rules: how ids are written; none for exactly.
+    """
+
+    rows: Path
+    attributes: tuple[Attribute, ...]
+    subject_id: tuple[str, ...] = ("subject",)
+    id_rules: tuple[str, ...] = ()
+
+
+def dataset_of(
+    table: Any,  # noqa: ANN401 - of any library
+    folder: Path,
+    *,
+    subject_id: str,
+    schema: Sequence[Attribute | Mapping[str, Any]] | None,
+) -> Dataset:
+    """A table as a file of that folder, unless it is one already, with the schema given or one drafted from it.
+
+    Args:
+        table: a file, or whatever `pyarrow.table` takes: a data frame, columns by name.
+        folder: the party's.
+        subject_id: the column that identifies subjects.
+        schema: attributes, or their JSON.
+
+    Raises:
+        TableError, ConsortiumError: there is no such column, or a column that needs a schema.
+    """
+    if isinstance(table, Dataset):
+        return table
+    if isinstance(table, str | Path):
+        rows = Path(table).resolve()
+    else:
+        rows = folder / "rows.parquet"
+        pyarrow.parquet.write_table(table if isinstance(table, pa.Table) else pa.table(table), rows)
+    if schema is None:
+        return Dataset(rows=rows, attributes=_drafted(rows, subject_id), subject_id=(subject_id,))
+    given = [one if isinstance(one, Mapping) else one.model_dump(mode="json") for one in schema]
+    return Dataset(rows=rows, attributes=_ATTRIBUTES.validate_json(json.dumps(given)), subject_id=(subject_id,))
+
+
+def rows_of(dataset: Dataset) -> int:
+    """How many it has."""
+    return read_table(dataset.rows, subject_id=dataset.subject_id).table.n
+
+
+def _drafted(rows: Path, subject_id: str) -> tuple[Attribute, ...]:
+    table = read_table(rows, subject_id=(subject_id,), typed=True).table
+    found = {name: draft(name, cells, target=False, levels=False) for name, cells in table.columns.items()}
+    for name, attribute in found.items():
+        if isinstance(attribute, Unusable):
+            raise ConsortiumError(
+                f"{rows.name}: column {name!r} cannot be used, {attribute.reason}",
+                remedy="Leave it out, or give `schemas`.",
+            )
+    return tuple(attribute for attribute in found.values() if not isinstance(attribute, Unusable))
+
+
+def self_signed(folder: Path) -> ServerTls:
+    """A certificate of this machine, which signs itself, and its key, as files of that folder."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    alternative = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=7))
+        .add_extension(alternative, critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    tls, pem = ServerTls(folder / "api.pem", folder / "api.key"), serialization.Encoding.PEM
+    tls.certificate.write_bytes(made.public_bytes(pem))
+    plain = serialization.NoEncryption()
+    write_durably(tls.key, key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    return tls
+
+
+class Server(Protocol):
+    """A process, or threads of this one. What it cannot suffer it refuses with ConsortiumError."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    def begin(self, *, fault: str = "") -> None:
+        """Start it without waiting; it kills itself at the fault point of this name (`shared.runtime.faults`)."""
+
+    def await_listening(self) -> None:
+        """Return when it listens. Raises ProcessError."""
+
+    def await_death(self) -> None:
+        """Return when it has killed itself at its fault point. Raises ProcessError where it ends otherwise."""
+
+    def kill(self) -> None:
+        """Kill it like `kill -9`, or, which is all that a thread allows, let what it has begun come to an end."""
+
+    def signal(self, number: Signals) -> None:
+        """Send it a signal."""
+
+    def fill_disk(self, *, full: bool) -> None:
+        """Let no file of it grow, logs included, or lift that limit. Linux only."""
+
+    def set_clock(self, *, ahead: timedelta) -> None:
+        """Set its clock ahead of the true time."""
+
+
+class Backend(Protocol):
+    """What runs commands and servers."""
+
+    def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
+        """Run the commands of each job one after the other; what they printed, as JSON, by job. Raises ProcessError."""
+
+    def check(self) -> None:
+        """Raise ProcessError if a server has ended."""
+
+    def last_words(self, names: Collection[str], /) -> str:
+        """What these servers logged last."""
+
+    def coordinator(self, home: Path, port: int) -> Server:
+        """A coordinator that is not started yet."""
+
+    def agent(self, name: str, home: Path, port: int | None, tls: ServerTls | None) -> Server:
+        """An agent that is not started yet."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Node:
+    """A coordinator or an agent, which can fail.
+
+    Attributes:
+        home: its directory.
+        url: where it listens on the network.
+        server: the process or the threads that serve it.
+    """
+
+    home: Path
+    url: str
+    server: Server
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.server.alive
+
+    @property
+    def pid(self) -> int:
+        """The process ID. Raises ConsortiumError without processes."""
+        return self.server.pid
+
+    def start(self, *, fault: str = "") -> None:
+        """Start it where it is down, and return when it listens.
+
+        Args:
+            fault: the name of a fault point (docs/faults.md) at which it kills itself, `NAME` or `NAME:NTH`.
+
+        Raises:
+            ProcessError: it does not start.
+            ConsortiumError: a fault point, without processes.
+        """
+        self.server.begin(fault=fault)
+        self.server.await_listening()
+
+    def kill(self) -> None:
+        """Kill it like `kill -9`; a thread is stopped."""
+        self.server.kill()
+
+    def restart(self, *, fault: str = "") -> None:
+        """Kill it and start it again, and return when it listens.
+
+        Args:
+            fault: as for `start`.
+
+        Raises:
+            ProcessError: it does not start.
+            ConsortiumError: a fault point, without processes.
+        """
+        self.kill()
+        self.start(fault=fault)
+
+    def await_death(self) -> None:
+        """Return when it has killed itself at its fault point.
+
+        Raises:
+            ProcessError: it has not, or has ended otherwise.
+            ConsortiumError: without processes.
+        """
+        self.server.await_death()
+
+    def signal(self, number: Signals) -> None:
+        """Send it a signal, such as SIGSTOP. Raises ConsortiumError without processes."""
+        self.server.signal(number)
+
+    def fill_disk(self, *, full: bool = True) -> None:
+        """Let no file of it grow, or lift that limit. Raises ConsortiumError without processes."""
+        self.server.fill_disk(full=full)
+
+    def set_clock(self, *, ahead: timedelta) -> None:
+        """Set its clock ahead of the true time. Raises ConsortiumError with processes."""
+        self.server.set_clock(ahead=ahead)
+
+
+@dataclass(eq=False, kw_only=True)
+class Coordinator(Node):
+    """The coordinator.
+
+    Attributes:
+        key: fingerprint, which releases are to be verified under.
+    """
+
+    key: str
+
+    def proposing(self, study: Path) -> Command:
+        """The `commingle` command that proposes a study there, as its operator."""
+        return ("coordinator", "propose", study, "--home", self.home, "--coordinator", self.url)
+
+
+@dataclass(eq=False, kw_only=True)
+class Agent(Node):
+    """A party's agent.
+
+    Attributes:
+        name: the party's.
+        dataset: the party's table, with its schema.
+        token: for its API on the network, with every scope.
+        ca_file: the certificate to trust there.
+        link: its way to the coordinator, where faults are injected.
+    """
+
+    name: str
+    dataset: Dataset
+    token: str = ""
+    ca_file: Path
+    _link: Link | None = None
+
+    @property
+    def link(self) -> Link:
+        """Its way to the coordinator. Raises ConsortiumError where it has none of its own."""
+        if self._link is None:
+            raise ConsortiumError("the consortium was started without links", remedy="Start it with links=True.")
+        return self._link
+
+    def client(self) -> "PartyClient":
+        """A client of its API on the network."""
+        from commingle import PartyClient  # noqa: PLC0415 - as public names are
+
+        return PartyClient(self.url, token=self.token, ca_file=self.ca_file)
