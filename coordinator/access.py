@@ -13,7 +13,7 @@ from commingle.coordinator.errors import (
     UnauthenticatedError,
     UnknownError,
 )
-from commingle.coordinator.store.rows import PartyRow, TokenRow
+from commingle.coordinator.store.members import PartyRow, TokenRow
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import text_digest
 from commingle.shared.runtime.errors import ScopeError
@@ -126,7 +126,6 @@ def revoke_token(coordinator: Coordinator, name: str) -> None:
 
 
 def _verify_signature(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest, PartyRow | None]:
-    """The request and the member that signed it; None for the coordinator's own key."""
     own = coordinator.key.verifying_key
     found: list[PartyRow] = []
 

@@ -14,15 +14,14 @@ from rich.console import Console
 from rich.table import Table
 
 from commingle.coordinator.access import CoordinatorScope, create_token, revoke_token
-from commingle.coordinator.cli import examples
-from commingle.coordinator.feed import Feed
+from commingle.coordinator.cli import examples, home_option
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
 from commingle.coordinator.http.app import create_app
+from commingle.coordinator.http.streams import Feed
 from commingle.coordinator.members import invite as issue_invite
 from commingle.coordinator.members import revoke as revoke_party
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.database import check_url
-from commingle.coordinator.trust_cli import home_option
 from commingle.shared.documents.invitation import ADDRESS, Invitation
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import Name
@@ -77,7 +76,7 @@ def init(
     """Create a coordinator: settings and a signing key in HOME."""
     key = _create(
         home,
-        name,
+        name=name,
         database_url=database_url,
         database_url_file=database_url_file,
         blob_directory=blob_directory,
@@ -90,28 +89,11 @@ def init(
     )
 
 
-def _create(
-    home: Path,
-    name: str,
-    *,
-    database_url: str | None = None,
-    database_url_file: Path | None = None,
-    blob_directory: Path | None = None,
-    blob_bucket: str | None = None,
-    port: int | None = None,
-) -> SigningKey:
-    """A coordinator's home; its key. Raises SettingsError."""
-    if database_url is not None and database_url_file is not None:
+def _create(home: Path, **given: object) -> SigningKey:
+    given = {key: value for key, value in given.items() if value is not None}
+    if {"database_url", "database_url_file"} <= given.keys():
         raise click.UsageError("--database-url and --database-url-file exclude each other")
-    given = {
-        "name": name,
-        "database_url": database_url,
-        "database_url_file": database_url_file and str(database_url_file.resolve()),
-        "blob_directory": blob_directory and str(blob_directory.resolve()),
-        "blob_bucket": blob_bucket,
-        "serve": None if port is None else {"port": port},
-    }
-    said = {key: value for key, value in given.items() if value is not None}
+    said = {key: str(value.resolve()) if isinstance(value, Path) else value for key, value in given.items()}
     settings, _ = resolve(CoordinatorSettings, said, "the options", {})
     at = CoordinatorHome(home)
     check_url(at.database_url(settings))
@@ -153,7 +135,9 @@ def new_consortium(
     """Create a coordinator and an invitation for each of its MEMBERS."""
     if not ADDRESS.fullmatch(url):
         raise SettingsError(f"{url!r} is no address of a coordinator", remedy="Give one such as https://hub.example.")
-    key = _create(home, name, database_url_file=database_url_file, port=_port(url))
+    port = _port(url)
+    serve = None if port is None else {"port": port}
+    key = _create(home, name=name, database_url_file=database_url_file, serve=serve)
     lines = {}
     with open_coordinator(home) as hub:
         for member in members:
@@ -176,7 +160,6 @@ def new_consortium(
 
 
 def _port(url: str) -> int | None:
-    """Of an address that names one. Raises SettingsError."""
     try:
         return urlsplit(url).port
     except ValueError:

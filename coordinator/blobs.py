@@ -36,10 +36,13 @@ class Blobs(Protocol):
         """Store bytes durably and return their SHA-256, hex."""
 
     def open(self, digest: str) -> BinaryIO:
-        """The stored bytes, as a file the caller closes. Raises LostBlobError where they are gone, or are others."""
+        """The stored bytes, as a file the caller closes. Raises LostBlobError where they are gone, or are others.
+
+        Where there is nothing at all, nothing was lost: a disk may not be mounted. That is a StorageError.
+        """
 
     def require(self, digest: str) -> None:
-        """Raise LostBlobError unless there is a file of that name; what is in it is not looked at."""
+        """Raise as `open` does, unless there is a file of that name; what is in it is not looked at."""
 
     def old(self, before: datetime) -> Iterator[str]:
         """Digests of what was last stored before then."""
@@ -60,7 +63,7 @@ class Blobs(Protocol):
         """Store what parties of a release send each other for as long as it runs; `name` is a digest."""
 
     def open_running(self, release: str, name: str) -> BinaryIO:
-        """The same, as a file the caller closes."""
+        """What was stored so, as a file the caller closes."""
 
     def running_releases(self) -> tuple[str, ...]:
         """Releases of which such files may be there."""
@@ -70,14 +73,13 @@ class Blobs(Protocol):
 
 
 class BlobDirectory:
-    """Blobs as files ROOT/ab/abcd…; the directory is made on first use."""
+    """Blobs as files ROOT/ab/abcd…; the directory is made on first use. Left over are files of `write_durably`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._running = root / "running"
 
     def put(self, data: bytes) -> str:
-        """Store bytes durably and return their SHA-256, hex."""
         digest = sha256(data).hexdigest()
         path = self._path(digest)
         with _as_storage_error():
@@ -88,12 +90,7 @@ class BlobDirectory:
         return digest
 
     def open(self, digest: str) -> BinaryIO:
-        """The stored bytes, as a file the caller closes. All of it is read before, so that no others are given out.
-
-        Raises:
-            LostBlobError: they are gone or damaged. An empty directory has lost nothing: a disk may not be mounted.
-            StorageError: they cannot be read now.
-        """
+        """All of it is read before, so that no other bytes are given out."""
         self.require(digest)
         with _as_storage_error():
             path = self._path(digest)
@@ -102,7 +99,6 @@ class BlobDirectory:
             return path.open("rb")
 
     def require(self, digest: str) -> None:
-        """Raise LostBlobError, and StorageError, as `open` does; what is in the file is not looked at."""
         with _as_storage_error():
             if not self._path(digest).is_file():
                 if not any(self._root.iterdir()):
@@ -110,14 +106,12 @@ class BlobDirectory:
                 raise lost(digest, "gone from the blob directory")
 
     def old(self, before: datetime) -> Iterator[str]:
-        """Digests of what was last stored before then. Raises StorageError."""
         with _as_storage_error():
             for path in self._root.glob(f"{'[0-9a-f]' * 2}/{'[0-9a-f]' * _DIGITS}"):
                 if _older(path, before):
                     yield path.name
 
     def remove(self, digest: str, *, before: datetime) -> bool:
-        """Remove what was last stored before then; whether it was."""
         with _as_storage_error():
             path = self._path(digest)
             if not _older(path, before):
@@ -126,7 +120,6 @@ class BlobDirectory:
             return True
 
     def remove_leftovers(self, before: datetime) -> int:
-        """Remove temporary files of `write_durably` that were last written before then; how many."""
         with _as_storage_error():
             left = [path for shape in (".*", f"{'[0-9a-f]' * 2}/.*") for path in self._root.glob(shape)]
             old = [path for path in left if path.is_file() and _older(path, before)]
@@ -135,14 +128,13 @@ class BlobDirectory:
             return len(old)
 
     def scratch(self) -> BinaryIO:
-        """An empty nameless file on the same disk; it is gone when closed, also after a crash."""
+        """It is on the same disk, and gone after a crash, too."""
         with _as_storage_error():
             if not self._root.is_dir():
                 close_to_others(self._root)
             return tempfile.TemporaryFile(dir=self._root)
 
     def check(self) -> None:
-        """Write, read and remove a small file."""
         probe = self._root / f".probe-{os.getpid()}-{os.urandom(4).hex()}"
         with _as_storage_error():
             write_durably(probe, b"probe")
@@ -150,23 +142,19 @@ class BlobDirectory:
             remove_durably(probe)
 
     def put_running(self, release: str, name: str, file: BinaryIO) -> None:
-        """Store what parties of a release send each other for as long as it runs; `name` is a digest."""
         file.seek(0)
         with _as_storage_error():
             write_durably(self._running / release / name, iter(partial(file.read, _PIECE), b""))
 
     def open_running(self, release: str, name: str) -> BinaryIO:
-        """The same, as a file the caller closes."""
         with _as_storage_error():
             return (self._running / release / name).open("rb")
 
     def running_releases(self) -> tuple[str, ...]:
-        """Releases of which such files may be there."""
         with _as_storage_error():
             return tuple(path.name for path in self._running.iterdir()) if self._running.is_dir() else ()
 
     def remove_running(self, release: str) -> None:
-        """Remove all of a release."""
         with _as_storage_error(), suppress(FileNotFoundError):  # another replica was faster
             shutil.rmtree(self._running / release)
 

@@ -47,13 +47,12 @@ class BlobBucket:
         self._address = address
 
     def put(self, data: bytes) -> str:
-        """Store bytes durably and return their SHA-256, hex. What is there already is written anew: its age counts."""
         digest = sha256(data).hexdigest()
         self._write(digest, BytesIO(data))
         return digest
 
     def open(self, digest: str) -> BinaryIO:
-        """The stored bytes, as a file on this machine that the caller closes; compared before any is given out."""
+        """All of it is copied to this machine and compared before any is given out."""
         self.require(digest)
         file, found = self.scratch(), sha256()
         with self._objects() as (files, root), files.open_input_stream(f"{root}/{digest}") as stream:
@@ -67,7 +66,6 @@ class BlobBucket:
         return file
 
     def require(self, digest: str) -> None:
-        """Raise LostBlobError unless there is an object of that name; of an empty prefix, StorageError."""
         with self._objects() as (files, root):
             if not files.get_file_info(f"{root}/{digest}").is_file:
                 if not files.get_file_info(fs.FileSelector(root)):  # raises where there is no bucket
@@ -75,7 +73,6 @@ class BlobBucket:
                 raise lost(digest, "gone from the blob bucket")
 
     def old(self, before: datetime) -> Iterator[str]:
-        """Digests of what was last stored before then."""
         with self._objects() as (files, root):
             listed = files.get_file_info(fs.FileSelector(root, allow_not_found=True))
         for one in listed:
@@ -83,7 +80,6 @@ class BlobBucket:
                 yield one.base_name
 
     def remove(self, digest: str, *, before: datetime) -> bool:
-        """Remove what was last stored before then; whether it was."""
         with self._objects() as (files, root):
             found = files.get_file_info(f"{root}/{digest}")
             if not found.is_file or found.mtime is None or found.mtime >= before:
@@ -96,11 +92,10 @@ class BlobBucket:
         return 0
 
     def scratch(self) -> BinaryIO:
-        """An empty nameless file of this machine for an upload; it is gone when closed."""
+        """It is on this machine."""
         return tempfile.TemporaryFile()
 
     def check(self) -> None:
-        """Write, read and remove a small object."""
         name = f"probe-{os.getpid()}-{os.urandom(4).hex()}"
         self._write(name, BytesIO(b"probe"))
         with self._objects() as (files, root):
@@ -109,23 +104,20 @@ class BlobBucket:
             files.delete_file(f"{root}/{name}")
 
     def put_running(self, release: str, name: str, file: BinaryIO) -> None:
-        """Store what parties of a release send each other for as long as it runs; `name` is a digest."""
         file.seek(0)
         self._write(f"running/{release}/{name}", file)
 
     def open_running(self, release: str, name: str) -> BinaryIO:
-        """The same, as a file the caller closes; read from the bucket as it is asked for."""
+        """Read from the bucket as it is asked for."""
         with self._objects() as (files, root):
             return cast("BinaryIO", files.open_input_file(f"{root}/running/{release}/{name}"))
 
     def running_releases(self) -> tuple[str, ...]:
-        """Releases of which such files may be there."""
         with self._objects() as (files, root):
             listed = files.get_file_info(fs.FileSelector(f"{root}/running", allow_not_found=True))
             return tuple(one.base_name for one in listed if one.type is fs.FileType.Directory)
 
     def remove_running(self, release: str) -> None:
-        """Remove all of a release."""
         with self._objects() as (files, root):
             if files.get_file_info(f"{root}/running/{release}").type is not fs.FileType.NotFound:
                 files.delete_dir(f"{root}/running/{release}")

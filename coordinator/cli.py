@@ -1,5 +1,7 @@
 """`commingle coordinator`: the list of its commands. Each is loaded when it is asked for."""
 
+from pathlib import Path
+
 import click
 
 from commingle.shared.runtime.cli import CONTEXT, LazyGroup
@@ -17,23 +19,32 @@ _COMMANDS = {
     ),
     "propose": ("commingle.coordinator.release_cli", "Propose the release that STUDY, a JSON file, describes."),
     "releases": ("commingle.coordinator.release_cli", "List releases, the newest first."),
-    "console": ("commingle.coordinator.console.cli", "Follow members and rounds in a browser on this machine."),
+    "console": ("commingle.coordinator.upkeep_cli", "Follow members and rounds in a browser on this machine."),
     "revoke": (
         "commingle.coordinator.admin_cli",
         "Revoke a member: abort its open releases and stop accepting its signatures.",
     ),
     "token": ("commingle.coordinator.admin_cli", "Manage bearer tokens for operators and learners."),
-    "audit": ("commingle.coordinator.trust_cli", "Export this coordinator's history for an auditor, or verify one."),
+    "audit": ("commingle.coordinator.upkeep_cli", "Export this coordinator's history for an auditor, or verify one."),
     "backup": (
-        "commingle.coordinator.backup",
+        "commingle.coordinator.upkeep_cli",
         "Back up database, blobs, settings and key to FILE, even while the coordinator runs.",
     ),
-    "restore": ("commingle.coordinator.backup", "Restore a backup into HOME, which must not exist."),
+    "restore": ("commingle.coordinator.upkeep_cli", "Restore a backup into HOME, which must not exist."),
     "doctor": (
-        "commingle.coordinator.trust_cli",
+        "commingle.coordinator.upkeep_cli",
         "Check home, database, blobs and disk, and say how to fix problems.",
     ),
 }
+
+
+home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    envvar="COMMINGLE_COORDINATOR_HOME",
+    help="The coordinator's directory (or COMMINGLE_COORDINATOR_HOME).",
+)
 
 
 def examples(*lines: str) -> str:

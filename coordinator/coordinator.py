@@ -1,19 +1,20 @@
 """What every use case of a coordinator works with."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from heapq import heappop, heappush
 from threading import Lock
+from typing import TypeVar
 
-from commingle.coordinator.blobs import Blobs
-from commingle.coordinator.errors import OtherBytesError, StateError, UnknownError
-from commingle.coordinator.quotas import Quotas
-from commingle.coordinator.store.rows import Files, ReleaseRow, Summary
+from commingle.coordinator.blobs import LEAST_AGE, Blobs
+from commingle.coordinator.errors import OtherBytesError, QuotaError, StateError, UnknownError
+from commingle.coordinator.store.releases import Files, ReleaseRow
 from commingle.coordinator.store.store import Store, Transaction
 from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
@@ -23,11 +24,63 @@ from commingle.shared.release.checks import open_spec
 from commingle.shared.release.member_log import KIND as MEMBER_LOG
 from commingle.shared.release.member_log import member_log
 from commingle.shared.release.rounds import Event, Refused, Round, advance
+from commingle.shared.release.sizes import ReleaseSizes
 from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.request_signing import SignedRequest
 from commingle.shared.runtime.settings import Clock
+from commingle.shared.wire import ReleaseSummary
 
+STAYS = LEAST_AGE + timedelta(hours=2)
+"""How long at most blocks are there of a release that came to nothing."""
+_GIBIBYTE = 1 << 30
 _RELEASE = re.compile("[0-9a-f]{64}")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """How much members may have a coordinator keep: the operator's limits, in bytes.
+
+    What a release can take follows from its spec, and all of it counts from its proposal on, against the member that
+    proposed it: so the sum is one of the database, the same at every replica, and what was accepted can be sent. What
+    is published counts for ever, and what came to nothing for as long as its blocks are there.
+
+    Attributes:
+        message: the largest body that a party sends.
+        release: all that one release takes.
+        member: all that the releases of one proposer take. The coordinator's own have no such limit.
+    """
+
+    message: int = 16 * _GIBIBYTE
+    release: int = 64 * _GIBIBYTE
+    member: int = 256 * _GIBIBYTE
+
+    def require_accepted(self, sizes: ReleaseSizes) -> None:
+        """Refuse a release if one of its messages or blocks could not be accepted later. Raises SpecError."""
+        remedy = "Ask fewer columns, rows or buckets; or the operator raises {} in the coordinator's settings."
+        if sizes.largest > self.message:
+            raise SpecError(
+                f"a party would send {_shown(sizes.largest)} at once, and {_shown(self.message)} are taken",
+                remedy=remedy.format("largest_message_bytes"),
+            )
+        if (whole := sizes.exchanged + sizes.kept) > self.release:
+            raise SpecError(
+                f"it would take {_shown(whole)}, and a release may take {_shown(self.release)}",
+                remedy=remedy.format("release_bytes"),
+            )
+
+    def require_share(self, party: str, taken: int, sizes: ReleaseSizes) -> None:
+        """Refuse a release of a member whose releases take so much already. Raises QuotaError."""
+        if taken + sizes.exchanged + sizes.kept > self.member:
+            raise QuotaError(
+                f"with it the releases of {party} would take {_shown(taken + sizes.exchanged + sizes.kept)}, and a "
+                f"member may have {_shown(self.member)}",
+                remedy="Wait until open ones are over; or the operator raises member_bytes in the settings.",
+            )
+
+
+def _shown(count: int) -> str:
+    return f"{count / _GIBIBYTE:.1f} GiB" if count >= _GIBIBYTE else f"{count:,} bytes"
 
 
 class Reads:
@@ -83,23 +136,20 @@ class Coordinator:
 
 def require_release(tx: Transaction, release: str) -> ReleaseRow:
     """The release of that id. Raises UnknownError."""
-    # an id that cannot be one never reaches the database
-    found = tx.releases.get(release) if _RELEASE.fullmatch(release) else None
-    if found is None:
-        raise _unknown()
-    return found
+    return _require(tx.releases.get, release)
 
 
-def require_summary(tx: Transaction, release: str) -> Summary:
+def require_summary(tx: Transaction, release: str) -> ReleaseSummary:
     """The release of that id as listed. Raises UnknownError."""
-    found = tx.releases.summary(release) if _RELEASE.fullmatch(release) else None
+    return _require(tx.releases.summary, release)
+
+
+def _require(find: Callable[[str], Found | None], release: str) -> Found:
+    # an id that cannot be one never reaches the database
+    found = find(release) if _RELEASE.fullmatch(release) else None
     if found is None:
-        raise _unknown()
+        raise UnknownError("there is no such release", remedy="Check the id; GET /v1/releases lists them.")
     return found
-
-
-def _unknown() -> UnknownError:
-    return UnknownError("there is no such release", remedy="Check the id; GET /v1/releases lists them.")
 
 
 def spec_of(release: ReleaseRow) -> Verified[ReleaseSpec]:
@@ -173,16 +223,17 @@ def export_audit(coordinator: Coordinator) -> SignedDocument:
     with coordinator.store.read() as tx:
         entries, head = tx.events.chain()
     audit = CoordinatorAudit(coordinator=coordinator.name, exported=coordinator.clock(), head=head, entries=entries)
-    return _signed(coordinator, audit, "coordinator-audit")
+    return signed_document(coordinator, audit, "coordinator-audit")
 
 
 def export_member_log(coordinator: Coordinator) -> SignedDocument:
     """Every key that a member has had, as a chain under the coordinator's signature. Raises StorageError."""
     with coordinator.store.read() as tx:
         changes = tx.events.memberships()
-    return _signed(coordinator, member_log(changes, exported=coordinator.clock()), MEMBER_LOG)
+    return signed_document(coordinator, member_log(changes, exported=coordinator.clock()), MEMBER_LOG)
 
 
-def _signed(coordinator: Coordinator, document: WireModel, kind: str) -> SignedDocument:
+def signed_document(coordinator: Coordinator, document: WireModel, kind: str) -> SignedDocument:
+    """A document under the coordinator's signature, with its key."""
     envelope = seal(document, kind=kind, key=coordinator.key)
     return SignedDocument(signing_key=coordinator.key.verifying_key.raw.hex(), envelope=envelope)

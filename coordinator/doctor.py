@@ -1,18 +1,16 @@
 """What can be wrong around a coordinator. Nothing is migrated, so a new version can look before it is started."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
 from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
-from commingle.coordinator.store.database import Database, check_url
-from commingle.coordinator.store.rows import Facts, ReleaseRow, ShareRow, as_recorded
+from commingle.coordinator.store.database import Database, as_recorded, check_url
+from commingle.coordinator.store.releases import FACTS, ReleaseRow, ShareRow, SignedKind
 from commingle.coordinator.store.store import Store, Transaction, pending_migration
-from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.linkage import open_identity
 from commingle.shared.documents.manifest import Manifest
@@ -25,9 +23,18 @@ from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, d
 from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.remote import call, connect, json_of
 from commingle.shared.runtime.settings import load_settings
+from commingle.shared.wire import ReleaseSummary
 
 _TIMEOUT_SECONDS = 10.0
 _PAGE = 200
+_SIGNED: dict[str, SignedKind] = {
+    "approval": "approval",
+    "rejection": "rejection",
+    "columns": "columns",
+    "reply": "reply",
+    "block": "statement",
+}
+"""Events that tell of a document which a party signed."""
 _CHANGED = "Somebody has changed the database. Restore its backup and compare it with earlier exports."
 
 
@@ -59,27 +66,18 @@ def _keys(home: CoordinatorHome) -> str:
     return f"{private_files([home.signing_key])}; fingerprint {load_signing_key(home.signing_key).fingerprint}"
 
 
-@contextmanager
-def _open_store(home: CoordinatorHome, settings: CoordinatorSettings) -> Iterator[tuple[Database, Store]]:
+def _with_store(home: CoordinatorHome, settings: CoordinatorSettings, check: Callable[[Database, Store], str]) -> str:
     url = home.database_url(settings)
     parsed = check_url(url)
     if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
         raise UnhealthyError(
             f"there is no database {parsed.database}", remedy="Restore it, or start the coordinator for the first time."
         )
-    database = Database(url)
-    try:
-        yield database, Store(database)
-    finally:
-        database.close()
-
-
-def _with_store(home: CoordinatorHome, settings: CoordinatorSettings, check: Callable[[Database, Store], str]) -> str:
-    with _open_store(home, settings) as (database, store):
+    with closing(Database(url)) as database:
         pending = pending_migration(database, has_files=lambda: home.has_files(settings))
         if check is not _database and pending is not None:
             return "looked at once the pending migration is done"
-        return check(database, store)
+        return check(database, Store(database))
 
 
 def _database(database: Database, _: Store) -> str:
@@ -94,7 +92,6 @@ def _chain(_: Database, store: Store) -> str:
 
 
 def _documents(_: Database, store: Store) -> str:
-    """Whether what is recorded is what the events tell. Raises StorageError, UnhealthyError."""
     with store.read() as tx:  # one view of all of it, while the coordinator goes on
         entries = [decode(EventEntry, body.encode()) for body in tx.events.chain()[0]]
         told: dict[str, list[EventEntry]] = {}
@@ -121,7 +118,7 @@ def _member_agrees(tx: Transaction, name: str, events: Sequence[EventEntry]) -> 
         return False
     signing = VerifyingKey.from_hex(member.signing_key)
     if member.identity is not None:
-        identity = open_identity(parse_envelope(member.identity.encode()), signing, name=name).document
+        identity = open_identity(member.identity, signing, name=name).document
         if identity.sealing_key != member.sealing_key:
             return False
     had = {event.document for event in events}
@@ -135,19 +132,19 @@ def _member_agrees(tx: Transaction, name: str, events: Sequence[EventEntry]) -> 
 
 @as_recorded()
 def _agrees(found: ReleaseRow, events: Sequence[EventEntry]) -> bool:
-    recorded = {
-        *((kind, share.party, envelope) for share in found.shares.values() for kind, envelope in _signed(share)),
-        ("published", None, found.files and found.files.manifest),
+    recorded: set[tuple[str, str | None, str | None]] = {
+        (event, party, envelope.digest)
+        for event, kind in _SIGNED.items()
+        for party, envelope in found.signed(kind).items()
     }
-    kinds = {kind for kind, _, _ in recorded}
-    told = {(event.kind, event.party, event.document) for event in events if event.kind in kinds}
-    whole = {one for one in recorded if one[2] is not None} == told
+    if found.files is not None:
+        recorded.add(("published", None, found.files.manifest))
+    told = {(event.kind, event.party, event.document) for event in events if event.kind in {*_SIGNED, "published"}}
     shares = all(_follows(share) for share in found.shares.values())
-    return whole and shares and _as_specified(found) and found.state == events[-1].state
+    return recorded == told and shares and _as_specified(found) and found.state == events[-1].state
 
 
 def _follows(share: ShareRow) -> bool:
-    """Whether what is kept beside signed documents is what they say."""
     if share.body is not None and (
         share.statement is None or decode(BlockStatement, share.statement.payload_bytes).body_sha256 != share.body
     ):
@@ -161,32 +158,17 @@ def _follows(share: ShareRow) -> bool:
 
 
 def _as_specified(found: ReleaseRow) -> bool:
-    """Whether what is listed of a release is what its spec says; of a spec that was dropped nothing is left to ask."""
     if found.spec is None:
         return True
     spec = read_spec(found.spec.payload_bytes)
-    listed = (
-        getattr(spec, each.name) == getattr(found.facts, each.name) for each in fields(Facts) if each.name != "id"
-    )
+    said = dict(found.listed) | {name: getattr(spec, name) for name in FACTS}
     signers = {signature.keyid for signature in found.spec.signatures}
     return (
-        found.spec.digest == found.facts.id
-        and all(listed)
+        found.spec.digest == found.listed.id
+        and ReleaseSummary.model_validate(said) == found.listed
         and [party.name for party in spec.parties] == [*found.shares]
         and VerifyingKey.from_hex(found.proposer_key).fingerprint in signers
     )
-
-
-def _signed(share: ShareRow) -> Iterator[tuple[str, str | None]]:
-    envelopes = {
-        "approval": share.approval,
-        "rejection": share.rejection,
-        "columns": share.columns,
-        "reply": share.reply,
-        "block": share.statement,
-    }
-    for kind, envelope in envelopes.items():
-        yield kind, None if envelope is None else envelope.digest
 
 
 def _blobs(blobs: Blobs) -> str:
@@ -199,12 +181,11 @@ def _blob_space(home: CoordinatorHome, settings: CoordinatorSettings) -> str:
 
 
 def _published(store: Store, blobs: Blobs) -> str:
-    """Whether the files of every published release are there, byte for byte. Raises StorageError."""
     before, count = None, 0
     while True:
         with store.read() as tx:
             page = tx.releases.page(state=State.PUBLISHED, before=before, limit=_PAGE)
-            found = [tx.releases.get(summary.facts.id) for summary in page.items]
+            found = [tx.releases.get(summary.id) for summary in page.items]
         for release in found:
             if release is None or release.files is None:
                 continue
@@ -212,7 +193,7 @@ def _published(store: Store, blobs: Blobs) -> str:
                 manifest = decode(SignedDocument, file.read()).open(Manifest, kind="manifest").document
             if (manifest.matrix_sha256, manifest.moments_sha256) != (release.files.matrix, release.files.moments):
                 raise StorageError(
-                    f"the files of {release.facts.id[:30]} are not those of its manifest", remedy=_CHANGED
+                    f"the files of {release.listed.id[:30]} are not those of its manifest", remedy=_CHANGED
                 )
             for digest in (release.files.matrix, release.files.moments):
                 blobs.open(digest).close()

@@ -11,8 +11,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 
 from commingle.coordinator.blobs import BlobDirectory, Blobs
-from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.quotas import Quotas
+from commingle.coordinator.coordinator import Coordinator, Quotas
 from commingle.coordinator.store.store import open_store
 from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.errors import SettingsError
@@ -61,7 +60,6 @@ class CoordinatorHome:
 
     @property
     def settings(self) -> Path:
-        """The settings file."""
         return self.path / "settings.json"
 
     @property
@@ -96,7 +94,6 @@ class CoordinatorHome:
         return Disks((self.path, bodies), settings.reserve_bytes)
 
     def quotas(self, settings: CoordinatorSettings) -> Quotas:
-        """What members may have it keep."""
         member = settings.member_bytes
         if member is None and settings.blob_bucket is None:
             member = Disks((self.blob_directory(settings),), 0).total_bytes // _SHARES
@@ -108,7 +105,6 @@ class CoordinatorHome:
         return any(True for _ in self.blobs(settings).old(datetime.max.replace(tzinfo=UTC)))
 
     def database_url(self, settings: CoordinatorSettings) -> str:
-        """The database's URL."""
         if settings.database_url is not None:
             return settings.database_url.get_secret_value()
         return f"sqlite:///{self.path.resolve() / 'coordinator.sqlite'}"

@@ -1,4 +1,10 @@
-"""Members: invites, enrolment, replaced keys, and the end of a membership."""
+"""Members: invites, enrolment, replaced keys, the end of a membership, and what members are told of each other.
+
+Of linkage keys the coordinator checks signatures; it cannot open the boxes. It witnesses how far members' ledgers have
+come, so that none of them is set back unnoticed: only what follows the newest head is taken, and the last thousand of
+each member are kept. A member's statement may be carried by any other: that is how a coordinator which was restored
+from a backup, or hides what it has, is corrected.
+"""
 
 import re
 import secrets
@@ -7,14 +13,16 @@ from datetime import datetime, timedelta
 import structlog
 
 from commingle.coordinator.coordinator import Coordinator, record, require_release
-from commingle.coordinator.errors import InviteError, NameTakenError, UnknownError
-from commingle.coordinator.store.rows import Invite, KeyRow, PartyRow
+from commingle.coordinator.errors import InviteError, LedgerHeadError, NameTakenError, OtherBytesError, UnknownError
+from commingle.coordinator.store.members import Invite, KeyRow, PartyRow, SealedKeyRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.errors import SignatureError
+from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.invitation import INVITE_PREFIX
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.model import encode, text_digest
+from commingle.shared.documents.ledger_head import NO_HEAD, LedgerHead, open_head
+from commingle.shared.documents.linkage import open_identity, open_linkage_key
+from commingle.shared.documents.model import decode, text_digest
 from commingle.shared.documents.statements import (
     Enrolment,
     RotationRequest,
@@ -97,7 +105,6 @@ def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tu
         UnknownError, SignatureError, DocumentError: not this member's rotation.
         NameTakenError: the new key is or was somebody's already.
     """
-    text = encode(request).decode()
     now = coordinator.clock()
     with coordinator.store.write() as tx:
         member = require_party(tx, party)
@@ -108,7 +115,7 @@ def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tu
         new = VerifyingKey.from_hex(document.new_key)
         if tx.members.key(new.fingerprint) is not None:
             raise NameTakenError("the new key has been in use before", remedy="Rotate to a fresh key.")
-        tx.members.rotate(KeyRow(new.fingerprint, party, document.new_key, now, text))
+        tx.members.rotate(KeyRow(new.fingerprint, party, document.new_key, now, request))
         tx.events.add_membership(at=now, kind="rotation", party=party, key=new.fingerprint)
         reason = f"{party} replaced its key {old.fingerprint[:16]} by {new.fingerprint[:16]}; propose it again"
         ended = _end_releases(tx, coordinator, party, reason, complete_too=False)
@@ -146,7 +153,7 @@ def depart(coordinator: Coordinator, party: str, envelope: Envelope) -> PartyRow
             return member
         key = VerifyingKey.from_hex(member.signing_key)
         open_departure(envelope, party=party, key=key, coordinator=coordinator.key.fingerprint)
-        tx.members.end(party, now, departure=envelope.to_json().decode())
+        tx.members.end(party, now, departure=envelope)
         tx.events.add_membership(at=now, kind="departure", party=party, key=member.fingerprint)
         ended = _end_releases(tx, coordinator, party, f"{party} left", complete_too=False)
         member = require_party(tx, party)
@@ -172,7 +179,6 @@ def _check_invite(found: Invite | None, party: PartyRow) -> None:
 
 
 def _former(tx: Transaction, party: PartyRow) -> PartyRow | None:
-    """What it was before it left, if it comes back under the same key. Raises NameTakenError: name or key is taken."""
     present = tx.members.get(party.name)
     if present is not None and present.departure is not None and present.fingerprint == party.fingerprint:
         return present
@@ -196,3 +202,113 @@ def _end_releases(
             record(tx, coordinator, release, after, kind="aborted", party=party)
             ended.append(release)
     return tuple(ended)
+
+
+def publish_identity(coordinator: Coordinator, party: str, envelope: Envelope) -> tuple[PartyRow, bool]:
+    """Show a member's signed identity with its keys; whether it is new.
+
+    The first one under a signing key may bring another sealing key: that is how both are replaced together.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError: not this member's, or with another sealing key than the one before
+            under the same signing key.
+    """
+    with coordinator.store.write() as tx:
+        member = require_party(tx, party)
+        identity = open_identity(envelope, VerifyingKey.from_hex(member.signing_key), name=party).document
+        if member.identity == envelope:
+            return member, False
+        first_of_a_rotation = member.identity is None and len(tx.members.keys(party)) > 1
+        if identity.sealing_key != member.sealing_key and not first_of_a_rotation:
+            raise DocumentError(
+                "another sealing key is known for this signing key", remedy="Run: commingle party rotate-key"
+            )
+        tx.members.set_identity(party, envelope, sealing_key=identity.sealing_key)
+        return require_party(tx, party), True
+
+
+def relay(coordinator: Coordinator, recipient: str, sender: str, envelope: Envelope) -> bool:
+    """Keep a sealed linkage key for its recipient; whether it is new. A newer one takes the place of an older one.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError: not from and for these members of this consortium.
+        OtherBytesError: the sender has sent a newer one meanwhile.
+    """
+    with coordinator.store.write() as tx:
+        require_party(tx, recipient)
+        key = VerifyingKey.from_hex(require_party(tx, sender).signing_key)
+        message = open_linkage_key(
+            envelope, key, sender=sender, recipient=recipient, coordinator=coordinator.key.fingerprint
+        ).document
+        known = tx.linkage.get(recipient, sender)
+        if known is not None and known.envelope == envelope:
+            return False
+        if known is not None and known.created > message.created:
+            raise OtherBytesError("a newer linkage key from this sender is here", remedy="Send it again.")
+        tx.linkage.put(recipient, sender, message.created, envelope)
+    _log.info("linkage key relayed", sender=sender, recipient=recipient)
+    return True
+
+
+def linkage_keys(coordinator: Coordinator, recipient: str) -> tuple[SealedKeyRow, ...]:
+    """What members sent to this one, in order of senders. Raises UnknownError."""
+    with coordinator.store.read() as tx:
+        return tx.linkage.of(require_party(tx, recipient).name)
+
+
+def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, after: str) -> bool:
+    """Keep a member's newest ledger head; whether it is new.
+
+    Args:
+        coordinator: who witnesses.
+        party: whose it is.
+        signed: under a key that is or was the member's.
+        after: the head it follows, `NO_HEAD` where it is the first.
+
+    Raises:
+        UnknownError, SignatureError, DocumentError: not this member's.
+        LedgerHeadError: it does not follow the newest that is kept, which stays.
+    """
+    offered, key = open_head(signed, party=party)
+    with coordinator.store.write() as tx:
+        member = require_party(tx, party)
+        if key.fingerprint not in {known.fingerprint for known in tx.members.keys(member.name)}:
+            raise SignatureError(
+                "the ledger head is signed with a key that was never this party's", remedy="Sign it with the party's."
+            )
+        newest = next((open_head(_signed(text))[0] for text in tx.heads.history(party, below=None, limit=1)), None)
+        if newest is not None and newest.head == offered.head:
+            return False
+        if (refused := _refuse(newest, offered, after=after)) is not None:
+            raise LedgerHeadError(
+                refused.reason, remedy="Compare with the party's own ledger: GET /v1/parties/{party}/ledger-heads."
+            )
+        tx.heads.add(offered, signed)
+    _log.info("ledger head witnessed", party=party, height=offered.height)
+    return True
+
+
+def newest_heads(coordinator: Coordinator) -> tuple[SignedDocument, ...]:
+    """The newest of each member, in order of names."""
+    with coordinator.store.read() as tx:
+        return tuple(map(_signed, tx.heads.newest_of_each()))
+
+
+def head_history(coordinator: Coordinator, party: str, *, below: int | None, limit: int) -> tuple[SignedDocument, ...]:
+    """A member's statements of less than a height, the newest first. Raises UnknownError."""
+    with coordinator.store.read() as tx:
+        return tuple(map(_signed, tx.heads.history(require_party(tx, party).name, below=below, limit=limit)))
+
+
+def _signed(text: str) -> SignedDocument:
+    return decode(SignedDocument, text.encode())
+
+
+def _refuse(newest: LedgerHead | None, offered: LedgerHead, *, after: str) -> Refused | None:
+    if newest is None:
+        return None if after == NO_HEAD else Refused("no ledger head of this party is known here")
+    if after != newest.head:
+        return Refused(f"the newest ledger head here is {newest.head}, of height {newest.height}")
+    if offered.height <= newest.height:
+        return Refused(f"height {offered.height} is not beyond {newest.height}, where the newest ledger head here is")
+    return None

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from commingle.coordinator.coordinator import (
+    STAYS,
     Coordinator,
     advance_round,
     is_repetition,
@@ -14,8 +15,7 @@ from commingle.coordinator.coordinator import (
     spec_of,
 )
 from commingle.coordinator.errors import TooManyProposalsError
-from commingle.coordinator.quotas import STAYS
-from commingle.coordinator.store.rows import Facts, ReleaseRow
+from commingle.coordinator.store.releases import ReleaseRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import DocumentError, SpecError
@@ -24,7 +24,7 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plai
 from commingle.shared.documents.statements import ApprovalRequest, open_alignment, open_approval, open_rejection
 from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
 from commingle.shared.release.checks import open_spec
-from commingle.shared.release.rounds import UNSTATED, Alignment, Approve, Reject, State
+from commingle.shared.release.rounds import UNSTATED, Alignment, Approve, Reject
 from commingle.shared.release.sizes import ReleaseSizes, release_sizes
 from commingle.shared.runtime import faults
 from commingle.shared.text import quoted
@@ -58,7 +58,10 @@ def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[ReleaseRow, b
         _check_times(spec.document, coordinator.clock())
         for party in spec.document.parties:
             _check_member(tx, party)
-        release = _record(tx, coordinator, spec, keys, sizes)
+        proposer = next(key for key in keys if key.fingerprint == spec.signer)
+        tx.releases.add(spec.envelope, spec.document, proposer_key=proposer.raw.hex(), sizes=sizes)
+        release = require_release(tx, spec.digest)
+        record(tx, coordinator, spec.digest, release.round, kind="proposal", document=spec.digest)
     faults.reach("coordinator.proposal.committed")
     _log.info("proposed", release=spec.digest)
     return release, True
@@ -89,7 +92,6 @@ def approve(coordinator: Coordinator, release: str, party: str, request: Approva
 
 
 def _stated(request: ApprovalRequest, share: PartySpec, spec: Verified[ReleaseSpec]) -> Alignment:
-    """What a party says of its subjects. Raises SignatureError, DocumentError: not what the release asks for."""
     if (request.alignment is None) is not spec.document.keyed:
         raise DocumentError(
             "an approval states its list of subjects where they are listed, and nothing where they are keyed",
@@ -121,7 +123,7 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
         if rejection.document.evidence is not None:
             said += ", who signed two sets of columns"
         after = advance_round(found.round, Reject(party, said), coordinator)
-        tx.releases.save_rejection(release, party, envelope)
+        tx.releases.save_signed(release, party, envelope, kind="rejection")
         record(tx, coordinator, release, after, kind="rejection", party=party, document=rejection.digest)
     faults.reach("coordinator.rejection.committed")
     _log.info("rejected", release=release, party=party, state=after.state)
@@ -173,39 +175,6 @@ def _check_member(tx: Transaction, party: PartySpec) -> None:
             f"parties: {party.name} is enrolled with other keys",
             remedy="Take every party's keys from GET /v1/parties.",
         )
-
-
-def _record(
-    tx: Transaction,
-    coordinator: Coordinator,
-    spec: Verified[ReleaseSpec],
-    keys: list[VerifyingKey],
-    sizes: ReleaseSizes,
-) -> ReleaseRow:
-    document = spec.document
-    facts = Facts(
-        id=spec.digest,
-        study=document.study,
-        mechanism=document.mechanism,
-        created=document.created,
-        expires=document.expires,
-        n=document.n,
-        k=document.k,
-        epsilon=document.epsilon,
-        delta=document.delta,
-    )
-    signer = next(key for key in keys if key.fingerprint == spec.signer)
-    parties = [party.name for party in document.parties]
-    tx.releases.add(facts, spec=spec.envelope, proposer_key=signer.raw.hex(), parties=parties, sizes=sizes)
-    tx.events.add(
-        release=spec.digest,
-        at=coordinator.clock(),
-        kind="proposal",
-        party=None,
-        state=State.PROPOSED,
-        document=spec.digest,
-    )
-    return require_release(tx, spec.digest)
 
 
 def _spec(coordinator: Coordinator, release: str) -> Verified[ReleaseSpec]:

@@ -13,10 +13,9 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from commingle.coordinator.cli import examples
+from commingle.coordinator.cli import examples, home_option
 from commingle.coordinator.errors import StateError
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
-from commingle.coordinator.trust_cli import home_option
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_NOBODY
@@ -69,9 +68,7 @@ def propose(
 ) -> None:
     """Propose the release that STUDY, a JSON file, describes."""
     asked = with_attachments(load_settings(Study, study), files)
-    where = url or _here(home)
-    key = load_signing_key(CoordinatorHome(home).signing_key)
-    with _client(where, key, ca_file, allow_http=allow_http) as client:
+    with _client(home, url, ca_file, allow_http=allow_http) as (key, client):
         spec = build_spec(
             with_sketch(asked),
             members=_members(client),
@@ -118,9 +115,7 @@ def releases(
 
     RELEASE, the beginning of an id, shows that one alone.
     """
-    where = url or _here(home)
-    key = load_signing_key(CoordinatorHome(home).signing_key)
-    with _client(where, key, ca_file, allow_http=allow_http) as client:
+    with _client(home, url, ca_file, allow_http=allow_http) as (_, client):
         found = list(_pages(client, "/v1/releases", ReleasePage, {"state": state} if state else {}))
         items = [item for page in found for item in page.items]
         if release is not None:
@@ -133,7 +128,6 @@ def releases(
 
 
 def _only(items: list[ReleaseSummary], release: str) -> str:
-    """The one id that begins so."""
     matching = [item.id for item in items if item.id.startswith(release)]
     if len(matching) != 1:
         raise click.UsageError(f"{len(matching)} releases have an id that begins with {release}")
@@ -141,24 +135,25 @@ def _only(items: list[ReleaseSummary], release: str) -> str:
 
 
 def _here(home: Path) -> str:
-    """Where the coordinator of a home answers on this machine. Raises SettingsError."""
     port = load_settings(CoordinatorSettings, CoordinatorHome(home).settings).serve.get("port", _PORT)
     return f"http://127.0.0.1:{port}"
 
 
 @contextmanager
-def _client(url: str, key: SigningKey, ca_file: Path | None, *, allow_http: bool) -> Iterator[httpx.Client]:
-    """Calls to the running coordinator, signed with its own key."""
+def _client(
+    home: Path, url: str | None, ca_file: Path | None, *, allow_http: bool
+) -> Iterator[tuple[SigningKey, httpx.Client]]:
+    where = url or _here(home)
+    key = load_signing_key(CoordinatorHome(home).signing_key)
     auth = RequestSigner(key, audience=key.fingerprint)
     with (
-        reaching(url),
-        connect(url, auth=auth, timeout_seconds=_TIMEOUT_SECONDS, ca_file=ca_file, allow_http=allow_http) as client,
+        reaching(where),
+        connect(where, auth=auth, timeout_seconds=_TIMEOUT_SECONDS, ca_file=ca_file, allow_http=allow_http) as client,
     ):
-        yield client
+        yield key, client
 
 
 def _wait_until_published(client: httpx.Client, release_id: str) -> ReleaseDetails:
-    """A release once it is published; what happens until then goes to standard error. Raises StateError."""
     said = ""
     while True:
         release = model_of(ReleaseDetails, call(client, "GET", f"/v1/releases/{release_id}"))
@@ -192,7 +187,6 @@ def _pages(client: httpx.Client, path: str, kind: type[Paged], query: dict[str, 
 
 
 def _print_release(console: Console, release: ReleaseDetails) -> None:
-    """What it is and what it is for."""
     size = f"{release.k} x" if release.k else "n ="
     console.print(
         f"{release.id}\n{quoted(release.study)}: {release.mechanism}, {size} {release.n}, epsilon {release.epsilon:g}, "
@@ -204,7 +198,6 @@ def _print_release(console: Console, release: ReleaseDetails) -> None:
 
 
 def _print_one(console: Console, release: ReleaseDetails) -> None:
-    """A release and how far each of its parties is."""
     _print_release(console, release)
     if release.reason:
         console.print(f"reason: {quoted(release.reason)}")
@@ -215,7 +208,6 @@ def _print_one(console: Console, release: ReleaseDetails) -> None:
 
 
 def _print_releases(console: Console, items: list[ReleaseSummary]) -> None:
-    """A line for each that fits into 80 columns; why one ended is told where it is shown alone."""
     table = Table()
     for heading in ("release", "study", "mechanism", "state", "approved", "blocks"):
         table.add_column(heading, no_wrap=heading != "study", overflow="fold" if heading == "study" else "ellipsis")

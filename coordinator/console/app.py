@@ -8,13 +8,11 @@ from fastapi import FastAPI, Request, Response
 
 from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.http.views import (
+    answered,
     decode_cursor,
     encode_cursor,
-    party_record,
     release_details,
-    release_summary,
 )
-from commingle.coordinator.http.views import release_event as as_event
 from commingle.shared.documents.purpose import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
@@ -22,7 +20,7 @@ from commingle.shared.release.rounds import State
 from commingle.shared.runtime.pages.local import LocalConsole
 from commingle.shared.runtime.pages.session import Session
 from commingle.shared.runtime.pages.site import Site
-from commingle.shared.wire import ReleaseDetails
+from commingle.shared.wire import PartyRecord, ReleaseDetails
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PAGES = (("/", "Rounds"), ("/members", "Members"))
@@ -59,18 +57,15 @@ def create_console(coordinator: Coordinator, session: Session, *, address: str) 
 
 
 class _Pages:
-    """What each page shows."""
-
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
     def rounds(self, cursor: str | None) -> Mapping[str, Any]:
         """Releases, the newest first. Raises CursorError."""
         with self._coordinator.store.read() as tx:
-            found = tx.releases.page(state=None, over=None, party=None, before=decode_cursor(cursor), limit=_PAGE)
+            found = tx.releases.page(before=decode_cursor(cursor), limit=_PAGE)
             counts = tx.releases.counts()
-        items = [release_summary(summary) for summary in found.items]
-        return {"items": items, "counts": counts, "next": encode_cursor(found.next)}
+        return {"items": found.items, "counts": counts, "next": encode_cursor(found.next)}
 
     def round(self, release: str) -> Mapping[str, Any]:
         """One release, how far each party is, and its history. Raises UnknownError."""
@@ -83,7 +78,7 @@ class _Pages:
             "headline": it.study if spec is None else headline_of(it.study, spec.stated),
             "stated": () if spec is None else spec.stated_sentences,
             "waits": waits_for(it),
-            "events": [as_event(event) for event in reversed(events)],
+            "events": events[::-1],
         }
 
     def members(self, cursor: str | None) -> Mapping[str, Any]:
@@ -91,7 +86,7 @@ class _Pages:
         with self._coordinator.store.read() as tx:
             found = tx.members.page(after=decode_cursor(cursor), limit=_PAGE)
         fingerprint = self._coordinator.key.fingerprint
-        items = [party_record(row) for row in found.items]
+        items = [answered(PartyRecord, row) for row in found.items]
         return {"items": items, "fingerprint": fingerprint, "next": encode_cursor(found.next)}
 
 

@@ -1,12 +1,18 @@
-"""What stands before an endpoint: a party's signature, a proposer's, or leave to read."""
+"""What stands before an endpoint: a signature or leave to read, and a body within limits; and sending files."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from errno import errorcode
-from typing import Any, BinaryIO, Protocol, TypeAlias, TypeVar
+from functools import partial
+from hashlib import sha256
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import structlog
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from commingle.coordinator.access import (
     require_enrolled,
@@ -15,28 +21,189 @@ from commingle.coordinator.access import (
     require_proposer,
     require_reader,
 )
+from commingle.coordinator.contributions import Expected
 from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.errors import StorageError
-from commingle.coordinator.http.bodies import JSON_LIMIT, Arriving, Body
+from commingle.coordinator.errors import StorageError, TruncatedError
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.disk import full_disk_as_no_room
-from commingle.shared.runtime.errors import TooLargeError
+from commingle.shared.runtime.disk import Disks, full_disk_as_no_room
+from commingle.shared.runtime.errors import BusyError, RequestSignatureError, TooLargeError
 from commingle.shared.runtime.openapi import BEARER
-from commingle.shared.runtime.request_signing import RequestHead, SignedRequest
+from commingle.shared.runtime.request_signing import RequestHead, SignedRequest, body_digest
 
+JSON_LIMIT = 4 << 20
+_PIECE = 1 << 20
+_DRAINED = 64 << 20
+_LONGEST_LENGTH = 18  # digits
+_PATIENCE_SECONDS = 60.0
+_SLOWEST = 64 << 10  # bytes per second a sender has to keep up, beyond the patience
 _log = structlog.get_logger()
 
-
-class ExpectedUpload(Protocol):
-    """What is expected of an upload."""
-
-    @property
-    def limit(self) -> int:
-        """The most bytes its body can have."""
-
-
-Upload = TypeVar("Upload", bound=ExpectedUpload)
+Upload = TypeVar("Upload", bound=Expected[Any])
 Stored = TypeVar("Stored")
+SCHEMES: Mapping[str, Any] = {
+    **BEARER,
+    "Signature": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Signature",
+        "description": "A member signs the request by RFC 9421, with `Signature-Input` and `Content-Digest`.",
+    },
+}
+"""How a request says who asks, in the words of an OpenAPI document."""
+_Security: TypeAlias = list[dict[str, list[str]]]
+_SIGNED: _Security = [{"Signature": []}]
+_READING: _Security = [{}, *_SIGNED, {"HTTPBearer": []}]  # a coordinator says whether reads are public
+_PROPOSING: _Security = [*_SIGNED, {"HTTPBearer": []}]
+_OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/v1/coordinator"})
+_FOR_MEMBERS = ("/ledger-heads", "/columns", "/columns/{party}", "/replies", "/replies/{party}")
+
+
+class Body:
+    """A request's body, read once, piece by piece, from a sender who does not take for ever.
+
+    Attributes:
+        digest: what its Content-Digest must be; None where it is not held against one.
+        complete: whether all of it has been written to a file.
+    """
+
+    def __init__(self, request: Request, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+        announced = request.headers.get("content-length", "")
+        known = announced.isdecimal() and len(announced) <= _LONGEST_LENGTH
+        self._announced = int(announced) if known else 0
+        self._stream = request.stream()
+        self.digest: str | None = None
+        self._until = asyncio.get_running_loop().time() + patience_seconds
+        self._waiting: asyncio.Timeout | None = None
+        self._given_up = False
+        self.complete = False
+
+    async def pieces(self, limit: int) -> AsyncIterator[bytes]:
+        """What arrives.
+
+        Raises:
+            TooLargeError: as soon as it is known to be more than `limit` bytes.
+            TruncatedError: the client went away before the end, or is too slow.
+            RequestSignatureError: at the end, where this is not the body that was signed.
+        """
+        received, hashed = 0, sha256()
+        self._until += limit / _SLOWEST
+        if self._announced <= limit:
+            async for piece in self._until_gone():
+                received += len(piece)
+                if received > limit:
+                    break
+                hashed.update(piece)
+                yield piece
+        if max(self._announced, received) > limit:
+            raise TooLargeError(
+                f"the body is larger than the {limit} bytes an honest one can have here",
+                remedy="Send the document or block this place asks for.",
+            )
+        if self.digest not in {None, body_digest(hashed.digest())}:
+            raise RequestSignatureError(
+                "the body is not the one that was signed", remedy="Something changed it on its way; send it again."
+            )
+
+    async def copy(self, file: BinaryIO, *, limit: int, disks: Disks) -> None:
+        """Write what arrives to a file. Raises like `pieces`, and OSError.
+
+        Raises:
+            NoRoomError: for the rest, and for a copy of the whole, there is no room any more.
+        """
+        written = 0
+
+        def write(piece: bytes) -> None:
+            disks.require(2 * limit - written)
+            file.write(piece)
+
+        async for piece in self.pieces(limit):
+            await run_in_threadpool(write, piece)
+            written += len(piece)
+        self.complete = True
+
+    def give_up(self) -> None:
+        """Wait for no more of it: its sender gets TruncatedError."""
+        self._given_up = True
+        if self._waiting is not None:
+            self._waiting.reschedule(0.0)
+
+    async def drain(self) -> None:
+        """Read and drop what is left of a refused body, within reason.
+
+        A client that is still sending when the connection closes may never see why it was refused.
+        """
+        received = 0
+        async for piece in self._until_gone():
+            received += len(piece)
+            if received > _DRAINED:
+                return
+
+    async def _until_gone(self) -> AsyncIterator[bytes]:
+        try:
+            while (piece := await self._next()) is not None:
+                yield piece
+        except ClientDisconnect:
+            raise TruncatedError("the body ended early", remedy="Send it again.") from None
+        except TimeoutError:
+            raise TruncatedError(
+                "the body did not come in time", remedy="Send it again over a faster connection."
+            ) from None
+
+    async def _next(self) -> bytes | None:
+        try:
+            async with asyncio.timeout_at(0.0 if self._given_up else self._until) as self._waiting:
+                return await anext(self._stream, None)
+        finally:
+            self._waiting = None
+
+
+def pieces_of(file: BinaryIO) -> Iterator[bytes]:
+    """A file from where it stands, a piece at a time; closed at the end."""
+    with file:
+        yield from iter(partial(file.read, _PIECE), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    party: str
+    limit: int
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """For one event loop. What is kept for good the database counts; these files are gone when they are closed."""
+
+    _uploads: dict[str, _Upload] = field(default_factory=dict)
+
+    @contextmanager
+    def only(self, place: str, party: str, body: Body, *, limit: int, most: int) -> Iterator[None]:
+        """While a body is received and stored; one that is still coming to the same place is given up for it.
+
+        Args:
+            place: whom and what it is for.
+            party: whose signature let it in.
+            body: what is received.
+            limit: its bytes at most.
+            most: bytes at most of all that the party sends at once.
+
+        Raises:
+            BusyError: the one before is being stored, or the party sends too much at once.
+        """
+        remedy = "Send it again in a few seconds."
+        if (before := self._uploads.get(place)) is not None:
+            if before.body.complete:
+                raise BusyError("the same is being stored just now", remedy=remedy)
+            before.body.give_up()
+        others = sum(one.limit for at, one in self._uploads.items() if one.party == party and at != place)
+        if others + limit > most:
+            raise BusyError(f"{party} sends more at once than it may have kept here", remedy=remedy)
+        self._uploads[place] = own = _Upload(party, limit, body)
+        try:
+            yield
+        finally:
+            if self._uploads.get(place) is own:
+                del self._uploads[place]
 
 
 class Authenticator:
@@ -51,10 +218,6 @@ class Authenticator:
         if request.method in {"GET", "HEAD"}:
             return await run_in_threadpool(require_reader, self._coordinator, head_of(request))
         return None
-
-    async def party(self, request: Request, party: str) -> None:
-        """A request without a body that is signed by the party in its path."""
-        await run_in_threadpool(require_party, self._coordinator, head_of(request), party)
 
     async def member(self, request: Request, release: str) -> None:
         """A request without a body that is signed by a party of the release in its path."""
@@ -92,9 +255,7 @@ class Authenticator:
         `expect` checks what can be checked before the body is read, `store` the rest; both in a thread, and refuse by
         raising.
         """
-        body = Body(request)
-
-        coordinator = self._coordinator
+        body, coordinator = Body(request), self._coordinator
 
         def admit() -> tuple[Upload, BinaryIO]:
             body.digest = require_party(coordinator, head_of(request), party).body
@@ -121,7 +282,6 @@ class Authenticator:
             ) from None
 
     def _require_room(self, limit: int) -> None:
-        """Refuse a body before it is read. Raises TooLargeError, NoRoomError, OSError."""
         most = self._coordinator.quotas.message
         if limit > most:
             raise TooLargeError(
@@ -139,26 +299,6 @@ class Authenticator:
         except CommingleError:
             await body.drain()
             raise
-
-
-SCHEMES: Mapping[str, Any] = {
-    **BEARER,
-    "Signature": {
-        "type": "apiKey",
-        "in": "header",
-        "name": "Signature",
-        "description": "A member signs the request by RFC 9421, with `Signature-Input` and `Content-Digest`.",
-    },
-}
-"""How a request says who asks, in the words of an OpenAPI document."""
-_Security: TypeAlias = list[dict[str, list[str]]]
-_SIGNED: _Security = [{"Signature": []}]
-_READING: _Security = [{}, *_SIGNED, {"HTTPBearer": []}]  # a coordinator says whether reads are public
-_PROPOSING: _Security = [*_SIGNED, {"HTTPBearer": []}]
-
-
-_OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/v1/coordinator"})
-_FOR_MEMBERS = ("/ledger-heads", "/columns", "/columns/{party}", "/replies", "/replies/{party}")
 
 
 def security_of(method: str, path: str) -> _Security:

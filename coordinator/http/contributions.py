@@ -8,18 +8,25 @@ from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from prometheus_client import Counter
 
+from commingle.coordinator.contributions import (
+    Expected,
+    Kind,
+    expect_block,
+    expect_message,
+    open_messages,
+    store_block,
+    store_message,
+)
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.errors import StorageError
-from commingle.coordinator.exchanges import Kind, expect_message, open_messages, store_message
-from commingle.coordinator.http.access import Authenticator
-from commingle.coordinator.http.bodies import pieces_of
-from commingle.coordinator.http.operations import CoordinatorMetrics
+from commingle.coordinator.http.access import Authenticator, pieces_of
 from commingle.coordinator.http.releases import summary_answer
 from commingle.coordinator.http.views import SendersQuery
 from commingle.coordinator.publisher import Publisher
-from commingle.coordinator.uploads import ExpectedBlock, expect_block, store_block
 from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.runtime.problem import AGAIN
 from commingle.shared.wire import ReleaseSummary
@@ -70,7 +77,6 @@ def exchanges_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter
 
 
 def _as_octets(files: Iterator[BinaryIO]) -> Response:
-    """What is in the files. Raises StorageError where the first cannot be read."""
     pieces = _one_after_the_other(chain([next(files)], files))
     return StreamingResponse(pieces, media_type=_OCTETS, headers={"Cache-Control": "no-store"})
 
@@ -82,14 +88,17 @@ def _one_after_the_other(files: Iterator[BinaryIO]) -> Iterator[bytes]:
 
 
 def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticator) -> None:
-    async def take(kind: Kind, release: str, party: str, request: Request, statement: str) -> tuple[Envelope, bool]:
+    async def take(
+        kind: Kind, release: str, party: str, request: Request, *, response: Response, statement: str
+    ) -> Envelope:
         new = await auth.upload(
             request,
             party,
             expect=lambda: expect_message(coordinator, release, party, parse_envelope(statement.encode()), kind=kind),
             store=partial(store_message, coordinator),
         )
-        return parse_envelope(statement.encode()), new
+        response.status_code = 201 if new else 200
+        return parse_envelope(statement.encode())
 
     @router.put("/{release}/columns/{party}", status_code=201, responses=AGAIN, openapi_extra=_takes_binary(_OCTETS))
     async def upload_columns(
@@ -100,9 +109,7 @@ def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticato
         commingle_statement: Annotated[str, Header(description="Envelope of the ColumnsStatement, JSON on one line")],
     ) -> Envelope:
         """A party's public key and encrypted columns; the signed statement is in the header."""
-        envelope, new = await take("columns", release, party, request, commingle_statement)
-        response.status_code = 201 if new else 200
-        return envelope
+        return await take("columns", release, party, request, response=response, statement=commingle_statement)
 
     @router.put("/{release}/replies/{party}", status_code=201, responses=AGAIN, openapi_extra=_takes_binary(_OCTETS))
     async def upload_reply(
@@ -113,20 +120,16 @@ def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticato
         commingle_statement: Annotated[str, Header(description="Envelope of the ReplyStatement, JSON on one line")],
     ) -> Envelope:
         """A party's replies to the columns of all before it; the signed statement is in the header."""
-        envelope, new = await take("reply", release, party, request, commingle_statement)
-        response.status_code = 201 if new else 200
-        return envelope
+        return await take("reply", release, party, request, response=response, statement=commingle_statement)
 
 
-def blocks_router(
-    coordinator: Coordinator, auth: Authenticator, publisher: Publisher, metrics: CoordinatorMetrics
-) -> APIRouter:
+def blocks_router(coordinator: Coordinator, auth: Authenticator, publisher: Publisher, uploaded: Counter) -> APIRouter:
     """`PUT /v1/releases/{id}/blocks/{party}`."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
-    def store(expected: ExpectedBlock, file: BinaryIO) -> tuple[bool, ReleaseSummary]:
+    def store(expected: Expected[BlockStatement], file: BinaryIO) -> tuple[bool, ReleaseSummary]:
         if new := store_block(coordinator, expected, file):
-            metrics.uploaded.inc(file.tell())
+            uploaded.inc(file.tell())
         answer = summary_answer(coordinator, expected.release)
         if all(sender.uploaded for sender in answer.parties):
             publisher.wake()

@@ -1,32 +1,77 @@
 """Endpoints about releases: propose, list, decide; and what was published, byte for byte as signed."""
 
+from asyncio import Lock
+from collections import OrderedDict
 from typing import Annotated
+from weakref import WeakValueDictionary
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
 
-from commingle.coordinator.coordinator import Coordinator, require_release, require_summary
+from commingle.coordinator.coordinator import Coordinator, require_release, require_summary, spec_of
 from commingle.coordinator.errors import NotPublishedError
-from commingle.coordinator.http.access import Authenticator
-from commingle.coordinator.http.bodies import pieces_of
+from commingle.coordinator.http.access import Authenticator, pieces_of
 from commingle.coordinator.http.views import (
     ReleasesQuery,
     decode_cursor,
     encode_cursor,
     release_details,
-    release_summary,
 )
 from commingle.coordinator.proposals import approve, propose, reject
-from commingle.coordinator.store.rows import Files
+from commingle.coordinator.store.releases import Files
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import ApprovalRequest
+from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.forecast.result import Forecast
 from commingle.shared.runtime.openapi import takes
+from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
 from commingle.shared.runtime.problem import AGAIN
+from commingle.shared.runtime.worker import ProcessWorker, Worker
 from commingle.shared.wire import ReleaseDetails, ReleasePage, ReleaseSummary
 
+_MEMORY = 1024
+_PRELOAD = (forecast_of.__module__, "commingle.shared.mechanisms.rows.forecast")
 _IMMUTABLE = "public, max-age=31536000, immutable"
 _PARQUET = "application/vnd.apache.parquet"
+
+
+def start_worker() -> Worker:
+    """A worker that has what a forecast needs."""
+    return ProcessWorker(preload=_PRELOAD)
+
+
+def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
+    """`/v1/releases/{id}/forecast`: anybody may ask, so it is computed in a process that can be stopped, and once."""
+    router = APIRouter(prefix="/v1/releases", tags=["releases"])
+    known: OrderedDict[str, Forecast | None] = OrderedDict()
+    computing: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+
+    def spec(release: str) -> ReleaseSpec:
+        with coordinator.store.read() as tx:
+            return spec_of(require_release(tx, release)).document
+
+    async def compute(client: str, release: str) -> None:
+        """Once: whose turn comes meanwhile waits, and goes on where the one before hangs up."""
+        asked = await run_in_threadpool(spec, release)
+        async with pool.turn(client), computing.setdefault(release, Lock()):
+            if release not in known:
+                known[release] = await pool.do(forecast_of, asked)
+
+    @router.get("/{release}/forecast")
+    async def show_forecast(release: str, request: Request) -> Forecast | None:
+        """What to expect of a release, from its spec alone; null where no attribute can be a label."""
+        if release not in known:
+            client = client_of(request)
+            with pool.place(client):
+                await while_connected(request, compute(client, release))
+            if len(known) > _MEMORY:
+                known.popitem(last=False)
+        return known[release]
+
+    return router
 
 
 def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
@@ -48,7 +93,7 @@ def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
             page = tx.releases.page(
                 state=query.state, over=query.over, party=query.party, before=before, limit=query.limit
             )
-        return ReleasePage(items=tuple(map(release_summary, page.items)), next=encode_cursor(page.next))
+        return ReleasePage(items=page.items, next=encode_cursor(page.next))
 
     @router.get("/{release}")
     def show_release(release: str) -> ReleaseDetails:
@@ -80,7 +125,7 @@ def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
 def summary_answer(coordinator: Coordinator, release: str) -> ReleaseSummary:
     """A release as listed. Raises UnknownError."""
     with coordinator.store.read() as tx:
-        return release_summary(require_summary(tx, release))
+        return require_summary(tx, release)
 
 
 def published_router(coordinator: Coordinator) -> APIRouter:

@@ -1,26 +1,200 @@
-"""Endpoints that wait: for all events by long polling, for one release's and a party's steps as server-sent events."""
+"""Endpoints that wait: for all events by long polling, for one release's and a party's steps as server-sent events.
 
-from collections.abc import AsyncIterator
-from typing import Annotated
+Nobody who waits takes a thread: they are woken by what this process or, on PostgreSQL, any replica commits.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from time import monotonic
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from commingle.coordinator.coordinator import Coordinator, require_summary
-from commingle.coordinator.feed import Feed
+from commingle.coordinator.coordinator import Coordinator, require_release, require_summary
+from commingle.coordinator.errors import CoordinatorError, StorageError
 from commingle.coordinator.http.access import Authenticator
-from commingle.coordinator.http.steps import Steps
-from commingle.coordinator.http.views import EventsQuery, release_event
+from commingle.coordinator.http.views import EventsQuery, release_details
 from commingle.coordinator.members import require_party
-from commingle.coordinator.store.rows import EventRow
+from commingle.coordinator.store.events import Step
 from commingle.coordinator.store.store import Store
+from commingle.shared.text import ascii_json
 from commingle.shared.wire import EventPage, ReleaseEvent, ReleaseSteps
 
-_PAGE = 500
+_POLL_SECONDS = 1.0  # what another process does to an SQLite file, or while notices cannot be heard
+_EVENTS_AT_ONCE = 500
+_RELEASES_AT_ONCE = 4  # in full, each up to megabytes where it has many parties
+_KEPT = 2 * _RELEASES_AT_ONCE
+_STREAM_SECONDS = 300.0  # then who listens has to show anew that it may
+_LEAST_SECONDS = 1.0
+_Found = TypeVar("_Found")
 _KEEP_ALIVE_SECONDS = 15.0
 _EVENTS = "text/event-stream"
 _UNKEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # by no proxy on the way
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    seq: int
+    party: str | None
+    loop: asyncio.AbstractEventLoop
+    woken: asyncio.Event
+
+
+class Feed:
+    """The newest event's number, and that of each party's releases.
+
+    Both are looked up after every event for which somebody waits, and else every `_POLL_SECONDS`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._turn = asyncio.Lock()
+        self._looking = Lock()
+        self._last: int | None = None
+        self._looked = -_POLL_SECONDS
+        self._waiters: set[_Waiter] = set()
+        # the newest event with which a release of a party took a step; of who is not in it that may be `_unknown`
+        self._steps: dict[str, int] = {}
+        self._unknown = 0
+        self._life = 0
+        self.stopping = False
+        store.on_event = self._committed
+
+    def stop(self) -> None:
+        """Let everybody go who waits: the process is about to end."""
+        self.stopping = True
+
+    async def last(self, party: str | None = None) -> int:
+        """The newest event's number, or that of the newest step of a party's releases, which may be said too high."""
+        async with self._turn:
+            if monotonic() - self._looked >= _POLL_SECONDS:
+                await asyncio.to_thread(self._look)
+        return self._known(party)
+
+    def state(self, party: str) -> tuple[int, int, int]:
+        """What is known: how often the database was set back, and the two numbers of `last`."""
+        return self._life, self._known(None), self._known(party)
+
+    async def wait(self, seq: int, *, timeout_seconds: float, party: str | None = None) -> None:
+        """Return as soon as there is an event after `seq`, or after the time-out, or when the process ends.
+
+        Where a party is named, as soon as one of its releases took a step after `seq`.
+        """
+        until = monotonic() + timeout_seconds
+        with self._waiting(seq, party) as woken:  # before the look, so that no event falls between the two
+            while await self.last(party) <= seq and not self.stopping and (left := until - monotonic()) > 0:
+                with suppress(TimeoutError):  # another process may have recorded one
+                    async with asyncio.timeout(min(_POLL_SECONDS, left)):
+                        await woken.wait()
+                woken.clear()
+
+    @contextmanager
+    def _waiting(self, seq: int, party: str | None) -> Iterator[asyncio.Event]:
+        waiter = _Waiter(seq, party, asyncio.get_running_loop(), asyncio.Event())
+        self._waiters.add(waiter)
+        try:
+            yield waiter.woken
+        finally:
+            self._waiters.discard(waiter)
+
+    def _known(self, party: str | None) -> int:
+        return (self._last or 0) if party is None else self._steps.get(party, self._unknown)
+
+    def _committed(self) -> None:
+        """Something was, on any thread: look who waits for it, there and then, and wake nobody else."""
+        self._looked = -_POLL_SECONDS
+        if self._waiters:
+            with suppress(StorageError):  # those who wait look again within `_POLL_SECONDS`
+                self._look()
+
+    def _look(self) -> None:
+        with self._looking:
+            self._looked = monotonic()  # before the look: what is committed during it asks for another
+            with self._store.read() as tx:
+                last = tx.events.last()
+                if self._last is None or last < self._last:  # or the database was set back
+                    self._steps, self._unknown, self._life = {}, last, self._life + 1
+                elif last > self._last:
+                    self._steps |= tx.events.newest_steps(self._last)
+            self._last = last
+        for waiter in self._waiters.copy():  # others come and go meanwhile
+            if self._known(waiter.party) > waiter.seq:
+                with suppress(RuntimeError):  # that loop has ended
+                    waiter.loop.call_soon_threadsafe(waiter.woken.set)
+
+
+class Steps:
+    """Answers `{"items": …, "last": …, "heads": …}`, as bytes.
+
+    The parties of a release are told of the same step at the same time: the first looks it up for all, and no party is
+    shown less than there was after that step.
+    """
+
+    def __init__(self, store: Store, feed: Feed) -> None:
+        self._store = store
+        self._feed = feed
+        self._turn = asyncio.Lock()
+        self._found: dict[tuple[object, ...], Any] = {}
+
+    async def next(self, party: str, after: int, seconds: float, *, by_itself: bool) -> tuple[int, bytes]:
+        """The first after an event, or none after that time; and the number of the event to go on after.
+
+        `by_itself`: that member asks, and is given the ledger heads with the end of a release.
+        """
+        await self._feed.wait(after, timeout_seconds=seconds, party=party)
+        life, newest, last = self._feed.state(party)
+        if last <= after:
+            return min(after, newest), _answer((), min(after, newest), None)
+        last = min(after + _EVENTS_AT_ONCE, last)
+        steps = await self._once((life, after, last), partial(self._steps, after, last))
+        own = [step for step in steps if party in step.parties][:_RELEASES_AT_ONCE]
+        if len(own) == _RELEASES_AT_ONCE:
+            last = own[-1].seq
+        shown = [await self._once((life, step), partial(self._show, step.release)) for step in own]
+        over = by_itself and any(final for _, final in shown)
+        heads = await run_in_threadpool(self._heads) if over else None
+        return last, _answer((text for text, _ in shown), last, heads)
+
+    async def stream(self, party: str, after: int, seconds: float, *, by_itself: bool) -> AsyncIterator[bytes]:
+        """All after an event as server-sent events, until the process ends or for some minutes."""
+        until = monotonic() + _STREAM_SECONDS
+        with suppress(CoordinatorError):  # who asks anew is told
+            while monotonic() < until and not self._feed.stopping:
+                after, answer = await self.next(party, after, max(seconds, _LEAST_SECONDS), by_itself=by_itself)
+                yield b"event: steps\ndata: %b\n\n" % answer
+
+    async def _once(self, key: tuple[object, ...], look: Callable[[], _Found]) -> _Found:
+        async with self._turn:
+            if key not in self._found:
+                self._found[key] = await run_in_threadpool(look)
+                while len(self._found) > _KEPT:
+                    del self._found[next(iter(self._found))]
+            found: _Found = self._found[key]
+            return found
+
+    def _steps(self, after: int, last: int) -> tuple[Step, ...]:
+        with self._store.read() as tx:
+            return tx.events.steps(after=after, last=last)
+
+    def _show(self, release: str) -> tuple[bytes, bool]:
+        with self._store.read() as tx:
+            found = release_details(require_release(tx, release))
+        return ascii_json(found.model_dump(mode="json")), found.state.final
+
+    def _heads(self) -> tuple[bytes, ...]:
+        with self._store.read() as tx:
+            return tuple(text.encode() for text in tx.heads.newest_of_each())
+
+
+def _answer(items: Iterable[bytes], last: int, heads: Iterable[bytes] | None) -> bytes:
+    shown = b"null" if heads is None else b"[%b]" % b",".join(heads)
+    return b'{"items":[%b],"last":%d,"heads":%b}' % (b",".join(items), last, shown)
 
 
 def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) -> APIRouter:
@@ -35,10 +209,10 @@ def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) ->
 
     def page(query: EventsQuery) -> EventPage:
         with coordinator.store.read() as tx:
-            found, newest = tx.events.after(query.after, limit=_PAGE), tx.events.last()
+            found, newest = tx.events.after(query.after, limit=_EVENTS_AT_ONCE), tx.events.last()
         # an `after` beyond the newest event is from before a restored backup: start again from there
         last = found[-1].seq if found else min(query.after, newest)
-        return EventPage(items=tuple(map(release_event, found)), last=last)
+        return EventPage(items=found, last=last)
 
     @router.get("/events")
     async def wait_for_events(query: Annotated[EventsQuery, Query()]) -> EventPage:
@@ -88,7 +262,7 @@ async def _follow(store: Store, feed: Feed, release: str, seq: int) -> AsyncIter
         newest = await feed.last()
         found, ended = await run_in_threadpool(_look, store, release, seq)
         for event in found:
-            yield _server_sent(release_event(event))
+            yield _server_sent(event)
         seq = found[-1].seq if found else seq
         if ended or feed.stopping:
             return
@@ -97,12 +271,11 @@ async def _follow(store: Store, feed: Feed, release: str, seq: int) -> AsyncIter
         await feed.wait(max(seq, newest), timeout_seconds=_KEEP_ALIVE_SECONDS)
 
 
-def _look(store: Store, release: str, seq: int) -> tuple[tuple[EventRow, ...], bool]:
-    """The release's events after `seq`, and whether no more will come."""
+def _look(store: Store, release: str, seq: int) -> tuple[tuple[ReleaseEvent, ...], bool]:
     with store.read() as tx:
         state = require_summary(tx, release).state
-        found = tx.events.after(seq, limit=_PAGE, release=release)
-    return found, state.final and len(found) < _PAGE
+        found = tx.events.after(seq, limit=_EVENTS_AT_ONCE, release=release)
+    return found, state.final and len(found) < _EVENTS_AT_ONCE
 
 
 def _server_sent(event: ReleaseEvent) -> str:

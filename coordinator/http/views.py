@@ -1,30 +1,22 @@
-"""What is asked in query strings, and rows of the database as they are answered."""
+"""What is asked in query strings, and rows of the database as answers."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from commingle.coordinator.errors import CursorError
-from commingle.coordinator.store.rows import EventRow, KeyRow, PartyRow, ReleaseRow, Summary, as_recorded
-from commingle.shared.documents.dsse import parse_envelope
+from commingle.coordinator.store.database import as_recorded
+from commingle.coordinator.store.members import KeyRow, PartyRow, SealedKeyRow
+from commingle.coordinator.store.releases import ReleaseRow
 from commingle.shared.documents.ledger_head import NO_HEAD
-from commingle.shared.documents.model import Digest, Name, decode
+from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.spec import MAX_PARTIES
-from commingle.shared.documents.statements import RotationRequest
 from commingle.shared.mechanisms.registry import mechanism_named
 from commingle.shared.release.rounds import State
-from commingle.shared.wire import (
-    ExchangeProgress,
-    PartyKey,
-    PartyProgress,
-    PartyRecord,
-    ReleaseDetails,
-    ReleaseEvent,
-    ReleaseSummary,
-)
+from commingle.shared.wire import Answer, ExchangeProgress, ReleaseDetails
 
+Shown = TypeVar("Shown", bound=Answer)
 _HIGHEST = 1 << 62
 
 
@@ -95,68 +87,22 @@ def decode_cursor(text: str | None) -> int | None:
 
 
 @as_recorded()
-def party_record(party: PartyRow) -> PartyRecord:
-    """A member as answered."""
-    return PartyRecord(
-        name=party.name,
-        signing_key=party.signing_key,
-        sealing_key=party.sealing_key,
-        fingerprint=party.fingerprint,
-        enrolled=party.enrolled,
-        revoked=party.revoked,
-        identity=None if party.identity is None else parse_envelope(party.identity.encode()),
-        departure=None if party.departure is None else parse_envelope(party.departure.encode()),
-    )
-
-
-@as_recorded()
-def party_key(key: KeyRow) -> PartyKey:
-    """A key as answered."""
-    return PartyKey(
-        fingerprint=key.fingerprint,
-        signing_key=key.signing_key,
-        since=key.since,
-        rotation=None if key.rotation is None else decode(RotationRequest, key.rotation.encode()),
-    )
-
-
-@as_recorded()
-def release_summary(summary: Summary) -> ReleaseSummary:
-    """A release as listed."""
-    return ReleaseSummary(**_summary(summary))
+def answered(kind: type[Shown], row: PartyRow | KeyRow | SealedKeyRow) -> Shown:
+    """A row as it is answered: the fields of the answer are those of the row."""
+    return kind.model_validate(row, from_attributes=True)
 
 
 @as_recorded()
 def release_details(release: ReleaseRow) -> ReleaseDetails:
     """A release in full."""
-    shares = release.shares.items()
+    blocks, exchange = release.signed("statement"), None
+    if mechanism_named(release.listed.mechanism).interactive:
+        exchange = ExchangeProgress(columns=release.signed("columns"), replies=release.signed("reply"))
     return ReleaseDetails(
-        **_summary(release.summary),
+        **dict(release.listed),
         spec=release.spec,
-        approvals={name: share.approval for name, share in shares if share.approval is not None},
-        blocks={name: share.statement for name, share in shares if share.statement is not None and share.body},
-        rejections={name: share.rejection for name, share in shares if share.rejection is not None},
-        exchange=_exchange(release) if mechanism_named(release.facts.mechanism).interactive else None,
+        approvals=release.signed("approval"),
+        blocks={name: block for name, block in blocks.items() if release.shares[name].body},
+        rejections=release.signed("rejection"),
+        exchange=exchange,
     )
-
-
-@as_recorded()
-def release_event(event: EventRow) -> ReleaseEvent:
-    """An event as answered."""
-    return ReleaseEvent(
-        seq=event.seq, release=event.release, at=event.at, kind=event.kind, party=event.party, state=event.state
-    )
-
-
-def _exchange(release: ReleaseRow) -> ExchangeProgress:
-    shares = release.shares.items()
-    return ExchangeProgress(
-        columns={name: share.columns for name, share in shares if share.columns is not None},
-        replies={name: share.reply for name, share in shares if share.reply is not None},
-    )
-
-
-def _summary(summary: Summary) -> dict[str, Any]:
-    facts = asdict(summary.facts)
-    parties = tuple(PartyProgress(**asdict(party)) for party in summary.parties)
-    return {**facts, "state": summary.state, "reason": summary.reason, "parties": parties}

@@ -9,8 +9,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Event, Lock
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import structlog
@@ -19,8 +20,35 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from commingle.coordinator.errors import StorageError
+from commingle.shared.documents.errors import DocumentError
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.runtime.errors import SettingsError
+
+Item = TypeVar("Item")
+
+
+@contextmanager
+def as_recorded() -> Iterator[None]:
+    """A row that makes no sense is nobody's request: something else than a coordinator has written it.
+
+    Raises:
+        StorageError: instead of whatever parsing raised.
+    """
+    try:
+        yield
+    except (DocumentError, ValueError, TypeError, ArithmeticError):
+        raise StorageError(
+            "what the database holds was altered", remedy="Its operator runs: commingle coordinator doctor"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """Some items, and the number to continue after where there are more."""
+
+    items: tuple[Item, ...]
+    next: int | None
+
 
 _WRITER = 0x636F6D6D696E676C  # the advisory lock every writer holds until it commits
 _WAIT_SECONDS = 30
@@ -115,6 +143,13 @@ class Database:
     def close(self) -> None:
         """Give every connection back."""
         self._engine.dispose()
+
+
+class Part:
+    """What is read and written of one kind within one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
 
 def check_url(url: str) -> URL:

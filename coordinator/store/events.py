@@ -3,18 +3,25 @@
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, insert, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, bindparam, exists, func, insert, not_, or_, select
 
 from commingle.coordinator.errors import StorageError
-from commingle.coordinator.store.rows import EventRow
+from commingle.coordinator.store.database import Part, as_recorded
 from commingle.coordinator.store.tables import events, shares
 from commingle.shared.release.audit import event_body
 from commingle.shared.release.charge import GENESIS, link_digest
 from commingle.shared.release.rounds import State
+from commingle.shared.wire import ReleaseEvent
 
 _ONE_AFTER_THE_OTHER = ("approval", "columns", "reply", "block")
+_HASHED = ("release", "at", "kind", "party", "state", "document")
 _others = shares.alias()
+
+
+def _body(event: RowMapping | dict[str, Any], previous: str) -> str:
+    return event_body(previous=previous, **{name: event[name] for name in _HASHED})
 
 
 def _sent_by_all(kind: str) -> ColumnElement[bool]:
@@ -56,15 +63,15 @@ class Step:
     parties: frozenset[str]
 
 
-class Events:
-    """Events, within one transaction.
+class Events(Part):
+    """The history, each event chained to the one before.
 
     Attributes:
         added: whether this transaction recorded one.
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self.added = False
 
     def add(
@@ -73,22 +80,19 @@ class Events:
         release: str | None,
         at: datetime,
         kind: str,
-        party: str | None,
-        state: State | None,
-        document: str | None,
+        party: str | None = None,
+        state: State | None = None,
+        document: str | None = None,
     ) -> None:
         """Append an event; `document` is the digest of what was recorded with it. There is one writer at a time."""
-        previous = self._connection.execute(_NEWEST).scalar() or GENESIS
-        body = event_body(
-            previous=previous, release=release, at=at, kind=kind, party=party, state=state, document=document
-        )
         self.added = True
         values = {"release": release, "at": at, "kind": kind, "party": party, "state": state, "document": document}
+        body = _body(values, self._connection.execute(_NEWEST).scalar() or GENESIS)
         self._connection.execute(insert(events), values | {"digest": link_digest(body)})
 
     def add_membership(self, *, at: datetime, kind: str, party: str, key: str) -> None:
         """Append that a membership began, changed its key or ended, with the key's fingerprint."""
-        self.add(release=None, at=at, kind=kind, party=party, state=None, document=key)
+        self.add(release=None, at=at, kind=kind, party=party, document=key)
 
     def chain(self) -> tuple[tuple[str, ...], str]:
         """The text of every event, the oldest first, and the newest digest.
@@ -97,20 +101,12 @@ class Events:
             StorageError: an event was altered, removed or put in.
         """
         bodies, previous = [], GENESIS
-        for row in self._connection.execute(select(events).order_by(events.c.seq)):
-            body = event_body(
-                previous=previous,
-                release=row.release,
-                at=row.at,
-                kind=row.kind,
-                party=row.party,
-                state=row.state,
-                document=row.document,
-            )
+        for row in self._connection.execute(select(events).order_by(events.c.seq)).mappings():
+            body = _body(row, previous)
             previous = link_digest(body)
-            if row.digest != previous:
+            if row["digest"] != previous:
                 raise StorageError(
-                    f"event {row.seq} does not fit the chain of events",
+                    f"event {row['seq']} does not fit the chain of events",
                     remedy="Somebody has changed the database. Restore its backup and compare it with earlier exports.",
                 )
             bodies.append(body)
@@ -122,15 +118,14 @@ class Events:
         rows = self._connection.execute(query.order_by(events.c.seq))
         return tuple((row.at, row.kind, row.party, row.document) for row in rows)
 
-    def after(self, seq: int, *, limit: int, release: str | None = None) -> tuple[EventRow, ...]:
+    @as_recorded()
+    def after(self, seq: int, *, limit: int, release: str | None = None) -> tuple[ReleaseEvent, ...]:
         """What came after event `seq` about releases, the oldest first."""
         query = select(events).where(events.c.seq > seq, events.c.release.is_not(None))
         if release is not None:
             query = query.where(events.c.release == release)
-        return tuple(
-            EventRow(row.seq, row.release, row.at, row.kind, row.party, State(row.state))
-            for row in self._connection.execute(query.order_by(events.c.seq).limit(limit))
-        )
+        rows = self._connection.execute(query.order_by(events.c.seq).limit(limit)).mappings()
+        return tuple(ReleaseEvent.model_validate({**row, "state": State(row["state"])}) for row in rows)
 
     def steps(self, *, after: int, last: int) -> tuple[Step, ...]:
         """Of releases that took one after an event, up to another, the newest of each; the oldest first."""

@@ -1,28 +1,105 @@
 """Members in the database: invites, parties and their keys, what they left for each other, and who has called."""
 
-from dataclasses import asdict, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 
-from commingle.coordinator.store.rows import (
-    HeadRow,
-    Invite,
-    KeyRow,
-    Page,
-    PartyRow,
-    SealedKeyRow,
-    TokenRow,
-    as_recorded,
-)
+from commingle.coordinator.store.database import Page, Part, as_recorded
 from commingle.coordinator.store.tables import invites, keys, ledger_heads, linkage_keys, nonces, parties, tokens
+from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.ledger_head import LedgerHead
+from commingle.shared.documents.model import WireModel, decode, encode
+from commingle.shared.documents.statements import RotationRequest, SignedDocument
 
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    """An invite as stored: the secret itself is not."""
+
+    digest: str
+    party: str
+    created: datetime
+    expires: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PartyRow:
+    """A member. Keys are hex; `invite` is the digest of the invite it came with.
+
+    Attributes:
+        revoked: when its membership ended.
+        departure: signed by the member, where that was itself.
+    """
+
+    name: str
+    signing_key: str
+    sealing_key: str
+    fingerprint: str
+    invite: str
+    enrolled: datetime
+    revoked: datetime | None = None
+    identity: Envelope | None = None
+    departure: Envelope | None = None
+
+    def __post_init__(self) -> None:
+        if VerifyingKey.from_hex(self.signing_key).fingerprint != self.fingerprint:
+            raise ValueError(self.fingerprint)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKeyRow:
+    """A linkage key one member sent another."""
+
+    sender: str
+    created: datetime
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """A signing key a member has or had.
+
+    Attributes:
+        rotation: the signed request that brought it; None for the key of the enrolment.
+    """
+
+    fingerprint: str
+    party: str
+    signing_key: str
+    since: datetime
+    rotation: RotationRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A bearer token as stored: the secret itself is not."""
+
+    name: str
+    digest: str
+    scope: str
+    created: datetime
+    expires: datetime | None
+    revoked: datetime | None
+
+
+_Row: TypeAlias = Invite | PartyRow | KeyRow | SealedKeyRow | TokenRow
+Kept = TypeVar("Kept", bound=_Row)
+_DOCUMENTS: Mapping[str, Callable[[bytes], WireModel]] = {
+    "identity": parse_envelope,
+    "departure": parse_envelope,
+    "envelope": parse_envelope,
+    "rotation": partial(decode, RotationRequest),
+}
 _PARTY = tuple(parties.c[field.name] for field in fields(PartyRow))
 # what every signed request asks for
 _BY_NAME = select(*_PARTY).where(parties.c.name == bindparam("is"))
 _BY_KEY = select(*_PARTY).where(parties.c.fingerprint == bindparam("is"))
+_BY_INVITE = select(*_PARTY).where(parties.c.invite == bindparam("is"))
 _KEY = tuple(keys.c[field.name] for field in fields(KeyRow))
 _KEYS = select(*_KEY).where(keys.c.party == bindparam("is")).order_by(keys.c.since)
 _DUE_NONCES = delete(nonces).where(nonces.c.forget < bindparam("now"))
@@ -30,20 +107,16 @@ _NONCE = select(nonces.c.nonce).where(nonces.c.signer == bindparam("by"), nonces
 _SEALED = (linkage_keys.c.sender, linkage_keys.c.created, linkage_keys.c.envelope)
 
 
-class Members:
-    """Invites and parties, within one transaction."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+class Members(Part):
+    """Invites and parties."""
 
     def add_invite(self, invite: Invite) -> None:
-        """Remember an invite."""
-        self._connection.execute(insert(invites).values(asdict(invite)))
+        self._connection.execute(insert(invites).values(_stored(invite)))
 
     def invite(self, digest: str) -> Invite | None:
         """The invite whose secret has this digest."""
         row = self._connection.execute(select(invites).where(invites.c.digest == digest)).one_or_none()
-        return None if row is None else Invite(*row)
+        return None if row is None else _read(Invite, row)
 
     def forget_invites(self, before: datetime) -> None:
         """Forget invites that had expired by then and that nobody has used."""
@@ -51,13 +124,12 @@ class Members:
         self._connection.execute(delete(invites).where(invites.c.expires < before, invites.c.digest.not_in(used)))
 
     def add(self, party: PartyRow) -> None:
-        """Enrol a party."""
-        self._connection.execute(insert(parties).values(asdict(party)))
-        self._add_key(KeyRow(party.fingerprint, party.name, party.signing_key, party.enrolled, None))
+        self._connection.execute(insert(parties).values(_stored(party)))
+        self._add_key(KeyRow(party.fingerprint, party.name, party.signing_key, party.enrolled))
 
     def enrol_again(self, party: PartyRow, *, former: str) -> None:
         """Enrol a party that left, with the key it left with. Its former invite is forgotten: it works once."""
-        self._connection.execute(update(parties).where(parties.c.name == party.name).values(asdict(party)))
+        self._connection.execute(update(parties).where(parties.c.name == party.name).values(_stored(party)))
         self._connection.execute(delete(invites).where(invites.c.digest == former))
 
     def rotate(self, key: KeyRow) -> None:
@@ -67,54 +139,53 @@ class Members:
         self._connection.execute(update(parties).where(parties.c.name == key.party).values(values))
         self._add_key(key)
 
-    def set_identity(self, name: str, identity: str, *, sealing_key: str) -> None:
+    def set_identity(self, name: str, identity: Envelope, *, sealing_key: str) -> None:
         """Keep a party's signed identity and the sealing key in it."""
-        values = {"identity": identity, "sealing_key": sealing_key}
+        values = {"identity": _text(identity), "sealing_key": sealing_key}
         self._connection.execute(update(parties).where(parties.c.name == name).values(values))
 
-    def end(self, name: str, at: datetime, *, departure: str | None) -> None:
+    def end(self, name: str, at: datetime, *, departure: Envelope | None) -> None:
         """End a party's membership."""
-        values = {"revoked": at, "departure": departure}
+        values = {"revoked": at, "departure": None if departure is None else _text(departure)}
         self._connection.execute(update(parties).where(parties.c.name == name).values(values))
 
     def key(self, fingerprint: str) -> KeyRow | None:
         """The key of that fingerprint, no matter who has or had it."""
         row = self._connection.execute(select(*_KEY).where(keys.c.fingerprint == fingerprint)).one_or_none()
-        return None if row is None else KeyRow(*row)
+        return None if row is None else _read(KeyRow, row)
 
     def keys(self, party: str) -> tuple[KeyRow, ...]:
         """All signing keys of a party, the oldest first."""
-        return tuple(KeyRow(*row) for row in self._connection.execute(_KEYS, {"is": party}))
+        return tuple(_read(KeyRow, row) for row in self._connection.execute(_KEYS, {"is": party}))
 
     def get(self, name: str) -> PartyRow | None:
-        """The party of that name."""
-        return _party(self._connection.execute(_BY_NAME, {"is": name}).one_or_none())
+        return self._one(_BY_NAME, name)
 
     def by_key(self, fingerprint: str) -> PartyRow | None:
         """The party whose signing key has that fingerprint."""
-        return _party(self._connection.execute(_BY_KEY, {"is": fingerprint}).one_or_none())
+        return self._one(_BY_KEY, fingerprint)
 
     def by_invite(self, digest: str) -> PartyRow | None:
         """The party that has used the invite with this digest."""
-        return _party(self._connection.execute(select(*_PARTY).where(parties.c.invite == digest)).one_or_none())
+        return self._one(_BY_INVITE, digest)
 
-    @as_recorded()
     def page(self, *, after: int | None, limit: int) -> Page[PartyRow]:
         """Parties in the order they enrolled."""
         query = select(parties.c.seq, *_PARTY).where(parties.c.seq > (after or 0)).order_by(parties.c.seq)
         found = self._connection.execute(query.limit(limit + 1)).all()
-        items = tuple(_recorded_party(PartyRow(*row[1:])) for row in found[:limit])
+        items = tuple(_read(PartyRow, row[1:]) for row in found[:limit])
         return Page(items, found[limit - 1].seq if len(found) > limit else None)
 
     def _add_key(self, key: KeyRow) -> None:
-        self._connection.execute(insert(keys).values(asdict(key)))
+        self._connection.execute(insert(keys).values(_stored(key)))
+
+    def _one(self, query: Select[*tuple[Any, ...]], value: str) -> PartyRow | None:
+        row = self._connection.execute(query, {"is": value}).one_or_none()
+        return None if row is None else _read(PartyRow, row)
 
 
-class LinkageKeys:
-    """Sealed linkage keys, within one transaction."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+class LinkageKeys(Part):
+    """Sealed linkage keys."""
 
     def get(self, recipient: str, sender: str) -> SealedKeyRow | None:
         """What one member sent another."""
@@ -123,13 +194,13 @@ class LinkageKeys:
     def of(self, recipient: str) -> tuple[SealedKeyRow, ...]:
         """What was sent to a member, in order of senders."""
         query = select(*_SEALED).where(linkage_keys.c.recipient == recipient).order_by(linkage_keys.c.sender)
-        return tuple(SealedKeyRow(*row) for row in self._connection.execute(query))
+        return tuple(_read(SealedKeyRow, row) for row in self._connection.execute(query))
 
-    def put(self, recipient: str, sender: str, created: datetime, envelope: str) -> None:
+    def put(self, recipient: str, sender: str, created: datetime, envelope: Envelope) -> None:
         """Keep this one and drop the one before."""
         same = (linkage_keys.c.recipient == recipient, linkage_keys.c.sender == sender)
         self._connection.execute(delete(linkage_keys).where(*same))
-        values = {"recipient": recipient, "sender": sender, "created": created, "envelope": envelope}
+        values = {"recipient": recipient, "sender": sender, "created": created, "envelope": _text(envelope)}
         self._connection.execute(insert(linkage_keys).values(values))
 
     def forget(self, before: datetime) -> None:
@@ -140,53 +211,46 @@ class LinkageKeys:
 MOST_HEADS = 1000
 """Of one member: enough for what a backup of months ago and the newest ledger have in common."""
 
-_HEADS = select(ledger_heads).where(ledger_heads.c.party == bindparam("of")).order_by(ledger_heads.c.height.desc())
-_NEWEST_HEAD = _HEADS.limit(1)
+_HEADS = (
+    select(ledger_heads.c.document)
+    .where(ledger_heads.c.party == bindparam("of"))
+    .order_by(ledger_heads.c.height.desc())
+)
 _LAST_KEPT = _HEADS.with_only_columns(ledger_heads.c.height).offset(MOST_HEADS - 1).limit(1)
 _own = ledger_heads.alias()
 _TOP = select(func.max(_own.c.height)).where(_own.c.party == parties.c.name).correlate(parties).scalar_subquery()
 _NEWEST_HEADS = (  # by member, of whom each has up to MOST_HEADS
-    select(ledger_heads)
+    select(ledger_heads.c.document)
     .select_from(parties)
     .join(ledger_heads, (ledger_heads.c.party == parties.c.name) & (ledger_heads.c.height == _TOP))
     .order_by(parties.c.name)
 )
 
 
-class WitnessedHeads:
-    """How far members' ledgers have come, within one transaction."""
+class WitnessedHeads(Part):
+    """How far members' ledgers have come: what each has stated, with its key, as JSON texts."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def add(self, head: HeadRow) -> None:
+    def add(self, head: LedgerHead, signed: SignedDocument) -> None:
         """Keep one more, and no more of those before it than `MOST_HEADS` in all."""
-        self._connection.execute(insert(ledger_heads), asdict(head))
+        values = {"party": head.party, "height": head.height, "head": head.head, "document": signed.model_dump_json()}
+        self._connection.execute(insert(ledger_heads), values)
         last = self._connection.execute(_LAST_KEPT, {"of": head.party}).scalar()
         if last is not None:
             own = ledger_heads.c.party == head.party
             self._connection.execute(delete(ledger_heads).where(own, ledger_heads.c.height < last))
 
-    def newest(self, party: str) -> HeadRow | None:
-        """The one that goes furthest."""
-        row = self._connection.execute(_NEWEST_HEAD, {"of": party}).one_or_none()
-        return None if row is None else HeadRow(*row)
-
-    def history(self, party: str, *, below: int | None, limit: int) -> tuple[HeadRow, ...]:
+    def history(self, party: str, *, below: int | None, limit: int) -> tuple[str, ...]:
         """Those of less than a height, the furthest first."""
         query = _HEADS if below is None else _HEADS.where(ledger_heads.c.height < below)
-        return tuple(HeadRow(*row) for row in self._connection.execute(query.limit(limit), {"of": party}))
+        return tuple(self._connection.execute(query.limit(limit), {"of": party}).scalars())
 
-    def newest_of_each(self) -> tuple[HeadRow, ...]:
+    def newest_of_each(self) -> tuple[str, ...]:
         """The furthest of each member, in order of names."""
-        return tuple(HeadRow(*row) for row in self._connection.execute(_NEWEST_HEADS))
+        return tuple(self._connection.execute(_NEWEST_HEADS).scalars())
 
 
-class Access:
-    """Nonces and tokens, within one transaction."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+class Access(Part):
+    """Nonces and tokens."""
 
     def remember(self, signer: str, nonce: str, *, forget: datetime, now: datetime) -> bool:
         """Remember a nonce until `forget`; False if it is remembered already. Forgets what is due."""
@@ -201,19 +265,18 @@ class Access:
         self._connection.execute(_DUE_NONCES, {"now": now})
 
     def add_token(self, token: TokenRow) -> None:
-        """Remember a token."""
-        self._connection.execute(insert(tokens).values(asdict(token)))
+        self._connection.execute(insert(tokens).values(_stored(token)))
 
     def token(self, *, name: str | None = None, digest: str | None = None) -> TokenRow | None:
         """The token of that name, or whose secret has that digest."""
         which = tokens.c.name == name if digest is None else tokens.c.digest == digest
         row = self._connection.execute(select(tokens).where(which)).one_or_none()
-        return None if row is None else TokenRow(*row)
+        return None if row is None else _read(TokenRow, row)
 
     def tokens(self) -> tuple[TokenRow, ...]:
         """All of them, the oldest first."""
         query = select(tokens).order_by(tokens.c.created, tokens.c.name)
-        return tuple(TokenRow(*row) for row in self._connection.execute(query))
+        return tuple(_read(TokenRow, row) for row in self._connection.execute(query))
 
     def revoke_token(self, name: str, at: datetime) -> None:
         """Let nobody in with it any more."""
@@ -221,12 +284,18 @@ class Access:
 
 
 @as_recorded()
-def _party(row: Row[*tuple[Any, ...]] | None) -> PartyRow | None:
-    return None if row is None else _recorded_party(PartyRow(*row))
+def _read(kind: type[Kept], row: Sequence[Any]) -> Kept:
+    values = dict(zip((each.name for each in fields(kind)), row, strict=True))
+    for name, parse in _DOCUMENTS.items():
+        if values.get(name) is not None:
+            values[name] = parse(values[name].encode())
+    return kind(**values)
 
 
-def _recorded_party(party: PartyRow) -> PartyRow:
-    """With the key that its fingerprint names. Raises ValueError, DocumentError."""
-    if VerifyingKey.from_hex(party.signing_key).fingerprint != party.fingerprint:
-        raise ValueError(party.fingerprint)
-    return party
+def _stored(row: _Row) -> dict[str, Any]:
+    values = {each.name: getattr(row, each.name) for each in fields(row)}
+    return {name: _text(value) if isinstance(value, WireModel) else value for name, value in values.items()}
+
+
+def _text(document: WireModel) -> str:
+    return encode(document).decode()

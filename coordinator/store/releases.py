@@ -1,14 +1,13 @@
 """Releases with their parties' documents in the database."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Row,
     and_,
     bindparam,
@@ -20,15 +19,92 @@ from sqlalchemy import (
     update,
 )
 
-from commingle.coordinator.store.rows import Facts, Files, Page, Progress, ReleaseRow, ShareRow, Summary, as_recorded
+from commingle.coordinator.store.database import Page, Part, as_recorded
 from commingle.coordinator.store.tables import IS_WHOLE, events, keys, releases, shares
 from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.release.rounds import Alignment, Round, State
 from commingle.shared.release.sizes import ReleaseSizes
+from commingle.shared.wire import PartyProgress, ReleaseSummary
 
-_FACTS = tuple(releases.c[field.name] for field in fields(Facts))
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """One party's documents in one release, where they are in.
+
+    Attributes:
+        statement: the signed block statement.
+        body: digest of the block's bytes in the blob store.
+        columns, reply: what it signed in an exchange; the bytes under each are kept by its digest while that runs.
+    """
+
+    party: str
+    approval: Envelope | None = None
+    alignment: Envelope | None = None
+    aligned: Alignment | None = None
+    rejection: Envelope | None = None
+    statement: Envelope | None = None
+    body: str | None = None
+    columns: Envelope | None = None
+    reply: Envelope | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Digests of what was published."""
+
+    manifest: str
+    matrix: str
+    moments: str
+
+
+SignedKind = Literal["approval", "rejection", "columns", "reply", "statement"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRow:
+    """A release with everything recorded about it; `shares` are in the spec's order of parties.
+
+    Attributes:
+        listed: it as lists show it.
+        spec: None once it was dropped (`Releases.drop_documents`).
+    """
+
+    listed: ReleaseSummary
+    spec: Envelope | None
+    proposer_key: str
+    shares: Mapping[str, ShareRow]
+    files: Files | None
+
+    @property
+    def state(self) -> State:
+        """Where its round stands."""
+        return self.listed.state
+
+    @property
+    def round(self) -> Round:
+        """The round, as the pure state machine knows it."""
+        return Round(
+            parties=frozenset(self.shares),
+            expires=self.listed.expires,
+            state=self.state,
+            alignments={name: share.aligned for name, share in self.shares.items() if share.aligned is not None},
+            stored=frozenset(name for name, share in self.shares.items() if share.body is not None),
+            reason=self.listed.reason,
+        )
+
+    def signed(self, kind: SignedKind) -> dict[str, Envelope]:
+        """What parties have signed of one kind, by party."""
+        return {name: found for name, share in self.shares.items() if (found := getattr(share, kind)) is not None}
+
+
+FACTS = ("study", "mechanism", "created", "expires", "n", "k", "epsilon", "delta")
+"""What is listed of a release as its spec says it."""
+
+_LISTED = (releases.c.id, releases.c.state, releases.c.reason, *(releases.c[name] for name in FACTS))
 _OPEN = tuple(state for state in State if not state.final)
 _TO_NOTHING = tuple(state for state in State if state.final and state is not State.PUBLISHED)
+_DOCUMENTS = ("approval", "alignment", "rejection", "statement", "columns", "reply")
 _DROPPED = ""  # in place of a spec
 # what every step of a release asks for: to put a statement together costs twice as much as to run it
 _RELEASE = select(releases).where(releases.c.id == bindparam("of"))
@@ -42,7 +118,7 @@ _COUNT_PUBLISHED = (
     .where(keys.c.signing_key == select(releases.c.proposer_key).where(_BEFORE_IT_IS).scalar_subquery())
     .values(published_bytes=keys.c.published_bytes + _KEPT_BYTES)
 )
-_SUMMARY = select(releases.c.state, releases.c.reason, *_FACTS).where(releases.c.id == bindparam("of"))
+_SUMMARY = select(*_LISTED).where(releases.c.id == bindparam("of"))
 _PROGRESS = (
     select(shares.c.release, shares.c.party, shares.c.approval.is_not(None), shares.c.body.is_not(None))
     .where(shares.c.release.in_(bindparam("of", expanding=True)))
@@ -50,59 +126,54 @@ _PROGRESS = (
 )
 
 
-class Releases:
-    """Releases, within one transaction."""
+class Releases(Part):
+    """Releases and their parties' documents."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def add(
-        self, facts: Facts, *, spec: Envelope, proposer_key: str, parties: Sequence[str], sizes: ReleaseSizes
-    ) -> None:
-        """Record a proposal to these parties."""
-        values = asdict(facts) | {"spec": _text(spec), "proposer_key": proposer_key, "state": State.PROPOSED}
+    def add(self, spec: Envelope, document: ReleaseSpec, *, proposer_key: str, sizes: ReleaseSizes) -> None:
+        """Record a proposal to the parties in it."""
+        release = spec.digest
+        values = {name: getattr(document, name) for name in FACTS}
+        values |= {"id": release, "spec": _text(spec), "proposer_key": proposer_key, "state": State.PROPOSED}
         values |= {"exchanged_bytes": sizes.exchanged, "kept_bytes": sizes.kept}
         self._connection.execute(insert(releases).values(values))
         self._connection.execute(
             insert(shares),
-            [{"release": facts.id, "party": name, "position": place} for place, name in enumerate(parties)],
+            [{"release": release, "party": p.name, "position": place} for place, p in enumerate(document.parties)],
         )
 
     @as_recorded()
     def get(self, release: str) -> ReleaseRow | None:
-        """One release."""
         row = self._connection.execute(_RELEASE, {"of": release}).one_or_none()
         if row is None:
             return None
-        parties = {share.party: _share(share) for share in self._connection.execute(_SHARES, {"of": release})}
+        found = {share.party: _share(share) for share in self._connection.execute(_SHARES, {"of": release})}
+        progress = tuple(_progress(s.party, s.approval is not None, s.body is not None) for s in found.values())
         return ReleaseRow(
-            facts=_facts(row),
+            listed=_summary(row, progress),
             spec=_spec(row.spec),
             proposer_key=row.proposer_key,
-            shares=parties,
-            state=State(row.state),
-            reason=row.reason,
+            shares=found,
             files=None if row.manifest is None else Files(row.manifest, row.matrix, row.moments),
         )
 
     @as_recorded()
-    def summary(self, release: str) -> Summary | None:
+    def summary(self, release: str) -> ReleaseSummary | None:
         """One release as listed, without the documents in it."""
         row = self._connection.execute(_SUMMARY, {"of": release}).one_or_none()
-        return None if row is None else _summary(row, self._progress([release]))
+        return None if row is None else _summary(row, self._progress([release])[release])
 
     @as_recorded()
     def page(
         self,
         *,
-        state: State | None,
+        state: State | None = None,
         over: bool | None = None,
         party: str | None = None,
-        before: int | None,
+        before: int | None = None,
         limit: int,
-    ) -> Page[Summary]:
+    ) -> Page[ReleaseSummary]:
         """Releases, the newest first: in a state, over or not, of a party, as far as any of these is given."""
-        query = select(releases.c.seq, releases.c.state, releases.c.reason, *_FACTS).order_by(releases.c.seq.desc())
+        query = select(releases.c.seq, *_LISTED).order_by(releases.c.seq.desc())
         if state is not None:
             query = query.where(releases.c.state == state)
         if over is not None:
@@ -113,7 +184,7 @@ class Releases:
             query = query.where(releases.c.seq < before)
         found = self._connection.execute(query.limit(limit + 1)).all()
         progress = self._progress([row.id for row in found[:limit]])
-        items = tuple(_summary(row, progress) for row in found[:limit])
+        items = tuple(_summary(row, progress[row.id]) for row in found[:limit])
         return Page(items, found[limit - 1].seq if len(found) > limit else None)
 
     def overdue(self, now: datetime) -> tuple[str, ...]:
@@ -217,10 +288,6 @@ class Releases:
             alignment_digest=to.digest,
         )
 
-    def save_rejection(self, release: str, party: str, rejection: Envelope) -> None:
-        """Record a party's rejection or withdrawal."""
-        self._save_share(release, party, rejection=_text(rejection))
-
     def save_block(self, release: str, party: str, statement: Envelope, body: str) -> None:
         """Record a party's block: its statement and where its bytes are."""
         self._save_share(release, party, statement=_text(statement), body=body)
@@ -229,9 +296,11 @@ class Releases:
         """Record that a party's block is not there any more. Its statement stays: no other block is taken."""
         self._save_share(release, party, body=None)
 
-    def save_message(self, release: str, party: str, statement: Envelope, *, kind: Literal["columns", "reply"]) -> None:
-        """Record what a party signed in an exchange."""
-        self._save_share(release, party, **{kind: _text(statement)})
+    def save_signed(
+        self, release: str, party: str, signed: Envelope, *, kind: Literal["rejection", "columns", "reply"]
+    ) -> None:
+        """Record a party's rejection or withdrawal, or what it signed in an exchange."""
+        self._save_share(release, party, **{kind: _text(signed)})
 
     def _whole(self, condition: ColumnElement[bool]) -> tuple[str, ...]:
         where = (releases.c.state.in_(_TO_NOTHING), IS_WHOLE, condition)
@@ -241,10 +310,10 @@ class Releases:
     def _save_share(self, release: str, party: str, **values: object) -> None:
         self._connection.execute(_SAVE_SHARE, {"of": release, "by": party, **values})
 
-    def _progress(self, ids: Sequence[str]) -> dict[str, tuple[Progress, ...]]:
-        found: dict[str, tuple[Progress, ...]] = dict.fromkeys(ids, ())
+    def _progress(self, ids: Sequence[str]) -> dict[str, tuple[PartyProgress, ...]]:
+        found: dict[str, tuple[PartyProgress, ...]] = dict.fromkeys(ids, ())
         for release, party, approved, uploaded in self._connection.execute(_PROGRESS, {"of": ids}):
-            found[release] += (Progress(party, bool(approved), bool(uploaded)),)
+            found[release] += (_progress(party, bool(approved), bool(uploaded)),)
         return found
 
 
@@ -253,12 +322,13 @@ def _open_of(proposer_keys: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
     return releases.c.proposer_key.in_(proposer_keys), releases.c.state.in_(_OPEN), IS_WHOLE
 
 
-def _facts(row: Row[*tuple[Any, ...]]) -> Facts:
-    return Facts(**{field.name: getattr(row, field.name) for field in fields(Facts)})
+def _progress(name: str, approved: bool, uploaded: bool) -> PartyProgress:
+    return PartyProgress(name=name, approved=approved, uploaded=uploaded)
 
 
-def _summary(row: Row[*tuple[Any, ...]], progress: Mapping[str, tuple[Progress, ...]]) -> Summary:
-    return Summary(_facts(row), State(row.state), row.reason, progress[row.id])
+def _summary(row: Row[*tuple[Any, ...]], parties: tuple[PartyProgress, ...]) -> ReleaseSummary:
+    listed = {column.name: getattr(row, column.name) for column in _LISTED}
+    return ReleaseSummary.model_validate(listed | {"state": State(row.state), "parties": parties})
 
 
 @lru_cache(maxsize=8)  # up to megabytes each
@@ -267,17 +337,9 @@ def _spec(text: str) -> Envelope | None:
 
 
 def _share(row: Row[*tuple[Any, ...]]) -> ShareRow:
-    return ShareRow(
-        party=row.party,
-        approval=_envelope(row.approval),
-        alignment=_envelope(row.alignment),
-        aligned=None if row.alignment_digest is None else Alignment(row.subjects, row.alignment_digest),
-        rejection=_envelope(row.rejection),
-        statement=_envelope(row.statement),
-        body=row.body,
-        columns=_envelope(row.columns),
-        reply=_envelope(row.reply),
-    )
+    aligned = None if row.alignment_digest is None else Alignment(row.subjects, row.alignment_digest)
+    documents = {name: _envelope(getattr(row, name)) for name in _DOCUMENTS}
+    return ShareRow(party=row.party, body=row.body, aligned=aligned, **documents)
 
 
 def _text(envelope: Envelope) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
@@ -26,16 +25,16 @@ _AWAY_SECONDS = 5.0
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
 class Transaction:
     """What can be read and, in a writing transaction, written."""
 
-    access: Access
-    members: Members
-    releases: Releases
-    events: Events
-    linkage: LinkageKeys
-    heads: WitnessedHeads
+    def __init__(self, connection: Connection) -> None:
+        self.access = Access(connection)
+        self.members = Members(connection)
+        self.releases = Releases(connection)
+        self.events = Events(connection)
+        self.linkage = LinkageKeys(connection)
+        self.heads = WitnessedHeads(connection)
 
 
 def _nobody_waits() -> None:
@@ -43,7 +42,6 @@ def _nobody_waits() -> None:
 
 
 def _no_files() -> bool:
-    """A database without a blob directory."""
     return False
 
 
@@ -71,14 +69,14 @@ class Store:
         """A consistent view. Raises StorageError."""
         self._require_prepared()
         with self._database.reading() as connection:
-            yield _transaction(connection)
+            yield Transaction(connection)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """One transaction, alone in writing; undone on any exception. Raises StorageError."""
         self._require_prepared()
         with self._database.writing() as connection:
-            transaction = _transaction(connection)
+            transaction = Transaction(connection)
             yield transaction
             if transaction.events.added:
                 self._database.notify(connection)
@@ -207,15 +205,4 @@ def _foreign() -> StorageError:
     return StorageError(
         "the database was written by another version of Commingle",
         remedy="Start the version that wrote it, or a newer one.",
-    )
-
-
-def _transaction(connection: Connection) -> Transaction:
-    return Transaction(
-        Access(connection),
-        Members(connection),
-        Releases(connection),
-        Events(connection),
-        LinkageKeys(connection),
-        WitnessedHeads(connection),
     )

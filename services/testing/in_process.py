@@ -17,9 +17,9 @@ from typing import Any, Self, TextIO
 import structlog
 
 from commingle.__main__ import main
-from commingle.coordinator.feed import Feed
 from commingle.coordinator.home import open_coordinator
 from commingle.coordinator.http.app import create_app
+from commingle.coordinator.http.streams import Feed
 from commingle.coordinator.publisher import Publisher
 from commingle.party_agent.cli.serve import open_services
 from commingle.party_agent.edge.loop import Loops

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.world.command import Command
-from tests.world.coordinator import Honest, Hub
+from tests.world.coordinator import Honest, Hub, Parties
 from tests.world.exchange import Exchanging, approved
 from tests.world.postgres import PostgresServer
 
@@ -21,12 +22,12 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def open_hub(database_url: str, tmp_path: Path) -> Iterator[Callable[[], Hub]]:
-    """Opens a coordinator over the same database and files: a replica, or the same one restarted."""
+def open_hub(database_url: str, tmp_path: Path) -> Iterator[Callable[..., Hub]]:
+    """Opens a coordinator over the same database and files: a replica, or the same one restarted or limited."""
     hubs: list[Hub] = []
 
-    def open_one() -> Hub:
-        hubs.append(Hub(database_url, tmp_path))
+    def open_one(**given: Any) -> Hub:
+        hubs.append(Hub(database_url, tmp_path, **given))
         return hubs[-1]
 
     yield open_one
@@ -45,7 +46,7 @@ def parties(hub: Hub) -> tuple[Honest, Honest]:
 
 
 @pytest.fixture
-def exchanging(hub: Hub, parties: tuple[Honest, Honest]) -> Exchanging:
+def exchanging(hub: Hub, parties: Parties) -> Exchanging:
     return approved(hub, parties)
 
 

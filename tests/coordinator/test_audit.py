@@ -1,7 +1,8 @@
-"""The chain of events and the coordinator's export."""
+"""The chain of events, the coordinator's export of it, and the log of member keys that it shows."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from commingle.coordinator.errors import StorageError
 from commingle.coordinator.members import revoke, rotate
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.terms import Bounds
@@ -25,28 +27,30 @@ from commingle.shared.release.audit import (
     verify_coordinator_audit,
 )
 from commingle.shared.release.charge import GENESIS, link_digest
-from commingle.shared.release.verification import PublishedRelease, verify_release
+from commingle.shared.release.member_log import KIND, VerifiedLog, member_log, require_continues, verify_member_log
+from commingle.shared.release.verification import PublishedRelease
 from tests.world.command import Command
-from tests.world.coordinator import Honest, Hub, Proposed, key_of
+from tests.world.coordinator import Hub, Parties, Proposed, key_of
 from tests.world.documents import START, rotation
 from tests.world.exchange import approved
 
 
-def published(hub: Hub, parties: tuple[Honest, Honest]) -> tuple[Proposed, PublishedRelease, bytes]:
+def published(hub: Hub, parties: Parties) -> tuple[Proposed, PublishedRelease, bytes]:
     return publication(hub, hub.complete(parties))
 
 
 def publication(hub: Hub, proposed: Proposed) -> tuple[Proposed, PublishedRelease, bytes]:
     hub.publisher.run_once()
-    manifest, matrix, moments = (
-        hub.http.get(f"/v1/releases/{proposed.id}/{name}").content for name in ("manifest", "matrix", "moments")
-    )
-    return proposed, verify_release(manifest, matrix, moments, trusted_coordinator=hub.key.fingerprint), manifest
+    return proposed, hub.verified(proposed), hub.published(proposed)[0]
 
 
-def test_export_confirms_a_published_release(hub: Hub, parties: tuple[Honest, Honest]) -> None:
+def exported(hub: Hub) -> CoordinatorHistory:
+    return verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+
+
+def test_export_confirms_a_published_release(hub: Hub, parties: Parties) -> None:
     proposed, release, manifest = published(hub, parties)
-    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+    history = exported(hub)
     assert history.signer == hub.key.fingerprint
     kinds = ["enrolment", "enrolment", "proposal", "approval", "approval", "block", "block", "published"]
     assert [event.kind for event in history.events] == kinds
@@ -56,40 +60,35 @@ def test_export_confirms_a_published_release(hub: Hub, parties: tuple[Honest, Ho
 
 
 @pytest.mark.parametrize("missing", range(8))
-def test_history_without_one_event_does_not_confirm_the_release(
-    hub: Hub, parties: tuple[Honest, Honest], missing: int
-) -> None:
+def test_history_without_one_event_does_not_confirm_the_release(hub: Hub, parties: Parties, missing: int) -> None:
     _, release, manifest = published(hub, parties)
-    with hub.store._database.writing() as connection:
-        connection.exec_driver_sql(f"DELETE FROM events WHERE seq = {missing + 1}")  # noqa: S608 - the test's own figures
-        rows = connection.exec_driver_sql("SELECT seq FROM events ORDER BY seq").scalars().all()
+    hub.sql(f"DELETE FROM events WHERE seq = {missing + 1}")  # noqa: S608 - the test's own figures
     if missing < 7:  # the last one can be cut off without a gap; the release's own files then contradict it
         with pytest.raises(StorageError, match=f"event {missing + 2} does not fit"):
             export_audit(hub.coordinator)
     else:
-        assert len(rows) == 7
-        history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+        assert hub.sql("SELECT count(*) FROM events") == [(7,)]
+        history = exported(hub)
         with pytest.raises(VerificationError, match="does not hold this published"):
             confirm_by_coordinator(history, release, manifest=manifest)
 
 
 @pytest.mark.parametrize("change", ["party = 'registry'", "kind = 'rejection'", "at = at + 1", "document = NULL"])
-def test_event_changed_in_the_database_is_noticed(hub: Hub, parties: tuple[Honest, Honest], change: str) -> None:
+def test_event_changed_in_the_database_is_noticed(hub: Hub, parties: Parties, change: str) -> None:
     hub.approved(parties)
-    with hub.store._database.writing() as connection:
-        connection.exec_driver_sql(f"UPDATE events SET {change} WHERE seq = 4")  # noqa: S608 - the test's own figures
+    hub.sql(f"UPDATE events SET {change} WHERE seq = 4")  # noqa: S608 - the test's own figures
     with pytest.raises(StorageError, match="event 4 does not fit"):
         export_audit(hub.coordinator)
 
 
 def exchanged(
-    hub: Hub, parties: tuple[Honest, Honest], bounds: Bounds = "trusted"
+    hub: Hub, parties: Parties, bounds: Bounds = "trusted"
 ) -> tuple[PublishedRelease, bytes, CoordinatorHistory]:
     """A published moments release, and the coordinator's export."""
     exchanging = approved(hub, parties, bounds=bounds)
     exchanging.upload_all()
     _, release, manifest = publication(hub, exchanging.proposed)
-    return release, manifest, verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+    return release, manifest, exported(hub)
 
 
 def with_events(
@@ -100,22 +99,57 @@ def with_events(
     return replace(history, events=tuple(chain.from_iterable(events)))
 
 
-@pytest.mark.parametrize("kind", ["columns", "reply"])
-@pytest.mark.parametrize("copies", [0, 1, 2])
-def test_history_confirms_an_exchange_with_one_message_of_each_kind_by_each_party(
-    hub: Hub, parties: tuple[Honest, Honest], kind: str, copies: int
+MISSING, OTHER = "does not hold one {kind} by each party", "do not rely on the exchange in the coordinator's chain"
+each_kind = pytest.mark.parametrize("kind", ["columns", "reply"])
+
+
+def changed_to(**changes: str | None) -> Callable[[EventEntry], list[EventEntry]]:
+    return lambda event: [event.model_copy(update=changes)]
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        (lambda event: [event], None),
+        (lambda _: [], MISSING),
+        (lambda event: [event] * 2, MISSING),
+        (changed_to(kind="deal", party=None), MISSING),
+        (changed_to(document="0" * 64), OTHER),
+        (changed_to(document=None), OTHER),
+    ],
+    ids=["as it was", "none", "twice", "a deal that is made up", "of another exchange", "without a document"],
+)
+def test_history_confirms_an_exchange_with_the_message_of_each_kind_by_each_party_and_no_other(
+    hub: Hub,
+    parties: Parties,
+    kind: str,
+    change: Callable[[EventEntry], list[EventEntry]],
+    refused: str | None,
 ) -> None:
     release, manifest, history = exchanged(hub, parties)
     for party in parties:
-        changed = with_events(history, kind, party.name, lambda event: [event] * copies)
-        if copies == 1:
+        changed = with_events(history, kind, party.name, change)
+        if refused is None:
             assert "coordinator's chain" in confirm_by_coordinator(changed, release, manifest=manifest)
         else:
-            with pytest.raises(VerificationError, match=f"does not hold one {kind} by each party"):
+            with pytest.raises(VerificationError, match=refused.format(kind=kind)):
                 confirm_by_coordinator(changed, release, manifest=manifest)
 
 
-def test_history_confirms_a_release_whose_bounds_are_proved(hub: Hub, parties: tuple[Honest, Honest]) -> None:
+@each_kind
+def test_history_that_attributes_one_partys_message_to_the_other_does_not_confirm(
+    hub: Hub, parties: Parties, kind: str
+) -> None:
+    release, manifest, history = exchanged(hub, parties)
+    documents = {event.party: event.document for event in history.events if event.kind == kind}
+    changed = with_events(history, kind, "clinic", changed_to(document=documents["registry"]))
+    changed = with_events(changed, kind, "registry", changed_to(document=documents["clinic"]))
+    with pytest.raises(VerificationError, match=OTHER):
+        confirm_by_coordinator(changed, release, manifest=manifest)
+
+
+def test_history_confirms_a_release_whose_bounds_are_proved(hub: Hub, parties: Parties) -> None:
     release, manifest, history = exchanged(hub, parties, "proved")
     assert release.manifest.privacy.trust == TRUST_PROVED
     assert "coordinator's chain" in confirm_by_coordinator(history, release, manifest=manifest)
@@ -123,75 +157,18 @@ def test_history_confirms_a_release_whose_bounds_are_proved(hub: Hub, parties: t
     assert (kinds.count("columns"), kinds.count("reply")) == (2, 2)
     for kind in ("columns", "reply"):
         silent = with_events(history, kind, "registry", lambda _: [])
-        with pytest.raises(VerificationError, match=f"does not hold one {kind} by each party"):
+        with pytest.raises(VerificationError, match=MISSING.format(kind=kind)):
             confirm_by_coordinator(silent, release, manifest=manifest)
 
 
-@pytest.mark.parametrize("kind", ["columns", "reply"])
-@pytest.mark.parametrize("document", ["0" * 64, None])
-def test_history_of_another_exchange_than_the_blocks_rely_on_does_not_confirm(
-    hub: Hub, parties: tuple[Honest, Honest], kind: str, document: str | None
-) -> None:
-    release, manifest, history = exchanged(hub, parties)
-    for party in parties:
-        changed = with_events(
-            history, kind, party.name, lambda event: [event.model_copy(update={"document": document})]
-        )
-        with pytest.raises(VerificationError, match="do not rely on the exchange in the coordinator's chain"):
-            confirm_by_coordinator(changed, release, manifest=manifest)
-
-
-@pytest.mark.parametrize("kind", ["columns", "reply"])
-def test_history_that_attributes_one_partys_message_to_the_other_does_not_confirm(
-    hub: Hub, parties: tuple[Honest, Honest], kind: str
-) -> None:
-    release, manifest, history = exchanged(hub, parties)
-    documents = {event.party: event.document for event in history.events if event.kind == kind}
-    of_other = {"clinic": documents["registry"], "registry": documents["clinic"]}
-
-    def attribute(event: EventEntry) -> list[EventEntry]:
-        return [event.model_copy(update={"document": of_other[event.party or ""]})]
-
-    changed = with_events(with_events(history, kind, "clinic", attribute), kind, "registry", attribute)
-    with pytest.raises(VerificationError, match="do not rely on the exchange in the coordinator's chain"):
-        confirm_by_coordinator(changed, release, manifest=manifest)
-
-
-def test_deal_that_is_made_up_does_not_stand_in_for_messages(hub: Hub, parties: tuple[Honest, Honest]) -> None:
-    release, manifest, history = exchanged(hub, parties)
-    changed = with_events(
-        history, "reply", "registry", lambda event: [event.model_copy(update={"kind": "deal", "party": None})]
-    )
-    with pytest.raises(VerificationError, match="does not hold one reply by each party"):
-        confirm_by_coordinator(changed, release, manifest=manifest)
-
-
-def test_history_under_another_key_does_not_confirm(hub: Hub, parties: tuple[Honest, Honest]) -> None:
+def test_history_under_another_key_does_not_confirm(hub: Hub, parties: Parties) -> None:
     _, release, manifest = published(hub, parties)
-    audit = verify_coordinator_audit(encode(export_audit(hub.coordinator))).audit
+    audit = exported(hub).audit
     key = key_of("a stranger")
     envelope = seal(audit, kind="coordinator-audit", key=key)
     data = encode(SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope))
     with pytest.raises(VerificationError, match="another key"):
         confirm_by_coordinator(verify_coordinator_audit(data), release, manifest=manifest)
-
-
-def test_history_tells_who_joined_changed_keys_and_left(hub: Hub, parties: tuple[Honest, Honest]) -> None:
-    clinic, registry = parties
-    new = key_of("clinic, second key")
-    rotate(hub.coordinator, "clinic", rotation(clinic.key, new))
-    hub.clock.move(hours=1)
-    revoke(hub.coordinator, "registry")
-    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
-    assert [(event.kind, event.party, event.document) for event in history.events] == [
-        ("enrolment", "clinic", clinic.key.fingerprint),
-        ("enrolment", "registry", registry.key.fingerprint),
-        ("rotation", "clinic", new.fingerprint),
-        ("revocation", "registry", registry.key.fingerprint),
-    ]
-    assert history.events[3].at == "2026-03-01T13:00:00+00:00"
-    assert history.members["clinic"] == (clinic.key.fingerprint, new.fingerprint)
-    assert history.revoked == {"registry"}
 
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
@@ -257,9 +234,9 @@ def test_membership_out_of_order_is_refused_although_the_chain_holds(what: str) 
         verify_coordinator_audit(history_of(events))
 
 
-def test_release_under_a_key_that_never_was_enrolled_is_not_confirmed(hub: Hub, parties: tuple[Honest, Honest]) -> None:
+def test_release_under_a_key_that_never_was_enrolled_is_not_confirmed(hub: Hub, parties: Parties) -> None:
     _, release, manifest = published(hub, parties)
-    history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
+    history = exported(hub)
     for members in ({**history.members, "clinic": (key_of("a stranger").fingerprint,)}, {}):
         with pytest.raises(VerificationError, match="clinic never had the key"):
             confirm_by_coordinator(replace(history, members=members), release, manifest=manifest)
@@ -275,3 +252,49 @@ def test_operator_exports_and_anyone_verifies(command: Command, tmp_path: Path) 
     assert (code, "not with the one expected" in err) == (1, True)
     document = decode(SignedDocument, file.read_bytes())
     assert document.signing_key
+
+
+def shown(hub: Hub) -> VerifiedLog:
+    answer = hub.http.get("/v1/member-log")
+    assert answer.status_code == 200
+    return verify_member_log(answer.content, trusted_coordinator=hub.key.fingerprint)
+
+
+def test_history_and_log_tell_who_joined_changed_keys_and_left(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    before = shown(hub)
+    hub.complete(parties)
+    assert shown(hub).entries == before.entries  # what happens to releases is in the other chain
+    new = key_of("clinic anew")
+    rotate(hub.coordinator, "clinic", rotation(clinic.key, new, party="clinic", created=hub.clock()))
+    hub.clock.move(hours=1)
+    revoke(hub.coordinator, "registry")
+    after, history = shown(hub), exported(hub)
+    require_continues(before, after)
+    changes = [
+        ("enrolment", "clinic", clinic.key.fingerprint),
+        ("enrolment", "registry", registry.key.fingerprint),
+        ("rotation", "clinic", new.fingerprint),
+        ("revocation", "registry", registry.key.fingerprint),
+    ]
+    assert [(entry.kind, entry.party) for entry in after.entries] == [change[:2] for change in changes]
+    told = [event for event in history.events if event.kind in {"enrolment", "rotation", "revocation"}]
+    assert [(event.kind, event.party, event.document) for event in told] == changes
+    assert told[-1].at == "2026-03-01T13:00:00+00:00"
+    assert (after.members, after.revoked) == (history.members, history.revoked)
+    assert after.members["clinic"] == (clinic.key.fingerprint, new.fingerprint)
+    assert after.members["registry"] == (registry.key.fingerprint,)
+    assert history.revoked == {"registry"}
+
+
+def test_log_is_empty_and_holds_before_anybody_enrols(hub: Hub) -> None:
+    assert shown(hub).entries == ()
+
+
+def test_log_of_a_thousand_members_verifies() -> None:
+    """It only ever grows, so no limit of ordinary documents holds for it."""
+    key, at = SigningKey(b"\x01" * 32), START
+    changes = [(at, "enrolment", f"hospital-{i}", sha256(str(i).encode()).hexdigest()) for i in range(1000)]
+    log = member_log(changes, exported=at)
+    signed = SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=seal(log, kind=KIND, key=key))
+    assert len(verify_member_log(encode(signed)).entries) == 1000

@@ -1,3 +1,5 @@
+"""The operator's commands on a coordinator's home."""
+
 import json
 import socket
 import stat
@@ -9,42 +11,46 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
+from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
+from commingle.shared.documents.invitation import Invitation
+from commingle.shared.documents.model import text_digest
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
 from tests.world.command import Command
 from tests.world.transport import on_a_socket
 
 
-def test_init_makes_private_settings_and_key(command: Command, tmp_path: Path) -> None:
+@pytest.fixture
+def home(command: Command, tmp_path: Path) -> Path:
+    command.json("init", "--home", tmp_path / "hub")
+    return tmp_path / "hub"
+
+
+def test_init_makes_private_settings_and_key_and_keeps_them(command: Command, tmp_path: Path) -> None:
     home = tmp_path / "hub"
     printed = command.json("init", "--home", home, "--name", "hub.example.org")
     assert printed["name"] == "hub.example.org"
     assert len(printed["fingerprint"]) == 64
-    for file in (home / "settings.json", home / "keys" / "signing.key"):
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
-
-
-def test_init_again_is_refused_and_keeps_the_key(command: Command, tmp_path: Path) -> None:
-    command.json("init", "--home", tmp_path)
-    before = (tmp_path / "keys" / "signing.key").read_bytes()
-    code, _, err = command("init", "--home", tmp_path)
-    assert code == 1
-    assert "holds a coordinator already" in err
-    assert (tmp_path / "keys" / "signing.key").read_bytes() == before
+    settings, key = home / "settings.json", home / "keys" / "signing.key"
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (settings, key)] == [0o600] * 2
+    before = key.read_bytes()
+    code, _, err = command("init", "--home", home)
+    assert (code, "holds a coordinator already" in err) == (1, True)
+    assert key.read_bytes() == before
 
 
 def test_init_refuses_unusable_options(command: Command, tmp_path: Path) -> None:
     code, _, err = command("init", "--home", tmp_path, "--database-url", "mysql://user:hunter2@host/db")
-    assert code == 1
-    assert "postgresql://" in err
-    assert "hunter2" not in err
+    assert (code, "postgresql://" in err, "hunter2" in err) == (1, True, False)
     code, _, err = command("init", "--home", tmp_path, "--database-url", "postgresql://h/d", "--database-url-file", "f")
-    assert code == 2
+    assert (code, "exclude each other" in err) == (2, True)
     code, _, err = command("init", "--home", tmp_path, "--name", "")
-    assert code == 1
-    assert "name:" in err
+    assert (code, "name:" in err) == (1, True)
     assert list(tmp_path.iterdir()) == []
+
+
+def url_in(home: Path) -> str:
+    return CoordinatorHome(home).database_url(load_settings(CoordinatorSettings, home / "settings.json"))
 
 
 def test_database_url_is_a_secret_and_can_come_from_a_file(command: Command, tmp_path: Path) -> None:
@@ -52,17 +58,14 @@ def test_database_url_is_a_secret_and_can_come_from_a_file(command: Command, tmp
     command.json("init", "--home", tmp_path / "a", "--database-url", url)
     settings = load_settings(CoordinatorSettings, tmp_path / "a" / "settings.json")
     assert "hunter2" not in repr(settings)
-    assert CoordinatorHome(tmp_path).database_url(settings) == url
+    assert url_in(tmp_path / "a") == url
     (tmp_path / "secret").write_text(url + "\n")
     command.json("init", "--home", tmp_path / "b", "--database-url-file", tmp_path / "secret")
     assert "hunter2" not in (tmp_path / "b" / "settings.json").read_text()
-    assert (
-        CoordinatorHome(tmp_path).database_url(load_settings(CoordinatorSettings, tmp_path / "b" / "settings.json"))
-        == url
-    )
+    assert url_in(tmp_path / "b") == url
     (tmp_path / "secret").unlink()
     with pytest.raises(SettingsError, match="cannot read"):
-        CoordinatorHome(tmp_path).database_url(load_settings(CoordinatorSettings, tmp_path / "b" / "settings.json"))
+        url_in(tmp_path / "b")
 
 
 def test_invite_names_the_coordinator_and_the_party(command: Command, tmp_path: Path) -> None:
@@ -73,59 +76,57 @@ def test_invite_names_the_coordinator_and_the_party(command: Command, tmp_path: 
     assert len(secret) == 43
     assert printed["party"] == "clinic-a"
     code, out, _ = command("invite", "--home", tmp_path, "--party", "clinic-a")
-    assert code == 0
-    assert out.startswith(f"commingle-invite.v1.{made['fingerprint']}.")
+    assert (code, out.startswith(f"commingle-invite.v1.{made['fingerprint']}.")) == (0, True)
     assert max(len(line) for line in out.splitlines()) > 100  # never wrapped
 
 
-def test_invite_refuses_names_no_document_could_hold(command: Command, tmp_path: Path) -> None:
-    command.json("init", "--home", tmp_path)
+def test_invite_refuses_names_no_document_could_hold(command: Command, home: Path) -> None:
     for name in ("", "Clinic A", "a" * 64, "-a"):
-        code, _, err = command("invite", "--home", tmp_path, f"--party={name}")
-        assert code == 2, name
-        assert "--party" in err
+        code, _, err = command("invite", "--home", home, f"--party={name}")
+        assert (code, "--party" in err) == (2, True), name
 
 
 @pytest.mark.parametrize("arguments", [["invite", "--party", "a"], ["releases"]])
 def test_home_without_coordinator_is_one_clear_message(command: Command, tmp_path: Path, arguments: list[str]) -> None:
     code, _, err = command(*arguments, "--home", tmp_path)
-    assert code == 1
+    assert (code, "Traceback" in err) == (1, False)
     assert "cannot read" in err
     assert "init" in err
-    assert "Traceback" not in err
 
 
-def test_settings_with_unknown_keys_are_refused_by_name(command: Command, tmp_path: Path) -> None:
-    command.json("init", "--home", tmp_path)
-    (tmp_path / "settings.json").write_text('{"nmae": "x"}')
-    code, _, err = command("invite", "--home", tmp_path, "--party", "a")
-    assert code == 1
-    assert "nmae" in err
+def test_settings_with_unknown_keys_are_refused_by_name(command: Command, home: Path) -> None:
+    (home / "settings.json").write_text('{"nmae": "x"}')
+    code, _, err = command("invite", "--home", home, "--party", "a")
+    assert (code, "nmae" in err) == (1, True)
 
 
-def test_faulty_study_names_the_field(command: Command, tmp_path: Path) -> None:
-    command.json("init", "--home", tmp_path)
+def test_faulty_study_names_the_field(command: Command, home: Path, tmp_path: Path) -> None:
     study = tmp_path / "study.json"
     study.write_text("{")
-    code, out, err = command("propose", study, "--home", tmp_path)
-    assert (code, out) == (1, "")
-    assert "not valid JSON" in err
+    code, out, err = command("propose", study, "--home", home)
+    assert (code, out, "not valid JSON" in err) == (1, "", True)
     study.write_text('{"study": "x", "epsilon": "one", "delta": 1e-5, "n": 10, "parties": []}')
-    code, out, err = command("propose", study, "--home", tmp_path, "--json")
-    assert code == 1
-    assert "epsilon" in err
+    code, out, err = command("propose", study, "--home", home, "--json")
+    assert (code, "epsilon" in err) == (1, True)
     assert json.loads(out)["error"]["remedy"]
 
 
-def test_coordinator_that_does_not_answer_is_one_clear_message(command: Command, tmp_path: Path) -> None:
-    command.json("init", "--home", tmp_path)
-    code, _, err = command("releases", "--home", tmp_path, "--coordinator", "http://127.0.0.1:9")
-    assert code == 1
-    assert "no answer from http://127.0.0.1:9" in err
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["releases", "--coordinator", "http://127.0.0.1:9"], "no answer from http://127.0.0.1:9"),
+        (["revoke", "--party", "nobody"], "no such party"),
+    ],
+)
+def test_coordinator_that_does_not_answer_and_unknown_member_are_one_clear_message(
+    command: Command, home: Path, arguments: list[str], said: str
+) -> None:
+    code, _, err = command(*arguments, "--home", home)
+    assert (code, said in err) == (1, True)
 
 
 @pytest.mark.slow
-def test_coordinator_that_takes_its_time_is_waited_for(command: Command, tmp_path: Path) -> None:
+def test_coordinator_that_takes_its_time_is_waited_for(command: Command, home: Path) -> None:
     def answer(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
@@ -133,12 +134,11 @@ def test_coordinator_that_takes_its_time_is_waited_for(command: Command, tmp_pat
             time.sleep(6)  # httpx by itself gives up after five
             connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n{"items":[],"next":null}')
 
-    command.json("init", "--home", tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = Thread(target=answer, args=(listener,))
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        assert command.json("releases", "--home", tmp_path, "--coordinator", url) == {"items": []}
+        assert command.json("releases", "--home", home, "--coordinator", url) == {"items": []}
         thread.join(20)
 
 
@@ -149,40 +149,31 @@ def test_every_command_shows_examples(command: Command) -> None:
         assert f"commingle coordinator {name}" in out
 
 
-def test_tokens_are_made_listed_and_revoked(command: Command, tmp_path: Path) -> None:
-    command.json("init", "--home", tmp_path)
-    made = command.json("token", "create", "--home", tmp_path, "--name", "learner", "--scope", "read")
+def test_tokens_are_made_listed_and_revoked(command: Command, home: Path) -> None:
+    made = command.json("token", "create", "--home", home, "--name", "learner", "--scope", "read")
     assert made["token"].startswith("commingle-token.v1.")
-    command.json("token", "create", "--home", tmp_path, "--name", "ops", "--scope", "operate", "--expires-days", 1)
-    command.json("token", "revoke", "--home", tmp_path, "--name", "learner")
-    listed = command.json("token", "list", "--home", tmp_path)["items"]
+    command.json("token", "create", "--home", home, "--name", "ops", "--scope", "operate", "--expires-days", 1)
+    command.json("token", "revoke", "--home", home, "--name", "learner")
+    listed = command.json("token", "list", "--home", home)["items"]
     assert [(t["name"], t["scope"], t["revoked"] is None) for t in listed] == [
         ("learner", "read", False),
         ("ops", "operate", True),
     ]
     assert made["token"] not in str(listed)
-    code, out, _ = command("token", "list", "--home", tmp_path)
+    code, out, _ = command("token", "list", "--home", home)
     assert (code, "learner" in out) == (0, True)
-    code, _, err = command("token", "create", "--home", tmp_path, "--name", "x", "--scope", "everything")
+    code, _, err = command("token", "create", "--home", home, "--name", "x", "--scope", "everything")
     assert (code, "--scope" in err) == (2, True)
 
 
-def test_revoking_an_unknown_member_is_one_clear_message(command: Command, tmp_path: Path) -> None:
-    command.json("init", "--home", tmp_path)
-    code, _, err = command("revoke", "--home", tmp_path, "--party", "nobody")
-    assert code == 1
-    assert "no such party" in err
-
-
-def test_certificate_without_key_and_unusable_ones_are_refused(command: Command, tmp_path: Path) -> None:
-    command.json("init", "--home", tmp_path)
+def test_certificate_without_key_and_unusable_ones_are_refused(command: Command, home: Path, tmp_path: Path) -> None:
     (tmp_path / "x.pem").write_text("no certificate")
-    code, _, err = command("serve", "--home", tmp_path, "--tls-certificate", tmp_path / "x.pem")
+    code, _, err = command("serve", "--home", home, "--tls-certificate", tmp_path / "x.pem")
     assert (code, "go together" in err) == (2, True)
     tls = ("--tls-certificate", tmp_path / "x.pem", "--tls-key", tmp_path / "x.pem")
-    code, _, err = command("serve", "--home", tmp_path, *tls)
+    code, _, err = command("serve", "--home", home, *tls)
     assert (code, "cannot serve under" in err) == (1, True)
-    code, _, err = command("releases", "--home", tmp_path, "--ca-file", tmp_path / "x.pem")
+    code, _, err = command("releases", "--home", home, "--ca-file", tmp_path / "x.pem")
     assert (code, "cannot read certificates" in err) == (1, True)
 
 
@@ -206,9 +197,8 @@ def _release(number: int, *, reason: str | None = None) -> dict[str, Any]:
 
 
 def test_releases_fit_into_a_terminal_and_one_is_shown_alone(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command.json("init", "--home", tmp_path)
     listed = [_release(10), _release(11, reason="insurer: policy")]
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -219,7 +209,7 @@ def test_releases_fit_into_a_terminal_and_one_is_shown_alone(
 
     monkeypatch.setenv("COLUMNS", "80")
     with on_a_socket(answer) as url:
-        at = ("--home", tmp_path, "--coordinator", url)
+        at = ("--home", home, "--coordinator", url)
         code, out, _ = command("releases", *at)
         assert code == 0
         assert max(map(len, out.splitlines())) <= 80
@@ -235,3 +225,58 @@ def test_releases_fit_into_a_terminal_and_one_is_shown_alone(
         assert command.json("releases", *at, "bbbb")["reason"] == "insurer: policy"
         code, _, err = command("releases", *at, "c")
         assert (code, "0 releases have an id that begins with c" in err) == (2, True)
+
+
+NAMES = ("ward", "laboratory", "registration")
+
+
+def test_every_member_has_an_invitation_of_its_own_that_names_all(tmp_path: Path, command: Command) -> None:
+    said = command.json("new-consortium", "--home", tmp_path / "hub", "--url", "https://hub.example", *NAMES)
+    lines = {name: Invitation.parse(line) for name, line in said["invitations"].items()}
+    assert {name: line.party for name, line in lines.items()} == dict(zip(NAMES, NAMES, strict=True))
+    assert {frozenset(line.members) for line in lines.values()} == {frozenset(NAMES)}
+    assert {(line.coordinator, line.url) for line in lines.values()} == {(said["fingerprint"], "https://hub.example")}
+    with open_coordinator(tmp_path / "hub") as hub, hub.store.read() as tx:
+        for name, line in lines.items():
+            invite = tx.members.invite(text_digest(line.invite))
+            assert invite is not None
+            assert invite.party == name
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [("http://127.0.0.1:8123", 8123), ("https://hub.example", None), ("https://hub.example:8443", 8443)],
+)
+def test_port_of_the_address_is_the_one_served_and_proposed_to(
+    tmp_path: Path, command: Command, url: str, port: int | None
+) -> None:
+    command.json("new-consortium", "--home", tmp_path / "hub", "--url", url, *NAMES)
+    serve = load_settings(CoordinatorSettings, CoordinatorHome(tmp_path / "hub").settings).serve
+    assert serve == ({} if port is None else {"port": port})
+    err = command("releases", "--home", tmp_path / "hub")[2]
+    assert f"no answer from http://127.0.0.1:{port or 8000}" in err
+
+
+def test_what_is_printed_for_a_member_is_the_command_it_runs(tmp_path: Path, command: Command) -> None:
+    code, out, _ = command("new-consortium", "--home", tmp_path / "hub", "--url", "https://hub.example", *NAMES)
+    commands = [line.split() for line in out.splitlines() if line.startswith("commingle party join ")]
+    assert (code, [Invitation.parse(words[-1]).party for words in commands]) == (0, list(NAMES))
+    code, _, err = command("new-consortium", "--home", tmp_path / "hub", "--url", "https://hub.example", "ward", "lab")
+    assert (code, "holds a coordinator already" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("https://hub.example", "ward"), 2, "name two members"),
+        (("https://hub.example", "ward", "ward"), 2, "each once"),
+        (("https://hub.example", "ward", "Lab"), 2, "beginning with a letter or digit"),
+        (("hub.example", "ward", "lab"), 1, "address"),
+    ],
+)
+def test_names_that_cannot_be_members_and_no_address_are_refused_and_nothing_is_made(
+    tmp_path: Path, command: Command, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    refused = command("new-consortium", "--home", tmp_path / "hub", "--url", *arguments)
+    assert (refused[0], said in " ".join(refused[2].split())) == (code, True)
+    assert not (tmp_path / "hub").exists()

@@ -9,7 +9,7 @@ import pytest
 from commingle.coordinator.console.app import create_console, waits_for
 from commingle.coordinator.http.views import release_details
 from commingle.shared.runtime.pages.session import Session
-from tests.world.coordinator import Honest, Hub
+from tests.world.coordinator import Hub, Parties
 from tests.world.exchange import Exchanging
 from tests.world.pages import Tags
 from tests.world.transport import InProcess
@@ -38,7 +38,7 @@ def inside(browser: httpx.Client, session: Session) -> httpx.Client:
 
 
 def test_nothing_is_shown_without_the_session_or_under_another_name(
-    browser: httpx.Client, session: Session, hub: Hub, parties: tuple[Honest, Honest]
+    browser: httpx.Client, session: Session, hub: Hub, parties: Parties
 ) -> None:
     release = hub.proposed(parties)
     for path in ("/", "/members", f"/rounds/{release.id}", "/nowhere"):
@@ -50,9 +50,7 @@ def test_nothing_is_shown_without_the_session_or_under_another_name(
     assert browser.get("/members").status_code == 403
 
 
-def test_every_page_loads_nothing_from_elsewhere(
-    inside: httpx.Client, hub: Hub, parties: tuple[Honest, Honest]
-) -> None:
+def test_every_page_loads_nothing_from_elsewhere(inside: httpx.Client, hub: Hub, parties: Parties) -> None:
     release = hub.proposed(parties)
     for path in ("/", "/members", f"/rounds/{release.id}", "/rounds/none", "/?cursor=x"):
         answer = inside.get(path)
@@ -61,9 +59,7 @@ def test_every_page_loads_nothing_from_elsewhere(
     assert inside.get("/rounds/none").status_code == 502
 
 
-def test_round_is_followed_from_proposal_to_publication(
-    inside: httpx.Client, hub: Hub, parties: tuple[Honest, Honest]
-) -> None:
+def test_round_is_followed_from_proposal_to_publication(inside: httpx.Client, hub: Hub, parties: Parties) -> None:
     clinic, registry = parties
     proposed = hub.proposed(parties)
     path = f"/rounds/{proposed.id}"
@@ -92,7 +88,7 @@ def test_exchange_is_followed_message_by_message(hub: Hub, exchanging: Exchangin
     assert waits_for(release_details(row)).startswith("It waits for the columns of clinic")
 
 
-def test_members_are_shown_with_keys_and_end(inside: httpx.Client, hub: Hub, parties: tuple[Honest, Honest]) -> None:
+def test_members_are_shown_with_keys_and_end(inside: httpx.Client, hub: Hub, parties: Parties) -> None:
     from commingle.coordinator.members import revoke
 
     revoke(hub.coordinator, "registry")
@@ -103,7 +99,7 @@ def test_members_are_shown_with_keys_and_end(inside: httpx.Client, hub: Hub, par
     assert hub.coordinator.key.fingerprint in page
 
 
-def test_words_of_a_proposer_are_no_markup(inside: httpx.Client, hub: Hub, parties: tuple[Honest, Honest]) -> None:
+def test_words_of_a_proposer_are_no_markup(inside: httpx.Client, hub: Hub, parties: Parties) -> None:
     release = hub.proposed(parties, study="<b>bold</b>")
     for path in ("/", f"/rounds/{release.id}"):
         page = inside.get(path).text

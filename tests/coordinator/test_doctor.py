@@ -11,16 +11,20 @@ import pytest
 
 from commingle.coordinator.doctor import examine_home
 from commingle.coordinator.home import CoordinatorHome, open_coordinator
-from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.settings import system_clock
 from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub, Proposed, key_of, problem
 
 
-def failed(home: Path) -> dict[str, str]:
+def found(home: Path, *, ok: bool) -> dict[str, str]:
+    """What the checks say that pass, or those that do not."""
     checks = list(examine_home(CoordinatorHome(home), url=None, ca_file=None, now=system_clock()))
     assert all(bool(check.remedy) is not check.ok for check in checks)
-    return {check.name: check.found for check in checks if not check.ok}
+    return {check.name: check.found for check in checks if check.ok is ok}
+
+
+def failed(home: Path) -> dict[str, str]:
+    return found(home, ok=False)
 
 
 @pytest.fixture
@@ -38,29 +42,15 @@ def opened(home: Path) -> Hub:
 
 def publish(home: Path) -> tuple[Hub, Proposed]:
     hub = opened(home)
-    parties: tuple[Honest, Honest] = hub.enrolled("clinic"), hub.enrolled("registry")
-    proposed = hub.complete(parties)
+    proposed = hub.complete([hub.enrolled("clinic"), hub.enrolled("registry")])
     hub.publisher.run_once()
     assert hub.state(proposed) == "published"
     return hub, proposed
 
 
-def test_home_in_order_passes(home: Path) -> None:
-    hub, _ = publish(home)
-    assert failed(home) == {}
-    hub.close()
-
-
-def rewrite(home: Path) -> None:
-    with sqlite3.connect(home / "coordinator.sqlite") as db:
-        db.execute("UPDATE events SET kind = 'rejection' WHERE seq = 4")
-    db.close()
-
-
 def edit(home: Path, *, statement: str) -> None:
-    with sqlite3.connect(home / "coordinator.sqlite") as db:
+    with closing(sqlite3.connect(home / "coordinator.sqlite")) as db, db:
         db.execute(statement)
-    db.close()
 
 
 def lose_blob(home: Path) -> None:
@@ -79,7 +69,10 @@ BREAKAGES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
         lambda home: (home / "coordinator.sqlite").unlink(),
         {"database", "event chain", "recorded documents", "published files"},
     ),
-    "rewritten events": (rewrite, {"event chain", "recorded documents"}),
+    "rewritten events": (
+        partial(edit, statement="UPDATE events SET kind = 'rejection' WHERE seq = 4"),
+        {"event chain", "recorded documents"},
+    ),
     **{
         statement: (partial(edit, statement=statement), {"recorded documents"})
         for statement in (
@@ -143,6 +136,7 @@ def test_database_that_was_emptied_is_no_new_one_where_files_are_beside_it(
         ("UPDATE releases SET state = 'none'", "/v1/releases"),
         ("UPDATE shares SET approval = '{}'", "/v1/releases/{release}"),
         ("UPDATE releases SET created = 1 << 62", "/v1/releases/{release}/manifest"),
+        ("UPDATE events SET state = 'none' WHERE release IS NOT NULL", "/v1/events"),
     ],
 )
 def test_altered_row_is_a_storage_fault_of_whoever_reads_it(home: Path, statement: str, path: str) -> None:
@@ -155,8 +149,7 @@ def test_altered_row_is_a_storage_fault_of_whoever_reads_it(home: Path, statemen
 def test_tables_that_are_still_to_be_made_are_said_and_not_made(home: Path) -> None:
     Hub(f"sqlite:///{home / 'coordinator.sqlite'}", home).close()
     edit(home, statement="DELETE FROM alembic_version")
-    checks = {c.name: c for c in examine_home(CoordinatorHome(home), url=None, ca_file=None, now=system_clock())}
-    assert "migration pending: the tables have revision None" in checks["database"].found
+    assert "migration pending: the tables have revision None" in found(home, ok=True)["database"]
     with closing(sqlite3.connect(home / "coordinator.sqlite")) as db:
         assert db.execute("SELECT count(*) FROM alembic_version").fetchone() == (0,)
 
@@ -173,7 +166,9 @@ def test_command_fails_on_a_home_that_is_none(command: Command, tmp_path: Path) 
     assert (code, "settings" in out) == (1, True)
 
 
-def test_restored_backup_serves_what_was_published(command: Command, home: Path, tmp_path: Path) -> None:
+def test_backup_of_a_home_in_order_is_one_and_serves_what_was_published(
+    command: Command, home: Path, tmp_path: Path
+) -> None:
     """As docs/operations.md says, while it runs."""
     hub, proposed = publish(home)
     (home / "blobs" / "running" / proposed.id).mkdir(parents=True)
@@ -181,7 +176,8 @@ def test_restored_backup_serves_what_was_published(command: Command, home: Path,
     backup = tmp_path / "backup"
     command.json("backup", tmp_path / "hub.tar", "--home", home)
     assert b"a running reply" not in (tmp_path / "hub.tar").read_bytes()
-    files = [hub.http.get(f"/v1/releases/{proposed.id}/{n}").content for n in ("manifest", "matrix", "moments")]
+    files = hub.published(proposed)
+    assert failed(home) == {}
     hub.close()
     shutil.rmtree(home)
     restored_home = command.json("restore", tmp_path / "hub.tar", "--home", backup)
@@ -189,9 +185,8 @@ def test_restored_backup_serves_what_was_published(command: Command, home: Path,
     assert command("restore", tmp_path / "hub.tar", "--home", backup)[0] == 1  # it overwrites nothing
     assert failed(backup) == {}
     restored = opened(backup)
-    served = [restored.http.get(f"/v1/releases/{proposed.id}/{n}").content for n in ("manifest", "matrix", "moments")]
-    assert served == files
-    assert verify_release(*served, trusted_coordinator=restored.key.fingerprint).release == proposed.id
+    assert restored.published(proposed) == files
+    assert restored.verified(proposed).release == proposed.id
     again = restored.proposed((Honest("clinic", key_of("clinic")), Honest("registry", key_of("registry"))), study="b")
     assert restored.state(again) == "proposed"
     restored.close()

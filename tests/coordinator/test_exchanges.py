@@ -1,35 +1,30 @@
 """The exchange of a moments release: columns and replies passed on, and what follows from them."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from io import BytesIO
-from itertools import combinations
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+from commingle.coordinator.contributions import expect_message, store_message
 from commingle.coordinator.errors import StateError
-from commingle.coordinator.exchanges import expect_message, store_message
 from commingle.coordinator.members import revoke
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.statements import DeviationError
-from commingle.shared.mechanisms.moments.allocation import scales
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement, quotations
-from commingle.shared.mechanisms.moments.exchange.messages import Reply
 from commingle.shared.release.block import content_digest, decode_block, encode_block
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.resolve import closed
-from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime import faults
-from tests.world.coordinator import Block, Honest, Hub, key_of, problem
+from tests.world.coordinator import Block, Honest, Hub, Parties, key_of, problem
 from tests.world.exchange import (
     PATHS,
     Exchanging,
@@ -39,10 +34,9 @@ from tests.world.exchange import (
     envelope_of,
     exact_moments,
     message,
-    rows_of_party,
 )
+from tests.world.waiting import at_once
 
-Parties = tuple[Honest, Honest]
 ZEROS = "0" * 64
 EARLIER: dict[Kind, tuple[Kind, ...]] = {"columns": (), "reply": ("columns",)}
 """What everybody has sent before a message of a kind is due."""
@@ -80,15 +74,6 @@ def fetched(exchanging: Exchanging, kind: Kind) -> httpx.Response:
     return exchanging.get("replies", registry, by=clinic)
 
 
-@contextmanager
-def armed(strike: faults.Strike) -> Iterator[None]:
-    faults.arm(strike)
-    try:
-        yield
-    finally:
-        faults.arm(lambda _: None)
-
-
 @pytest.mark.parametrize(("bounds", "trust"), [("trusted", TRUST_MOMENTS), ("proved", TRUST_PROVED)])
 @pytest.mark.parametrize("of", [2, 3])
 def test_moments_release_is_published_with_the_second_moments_of_the_rows(
@@ -98,13 +83,10 @@ def test_moments_release_is_published_with_the_second_moments_of_the_rows(
     exchanging.upload_all()
     hub.publisher.run_once()
     proposed = exchanging.proposed
-    manifest, matrix, moments = (
-        hub.http.get(f"/v1/releases/{proposed.id}/{name}").content for name in ("manifest", "matrix", "moments")
-    )
-    published = verify_release(manifest, matrix, moments, trusted_coordinator=hub.key.fingerprint)
+    published = hub.verified(proposed)
     assert published.manifest.privacy.trust == trust
     exact = exact_moments(proposed, exchanging.parties)
-    noise = open_matrix(proposed.spec, decode_matrix(proposed.spec, matrix)) - exact
+    noise = open_matrix(proposed.spec, decode_matrix(proposed.spec, hub.published(proposed)[1])) - exact
     assert published.moments.entry_variance is not None
     sigma = np.sqrt(np.array(published.moments.entry_variance)) * 4**14
     # 13 standard deviations: fails by chance with a probability below 1e-35
@@ -179,78 +161,36 @@ def test_repeated_message_is_200_after_the_end_and_keeps_nothing(
 
 
 @each_kind
-@pytest.mark.parametrize("how", ["shorter", "longer", "altered", "empty"])
-def test_message_that_is_not_what_was_signed_is_refused(
-    hub: Hub, exchanging: Exchanging, tmp_path: Path, kind: Kind, how: str
+@pytest.mark.parametrize("bounds", ["trusted", "proved"])
+def test_message_that_is_not_what_was_signed_or_of_another_size_is_refused(
+    hub: Hub, parties: Parties, tmp_path: Path, kind: Kind, bounds: str
 ) -> None:
+    exchanging = approved(hub, parties, bounds=bounds)
     sender, made = due(exchanging, kind)
     before = len(kept(tmp_path))
-    body = {
-        "shorter": made.body[:-1],
-        "longer": made.body + b"\0",
-        "altered": made.body[:-1] + bytes([made.body[-1] ^ 1]),
-        "empty": b"",
-    }[how]
-    wanted = (413, "too-large") if how == "longer" else (422, "exchange")
-    assert problem(exchanging.send(sender.name, made, body)) == wanted
+    shorter, longer = made.body[:-1], made.body + b"\0"
+    for body in (shorter, shorter + bytes([made.body[-1] ^ 1]), b""):
+        assert problem(exchanging.send(sender.name, made, body)) == (422, "exchange")
+    assert problem(exchanging.send(sender.name, made, longer)) == (413, "too-large")
+    for body, wanted in ((shorter, (422, "exchange")), (longer, (413, "too-large"))):
+        fitting = message(made.statement, body, sender.key, body_sha256=sha256(body).hexdigest())
+        assert problem(exchanging.send(sender.name, fitting)) == wanted
     assert len(kept(tmp_path)) == before
     assert kind not in hub.kinds(exchanging.proposed)
     assert exchanging.send(sender.name, made).status_code == 201
 
 
 @each_kind
-@pytest.mark.parametrize("more", [-1, 1])
-def test_message_of_another_size_under_a_fitting_signature_is_refused(
-    hub: Hub, exchanging: Exchanging, kind: Kind, more: int
-) -> None:
-    sender, made = due(exchanging, kind)
-    body = bytes(len(made.body) + more)
-    wrong = message(made.statement, body, sender.key, body_sha256=sha256(body).hexdigest())
-    assert problem(exchanging.send(sender.name, wrong)) == ((413, "too-large") if more > 0 else (422, "exchange"))
-    assert kind not in hub.kinds(exchanging.proposed)
-
-
-@each_kind
-def test_proved_message_has_the_size_of_its_parts_and_proofs_and_no_other(
-    hub: Hub, parties: Parties, kind: Kind
-) -> None:
-    exchanging, trusted = (approved(hub, parties, bounds=bounds) for bounds in ("proved", "trusted"))
-    sender, made = due(exchanging, kind)
-    sizes: dict[Kind, Callable[[Exchanging, str], int]] = {
-        "columns": lambda of, name: of.exchange.columns_size(name),
-        "reply": lambda of, name: of.exchange.reply_size(name),
-    }
-    assert len(made.body) == sizes[kind](exchanging, sender.name) > sizes[kind](trusted, sender.name) > 0
-    for body, wanted in ((made.body[:-1], (422, "exchange")), (made.body + b"\0", (413, "too-large"))):
-        wrong = message(made.statement, body, sender.key, body_sha256=sha256(body).hexdigest())
-        assert problem(exchanging.send(sender.name, wrong)) == wanted
-    assert exchanging.send(sender.name, made).status_code == 201
-
-
-@pytest.mark.parametrize("bounds", ["trusted", "proved"])
-def test_last_party_signs_that_it_sends_no_columns_which_nobody_multiplies(
-    hub: Hub, parties: Parties, bounds: str
-) -> None:
-    clinic, registry = parties
-    exchanging = approved(hub, parties, bounds=bounds)
-    exchanging.send_all("columns")
-    assert exchanging.sent["columns", "registry"].body == b""
-    assert "registry" not in exchanging.received_columns(by="clinic")
-    assert exchanging.make("reply", clinic).body == b""
-    more = message(exchanging.columns(registry).statement, b"x", registry.key, body_sha256=sha256(b"x").hexdigest())
-    assert problem(exchanging.send("registry", more)) == (409, "other-bytes")
-
-
-@each_kind
 def test_proof_that_fails_is_passed_on_and_its_reader_names_who_signed_it(
     hub: Hub, parties: Parties, kind: Kind
 ) -> None:
-    """The coordinator checks sizes and signatures only: proofs are for the parties, who do not trust it."""
+    """The coordinator checks sizes and signatures only: the rest is for the parties, who do not trust it."""
     exchanging = approved(hub, parties, bounds="proved")
     sender, honest = due(exchanging, kind)
     body = honest.body[:-1] + bytes([honest.body[-1] ^ 1])  # proofs come last
     made = message(honest.statement, body, sender.key, body_sha256=sha256(body).hexdigest())
     assert exchanging.send(sender.name, made).status_code == 201
+    assert fetched(exchanging, kind).content == body
     if kind == "columns":
         exchanging.send_of("columns", parties[1])
     reading: dict[Kind, Callable[[], object]] = {
@@ -260,37 +200,6 @@ def test_proof_that_fails_is_passed_on_and_its_reader_names_who_signed_it(
     with pytest.raises(DeviationError) as caught:
         reading[kind]()
     assert caught.value.party == sender.name
-
-
-def test_residues_that_are_none_are_passed_on_and_their_reader_names_who_signed_them(
-    parties: Parties, exchanging: Exchanging
-) -> None:
-    clinic, registry = parties
-    honest = exchanging.columns(clinic)
-    unreduced = b"\xff" * len(honest.body)
-    made = message(honest.statement, unreduced, clinic.key, body_sha256=sha256(unreduced).hexdigest())
-    assert exchanging.send("clinic", made).status_code == 201
-    assert exchanging.get("columns", "clinic", by="registry").content == unreduced
-    exchanging.send_of("columns", registry)
-    with pytest.raises(DeviationError) as caught:
-        exchanging.reply_body(registry)
-    assert caught.value.party == "clinic"
-
-
-@pytest.mark.parametrize("reduced", [False, True])
-def test_reply_that_is_none_is_passed_on_and_its_reader_names_who_signed_it(
-    parties: Parties, exchanging: Exchanging, *, reduced: bool
-) -> None:
-    clinic, registry = parties
-    _, honest = due(exchanging, "reply")
-    size = len(honest.body) // 4
-    random = np.random.default_rng(0).integers(0, 2**31 - 2**20, size, np.uint32).astype("<u4").tobytes()
-    body = random if reduced else b"\xff" * len(honest.body)  # residues open to anything at all; these are none
-    made = message(honest.statement, body, registry.key, body_sha256=sha256(body).hexdigest())
-    assert exchanging.send("registry", made).status_code == 201
-    with pytest.raises(DeviationError) as caught:
-        exchanging.opened(clinic, "registry")
-    assert caught.value.party == "registry"
 
 
 def test_reply_whose_parts_are_not_where_they_were_signed_is_refused(hub: Hub, parties: Parties) -> None:
@@ -316,32 +225,22 @@ def test_reply_as_an_earlier_version_signed_it_is_refused(hub: Hub, parties: Par
     assert "reply" not in hub.kinds(exchanging.proposed)
 
 
-def test_columns_by_another_key_or_party_or_about_something_else_are_refused(
-    hub: Hub, parties: Parties, exchanging: Exchanging
+@each_kind
+def test_message_by_another_key_or_party_or_about_something_else_is_refused(
+    hub: Hub, exchanging: Exchanging, kind: Kind
 ) -> None:
-    clinic, registry = parties
-    made = exchanging.columns(clinic)
-    assert problem(exchanging.send("clinic", exchanging.columns(clinic, registry.key))) == (403, "signature")
-    assert problem(exchanging.send("registry", made)) == (403, "signature")
-    assert problem(exchanging.send("clinic", made, by="registry")) == (403, "scope")
-    for changes in ({"party": "registry"}, {"spec": ZEROS}, {"approvals": ZEROS}, {"sums": (1, 2)}):
-        wrong = message(made.statement, made.body, clinic.key, **changes)
-        assert problem(exchanging.send("clinic", wrong)) == (422, "document")
-    assert "columns" not in hub.kinds(exchanging.proposed)
-
-
-def test_reply_by_another_key_or_party_or_about_something_else_is_refused(
-    hub: Hub, parties: Parties, exchanging: Exchanging
-) -> None:
-    clinic, registry = parties
-    _, made = due(exchanging, "reply")
-    assert problem(exchanging.send("registry", exchanging.reply(registry, clinic.key))) == (403, "signature")
-    assert problem(exchanging.send("clinic", made)) == (403, "signature")
-    assert problem(exchanging.send("registry", made, by="clinic")) == (403, "scope")
-    for changes in ({"party": "clinic"}, {"spec": ZEROS}):
-        wrong = message(made.statement, made.body, registry.key, **changes)
-        assert problem(exchanging.send("registry", wrong)) == (422, "document")
-    assert "reply" not in hub.kinds(exchanging.proposed)
+    sender, made = due(exchanging, kind)
+    other = next(party for party in exchanging.parties if party is not sender)
+    assert problem(exchanging.send(sender.name, exchanging.make(kind, sender, other.key))) == (403, "signature")
+    assert problem(exchanging.send(other.name, made)) == (403, "signature")
+    assert problem(exchanging.send(sender.name, made, by=other.name)) == (403, "scope")
+    changed: list[dict[str, object]] = [{"party": other.name}, {"spec": ZEROS}]
+    if kind == "columns":
+        changed += [{"approvals": ZEROS}, {"sums": (1, 2)}]
+    for changes in changed:
+        wrong = message(made.statement, made.body, sender.key, **changes)
+        assert problem(exchanging.send(sender.name, wrong)) == (422, "document")
+    assert kind not in hub.kinds(exchanging.proposed)
 
 
 def test_reply_to_other_columns_than_those_recorded_is_refused_and_names_who_signed_them(
@@ -412,35 +311,23 @@ def test_reply_before_all_columns_are_in_is_refused(parties: Parties, exchanging
     later.send_of("reply", registry)
 
 
-def test_columns_are_for_the_parties_of_their_release_only(hub: Hub, parties: Parties, exchanging: Exchanging) -> None:
-    lab = hub.enrolled("lab")
-    exchanging.send_of("columns", parties[0])
-    for reader in parties:
-        assert exchanging.get("columns", "clinic", by=reader.name).status_code == 200
-    assert problem(exchanging.get("columns", "clinic", by=lab.name)) == (403, "scope")
-    assert problem(hub.http.get(exchanging.path("columns", "clinic"))) == (401, "request-signature")
-    own = hub.http.get(exchanging.path("columns", "clinic"), auth=hub.auth(hub.key))
-    assert problem(own) == (403, "scope")
-    assert problem(exchanging.get("columns", "registry", by="clinic")) == (409, "not-sent")
-    assert problem(exchanging.get("columns", "nobody", by="clinic")) == (404, "unknown")
-
-
-def test_replies_are_for_the_parties_of_their_release_only(hub: Hub, parties: Parties) -> None:
+@each_kind
+def test_messages_are_for_the_parties_of_their_release_only(hub: Hub, parties: Parties, kind: Kind) -> None:
     """Whole for each of them: a reply is proved as one, and opens to its owners' keys only."""
     exchanging = of_three(hub, parties)
-    exchanging.send_all("columns")
-    lab, stranger = exchanging.parties[2], hub.enrolled("hospice")
-    assert problem(exchanging.get("replies", "lab", by="clinic")) == (409, "not-sent")
-    made = exchanging.send_of("reply", lab)
+    exchanging.send_all(*EARLIER[kind])
+    sender, silent = ("clinic", "registry") if kind == "columns" else ("lab", "registry")
+    assert problem(exchanging.get(PATHS[kind], sender, by="clinic")) == (409, "not-sent")
+    made = exchanging.send_of(kind, next(party for party in exchanging.parties if party.name == sender))
     for reader in exchanging.parties:
-        answer = exchanging.get("replies", "lab", by=reader.name)
+        answer = exchanging.get(PATHS[kind], sender, by=reader.name)
         assert (answer.status_code, answer.content) == (200, made.body)
-    assert problem(exchanging.get("replies", "lab", by=stranger.name)) == (403, "scope")
-    path = exchanging.path("replies", "lab")
+    assert problem(exchanging.get(PATHS[kind], sender, by=hub.enrolled("hospice").name)) == (403, "scope")
+    path = exchanging.path(PATHS[kind], sender)
     assert problem(hub.http.get(path)) == (401, "request-signature")
     assert problem(hub.http.get(path, auth=hub.auth(hub.key))) == (403, "scope")
-    assert problem(exchanging.get("replies", "registry", by="clinic")) == (409, "not-sent")
-    assert problem(exchanging.get("replies", "nobody", by="clinic")) == (404, "unknown")
+    assert problem(exchanging.get(PATHS[kind], silent, by="clinic")) == (409, "not-sent")
+    assert problem(exchanging.get(PATHS[kind], "nobody", by="clinic")) == (404, "unknown")
 
 
 @pytest.mark.parametrize(("kind", "senders"), [("columns", ["clinic", "lab"]), ("replies", ["registry", "lab"])])
@@ -479,27 +366,8 @@ def test_answer_with_several_messages_ends_before_one_that_is_gone(hub: Hub, par
     assert (answer.status_code, answer.content) == (200, whole)
 
 
-def test_part_of_a_reply_opens_to_the_key_of_its_owner_only(hub: Hub, parties: Parties) -> None:
-    exchanging = of_three(hub, parties)
-    exchanging.send_all("columns")
-    exchanging.send_of("reply", exchanging.parties[2])
-    by_name = {party.name: exchanging.side(party) for party in exchanging.parties}
-    for reader, owner in (("clinic", "registry"), ("registry", "clinic")):
-        reply = Reply(exchanging.exchange, "lab", exchanging.received("reply", "lab", by=reader))
-        assert by_name[owner].opened(reply).any()
-        with pytest.raises(DeviationError):
-            replace(by_name[owner], seed=by_name[reader].seed).opened(reply)
-
-
-def test_reply_opens_to_the_products_of_the_rows_and_its_noise(hub: Hub, parties: Parties) -> None:
-    exchanging = of_three(hub, parties)
-    exchanging.send_all("columns", "reply")
-    spec = exchanging.proposed.spec
-    for owner, evaluator in combinations(exchanging.parties, 2):
-        share = evaluator.share(exchanging.proposed)
-        exact = rows_of_party(owner, exchanging.proposed).T @ rows_of_party(evaluator, exchanging.proposed)
-        sigma = scales(spec, share, plan_block(spec, share).sigma).cross
-        assert np.all(np.abs(exchanging.opened(owner, evaluator.name) - exact) <= 13 * sigma)
+class CrashError(BaseException):
+    """The process dies here."""
 
 
 def rewritten(honest: Block, party: Honest, **changes: object) -> Block:
@@ -621,17 +489,18 @@ def test_message_whose_release_ends_while_it_arrives_is_refused_and_not_kept(
 
 @each_kind
 def test_crash_before_a_message_is_recorded_shows_nothing_of_it(hub: Hub, exchanging: Exchanging, kind: Kind) -> None:
-    class CrashError(BaseException):
-        """The process dies here."""
-
     def crash(point: str) -> None:
         if point == f"coordinator.{kind}.written":
             raise CrashError
 
     sender, made = due(exchanging, kind)
     expected = expect_message(hub.coordinator, exchanging.proposed.id, sender.name, made.envelope, kind=kind)
-    with armed(crash), pytest.raises(CrashError):
-        store_message(hub.coordinator, expected, BytesIO(made.body))
+    faults.arm(crash)
+    try:
+        with pytest.raises(CrashError):
+            store_message(hub.coordinator, expected, BytesIO(made.body))
+    finally:
+        faults.arm(lambda _: None)
     assert kind not in hub.kinds(exchanging.proposed)
     assert problem(fetched(exchanging, kind)) == (409, "not-sent")
     assert exchanging.send(sender.name, made).status_code == 201
@@ -643,19 +512,9 @@ def test_race_of_two_messages_by_one_party_records_one(
     hub: Hub, open_hub: Callable[[], Hub], exchanging: Exchanging, kind: Kind
 ) -> None:
     sender, made = due(exchanging, kind)
-    offered, replica = [made, exchanging.make(kind, sender)], open_hub()
-    together = threading.Barrier(2)
-    codes: list[int] = []
-
-    def send(at: Hub, which: Message) -> None:
-        together.wait()
-        codes.append(Exchanging(at, exchanging.proposed, exchanging.parties).send(sender.name, which).status_code)
-
-    threads = [threading.Thread(target=send, args=pair) for pair in zip((hub, replica), offered, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    offered, replica = [made, exchanging.make(kind, sender)], replace(exchanging, hub=open_hub())
+    at = zip((exchanging, replica), offered, strict=True)
+    codes = [answer.status_code for answer in at_once(*(partial(one.send, sender.name, which) for one, which in at))]
     assert sorted(codes) == [201, 409]
     assert hub.kinds(exchanging.proposed).count(kind) == 1
     signed = exchanging.signed(kind)[sender.name]
@@ -676,17 +535,12 @@ def test_message_whose_file_was_lost_is_there_again_once_its_party_repeats_it(
 
 
 def test_columns_of_many_rows_arrive_block_by_block_as_they_were_sent(hub: Hub, parties: Parties) -> None:
-    clinic, registry = parties
     exchanging = approved(hub, parties, n=40_000)
     assert len(list(exchanging.exchange.layout("clinic").blocks())) == 2
-    exchanging.send_all("columns", "reply")
+    exchanging.send_all("columns")
     sent = exchanging.sent["columns", "clinic"].body
     assert len(sent) > 1 << 20
     assert exchanging.get("columns", "clinic", by="registry").content == sent
-    spec, share = exchanging.proposed.spec, registry.share(exchanging.proposed)
-    exact = rows_of_party(clinic, exchanging.proposed).T @ rows_of_party(registry, exchanging.proposed)
-    sigma = scales(spec, share, plan_block(spec, share).sigma).cross
-    assert np.all(np.abs(exchanging.opened(clinic, "registry") - exact) <= 13 * sigma)
 
 
 def test_running_exchanges_keep_their_messages_when_another_one_ends(
@@ -700,20 +554,6 @@ def test_running_exchanges_keep_their_messages_when_another_one_ends(
     hub.publisher.run_once()
     for kind in EARLIER:
         assert fetched(exchanging, kind).content == exchanging.sent[kind, parties[SENDER[kind]].name].body
-
-
-def test_restart_in_the_middle_of_an_exchange_loses_nothing(
-    open_hub: Callable[[], Hub], exchanging: Exchanging
-) -> None:
-    for kind in EARLIER:
-        for party in exchanging.parties:
-            exchanging.send_of(kind, party)
-            exchanging.hub.close()
-            exchanging.hub = open_hub()
-    for party in exchanging.parties:
-        assert exchanging.hub.upload(exchanging.proposed, party.name, exchanging.block(party)).status_code == 201
-    exchanging.hub.publisher.run_once()
-    assert exchanging.hub.state(exchanging.proposed) == "published"
 
 
 @pytest.mark.parametrize("place", ["own block", "cross block"])
@@ -745,16 +585,14 @@ def test_blob_directory_that_does_not_work_is_503_and_nothing_is_recorded(
     hub: Hub, exchanging: Exchanging, tmp_path: Path, kind: Kind
 ) -> None:
     sender, made = due(exchanging, kind)
-    blobs = tmp_path / "blobs"
-    aside = tmp_path / "aside"
-    if blobs.exists():
-        blobs.rename(aside)
+    blobs, aside = tmp_path / "blobs", tmp_path / "aside"
+    blobs.mkdir(exist_ok=True)
+    blobs.rename(aside)
     blobs.write_text("not a directory")
     assert problem(exchanging.send(sender.name, made)) == (503, "storage")
     assert kind not in hub.kinds(exchanging.proposed)
     blobs.unlink()
-    if aside.exists():
-        aside.rename(blobs)
+    aside.rename(blobs)
     assert exchanging.send(sender.name, made).status_code == 201
 
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,24 +10,23 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.world.coordinator import Honest, Hub
+from tests.world.coordinator import Honest, Hub, Parties
 
 GROWING = ("releases", "shares", "events")
 
 
 @contextmanager
-def statements() -> Iterator[list[tuple[str, Any]]]:
-    """All that is asked of databases meanwhile."""
-    asked: list[tuple[str, Any]] = []
+def statements(note: Callable[[str, Any, Any], object]) -> Iterator[None]:
+    """Tell of all that is asked of databases meanwhile: statement, parameters, cursor."""
 
-    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        asked.append((statement, parameters))
+    def asked(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        note(statement, parameters, cursor)
 
-    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    sa.event.listen(sa.Engine, "before_cursor_execute", asked)
     try:
-        yield asked
+        yield
     finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+        sa.event.remove(sa.Engine, "before_cursor_execute", asked)
 
 
 def scans(database: Path, statement: str, parameters: Any) -> list[str]:
@@ -48,10 +47,9 @@ def database_url(database: Path) -> str:
     return f"sqlite:///{database}"
 
 
-def test_release_from_proposal_to_publication_scans_nothing(
-    hub: Hub, parties: tuple[Honest, Honest], database: Path
-) -> None:
-    with statements() as asked:
+def test_release_from_proposal_to_publication_scans_nothing(hub: Hub, parties: Parties, database: Path) -> None:
+    asked: list[tuple[str, Any]] = []
+    with statements(lambda statement, parameters, _: asked.append((statement, parameters))):
         proposed = hub.complete(parties)
         hub.publisher.run_once()
         hub.http.get(f"/v1/releases/{proposed.id}").raise_for_status()
@@ -63,7 +61,7 @@ def test_release_from_proposal_to_publication_scans_nothing(
     assert {text: found for text, given in read if (found := scans(database, text, given))} == {}
 
 
-def test_statement_that_scans_is_seen(hub: Hub, parties: tuple[Honest, Honest], database: Path) -> None:
+def test_statement_that_scans_is_seen(hub: Hub, parties: Parties, database: Path) -> None:
     hub.complete(parties)
     assert scans(database, "SELECT id FROM releases WHERE reason = ?", ("x",)) == ["SCAN releases"]
 
@@ -76,15 +74,12 @@ def work() -> Iterator[Counter[str]]:
     def tick() -> None:
         done[now[0]] += 1
 
-    def begin(_connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+    def begin(statement: str, _: Any, cursor: Any) -> None:
         now[0] = statement
         cursor.connection.set_progress_handler(tick, 1)
 
-    sa.event.listen(sa.Engine, "before_cursor_execute", begin)
-    try:
+    with statements(begin):
         yield done
-    finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", begin)
 
 
 def release_by_a_member(hub: Hub, parties: Sequence[Honest], number: int) -> None:
@@ -105,9 +100,7 @@ def release_by_a_member(hub: Hub, parties: Sequence[Honest], number: int) -> Non
     assert hub.state(proposed) == "published"
 
 
-def test_release_of_a_member_is_as_much_work_after_many_releases_as_after_a_few(
-    hub: Hub, parties: tuple[Honest, Honest]
-) -> None:
+def test_release_of_a_member_is_as_much_work_after_many_releases_as_after_a_few(hub: Hub, parties: Parties) -> None:
     found: list[Counter[str]] = []
     for measured in (3, 15):
         for number in range(len(found) * 10, measured):

@@ -1,21 +1,33 @@
-from pathlib import Path
+"""What an operator asks, and that every answer is what `shared/wire.py` declares: no field more, none less."""
 
-from tests.world.coordinator import Honest, Hub, problem
+import json
+import re
+
+import pytest
+
+from commingle.shared.wire import (
+    Answer,
+    CoordinatorIdentity,
+    EventPage,
+    PartyKeys,
+    PartyPage,
+    PartyRecord,
+    ReleaseDetails,
+    ReleasePage,
+    ReleaseSteps,
+)
+from tests.world.coordinator import Hub, Parties, problem
+from tests.world.exchange import Exchanging
 
 
-def test_health_and_readiness_of_a_working_coordinator(hub: Hub) -> None:
+def test_working_coordinator_is_healthy_and_ready_and_its_probe_leaves_nothing_behind(hub: Hub) -> None:
     assert hub.http.get("/healthz").json() == {"status": "ok"}
     assert hub.http.get("/readyz").json() == {"status": "ready"}
-
-
-def test_interface_is_explained_on_a_page(hub: Hub) -> None:
-    page = hub.http.get("/docs")
-    assert (page.status_code, "PUT /v1/releases/{release}/blocks/{party}" in page.text) == (200, True)
+    assert list((hub.home / "blobs").iterdir()) == []
 
 
 def test_database_that_does_not_work_is_503_everywhere_but_healthz(hub: Hub) -> None:
-    with hub.store._database.writing() as connection:
-        connection.exec_driver_sql("DROP TABLE events")
+    hub.sql("DROP TABLE events")
     assert problem(hub.http.get("/readyz")) == (503, "storage")
     assert problem(hub.http.get("/v1/events")) == (503, "storage")
     assert hub.http.get("/healthz").status_code == 200
@@ -23,8 +35,7 @@ def test_database_that_does_not_work_is_503_everywhere_but_healthz(hub: Hub) -> 
 
 def test_metrics_say_that_the_database_is_away_and_still_count_what_is_refused(hub: Hub) -> None:
     assert "commingle_coordinator_database_up 1.0" in hub.http.get("/metrics").text
-    with hub.store._database.writing() as connection:
-        connection.exec_driver_sql("ALTER TABLE releases RENAME TO away")
+    hub.sql("ALTER TABLE releases RENAME TO away")
     hub.http.get("/v1/releases")
     lines = hub.http.get("/metrics").text.splitlines()
     assert "commingle_coordinator_database_up 0.0" in lines
@@ -32,8 +43,7 @@ def test_metrics_say_that_the_database_is_away_and_still_count_what_is_refused(h
     assert not [line for line in lines if line.startswith("commingle_coordinator_rounds{")]
 
 
-def test_metrics_count_requests_rounds_and_bytes(hub: Hub) -> None:
-    parties: tuple[Honest, Honest] = hub.enrolled("clinic"), hub.enrolled("registry")
+def test_metrics_count_requests_rounds_and_bytes(hub: Hub, parties: Parties) -> None:
     proposed = hub.approved(parties)
     block = hub.block(proposed, parties[0])
     hub.upload(proposed, "clinic", block)
@@ -65,26 +75,41 @@ def test_unknown_paths_and_methods_are_problems(hub: Hub) -> None:
     assert problem(hub.http.delete("/v1/parties")) == (405, "http")
 
 
-def test_openapi_describes_every_endpoint_with_resolvable_references(hub: Hub) -> None:
+def test_openapi_describes_every_endpoint_with_resolvable_references_and_a_page_shows_it(hub: Hub) -> None:
+    page = hub.http.get("/docs")
+    assert (page.status_code, "PUT /v1/releases/{release}/blocks/{party}" in page.text) == (200, True)
     document = hub.http.get("/openapi.json").json()
     assert "/v1/releases/{release}/blocks/{party}" in document["paths"]
-    references: set[str] = set()
-
-    def walk(node: object) -> None:
-        if isinstance(node, dict):
-            references.update([node["$ref"]] if "$ref" in node else [])
-            for value in node.values():
-                walk(value)
-        elif isinstance(node, list):
-            for value in node:
-                walk(value)
-
-    walk(document)
+    references = set(re.findall(r'"\$ref": "([^"]*)"', json.dumps(document)))
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert references
     assert references <= known
 
 
-def test_readiness_probe_leaves_nothing_behind(hub: Hub, tmp_path: Path) -> None:
-    assert hub.http.get("/readyz").status_code == 200
-    assert list((tmp_path / "blobs").iterdir()) == []
+PAGES: list[tuple[str, type[Answer]]] = [
+    ("/v1/coordinator", CoordinatorIdentity),
+    ("/v1/parties", PartyPage),
+    ("/v1/parties/clinic", PartyRecord),
+    ("/v1/parties/clinic/keys", PartyKeys),
+    ("/v1/releases", ReleasePage),
+    ("/v1/releases/{release}", ReleaseDetails),
+    ("/v1/events", EventPage),
+    ("/v1/parties/clinic/releases", ReleaseSteps),
+]
+
+
+def declared(kind: type[Answer], text: str) -> object:
+    """What a reader makes of an answer: unknown fields are gone, absent ones are there."""
+    value: object = json.loads(kind.model_validate_json(text).model_dump_json())
+    return value
+
+
+@pytest.mark.parametrize(("path", "kind"), PAGES)
+def test_answers_have_exactly_the_declared_fields(
+    path: str, kind: type[Answer], hub: Hub, exchanging: Exchanging
+) -> None:
+    exchanging.send_all("columns", "reply")
+    asked = path.format(release=exchanging.proposed.id)
+    answer = hub.http.get(asked, auth=hub.auth(exchanging.parties[0].key))
+    assert answer.status_code == 200
+    assert answer.json() == declared(kind, answer.text)

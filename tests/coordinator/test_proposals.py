@@ -1,18 +1,20 @@
+"""Proposals, and what parties decide about them: approvals, rejections and withdrawals."""
+
 import json
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.model import canonical_json
+from commingle.shared.documents.model import canonical_json, encode
 from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.forecast.forecast import computed_forecast, forecast_of
-from tests.world.coordinator import Honest, Hub, key_of, problem
-
-Parties = tuple[Honest, Honest]
+from tests.world.coordinator import Honest, Hub, Parties, key_of, problem
 
 
 def envelope_of(payload: bytes, key: SigningKey) -> dict[str, Any]:
@@ -26,7 +28,7 @@ def envelope_of(payload: bytes, key: SigningKey) -> dict[str, Any]:
     }
 
 
-def test_proposal_is_recorded_and_shown(hub: Hub, parties: Parties) -> None:
+def test_proposal_is_recorded_and_shown_and_the_same_again_makes_no_event(hub: Hub, parties: Parties) -> None:
     proposed = hub.proposed(parties)
     shown = hub.show(proposed)
     assert (shown["id"], shown["state"], shown["k"], shown["n"]) == (proposed.id, "proposed", 16, 40)
@@ -34,12 +36,15 @@ def test_proposal_is_recorded_and_shown(hub: Hub, parties: Parties) -> None:
     waiting = {"approved": False, "uploaded": False}
     assert shown["parties"] == [{"name": "clinic", **waiting}, {"name": "registry", **waiting}]
     assert "alignment" not in json.dumps(shown).replace("commingle.alignment", "")
+    assert hub.propose(proposed).status_code == 200
+    assert hub.kinds(proposed) == ["proposal"]
 
 
 def test_proposal_has_the_forecast_that_its_spec_alone_implies(hub: Hub, parties: Parties) -> None:
     proposed = hub.proposed(parties)
     expected = forecast_of(proposed.spec)
     assert expected is not None
+    assert problem(hub.http.get(f"/v1/releases/{'0' * 64}/forecast")) == (404, "unknown")
     answer = hub.http.get(f"/v1/releases/{proposed.id}/forecast")
     assert answer.json() == json.loads(json.dumps(asdict(expected)))
     assert expected.sentences[0].startswith("Not useful with n = 40 at epsilon 1")
@@ -75,31 +80,13 @@ def test_forecast_that_several_threads_ask_for_is_computed_once(hub: Hub, partie
     assert computed_forecast.cache_info().misses == 1
 
 
-def test_forecast_of_an_unknown_release_is_404(hub: Hub) -> None:
-    assert problem(hub.http.get(f"/v1/releases/{'0' * 64}/forecast")) == (404, "unknown")
-
-
-def test_same_proposal_again_is_200_and_makes_no_event(hub: Hub, parties: Parties) -> None:
-    proposed = hub.proposed(parties)
-    assert hub.propose(proposed).status_code == 200
-    assert hub.kinds(proposed) == ["proposal"]
-
-
-def test_member_may_propose(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
-    spec = hub.spec(parties).model_copy(update={"proposer": clinic.key.fingerprint})
-    assert hub.propose(hub.signed(spec, clinic.key)).status_code == 201
-
-
-def test_stranger_may_not_propose(hub: Hub, parties: Parties) -> None:
-    stranger = key_of("stranger")
-    spec = hub.spec(parties).model_copy(update={"proposer": stranger.fingerprint})
-    assert problem(hub.propose(hub.signed(spec, stranger))) == (403, "signature")
-
-
-def test_spec_that_names_another_proposer_is_refused(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
-    assert problem(hub.propose(hub.signed(hub.spec(parties), clinic.key))) == (403, "signature")
+def test_proposer_is_a_member_or_the_operator_and_signs_itself(hub: Hub, parties: Parties) -> None:
+    clinic, stranger = parties[0].key, key_of("stranger")
+    for named, signer in ((stranger, stranger), (hub.key, clinic)):
+        spec = hub.spec(parties).model_copy(update={"proposer": named.fingerprint})
+        assert problem(hub.propose(hub.signed(spec, signer))) == (403, "signature")
+    spec = hub.spec(parties).model_copy(update={"proposer": clinic.fingerprint})
+    assert hub.propose(hub.signed(spec, clinic)).status_code == 201
 
 
 def test_altered_payload_is_refused(hub: Hub, parties: Parties) -> None:
@@ -130,6 +117,22 @@ def test_expired_and_distant_specs_are_refused(hub: Hub, parties: Parties) -> No
     assert problem(hub.propose(hub.signed(ancient))) == (422, "spec")
     hub.clock.move(hours=73)
     assert problem(hub.propose(hub.signed(spec))) == (422, "spec")
+
+
+def test_proposal_padded_with_white_space_is_refused_and_nothing_of_it_is_kept(hub: Hub, parties: Parties) -> None:
+    padded = envelope_of(encode(hub.spec(parties)) + b" " * 100_000, hub.key)
+    answer = hub.http.post("/v1/releases", json=padded, auth=hub.auth(hub.key))
+    assert problem(answer) == (422, "document")
+    assert "canonical" in answer.json()["detail"]
+    assert hub.http.get("/v1/releases").json()["items"] == []
+
+
+def test_envelope_is_stored_as_it_is_encoded_and_not_as_it_came(hub: Hub, parties: Parties) -> None:
+    proposed = hub.signed(hub.spec(parties))
+    spaced = json.dumps(json.loads(proposed.envelope.to_json()), indent=8).encode() + b" " * 10_000
+    answer = hub.http.post("/v1/releases", content=spaced, auth=hub.auth(hub.key))
+    assert answer.status_code == 201
+    assert hub.sql("SELECT spec FROM releases") == [(proposed.envelope.to_json().decode(),)]
 
 
 NONSENSE = [
@@ -195,3 +198,103 @@ def test_list_is_of_one_party_and_of_what_is_open_or_over(hub: Hub, parties: Par
     assert (listed(over="true"), listed(over="false", party="registry")) == ({ended.id}, {going_on.id})
     assert listed(over="true", party="nobody") == listed(state="rejected", over="false") == set()
     assert problem(hub.http.get("/v1/releases?party=no%20name%0A")) == (422, "request")
+
+
+def test_every_approval_moves_the_round_to_approved(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    proposed = hub.proposed(parties)
+    first = hub.approve(proposed, "clinic", clinic.approval(proposed))
+    assert (first.status_code, first.json()["state"]) == (201, "proposed")
+    second = hub.approve(proposed, "registry", registry.approval(proposed))
+    assert (second.status_code, second.json()["state"]) == (201, "approved")
+    assert set(hub.show(proposed)["approvals"]) == {"clinic", "registry"}
+
+
+def test_same_approval_again_is_200_and_another_is_409(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    proposed = hub.proposed(parties)
+    assert hub.approve(proposed, "clinic", clinic.approval(proposed)).status_code == 201
+    assert hub.approve(proposed, "clinic", clinic.approval(proposed)).status_code == 200
+    assert problem(hub.approve(proposed, "clinic", clinic.approval(proposed, head="1" * 64))) == (409, "other-bytes")
+    fewer = replace(clinic, subjects=clinic.subjects[1:])
+    assert problem(hub.approve(proposed, "clinic", fewer.approval(proposed))) == (409, "other-bytes")
+    assert hub.kinds(proposed) == ["proposal", "approval"]
+
+
+def test_approval_with_wrong_key_party_or_release_is_refused(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    proposed = hub.proposed(parties)
+    other = hub.proposed(parties, study="another")
+    attempts = {
+        "wrong key": (clinic.approval(proposed, key=key_of("thief")), "clinic", (403, "signature")),
+        "fellow member": (registry.approval(proposed), "clinic", (403, "signature")),
+        "other release": (clinic.approval(other), "clinic", (422, "document")),
+        "no such party": (clinic.approval(proposed), "nobody", (401, "request-signature")),
+    }
+    for name, (request, party, expected) in attempts.items():
+        assert problem(hub.approve(proposed, party, request)) == expected, name
+    swapped = clinic.approval(proposed)
+    swapped = swapped.model_copy(update={"alignment": swapped.approval})
+    assert problem(hub.approve(proposed, "clinic", swapped)) == (422, "document")
+    assert hub.kinds(proposed) == ["proposal"]
+    unknown = clinic.approval(proposed, about="0" * 64)
+    path = f"/v1/releases/{'0' * 64}/approvals/clinic"
+    answer = hub.http.put(path, content=unknown.model_dump_json(), auth=hub.auth(clinic.key))
+    assert problem(answer) == (404, "unknown")
+    outside = hub.proposed([registry])
+    assert problem(hub.approve(outside, "clinic", clinic.approval(outside))) == (404, "unknown")
+
+
+@pytest.mark.parametrize("changed", ["fewer", "other"])
+def test_unequal_subjects_abort_and_the_reason_names_who_agrees(hub: Hub, parties: Parties, changed: str) -> None:
+    clinic, registry = parties
+    subjects = [*clinic.subjects[1:], *([] if changed == "fewer" else ["stranger"])]
+    proposed = hub.proposed(parties)
+    hub.approve(proposed, "clinic", clinic.approval(proposed))
+    answer = hub.approve(proposed, "registry", replace(registry, subjects=subjects).approval(proposed))
+    assert answer.json()["state"] == "aborted"
+    assert "clinic: 40 subjects; registry: " in answer.json()["reason"]
+    assert hub.kinds(proposed) == ["proposal", "approval", "approval"]
+
+
+def test_rejection_ends_a_proposal(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    proposed = hub.proposed(parties)
+    answer = hub.reject(proposed, "clinic", clinic.rejection(proposed, "budget"))
+    assert (answer.status_code, answer.json()["state"]) == (201, "rejected")
+    assert answer.json()["reason"] == "clinic rejected it: budget"
+    assert list(hub.show(proposed)["rejections"]) == ["clinic"]
+    assert hub.reject(proposed, "clinic", clinic.rejection(proposed, "budget")).status_code == 200
+    assert problem(hub.reject(proposed, "clinic", clinic.rejection(proposed, "policy"))) == (409, "other-bytes")
+    assert problem(hub.reject(proposed, "registry", registry.rejection(proposed))) == (409, "state")
+    assert problem(hub.approve(proposed, "registry", registry.approval(proposed))) == (409, "state")
+
+
+def test_withdrawal_after_approval_aborts(hub: Hub, parties: Parties) -> None:
+    clinic, registry = parties
+    proposed = hub.approved(parties)
+    hub.upload(proposed, "registry", hub.block(proposed, registry))
+    answer = hub.reject(proposed, "clinic", clinic.rejection(proposed, "block_lost"))
+    assert answer.json()["state"] == "aborted"
+    assert answer.json()["reason"] == "clinic withdrew: block_lost"
+
+
+def test_rejection_with_a_wrong_key_is_refused(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    proposed = hub.proposed(parties)
+    assert problem(hub.reject(proposed, "registry", clinic.rejection(proposed))) == (403, "signature")
+    thief = Honest("clinic", key_of("thief"))
+    assert problem(hub.reject(proposed, "clinic", thief.rejection(proposed))) == (403, "signature")
+    assert problem(hub.reject(proposed, "clinic", clinic.approval(proposed).approval)) == (422, "document")
+    assert hub.state(proposed) == "proposed"
+
+
+def test_expired_round_refuses_decisions_and_is_ended_by_the_publisher(hub: Hub, parties: Parties) -> None:
+    clinic, _ = parties
+    proposed = hub.proposed(parties)
+    hub.clock.move(hours=72)
+    assert problem(hub.approve(proposed, "clinic", clinic.approval(proposed))) == (409, "state")
+    hub.publisher.run_once()
+    assert hub.state(proposed) == "expired"
+    hub.publisher.run_once()
+    assert hub.kinds(proposed) == ["proposal", "expired"]

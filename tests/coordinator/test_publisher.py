@@ -1,6 +1,8 @@
-import threading
+"""Publishing: once, whole and as signed, whatever fails meanwhile; and the files as they are served."""
+
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -9,12 +11,10 @@ import pytest
 from commingle.coordinator.blobs import BlobDirectory
 from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.errors import StorageError
-from commingle.coordinator.publisher import Publisher
-from commingle.coordinator.publishing import ask_again, publish
-from commingle.shared.release.verification import verify_release
-from tests.world.coordinator import Honest, Hub, Proposed, problem
-
-Parties = tuple[Honest, Honest]
+from commingle.coordinator.publisher import Publisher, ask_again, publish
+from tests.world.command import eventually
+from tests.world.coordinator import Hub, Parties, Proposed, problem
+from tests.world.waiting import at_once
 
 
 class CrashError(BaseException):
@@ -53,19 +53,24 @@ def on(hub: Hub, blobs: BlobDirectory) -> Coordinator:
     return replace(hub.coordinator, blobs=blobs)
 
 
+class Timed:
+    """A publisher that is run at the seconds a test says."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.seconds = 0.0
+        self.publisher = Publisher(coordinator, interval_seconds=1.0, timer=lambda: self.seconds)
+
+    def run(self, *seconds: float) -> None:
+        for self.seconds in seconds:
+            self.publisher.run_once()
+
+
 def bodies(hub: Hub, proposed: Proposed) -> list[str]:
     """Digests of the blocks that are in."""
     with hub.store.read() as tx:
         release = tx.releases.get(proposed.id)
     assert release is not None
     return [share.body for share in release.shares.values() if share.body is not None]
-
-
-def verified(hub: Hub, proposed: Proposed) -> None:
-    manifest, matrix, moments = (
-        hub.http.get(f"/v1/releases/{proposed.id}/{name}").content for name in ("manifest", "matrix", "moments")
-    )
-    verify_release(manifest, matrix, moments, trusted_coordinator=hub.key.fingerprint)
 
 
 @pytest.mark.parametrize("stored", [0, 1, 2])
@@ -81,7 +86,7 @@ def test_crash_between_blobs_and_commit_is_recovered_after_restart(
     restarted = open_hub()
     assert restarted.state(proposed) == "collecting"
     restarted.publisher.run_once()
-    verified(restarted, proposed)
+    assert restarted.verified(proposed).release == proposed.id
     assert restarted.kinds(proposed).count("published") == 1
 
 
@@ -89,40 +94,27 @@ def test_two_replicas_publish_once(hub: Hub, open_hub: Callable[[], Hub], partie
     replica = open_hub()
     proposed = hub.complete(parties)
     replica.clock.move(minutes=1)  # so that their manifests differ
-    both = threading.Barrier(2)
-
-    def work(coordinator: Coordinator) -> None:
-        both.wait()
-        publish(coordinator, proposed.id)
-
-    threads = [threading.Thread(target=work, args=(h.coordinator,)) for h in (hub, replica)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(publish, one.coordinator, proposed.id) for one in (hub, replica)))
     assert hub.kinds(proposed).count("published") == 1
-    verified(hub, proposed)
-    verified(replica, proposed)
+    assert hub.verified(proposed).release == proposed.id
+    assert replica.verified(proposed).release == proposed.id
 
 
 def test_poison_release_delays_itself_alone_and_ever_longer(hub: Hub, parties: Parties, tmp_path: Path) -> None:
     poisoned, healthy = hub.complete(parties), hub.complete(parties, mechanism="dgm")
     blobs = CountingBlobs(tmp_path / "blobs")
     blobs.broken = set(bodies(hub, poisoned))
-    seconds = 0.0
-    publisher = Publisher(on(hub, blobs), interval_seconds=1.0, timer=lambda: seconds)
-    publisher.run_once()
+    timed, tried = Timed(on(hub, blobs)), []
+    timed.run(0)
     assert (hub.state(poisoned), hub.state(healthy)) == ("collecting", "published")
-    tried = []
     for tick in range(20):
-        seconds, before = float(tick), blobs.opened
-        publisher.run_once()
+        before = blobs.opened
+        timed.run(tick)
         if blobs.opened > before:
             tried.append(tick)
     assert tried == [2, 6, 14]
     blobs.broken = set()
-    seconds = 1000.0
-    publisher.run_once()
+    timed.run(1000)
     assert hub.state(poisoned) == "published"
 
 
@@ -140,22 +132,19 @@ def test_block_that_stays_lost_is_asked_for_again_and_costs_nobody_anything(
         assert hub.upload(lost, name, block).status_code == 201
     body, other = bodies(hub, lost)
     damage(tmp_path / "blobs" / body[:2] / body)
-    seconds = 0.0
-    publisher = Publisher(hub.coordinator, interval_seconds=1.0, timer=lambda: seconds)
-    publisher.run_once()
+    timed = Timed(hub.coordinator)
+    timed.run(0)
     assert (hub.state(lost), hub.state(healthy)) == ("collecting", "published")
-    for seconds in range(60):  # noqa: B007 - the publisher's timer
-        publisher.run_once()
+    timed.run(*range(60))
     assert bodies(hub, lost) == [body, other]
-    seconds = 62.0
-    publisher.run_once()
+    timed.run(62)
     assert (hub.state(lost), bodies(hub, lost)) == ("collecting", [other])
     assert list(hub.show(lost)["blocks"]) == ["registry"]
     assert hub.kinds(lost)[-1] == "block-lost"
     assert hub.upload(lost, "clinic", blocks["clinic"]).status_code == 201
-    publisher.run_once()
+    timed.run(62)
     assert (hub.state(lost), bodies(hub, lost)) == ("published", [body, other])
-    verified(hub, lost)
+    assert hub.verified(lost).release == lost.id
 
 
 def test_block_that_is_asked_for_again_can_be_no_other(hub: Hub, parties: Parties, tmp_path: Path) -> None:
@@ -180,7 +169,7 @@ def test_published_file_that_was_altered_is_not_served(hub: Hub, parties: Partie
         flip(path)
         assert problem(hub.http.get(f"/v1/releases/{proposed.id}/{name}")) == (503, "storage")
         path.write_bytes(whole)
-    verified(hub, proposed)
+    assert hub.verified(proposed).release == proposed.id
 
 
 def test_missing_blob_leaves_the_round_for_later(hub: Hub, parties: Parties, tmp_path: Path) -> None:
@@ -197,35 +186,17 @@ def test_missing_blob_leaves_the_round_for_later(hub: Hub, parties: Parties, tmp
 
 def test_faults_before_a_block_was_lost_do_not_hasten_the_end(hub: Hub, parties: Parties, tmp_path: Path) -> None:
     proposed = hub.complete(parties)
-    body, blobs, seconds = bodies(hub, proposed)[0], CountingBlobs(tmp_path / "blobs"), 0.0
+    body, blobs = bodies(hub, proposed)[0], CountingBlobs(tmp_path / "blobs")
     blobs.broken = {body}
-    publisher = Publisher(on(hub, blobs), interval_seconds=1.0, timer=lambda: seconds)
-    for seconds in range(100):  # noqa: B007 - the publisher's timer
-        publisher.run_once()
+    timed = Timed(on(hub, blobs))
+    timed.run(*range(100))
     assert blobs.opened == 6
     blobs.broken = set()
     aside = (tmp_path / "blobs" / body[:2] / body).rename(tmp_path / "aside")
-    seconds = 1000.0
-    publisher.run_once()
+    timed.run(1000)
     assert (blobs.opened, hub.state(proposed)) == (7, "collecting")
     aside.rename(tmp_path / "blobs" / body[:2] / body)
-    seconds = 2000.0
-    publisher.run_once()
-    assert hub.state(proposed) == "published"
-
-
-def test_block_that_comes_back_within_a_minute_is_published(hub: Hub, parties: Parties, tmp_path: Path) -> None:
-    proposed = hub.complete(parties)
-    block = next(path for path in (tmp_path / "blobs").rglob("*") if path.is_file())
-    seconds = 0.0
-    publisher = Publisher(hub.coordinator, interval_seconds=1.0, timer=lambda: seconds)
-    aside = block.rename(tmp_path / "aside")
-    publisher.run_once()
-    seconds = 30.0
-    publisher.run_once()
-    aside.rename(block)
-    seconds = 60.0
-    publisher.run_once()
+    timed.run(2000)
     assert hub.state(proposed) == "published"
 
 
@@ -236,29 +207,20 @@ def test_background_thread_publishes_when_woken_and_survives_faults(hub: Hub, pa
     try:
         second = hub.complete(parties, mechanism="dgm")
         publisher.wake()
-        waited = threading.Event()
-        for _ in range(1200):
-            if hub.state(proposed) == hub.state(second) == "published":
-                break
-            waited.wait(0.05)
-        assert hub.state(second) == "published"
+        eventually(lambda: hub.state(proposed) == hub.state(second) == "published", what="not published", seconds=60)
     finally:
         publisher.stop()
 
 
 def test_messages_of_exchanges_are_looked_for_after_events_and_each_minute(hub: Hub, parties: Parties) -> None:
-    blobs, seconds = CountingBlobs(hub.home / "blobs"), 0.0
-    publisher = Publisher(on(hub, blobs), timer=lambda: seconds)
-    for _ in range(5):
-        publisher.run_once()
+    blobs = CountingBlobs(hub.home / "blobs")
+    timed = Timed(on(hub, blobs))
+    timed.run(*[0] * 5)
     assert blobs.looks == 1
     hub.proposed(parties)
-    for _ in range(5):
-        publisher.run_once()
+    timed.run(*[0] * 5)
     assert blobs.looks == 2
-    seconds = 60.0
-    for _ in range(5):
-        publisher.run_once()
+    timed.run(*[60] * 5)
     assert blobs.looks == 3
 
 
@@ -269,3 +231,39 @@ def test_incomplete_rounds_are_left_alone(hub: Hub, parties: Parties) -> None:
     hub.publisher.run_once()
     publish(hub.coordinator, proposed.id)
     assert hub.state(proposed) == "collecting"
+
+
+@pytest.fixture(params=["rmgm", "dgm"])
+def published(request: pytest.FixtureRequest, hub: Hub, parties: Parties) -> Proposed:
+    proposed = hub.complete(parties, mechanism=request.param)
+    hub.publisher.run_once()
+    return proposed
+
+
+def test_complete_round_is_published_and_verifies_offline(hub: Hub, published: Proposed) -> None:
+    release = hub.verified(published)
+    assert release.release == published.id
+    assert release.spec == published.spec
+    assert hub.state(published) == "published"
+    assert hub.kinds(published) == ["proposal", "approval", "approval", "block", "block", "published"]
+
+
+def test_known_etag_gets_304_without_a_body(hub: Hub, published: Proposed) -> None:
+    first = hub.http.get(f"/v1/releases/{published.id}/matrix")
+    again = hub.http.get(f"/v1/releases/{published.id}/matrix", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert "immutable" in first.headers["cache-control"]
+
+
+def test_files_of_an_unpublished_release_are_refused_as_not_published(hub: Hub, parties: Parties) -> None:
+    proposed = hub.proposed(parties)
+    for name in ("manifest", "matrix", "moments"):
+        assert problem(hub.http.get(f"/v1/releases/{proposed.id}/{name}")) == (409, "not-published")
+        assert problem(hub.http.get(f"/v1/releases/{'0' * 64}/{name}")) == (404, "unknown")
+
+
+def test_published_release_refuses_everything_but_repeats(hub: Hub, published: Proposed, parties: Parties) -> None:
+    clinic, _ = parties
+    assert hub.approve(published, "clinic", clinic.approval(published)).status_code == 200
+    assert problem(hub.reject(published, "clinic", clinic.rejection(published))) == (409, "state")
+    assert hub.state(published) == "published"

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +13,9 @@ import pytest
 from fastapi import Request
 
 from commingle.coordinator.blobs import BlobDirectory
+from commingle.coordinator.coordinator import STAYS, Quotas
 from commingle.coordinator.errors import TruncatedError
-from commingle.coordinator.http.bodies import Arriving, Body
-from commingle.coordinator.quotas import STAYS, Quotas
+from commingle.coordinator.http.access import Arriving, Body
 from commingle.shared.documents.model import encode
 from commingle.shared.release.block import largest_body
 from commingle.shared.release.checks import read_spec
@@ -25,24 +24,10 @@ from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.errors import BusyError
 from tests.world.coordinator import Honest, Hub, Proposed, problem
 from tests.world.disks import SmallDisk, mounted
-from tests.world.exchange import Exchanging, approved
+from tests.world.exchange import approved
 
 Opened = Callable[..., Hub]
 COUNT = 3
-
-
-@pytest.fixture
-def hub_of(database_url: str, tmp_path: Path) -> Iterator[Opened]:
-    """Opens coordinators with limits over one database and one folder of files."""
-    hubs: list[Hub] = []
-
-    def opened(quotas: Quotas | None = None, **given: Any) -> Hub:
-        hubs.append(Hub(database_url, tmp_path, quotas=quotas or Quotas(), **given))
-        return hubs[-1]
-
-    yield opened
-    for hub in hubs:
-        hub.close()
 
 
 @pytest.fixture
@@ -108,48 +93,43 @@ def test_release_of_78_gib_is_refused_when_a_member_proposes_it_and_alone_it_exc
 
 
 def test_release_is_refused_as_a_whole_where_every_message_of_it_would_be_taken(
-    hub: Hub, hub_of: Opened, clinic: Honest
+    hub: Hub, open_hub: Opened, clinic: Honest
 ) -> None:
     sizes = release_sizes(alone(hub, clinic).spec)
-    limited = hub_of(Quotas(message=sizes.largest, release=whole(sizes) - 1))
+    limited = open_hub(quotas=Quotas(message=sizes.largest, release=whole(sizes) - 1))
     answer = limited.propose(alone(limited, clinic))
     assert problem(answer) == (422, "spec")
     assert "release_bytes" in answer.json()["remedy"]
-    enough = hub_of(Quotas(message=sizes.largest, release=whole(sizes)))
+    enough = open_hub(quotas=Quotas(message=sizes.largest, release=whole(sizes)))
     assert enough.propose(alone(enough, clinic)).status_code == 201
 
 
 def test_many_small_releases_take_no_more_than_one_large_one_at_any_replica(
-    hub: Hub, hub_of: Opened, clinic: Honest
+    hub: Hub, open_hub: Opened, clinic: Honest
 ) -> None:
     quotas = room_for(hub, clinic, COUNT)
-    replicas = [hub_of(quotas) for _ in range(COUNT + 1)]
+    replicas = [open_hub(quotas=quotas) for _ in range(COUNT + 1)]
     answers = [one.propose(alone(one, clinic, f"study {i}")) for i, one in enumerate(replicas)]
     assert [answer.status_code for answer in answers] == [201] * COUNT + [507]
     assert problem(answers[-1]) == (507, "quota")
     assert "member_bytes" in answers[-1].json()["remedy"]
     assert replicas[0].propose(replicas[0].signed(replicas[0].spec([clinic]))).status_code == 201  # the operator's own
     other = hub.enrolled("registry")
-    assert replicas[0].propose(replace_proposer(replicas[0], other)).status_code == 201  # has a share of its own
-
-
-def replace_proposer(hub: Hub, party: Honest) -> Proposed:
-    spec = hub.spec([party], study="another's").model_copy(update={"proposer": party.key.fingerprint})
-    return hub.signed(spec, key=party.key)
+    assert replicas[0].propose(alone(replicas[0], other)).status_code == 201  # has a share of its own
 
 
 def test_release_that_ends_before_a_block_gives_its_share_back_at_once(
-    hub: Hub, hub_of: Opened, clinic: Honest
+    hub: Hub, open_hub: Opened, clinic: Honest
 ) -> None:
-    limited = hub_of(room_for(hub, clinic, 1))
+    limited = open_hub(quotas=room_for(hub, clinic, 1))
     for number in range(COUNT):
         proposed = alone(limited, clinic, f"study {number}")
         assert limited.propose(proposed).status_code == 201
         assert limited.reject(proposed, "clinic", clinic.rejection(proposed)).status_code == 201
 
 
-def test_block_of_what_came_to_nothing_counts_until_it_is_removed(hub: Hub, hub_of: Opened, clinic: Honest) -> None:
-    limited = hub_of(room_for(hub, clinic, 1))
+def test_block_of_what_came_to_nothing_counts_until_it_is_removed(hub: Hub, open_hub: Opened, clinic: Honest) -> None:
+    limited = open_hub(quotas=room_for(hub, clinic, 1))
     proposed = with_block(limited, clinic, "withdrawn")
     assert limited.reject(proposed, "clinic", clinic.rejection(proposed)).status_code == 201
     assert problem(limited.propose(alone(limited, clinic, "the next"))) == (507, "quota")
@@ -158,43 +138,41 @@ def test_block_of_what_came_to_nothing_counts_until_it_is_removed(hub: Hub, hub_
     assert limited.propose(alone(limited, clinic, "the next")).status_code == 201
 
 
-def test_published_releases_count_for_as_long_as_they_are_kept(hub: Hub, hub_of: Opened, clinic: Honest) -> None:
-    limited = hub_of(room_for(hub, clinic, 1))
+def test_published_releases_count_for_as_long_as_they_are_kept(hub: Hub, open_hub: Opened, clinic: Honest) -> None:
+    limited = open_hub(quotas=room_for(hub, clinic, 1))
     with_block(limited, clinic, "published")
     limited.publisher.run_once()
     limited.clock.now += 2 * STAYS
     assert problem(limited.propose(alone(limited, clinic, "the next"))) == (507, "quota")
 
 
-@contextmanager
-def before_columns(hub: Hub, *parties: Honest) -> Iterator[tuple[Exchanging, Callable[[], httpx.Response]]]:
+def before_columns(hub: Hub, *parties: Honest) -> tuple[int, Callable[[], httpx.Response]]:
+    """The size of a party's columns, and how they are sent."""
     exchanging = approved(hub, parties)
     made = exchanging.make("columns", parties[0])
-    yield exchanging, lambda: exchanging.send("clinic", made)
+    return exchanging.exchange.columns_size("clinic"), lambda: exchanging.send("clinic", made)
 
 
-def files(tmp_path: Path) -> list[Path]:
-    return [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def test_message_that_would_use_the_reserve_is_refused_and_is_taken_when_there_is_room(
-    hub: Hub, hub_of: Opened, clinic: Honest, tmp_path: Path
+    hub: Hub, open_hub: Opened, clinic: Honest, tmp_path: Path
 ) -> None:
     disk, other = SmallDisk(free=1 << 40), hub.enrolled("registry")
-    limited = hub_of(disks=disk.disks(tmp_path, reserve=1000))
-    with before_columns(limited, clinic, other) as (exchanging, send):
-        size = exchanging.exchange.columns_size("clinic")
-        disk.free = 2 * size + 999
-        answer = send()
-        assert problem(answer) == (507, "no-room")
-        assert "frees space" in answer.json()["remedy"]
-        assert files(tmp_path) == []
-        disk.free = 3 * size + 1000
-        assert send().status_code == 201
+    size, send = before_columns(open_hub(disks=disk.disks(tmp_path, reserve=1000)), clinic, other)
+    disk.free = 2 * size + 999
+    answer = send()
+    assert problem(answer) == (507, "no-room")
+    assert "frees space" in answer.json()["remedy"]
+    assert files(tmp_path / "blobs") == []
+    disk.free = 3 * size + 1000
+    assert send().status_code == 201
 
 
 def test_space_that_others_take_while_a_message_comes_is_seen(
-    hub: Hub, hub_of: Opened, clinic: Honest, tmp_path: Path
+    hub: Hub, open_hub: Opened, clinic: Honest, tmp_path: Path
 ) -> None:
     asked: list[int] = []
 
@@ -203,44 +181,41 @@ def test_space_that_others_take_while_a_message_comes_is_seen(
         return SmallDisk(free=0 if shrinks and len(asked) > 1 else 1 << 40)
 
     shrinks, other = False, hub.enrolled("registry")
-    limited = hub_of(disks=Disks((tmp_path,), 1000, usage=usage))
-    with before_columns(limited, clinic, other) as (_, send):
-        shrinks = True
-        asked.clear()
-        assert problem(send()) == (507, "no-room")
-        assert len(asked) == 2
-        assert files(tmp_path) == []
+    _, send = before_columns(open_hub(disks=Disks((tmp_path,), 1000, usage=usage)), clinic, other)
+    shrinks = True
+    asked.clear()
+    assert problem(send()) == (507, "no-room")
+    assert len(asked) == 2
+    assert files(tmp_path / "blobs") == []
 
 
 def test_release_is_refused_when_proposed_where_the_disk_has_no_room_for_it(
-    hub: Hub, hub_of: Opened, clinic: Honest, tmp_path: Path
+    hub: Hub, open_hub: Opened, clinic: Honest, tmp_path: Path
 ) -> None:
     size = whole(release_sizes(alone(hub, clinic).spec))
-    limited = hub_of(disks=SmallDisk(free=size + 999).disks(tmp_path, reserve=1000))
+    limited = open_hub(disks=SmallDisk(free=size + 999).disks(tmp_path, reserve=1000))
     assert problem(limited.propose(alone(limited, clinic))) == (507, "no-room")
 
 
 @pytest.mark.parametrize("kibibytes", [256, 512], ids=["while it comes", "while it is stored"])
 def test_disk_that_is_full_is_said_and_nothing_is_left_on_it(
-    hub: Hub, hub_of: Opened, clinic: Honest, tmp_path: Path, kibibytes: int
+    hub: Hub, open_hub: Opened, clinic: Honest, tmp_path: Path, kibibytes: int
 ) -> None:
     other = hub.enrolled("registry")
     with mounted(tmp_path / "small", kibibytes=kibibytes) as small:
-        limited = hub_of(blobs=BlobDirectory(small))
-        with before_columns(limited, clinic, other) as (exchanging, send):
-            assert exchanging.exchange.columns_size("clinic") == 320 << 10
-            assert problem(send()) == (507, "no-room")
-            assert [path for path in small.rglob("*") if path.is_file()] == []
+        size, send = before_columns(open_hub(blobs=BlobDirectory(small)), clinic, other)
+        assert size == 320 << 10
+        assert problem(send()) == (507, "no-room")
+        assert files(small) == []
 
 
 def test_message_that_is_larger_than_the_operator_takes_by_now_is_refused_unread(
-    hub: Hub, hub_of: Opened, clinic: Honest
+    hub: Hub, open_hub: Opened, clinic: Honest
 ) -> None:
-    other = hub.enrolled("registry")
-    with before_columns(hub, clinic, other) as (exchanging, _):
-        limited = hub_of(Quotas(message=exchanging.exchange.columns_size("clinic") - 1))
-        lowered = replace(exchanging, hub=limited)
-        assert problem(lowered.send("clinic", lowered.make("columns", clinic))) == (413, "too-large")
+    exchanging = approved(hub, [clinic, hub.enrolled("registry")])
+    limited = open_hub(quotas=Quotas(message=exchanging.exchange.columns_size("clinic") - 1))
+    lowered = replace(exchanging, hub=limited)
+    assert problem(lowered.send("clinic", lowered.make("columns", clinic))) == (413, "too-large")
 
 
 class Sender:

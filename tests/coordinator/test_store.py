@@ -1,65 +1,61 @@
-import threading
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from commingle.coordinator.errors import StorageError
+from commingle.coordinator.errors import StorageError, UnreachableDatabaseError
 from commingle.coordinator.store.database import Database, check_url
-from commingle.coordinator.store.rows import Invite
+from commingle.coordinator.store.members import Invite
 from commingle.coordinator.store.store import open_store
 from commingle.coordinator.store.tables import Moment, metadata
 from commingle.shared.runtime.errors import SettingsError
-from tests.world.coordinator import Honest, Hub
+from tests.world.command import Command, eventually
+from tests.world.coordinator import Honest, Hub, Parties, problem
 from tests.world.documents import START
-
-
-def test_migrations_lead_to_the_tables_the_code_uses(database_url: str) -> None:
-    store = open_store(database_url)
-    with store._database.reading() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-    store.close()
+from tests.world.postgres import own_postgres
+from tests.world.waiting import at_once
 
 
 def test_replicas_that_start_together_migrate_once(database_url: str) -> None:
-    together = threading.Barrier(4)
-    faults: list[BaseException] = []
-
-    def start() -> None:
-        together.wait()
-        try:
-            open_store(database_url).close()
-        except BaseException as error:  # noqa: BLE001 - collected for the assertion
-            faults.append(error)
-
-    threads = [threading.Thread(target=start) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert faults == []
+    for store in at_once(*[lambda: open_store(database_url)] * 4):
+        store.close()
 
 
-def test_database_of_a_newer_version_is_refused(database_url: str) -> None:
-    store = open_store(database_url)
-    with store._database.writing() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    store.close()
+def test_database_of_a_newer_version_is_refused(hub: Hub) -> None:
+    hub.sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(StorageError, match="another version"):
-        open_store(database_url)
+        open_store(hub.url)
 
 
 def test_unreachable_database_says_why(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="unable to open database file"):
-        open_store(f"sqlite:///{tmp_path / 'missing' / 'file.sqlite'}")
+    with pytest.raises(UnreachableDatabaseError, match="unable to open database file"):
+        open_store(f"sqlite:///{tmp_path / 'missing' / 'file.sqlite'}", patient=True)
     with pytest.raises(StorageError, match="cannot open the database"):
         open_store(f"postgresql://nobody@/nowhere?host={tmp_path}")
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "mysql://host/db", "sqlite://", "sqlite:///:memory:", "postgresql"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nonsense",
+        "mysql://host/db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "postgresql",
+        "sqlite:///a\0b",
+        "postgresql://user:a%00b@host/db",
+    ],
+)
 def test_other_databases_are_refused_without_repeating_the_url(url: str) -> None:
     with pytest.raises(SettingsError, match="neither sqlite:///FILE nor postgresql://"):
         Database(url)
@@ -93,22 +89,15 @@ def test_writer_that_waits_too_long_for_another_thread_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("commingle.coordinator.store.database._WAIT_SECONDS", 0.05)
-    store, refusals = open_store(f"sqlite:///{tmp_path / 'db'}"), list[StorageError]()
+    store = open_store(f"sqlite:///{tmp_path / 'db'}")
 
     def write() -> None:
-        try:
-            with store.write():
-                pass
-        except StorageError as error:
-            refusals.append(error)
+        with store.write():
+            pass
 
-    with store.write():
-        other = threading.Thread(target=write)
-        other.start()
-        other.join()
-    assert [str(error) for error in refusals] == ["another transaction takes more than 0.05 seconds"]
-    write()
-    assert len(refusals) == 1, "it goes on"
+    with store.write(), pytest.raises(StorageError, match=r"^another transaction takes more than 0\.05 seconds$"):
+        at_once(write)
+    write()  # it goes on
     store.close()
 
 
@@ -126,49 +115,74 @@ def test_failed_transaction_leaves_nothing(hub: Hub) -> None:
         assert tx.members.invite("0" * 64) is None
 
 
-def test_concurrent_approvals_on_replicas_are_all_recorded(open_hub: Callable[[], Hub]) -> None:
-    hub, replica = open_hub(), open_hub()
-    parties: tuple[Honest, Honest] = hub.enrolled("clinic"), hub.enrolled("registry")
+def test_concurrent_approvals_on_replicas_are_all_recorded(
+    hub: Hub, open_hub: Callable[[], Hub], parties: Parties
+) -> None:
+    replica = open_hub()
     proposals = [hub.proposed(parties, study=f"study {i}") for i in range(6)]
-    together = threading.Barrier(2)
 
     def approve(at: Hub, party: Honest) -> None:
-        together.wait()
         for proposed in proposals:
             at.approve(proposed, party.name, party.approval(proposed))
 
-    threads = [threading.Thread(target=approve, args=pair) for pair in zip((hub, replica), parties, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(partial(approve, hub, parties[0]), partial(approve, replica, parties[1]))
     assert [hub.state(proposed) for proposed in proposals] == ["approved"] * 6
     seqs = [item["seq"] for item in hub.http.get("/v1/events").json()["items"]]
     assert seqs == list(range(3, 21))  # the first two are the members' enrolments
 
 
-def test_race_of_two_uploads_records_one(open_hub: Callable[[], Hub]) -> None:
-    hub, replica = open_hub(), open_hub()
-    parties: tuple[Honest, Honest] = hub.enrolled("clinic"), hub.enrolled("registry")
+def test_race_of_two_uploads_records_one(hub: Hub, open_hub: Callable[[], Hub], parties: Parties) -> None:
+    replica = open_hub()
     proposed = hub.approved(parties)
     blocks = [hub.block(proposed, parties[0]) for _ in range(2)]
-    together = threading.Barrier(2)
-    codes: list[int] = []
-
-    def upload(at: Hub, which: int) -> None:
-        together.wait()
-        codes.append(at.upload(proposed, "clinic", blocks[which]).status_code)
-
-    threads = [threading.Thread(target=upload, args=pair) for pair in ((hub, 0), (replica, 1))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    uploads = [partial(at.upload, proposed, "clinic", block) for at, block in zip((hub, replica), blocks, strict=True)]
+    codes = [answer.status_code for answer in at_once(*uploads)]
     assert sorted(codes) == [201, 409]
     assert hub.kinds(proposed).count("block") == 1
 
 
-@pytest.mark.parametrize("url", ["sqlite:///a\0b", "postgresql://user:a%00b@host/db"])
-def test_nul_in_a_database_url_is_refused(url: str) -> None:
-    with pytest.raises(SettingsError, match="database URL"):
-        check_url(url)
+def test_migrations_make_the_tables_of_this_version_and_a_second_start_finds_nothing_to_do(database_url: str) -> None:
+    for _ in range(2):
+        open_store(database_url).close()
+        database = Database(database_url)
+        with database.reading() as connection:
+            assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        database.close()
+
+
+_SERVE = [sys.executable, "-m", "commingle", "coordinator", "serve", "--port", "0"]
+
+
+@pytest.mark.slow
+def test_coordinator_waits_for_its_database_and_says_so(command: Command, tmp_path: Path) -> None:
+    with own_postgres() as postgres:
+        postgres.stop()
+        (tmp_path / "url").write_text(postgres.url)
+        command.json("init", "--home", tmp_path / "hub", "--database-url-file", tmp_path / "url")
+        serve = [*_SERVE, "--home", str(tmp_path / "hub")]
+        with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            try:
+                with httpx.Client(base_url=json.loads(process.stdout.readline())["url"], timeout=60) as http:
+                    assert http.get("/healthz").status_code == 200
+                    for path in ("/readyz", "/v1/parties"):
+                        assert problem(http.get(path)) == (503, "storage")
+                    assert "commingle_coordinator_database_up 0.0" in http.get("/metrics").text
+                    code, _, err = command("invite", "--home", tmp_path / "hub", "--party", "clinic")
+                    assert (code, "cannot open the database" in err) == (1, True)  # a person is told at once
+                    postgres.start()
+                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready", seconds=60)
+                    assert http.get("/v1/parties").json() == {"items": [], "next": None}
+                    command.json("invite", "--home", tmp_path / "hub", "--party", "clinic")
+                    postgres.stop()
+                    assert problem(http.get("/readyz")) == (503, "storage")
+                    postgres.start()
+                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready", seconds=60)
+            finally:
+                process.terminate()
+                log = process.stderr.read()
+            assert process.wait(60) in {0, -signal.SIGTERM}
+        assert "it is tried again until it does" in log
+        assert "publisher works again" in log
+        assert postgres.url not in log

@@ -14,8 +14,8 @@ import pytest
 from fastapi import FastAPI
 
 from commingle.coordinator.access import CoordinatorScope, create_token
-from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app
+from commingle.coordinator.http.streams import Feed
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.ledger_head import LedgerHead, sign_head
@@ -83,7 +83,7 @@ CARRIED = {
     "anonymous": 401, "stranger": 401, "other party": 403, "the party itself": 201, "coordinator": 403,
     "token read": 401, "token operate": 401,
 }
-"""Any member may bring it, as `test_ledger_heads` tests; here everybody signs it with a key of their own."""
+"""Any member may bring it, as `test_relaying` tests; here everybody signs it with a key of their own."""
 CHANGES: dict[Endpoint, dict[str, int]] = {
     # the invite lets in; these repeat clinic's enrolment, which only clinic's own key may
     ("POST", "/v1/parties"): {

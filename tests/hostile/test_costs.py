@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from commingle import ReleaseClient
-from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app as coordinator_app
+from commingle.coordinator.http.streams import Feed
 from commingle.services.learner.app import create_app
 from commingle.services.learner.computing import parse, plan, start_worker
 from commingle.services.learner.requests import PlanBody, PredictionBody

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 
 from commingle import ReleaseClient
 from commingle.coordinator.errors import TruncatedError
-from commingle.coordinator.http.bodies import Body
+from commingle.coordinator.http.access import Body
 from commingle.services.learner.app import BodyLimit
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app
+from commingle.coordinator.http.streams import Feed
 from tests.hostile.attack import attack
 from tests.hostile.hub import hub_with_releases
 from tests.world.coordinator import Honest, key_of

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from commingle.coordinator.ledger_heads import head_row
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.policy import AutoApproval, Policy
@@ -46,7 +45,7 @@ def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(p
     )
     forged = open_head(sign_head(head, SigningKey(b"\x77" * 32)))[0], sign_head(head, SigningKey(b"\x77" * 32))
     with pair.coordinator.hub.store.write() as tx:
-        tx.heads.add(head_row(*forged))
+        tx.heads.add(*forged)
     with pair.agents("clinic") as agents:
         assert not find_lost_branch(agents)
         hostile, honest = sorted(agents.consortia, key=lambda one: one.membership.name == "second")

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from commingle import ReleaseClient
 from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.feed import Feed
 from commingle.coordinator.http.app import create_app as coordinator_app
+from commingle.coordinator.http.streams import Feed
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.store import Store, open_store
 from commingle.party_agent.edge.app import LocalApi

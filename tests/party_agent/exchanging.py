@@ -191,7 +191,7 @@ def replace_message(
     hub = consortium.coordinator.hub
     hub.coordinator.blobs.put_running(release, envelope.digest, BytesIO(body))
     with hub.store.write() as tx:
-        tx.releases.save_message(release, party, envelope, kind=kind)
+        tx.releases.save_signed(release, party, envelope, kind=kind)
 
 
 def as_the_sender_signs_it(consortium: Consortium, release: str, sender: str, kind: MessageKind, body: bytes) -> None:

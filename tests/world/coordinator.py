@@ -7,19 +7,19 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import finalize
 
 import httpx
 import numpy as np
 
 from commingle.coordinator.blobs import BlobDirectory, Blobs
-from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.feed import Feed
+from commingle.coordinator.coordinator import Coordinator, Quotas
 from commingle.coordinator.http.app import create_app
+from commingle.coordinator.http.streams import Feed
 from commingle.coordinator.members import invite
 from commingle.coordinator.publisher import Publisher
-from commingle.coordinator.quotas import Quotas
+from commingle.coordinator.store.database import Database
 from commingle.coordinator.store.store import open_store
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
@@ -44,6 +44,7 @@ from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.verification import PublishedRelease, verify_release
 from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, START, block_statement, enrolment
@@ -151,6 +152,9 @@ class Honest:
 
 def key_of(name: str) -> SigningKey:
     return SigningKey(sha256(name.encode()).digest())
+
+
+Parties: TypeAlias = tuple[Honest, Honest]
 
 
 @dataclass
@@ -272,6 +276,26 @@ class Hub:
             answer = self.upload(proposed, party.name, self.block(proposed, party))
             assert answer.status_code == 201, answer.text
         return proposed
+
+    def published(self, proposed: Proposed) -> tuple[bytes, bytes, bytes]:
+        """What is served of a release: manifest, matrix and moments."""
+        manifest, matrix, moments = (
+            self.http.get(f"/v1/releases/{proposed.id}/{name}").content for name in ("manifest", "matrix", "moments")
+        )
+        return manifest, matrix, moments
+
+    def verified(self, proposed: Proposed) -> PublishedRelease:
+        return verify_release(*self.published(proposed), trusted_coordinator=self.key.fingerprint)
+
+    def sql(self, statement: str) -> Sequence[Any]:
+        """Rows of a statement that goes straight to the database, behind the coordinator's back."""
+        database = Database(self.url)
+        try:
+            with database.writing() as connection:
+                result = connection.exec_driver_sql(statement)
+                return result.all() if result.returns_rows else ()
+        finally:
+            database.close()
 
     def show(self, proposed: Proposed) -> dict[str, Any]:
         answer = self.http.get(f"/v1/releases/{proposed.id}")

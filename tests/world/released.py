@@ -2,7 +2,7 @@
 
 import atexit
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.keyed import exchanged
-from commingle.coordinator.store.rows import Facts, Files, Invite, PartyRow
+from commingle.coordinator.store.members import Invite, PartyRow
+from commingle.coordinator.store.releases import Files
 from commingle.coordinator.store.store import Transaction
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.remote import ReleaseClient
@@ -341,14 +342,7 @@ def _serving(files: tuple[tuple[str, ReleaseFiles], ...], unpublished: tuple[str
 def _add(tx: Transaction, release: str, files: ReleaseFiles, state: State) -> None:
     published_as = SignedDocument.model_validate_json(files.manifest).open(Manifest, kind="manifest").document
     spec = read_spec(published_as.spec.payload_bytes)
-    said = {name.name: getattr(spec, name.name) for name in fields(Facts) if name.name != "id"}
-    tx.releases.add(
-        Facts(id=release, **said),
-        spec=published_as.spec,
-        proposer_key=published_as.proposer_key,
-        parties=[*PARTIES],
-        sizes=release_sizes(spec),
-    )
+    tx.releases.add(published_as.spec, spec, proposer_key=published_as.proposer_key, sizes=release_sizes(spec))
     tx.releases.save(release, Round(frozenset(PARTIES), spec.expires, state))
 
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import httpx
 
-from commingle.coordinator.ledger_heads import newest_heads
-from commingle.coordinator.members import invite
+from commingle.coordinator.members import invite, newest_heads
 from commingle.coordinator.proposals import propose
-from commingle.coordinator.store.rows import ReleaseRow
+from commingle.coordinator.store.releases import ReleaseRow
 from commingle.party_agent.ledger.ledger import Ledger
-from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
+from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import Cost, Loss, Rho
@@ -151,7 +150,7 @@ class TamperedCoordinator:
         return self.propose_signed(seal(spec, kind="spec", key=key or self.key))
 
     def propose_signed(self, envelope: Envelope) -> str:
-        return propose(self.hub.coordinator, envelope)[0].facts.id
+        return propose(self.hub.coordinator, envelope)[0].listed.id
 
     def disguise(self, release: str, envelope: Envelope) -> str:
         """From now on show a release as if that had been proposed, under its id."""
@@ -164,7 +163,7 @@ class TamperedCoordinator:
     def releases(self) -> list[str]:
         """Ids of every release, the newest first."""
         with self.hub.store.read() as tx:
-            return [item.facts.id for item in tx.releases.page(state=None, before=None, limit=200).items]
+            return [item.id for item in tx.releases.page(limit=200).items]
 
     def exchange(self, release: str) -> Exchange:
         """Of a release that everybody has approved."""
@@ -179,12 +178,12 @@ class TamperedCoordinator:
     def relayed(self, recipient: str) -> dict[str, Envelope]:
         """Sealed linkage keys for a member, by sender."""
         with self.hub.store.read() as tx:
-            return {row.sender: parse_envelope(row.envelope.encode()) for row in tx.linkage.of(recipient)}
+            return {row.sender: row.envelope for row in tx.linkage.of(recipient)}
 
     def relay(self, recipient: str, sender: str, envelope: Envelope) -> None:
         """Put a sealed linkage key there unchecked."""
         with self.hub.store.write() as tx:
-            tx.linkage.put(recipient, sender, self.clock(), envelope.to_json().decode())
+            tx.linkage.put(recipient, sender, self.clock(), envelope)
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         request.read()

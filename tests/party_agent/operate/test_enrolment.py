@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from commingle.coordinator.store.rows import PartyRow
+from commingle.coordinator.store.members import PartyRow
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home, PartySettings
 from commingle.party_agent.home.policy import Policy

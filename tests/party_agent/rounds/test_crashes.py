@@ -15,8 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.coordinator.publisher import Publisher
-from commingle.coordinator.publishing import ask_again
+from commingle.coordinator.publisher import Publisher, ask_again
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agent import Agent

@@ -1,25 +1,87 @@
-"""A coordinator's home in one file, and back: database, blobs, settings and key; messages of running exchanges never.
+"""Commands that keep a coordinator in order: `audit`, `doctor`, `backup`, `restore` and `console`.
 
-The database is copied first and the blobs after it: files that a release needs are only ever added, so every one that
-the database names is then in the copy.
+A backup is a home in one file: database, blobs, settings and key; messages of running exchanges never. The database is
+copied first and the blobs after it: files that a release needs are only ever added, so every one that the database
+names is then in the copy.
 """
 
 import shutil
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import click
 
-from commingle.coordinator.cli import examples
-from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
+from commingle.coordinator.cli import examples, home_option
+from commingle.coordinator.coordinator import export_audit
+from commingle.coordinator.doctor import examine_home
+from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
 from commingle.coordinator.store.database import check_url
+from commingle.shared.documents.model import encode
+from commingle.shared.release.audit import CoordinatorHistory, verify_coordinator_audit
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import console_port_option, emit, json_option
+from commingle.shared.runtime.doctor import report
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import load_signing_key
-from commingle.shared.runtime.settings import load_settings
+from commingle.shared.runtime.files import NOT_COMPARED, load_signing_key, read_history, write_durably
+from commingle.shared.runtime.settings import load_settings, system_clock
+from commingle.shared.runtime.tls import ca_option, http_option
+from commingle.shared.text import quoted
 
+_FOR_EVERYONE = 0o644
 _DATABASE, _DUMP = "coordinator.sqlite", "coordinator.dump"
 _BLOBS = f"{'[0-9a-f]' * 2}/{'[0-9a-f]' * 64}"
+
+
+@click.group()
+def audit() -> None:
+    """Export this coordinator's history for an auditor, or verify one."""
+
+
+@audit.command("export", epilog="Example: commingle coordinator audit export --home hub --out audit-hub.json")
+@home_option
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
+@json_option
+def export_file(*, home: Path, out: Path, as_json: bool) -> None:
+    """Write the chain of all events, under the coordinator's signature."""
+    with open_coordinator(home) as hub:
+        data = encode(export_audit(hub))
+    history = verify_coordinator_audit(data)
+    write_durably(out, data, mode=_FOR_EVERYONE)
+    _emit(history, {"file": str(out)}, f"{len(history.events)} events in {out}", as_json=as_json)
+
+
+@audit.command("verify", epilog="Example: commingle coordinator audit verify audit-hub.json --key 3f7a…")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--key", metavar="FINGERPRINT", help="The coordinator's key, known from elsewhere.")
+@json_option
+def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
+    """Check a coordinator's history offline: its chain, its memberships and its signature."""
+    history = read_history(file, verify_coordinator_audit, key=key)
+    said = f"Everything holds in the history of {quoted(history.audit.coordinator)}, key {history.signer}"
+    known = "" if key is not None else f"\n{NOT_COMPARED}"
+    _emit(history, {"signer": history.signer, "signer_known": key is not None}, said + known, as_json=as_json)
+
+
+@click.command(epilog="Example: commingle coordinator doctor --home hub --coordinator https://hub.example.org")
+@home_option
+@click.option("--coordinator", "url", help="Where it should answer; left out, only the home is checked.")
+@ca_option
+@http_option
+@json_option
+def doctor(*, home: Path, url: str | None, ca_file: Path | None, allow_http: bool, as_json: bool) -> None:
+    """Check home, database, blobs and disk, and say how to fix problems. Exit code 1 if there are any."""
+    checks = examine_home(CoordinatorHome(home), url=url, ca_file=ca_file, allow_http=allow_http, now=system_clock())
+    report(checks, as_json=as_json)
+
+
+def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_json: bool) -> None:
+    kinds = dict(Counter(event.kind for event in history.events))
+    value = {**more, "entries": len(history.events), "kinds": kinds, "head": history.audit.head}
+    value["members"] = {
+        name: {"keys": list(keys), "revoked": name in history.revoked} for name, keys in history.members.items()
+    }
+    emit(value, as_json=as_json, text=f"{said}\n{kinds}\nhead {history.audit.head}")
 
 
 def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) -> int:
@@ -112,3 +174,18 @@ def restore(*, file: Path, home: Path, as_json: bool) -> None:
         as_json=as_json,
         text=f"{home} restored. Then, in this order: {'; '.join(following)}",
     )
+
+
+@click.command(epilog=examples("console --home hub"))
+@home_option
+@console_port_option
+def console(*, home: Path, port: int) -> None:
+    """Follow members and rounds in a browser on this machine.
+
+    A link is printed that works once. Ctrl-C ends the console. It reads the coordinator's database and changes nothing.
+    """
+    from commingle.coordinator.console.app import create_console  # noqa: PLC0415 - help needs no FastAPI
+    from commingle.shared.runtime.pages.local import run_console  # noqa: PLC0415 - as above
+
+    with open_coordinator(home) as hub:
+        run_console(lambda session, address: create_console(hub, session, address=address), port=port)
