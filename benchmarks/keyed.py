@@ -33,9 +33,8 @@ from commingle.shared.encoding import bounded_rows
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.mechanisms.moments.entries import block_noise, first_place, places
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.matrix import assemble, second_moments
+from commingle.shared.release.matrix import assemble, prepared_release, second_moments
 from commingle.shared.release.plan import plan_blocks
-from commingle.shared.release.prepared import prepared_release
 from commingle.shared.release.resolve import closed
 
 OVERLAPS = (1.0, 0.9, 0.7, 0.5)

@@ -34,9 +34,8 @@ from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec
-from commingle.shared.release.matrix import assemble, second_moments
+from commingle.shared.release.matrix import assemble, prepared_moments, prepared_release, second_moments
 from commingle.shared.release.plan import plan_blocks
-from commingle.shared.release.prepared import prepared_moments, prepared_release
 from commingle.shared.release.resolve import closed
 
 Array = NDArray[np.float64]

@@ -27,12 +27,11 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import Name
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import emit, json_option
-from commingle.shared.runtime.config import ServeCommand
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
-from commingle.shared.runtime.logging import configure_logging
+from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.server import serve as serve_app
-from commingle.shared.runtime.settings import resolve, trusted_proxies_option
+from commingle.shared.runtime.settings import ServeCommand, resolve, trusted_proxies_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _FEWEST = 2

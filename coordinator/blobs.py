@@ -19,8 +19,7 @@ from typing import BinaryIO, Protocol
 import structlog
 
 from commingle.coordinator.errors import LostBlobError, StorageError
-from commingle.shared.runtime.disk import full_disk_as_no_room
-from commingle.shared.runtime.files import close_to_others, remove_durably, write_durably
+from commingle.shared.runtime.files import close_to_others, full_disk_as_no_room, remove_durably, write_durably
 
 LEAST_AGE = timedelta(days=1)
 """Of what is removed that no release needs: the time to notice that a database was restored which does not know it."""

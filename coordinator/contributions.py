@@ -32,7 +32,7 @@ from commingle.shared.documents.statements import (
     BlockStatement,
     approval_set_digest,
     open_approvals,
-    open_block_statement,
+    open_statement,
 )
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
@@ -44,7 +44,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
 )
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.block import check_block, largest_body
+from commingle.shared.release.matrix import check_block, largest_body
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State, StoreBlock, Tick
 from commingle.shared.runtime import faults
@@ -203,7 +203,7 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
         found = require_release(tx, release)
     spec = spec_of(found)
     share = share_of(spec, party)
-    statement = open_block_statement(envelope, share, spec=release)
+    statement = open_statement(envelope, BlockStatement, share, spec=release)
     if not is_repetition(found.shares[party].statement, envelope, what=f"block by {party}"):
         advance_round(found.round, StoreBlock(party), coordinator)
         _check_approvals(found, spec, statement.document)

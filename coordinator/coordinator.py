@@ -21,11 +21,11 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import CoordinatorAudit
 from commingle.shared.release.checks import open_spec
+from commingle.shared.release.matrix import ReleaseSizes
 from commingle.shared.release.member_log import KIND as MEMBER_LOG
 from commingle.shared.release.member_log import member_log
 from commingle.shared.release.rounds import Event, Refused, Round, advance
-from commingle.shared.release.sizes import ReleaseSizes
-from commingle.shared.runtime.disk import Disks
+from commingle.shared.runtime.files import Disks
 from commingle.shared.runtime.request_signing import SignedRequest
 from commingle.shared.runtime.settings import Clock
 from commingle.shared.wire import ReleaseSummary

@@ -13,9 +13,8 @@ from pydantic import Field, SecretStr
 from commingle.coordinator.blobs import BlobDirectory, Blobs
 from commingle.coordinator.coordinator import Coordinator, Quotas
 from commingle.coordinator.store.store import open_store
-from commingle.shared.runtime.disk import Disks
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import close_to_others, load_signing_key
+from commingle.shared.runtime.files import Disks, close_to_others, load_signing_key
 from commingle.shared.runtime.settings import ServiceSettings, load_settings, system_clock
 
 _SHARES = 4  # of the disk: so many members' quotas fill it

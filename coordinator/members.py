@@ -20,14 +20,16 @@ from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.invitation import INVITE_PREFIX
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.ledger_head import NO_HEAD, LedgerHead, open_head
 from commingle.shared.documents.linkage import open_identity, open_linkage_key
 from commingle.shared.documents.model import decode, text_digest
 from commingle.shared.documents.statements import (
+    NO_HEAD,
     Enrolment,
+    LedgerHead,
     RotationRequest,
     SignedDocument,
     open_departure,
+    open_head,
     open_rotation,
 )
 from commingle.shared.release.rounds import Abort, Refused, advance, complete

@@ -21,11 +21,17 @@ from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
-from commingle.shared.documents.statements import ApprovalRequest, open_alignment, open_approval, open_rejection
+from commingle.shared.documents.statements import (
+    AlignmentStatement,
+    Approval,
+    ApprovalRequest,
+    Rejection,
+    open_statement,
+)
 from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
 from commingle.shared.release.checks import open_spec
+from commingle.shared.release.matrix import ReleaseSizes, release_sizes
 from commingle.shared.release.rounds import UNSTATED, Alignment, Approve, Reject
-from commingle.shared.release.sizes import ReleaseSizes, release_sizes
 from commingle.shared.runtime import faults
 from commingle.shared.text import quoted
 
@@ -75,7 +81,7 @@ def approve(coordinator: Coordinator, release: str, party: str, request: Approva
     """
     spec = _spec(coordinator, release)
     share = share_of(spec, party)
-    approval = open_approval(request.approval, share, spec=release)
+    approval = open_statement(request.approval, Approval, share, spec=release)
     stated = _stated(request, share, spec)
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
@@ -99,7 +105,7 @@ def _stated(request: ApprovalRequest, share: PartySpec, spec: Verified[ReleaseSp
         )
     if request.alignment is None:
         return UNSTATED
-    alignment = open_alignment(request.alignment, share, spec=spec.digest).document
+    alignment = open_statement(request.alignment, AlignmentStatement, share, spec=spec.digest).document
     return Alignment(alignment.subjects, alignment.digest)
 
 
@@ -110,7 +116,7 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
         UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
     """
     spec = _spec(coordinator, release)
-    rejection = open_rejection(envelope, share_of(spec, party), spec=release)
+    rejection = open_statement(envelope, Rejection, share_of(spec, party), spec=release)
     require_evidence(spec, rejection.document)
     with coordinator.store.write() as tx:
         found = require_release(tx, release)

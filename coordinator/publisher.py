@@ -33,11 +33,10 @@ from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import open_block_statement
+from commingle.shared.documents.statements import BlockStatement, open_statement
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.block import check_block
-from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
+from commingle.shared.release.matrix import assemble, check_block, encode_matrix, second_moments
 from commingle.shared.release.plan import privacy_statement, published_columns, published_step
 from commingle.shared.release.rounds import Abort, LoseBlocks, Publish, Refused, Tick, advance, complete
 from commingle.shared.release.verification import verify_release
@@ -177,7 +176,7 @@ def _read_block(
     share = release.shares[party]
     if share.statement is None or share.body is None:
         raise AssertionError("a complete release has every block")
-    statement = open_block_statement(share.statement, spec.document.party(party), spec=spec.digest)
+    statement = open_statement(share.statement, BlockStatement, spec.document.party(party), spec=spec.digest)
     if statement.document.transcript != transcript:
         raise VerificationError(f"the block of {party} is not from this exchange", remedy="Propose a new release.")
     with coordinator.blobs.open(share.body) as file:

@@ -57,7 +57,6 @@ class MissingExtraError(CommingleError):
     """An optional library is not installed.
 
     Attributes:
-        package: its name.
         extra: the extra of `commingle` that brings it.
     """
 

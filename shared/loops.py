@@ -54,7 +54,7 @@ class Loop:
 
 
 class Loops:
-    """Those of one room, by name."""
+    """The loops of one room, by name."""
 
     def __init__(self, library: ctypes.CDLL, room: str, level: str) -> None:
         self._library, self._room, self._level = library, room, level
@@ -74,7 +74,7 @@ class Loops:
 
 @cache
 def loops(room: str, *, at: str | None = None) -> Loops:
-    """Those of a room, for this processor or a lower level of it.
+    """The loops of a room, for this processor or a lower level of it.
 
     Raises:
         OSError: there are none here, see `available`.

@@ -26,7 +26,7 @@ _Hex32 = Annotated[model.Hex32, _TEXT]
 
 
 def shown_as(example: str) -> ConfigDict:
-    """Of an answer, with a short example of it, JSON, for OpenAPI and the pages made of that."""
+    """The configuration of an answer, with a short example of it, JSON, for OpenAPI and the pages made of that."""
     return ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [json.loads(example)]})
 
 

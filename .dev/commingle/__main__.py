@@ -47,7 +47,7 @@ _COMMANDS = {
     "party": ("commingle.party_agent.cli.party", "Run and operate a party's agent, beside the party's own data."),
     "learner": ("commingle.services.learner.cli", "Serve fits of published releases."),
     "config": (
-        "commingle.shared.runtime.config",
+        "commingle.shared.runtime.settings",
         "See which settings a service would have, and where each comes from.",
     ),
 }

@@ -13,12 +13,11 @@ from commingle.coordinator.http.views import (
     encode_cursor,
     release_details,
 )
-from commingle.shared.documents.purpose import headline_of
+from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.pages.local import LocalConsole
-from commingle.shared.runtime.pages.session import Session
+from commingle.shared.runtime.pages.local import LocalConsole, Session
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.wire import PartyRecord, ReleaseDetails
 

@@ -25,9 +25,9 @@ from commingle.coordinator.contributions import Expected
 from commingle.coordinator.coordinator import Coordinator
 from commingle.coordinator.errors import StorageError, TruncatedError
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.disk import Disks, full_disk_as_no_room
 from commingle.shared.runtime.errors import BusyError, RequestSignatureError, TooLargeError
-from commingle.shared.runtime.openapi import BEARER
+from commingle.shared.runtime.files import Disks, full_disk_as_no_room
+from commingle.shared.runtime.problem import BEARER
 from commingle.shared.runtime.request_signing import RequestHead, SignedRequest, body_digest
 
 JSON_LIMIT = 4 << 20

@@ -50,11 +50,10 @@ from commingle.shared.runtime.errors import (
     TooLargeError,
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
-from commingle.shared.runtime.openapi import describe
 from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool
-from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
+from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems
 
 _WAITING = frozenset({"/v1/events", "/v1/releases/{release}/events", "/v1/parties/{party}/releases"})
 _BY_STATUS: Mapping[int, tuple[type[CommingleError], ...]] = {

@@ -27,7 +27,7 @@ from commingle.coordinator.http.views import SendersQuery
 from commingle.coordinator.publisher import Publisher
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.statements import BlockStatement
-from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.runtime.problem import AGAIN
 from commingle.shared.wire import ReleaseSummary
 

@@ -30,8 +30,7 @@ from commingle.shared import __version__
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import RotationRequest, SignedDocument
-from commingle.shared.runtime.openapi import takes
-from commingle.shared.runtime.problem import AGAIN
+from commingle.shared.runtime.problem import AGAIN, takes
 from commingle.shared.wire import (
     CoordinatorIdentity,
     LedgerHeads,

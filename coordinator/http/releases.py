@@ -26,10 +26,8 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import ApprovalRequest
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.forecast.result import Forecast
-from commingle.shared.runtime.openapi import takes
-from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
-from commingle.shared.runtime.problem import AGAIN
-from commingle.shared.runtime.worker import ProcessWorker, Worker
+from commingle.shared.runtime.pool import ProcessWorker, Worker, WorkPool, client_of, while_connected
+from commingle.shared.runtime.problem import AGAIN, takes
 from commingle.shared.wire import ReleaseDetails, ReleasePage, ReleaseSummary
 
 _MEMORY = 1024

@@ -9,9 +9,9 @@ from commingle.coordinator.errors import CursorError
 from commingle.coordinator.store.database import as_recorded
 from commingle.coordinator.store.members import KeyRow, PartyRow, SealedKeyRow
 from commingle.coordinator.store.releases import ReleaseRow
-from commingle.shared.documents.ledger_head import NO_HEAD
 from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.spec import MAX_PARTIES
+from commingle.shared.documents.statements import NO_HEAD
 from commingle.shared.mechanisms.registry import mechanism_named
 from commingle.shared.release.rounds import State
 from commingle.shared.wire import Answer, ExchangeProgress, ReleaseDetails

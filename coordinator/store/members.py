@@ -12,9 +12,8 @@ from commingle.coordinator.store.database import Page, Part, as_recorded
 from commingle.coordinator.store.tables import invites, keys, ledger_heads, linkage_keys, nonces, parties, tokens
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.ledger_head import LedgerHead
 from commingle.shared.documents.model import WireModel, decode, encode
-from commingle.shared.documents.statements import RotationRequest, SignedDocument
+from commingle.shared.documents.statements import LedgerHead, RotationRequest, SignedDocument
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from commingle.coordinator.store.database import Page, Part, as_recorded
 from commingle.coordinator.store.tables import IS_WHOLE, events, keys, releases, shares
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.release.matrix import ReleaseSizes
 from commingle.shared.release.rounds import Alignment, Round, State
-from commingle.shared.release.sizes import ReleaseSizes
 from commingle.shared.wire import PartyProgress, ReleaseSummary
 
 

@@ -24,7 +24,7 @@ from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
-from commingle.shared.runtime.plain_files import read_plain
+from commingle.shared.runtime.plain_files import read_given
 
 _WARNING = (
     "The matrix becomes part of the proposal and is published. It may come from PUBLIC rows only: made from private "
@@ -132,7 +132,7 @@ def add_dataset(
 ) -> None:
     """Read a table once, validate it against its schema, and remember it."""
     if database_url_file is not None:
-        database_url = _read(database_url_file).decode(errors="replace").strip()
+        database_url = read_given(database_url_file).decode(errors="replace").strip()
     places = [source is not None, database_url is not None, pushed].count(True)
     if places != 1 or (database_url is None) == bool(queries):
         raise click.UsageError("give one of --source, --pushed, and --database-url (or its file) with --query")
@@ -167,7 +167,7 @@ def declare(
     replace: bool = False,
 ) -> DatasetView:
     """Have the agent of a home read a table and remember it; what it found. Raises what the agent says is wrong."""
-    attributes = parse_attributes(_read(schema))
+    attributes = parse_attributes(read_given(schema))
     body = {
         "name": name,
         "source": place,
@@ -352,7 +352,7 @@ def whiten(
     Written is the `whitening` of this party in a study file; it goes with `"row_norm": 1`. Whoever proposes the study
     publishes it, so no private row may have gone into it.
     """
-    attributes = parse_attributes(_read(schema))
+    attributes = parse_attributes(read_given(schema))
     source = open_source(FileSource(path=str(public), **asdict(csv_format or USUAL)))
     made = make_whitening(source, attributes, ridge=ridge, radius=radius)
     write_durably(out, encode(made.whitening))
@@ -379,10 +379,3 @@ def whiten(
 
 def _say(condition: float | None) -> str:
     return "infinite" if condition is None else f"{condition:.3g}"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_plain(path)
-    except OSError as error:
-        raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None

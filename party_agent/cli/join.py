@@ -24,9 +24,8 @@ from commingle.party_agent.operate.joining import Roster, confirm, joined, make_
 from commingle.party_agent.operate.membership import enrol
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.explained import explain
-from commingle.shared.documents.invitation import Invitation
+from commingle.shared.documents.invitation import LETTERS, Invitation
 from commingle.shared.documents.subject_ids import IdRule
-from commingle.shared.documents.words import LETTERS
 from commingle.shared.runtime.cli import say
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options

@@ -73,6 +73,6 @@ _COMMANDS = {
 @click.group(cls=LazyGroup, commands_at=_COMMANDS)
 def party() -> None:
     """Run and operate a party's agent, beside the party's own data."""
-    from commingle.shared.runtime.logging import configure_logging  # noqa: PLC0415 - help needs none
+    from commingle.shared.runtime.middleware import configure_logging  # noqa: PLC0415 - help needs none
 
     configure_logging(service="party", level="warning")  # to standard error: output is for results

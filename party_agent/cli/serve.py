@@ -21,10 +21,10 @@ from commingle.party_agent.wire.local_socket import listen as listen_at
 from commingle.shared import loops as compiled
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import json_option
-from commingle.shared.runtime.config import ServeCommand
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.logging import configure_logging
+from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.server import Served, listen, run
+from commingle.shared.runtime.settings import ServeCommand
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _JOIN_SECONDS = 5.0

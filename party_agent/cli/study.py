@@ -27,7 +27,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
-from commingle.shared.runtime.plain_files import read_plain
+from commingle.shared.runtime.plain_files import read_given
 from commingle.shared.runtime.settings import load_settings, system_clock
 
 _EXAMPLE = "--member ward=ward.json --member laboratory=lab.json"
@@ -189,10 +189,7 @@ def _shares(members: Sequence[str]) -> Mapping[str, Share]:
         name, _, dataset = who.partition("/")
         if name in shares:
             raise click.UsageError(f"{name} is named twice")
-        try:
-            shares[name] = Share(dataset or "main", parse_attributes(read_plain(Path(path))))
-        except OSError as error:
-            raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None
+        shares[name] = Share(dataset or "main", parse_attributes(read_given(path)))
     return shares
 
 

@@ -59,21 +59,22 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
         "signer_known": key is not None,
         "entries": len(history.audit.entries),
         "head": history.audit.head,
-        "charged": _figures(history.lost),
+        "charged": _figures(history.told.lost),
         "charges": {
-            release: {"state": charge.state, **_figures(charge.cost)} for release, charge in history.charges.items()
+            release: {"state": charge.state, **_figures(charge.cost)}
+            for release, charge in history.told.charges.items()
         },
         "documents": len(history.audit.documents),
         "keys": [known.fingerprint for known in history.keys],
     }
 
     def text(console: Console) -> None:
-        lost = history.lost.loss
+        lost = history.told.lost.loss
         console.print(
             f"Everything holds in the history of {called(history.audit.party, pinned=key is not None)}, "
             f"key {history.signer}\n"
             f"{said['entries']} entries, {said['documents']} signed documents, charged rho {float(lost.rho):.6g}"
-            f"{', delta ' + format(lost.delta, '.3g') if lost.delta else ''} ({history.lost.unit})\n"
+            f"{', delta ' + format(lost.delta, '.3g') if lost.delta else ''} ({history.told.lost.unit})\n"
             f"head {history.audit.head}"
         )
         if key is None:

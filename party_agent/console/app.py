@@ -32,13 +32,12 @@ from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
 from commingle.party_agent.wire.answers import CHARGE_STATES, risk_in_words, words_for_decision
-from commingle.shared.documents.purpose import headline_of
 from commingle.shared.documents.schema import Missing, asked_as, parse_attributes
+from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.pages.local import LocalConsole
-from commingle.shared.runtime.pages.session import Session
+from commingle.shared.runtime.pages.local import LocalConsole, Session
 from commingle.shared.runtime.pages.site import Site, read_form
 from commingle.shared.runtime.settings import system_clock
 

@@ -79,10 +79,9 @@ from commingle.shared.runtime.errors import (
     SettingsError,
     TooLargeError,
 )
-from commingle.shared.runtime.openapi import describe, takes
 from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
-from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems
+from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems, takes
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.wire.answers import ProposalView, ProposedView
 from commingle.shared.documents.study import Study
 from commingle.shared.runtime.errors import ScopeError
-from commingle.shared.runtime.openapi import takes
+from commingle.shared.runtime.problem import takes
 
 ReleaseId = Annotated[str, Path(description="Id of the release, 64 hex digits.")]
 _MEDIA_TYPES = {"manifest": "application/json", "moments": "application/json"}

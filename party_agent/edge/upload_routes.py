@@ -13,8 +13,7 @@ from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.counts import Viewer, sees_counts
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES, DatasetView, PieceView, UploadView
 from commingle.shared.documents.model import Name
-from commingle.shared.runtime.openapi import takes
-from commingle.shared.runtime.problem import AGAIN
+from commingle.shared.runtime.problem import AGAIN, takes
 
 DatasetName = Annotated[Name, Path(description="The data set that the rows are for.")]
 UploadName = Annotated[

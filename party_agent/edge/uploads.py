@@ -26,9 +26,14 @@ from commingle.party_agent.private.pieces import read_piece, stored_piece, write
 from commingle.party_agent.private.sources import PushedSource
 from commingle.party_agent.wire.answers import PieceView, UploadView
 from commingle.shared.documents.model import Name, WireModel, decode, encode
-from commingle.shared.runtime.disk import Disks, full_disk_as_no_room
 from commingle.shared.runtime.errors import NoRoomError
-from commingle.shared.runtime.files import close_to_others, keep_from_backups, write_durably
+from commingle.shared.runtime.files import (
+    Disks,
+    close_to_others,
+    full_disk_as_no_room,
+    keep_from_backups,
+    write_durably,
+)
 from commingle.shared.runtime.settings import Clock
 
 MOST_PIECES = 10_000

@@ -29,12 +29,10 @@ from commingle.party_agent.wire.answers import (
     WhiteningView,
 )
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.kept import kept_of
 from commingle.shared.documents.manifest import PrivacyStatement
-from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.schema import as_registered, asked_as, words_for_missing
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec, StatedPurpose, kept_of
 from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
 from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
 from commingle.shared.dp.first_stage import first_stage_loss

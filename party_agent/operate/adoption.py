@@ -16,9 +16,8 @@ from commingle.party_agent.rounds.agents import Agents
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import DocumentError, ProtocolError
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.ledger_head import LedgerHead, Spent, open_head
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.statements import LedgerHead, SignedDocument, Spent, open_head
 from commingle.shared.dp.accounting import FREE, Cost, Loss, Rho
 from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTerms
 from commingle.shared.release.checks import read_spec

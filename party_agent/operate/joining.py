@@ -14,9 +14,8 @@ from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.rounds.linkage import receive_linkage_key, send_linkage_key
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.errors import SignatureError
-from commingle.shared.documents.invitation import Invitation
+from commingle.shared.documents.invitation import Invitation, same_words, words_of, wrong_words
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
-from commingle.shared.documents.words import same_words, words_of, wrong_words
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import Clock
 from commingle.shared.wire import PartyRecord

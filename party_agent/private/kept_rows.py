@@ -22,9 +22,8 @@ from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, open_part, reply_pieces
 from commingle.shared.mechanisms.moments.exchange.submission import own_moments
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
-from commingle.shared.ring.encryption import within_limits
+from commingle.shared.ring.encryption import SEED_BYTES, Entropy, within_limits
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.randomness import SEED_BYTES, Entropy
 from commingle.shared.runtime.files import write_durably
 
 _BLOCK = 4096  # rows

@@ -32,8 +32,8 @@ from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import transcript
 from commingle.shared.mechanisms.moments.exchange.submission import submission
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
-from commingle.shared.release.block import content_digest, encode_block
 from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.matrix import content_digest, encode_block
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults

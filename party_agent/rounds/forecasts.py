@@ -22,7 +22,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.errors import CommingleError
 from commingle.shared.forecast.forecast import forecast_of, outlook_of
 from commingle.shared.release.checks import read_spec
-from commingle.shared.runtime.worker import JobFaultError, ProcessWorker, Worker
+from commingle.shared.runtime.pool import JobFaultError, ProcessWorker, Worker
 
 CPU_SECONDS = 60
 _PRELOAD = (forecast_of.__module__, "commingle.shared.mechanisms.rows.forecast")

@@ -21,9 +21,8 @@ from commingle.party_agent.rounds.look_back import LookBack
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.ledger_head import NO_HEAD, LedgerHead, open_head, sign_head
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.statements import NO_HEAD, LedgerHead, SignedDocument, open_head, sign_head
 from commingle.shared.release.charge import GENESIS
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from commingle.shared.runtime.settings import Clock

@@ -10,9 +10,8 @@ import httpx
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.ledger_head import open_head
-from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
-from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument, open_head
+from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.runtime.remote import (
     MOST_PAGES,
     PATIENCE_SECONDS,

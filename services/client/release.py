@@ -20,8 +20,7 @@ from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.estimation.request import IntervalFor, names_of
-from commingle.shared.release.matrix import decode_matrix
-from commingle.shared.release.prepared import prepared_release
+from commingle.shared.release.matrix import decode_matrix, prepared_release
 from commingle.shared.release.verification import PublishedRelease
 
 _P = ParamSpec("_P")

@@ -17,11 +17,10 @@ from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.explained import as_written
-from commingle.shared.documents.kept import kept_of, kept_words
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression_verification import VerifiedRegression, verify_regression
+from commingle.shared.documents.spec import StatedPurpose, kept_of, kept_words
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import (
     confirm_by_coordinator,

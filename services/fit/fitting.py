@@ -24,7 +24,7 @@ from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.request import FitRequest, require_interval
 from commingle.shared.estimation.system import build_system
 from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_named, mechanism_of
-from commingle.shared.release.prepared import prepared_moments
+from commingle.shared.release.matrix import prepared_moments
 
 ESTIMATORS = tuple(dict.fromkeys(e for name in MECHANISMS for e in mechanism_named(name).fit.estimators))
 """Names of the estimators of all mechanisms."""

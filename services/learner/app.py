@@ -39,9 +39,8 @@ from commingle.shared.runtime.errors import (
     UnreachableError,
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
-from commingle.shared.runtime.openapi import describe, takes
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
-from commingle.shared.runtime.problem import PROBLEM_RESPONSES, install_problems, problem, status_of
+from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems, problem, status_of, takes
 
 STATUSES: dict[type[CommingleError], int] = {
     EstimationError: 422,

@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from commingle.services.client.options import CoordinatorAccess, access_options
-from commingle.shared.runtime.config import ServeCommand
-from commingle.shared.runtime.settings import ServiceSettings, trusted_proxies_option
+from commingle.shared.runtime.settings import ServeCommand, ServiceSettings, trusted_proxies_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _TIMEOUT_SECONDS = 10.0
@@ -61,7 +60,7 @@ def serve(
 
     from commingle.services.learner.app import create_app  # noqa: PLC0415
     from commingle.services.learner.source import ReleaseSource  # noqa: PLC0415
-    from commingle.shared.runtime.logging import configure_logging  # noqa: PLC0415
+    from commingle.shared.runtime.middleware import configure_logging  # noqa: PLC0415
     from commingle.shared.runtime.server import serve as run  # noqa: PLC0415
 
     configure_logging(service="learner")

@@ -26,7 +26,7 @@ from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.result import Plan
 from commingle.shared.runtime.errors import RequestBodyError
-from commingle.shared.runtime.worker import ProcessWorker, Worker
+from commingle.shared.runtime.pool import ProcessWorker, Worker
 from commingle.shared.text import ascii_json
 
 _REMEDY = "Compare the request with /openapi.json."

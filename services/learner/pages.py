@@ -28,8 +28,8 @@ from commingle.services.learner.requests import MAX_ROWS
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import LoadedRelease, ReleaseDetail
 from commingle.services.models import FAMILIES
-from commingle.shared.documents.purpose import headline_of
 from commingle.shared.documents.schema import Attribute, BinaryAttribute
+from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.runtime.pages.reference import Document, add_reference

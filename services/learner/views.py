@@ -10,9 +10,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from commingle.shared.documents.manifest import PrivacyStatement, PublishedColumn
-from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.schema import Attribute, encoded_columns, presence_column
-from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
+from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec, StatedPurpose
 from commingle.shared.estimation.overlap import Held
 from commingle.shared.estimation.overlap import held as counts_of
 from commingle.shared.estimation.prepared import PreparedMoments

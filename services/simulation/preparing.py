@@ -28,7 +28,7 @@ from commingle.shared.documents.study import RECOMMENDED_MECHANISM
 from commingle.shared.documents.terms import AUTO, MechanismName, Projection
 from commingle.shared.mechanisms.registry import keyed_by_default, sketched_names
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.plain_files import read_plain
+from commingle.shared.runtime.plain_files import read_given
 
 MIN_ROWS = 10
 _DEMO_MECHANISMS: tuple[MechanismName, ...] = (RECOMMENDED_MECHANISM, "rmgm")
@@ -120,10 +120,7 @@ def _draft(loaded: Loaded, name: str, wanted: Wanted) -> Attribute | Unusable:
 
 
 def _read_schema(path: Path) -> tuple[Attribute, ...]:
-    try:
-        found = parse_attributes(read_plain(path))
-    except OSError as error:
-        raise SettingsError(f"cannot read {path} ({error.strerror})", remedy="Check the path.") from None
+    found = parse_attributes(read_given(path))
     if any(map(parts_of, found)):
         raise SettingsError(
             f"{path} makes attributes of others", remedy="List the parts; a study crosses or multiplies them."

@@ -49,7 +49,6 @@ class Envelope(WireModel):
 
     @property
     def payload_bytes(self) -> bytes:
-        """The signed bytes."""
         return _unbase64(self.payload)
 
     @property
@@ -67,10 +66,8 @@ class Verified(Generic[Model]):
     """A document whose signature has been checked.
 
     Attributes:
-        document: the parsed payload.
         payload: the bytes that were signed.
         signer: fingerprint of the key that signed.
-        envelope: as received.
     """
 
     document: Model

@@ -5,7 +5,6 @@ ProtocolError
 ├── SignatureError      a signature that does not verify, or by a key nobody expects
 ├── SpecError           a release spec that is well formed but makes no sense
 ├── BlockError          a block whose bytes do not match what was signed or specified
-├── SubjectError        a list of subjects that cannot be aligned (local to a party)
 ├── ExchangeError       a step of a moments exchange that does not fit the others
 │   └── DeviationError  what a member signed in one and no honest member would have (in `statements`)
 └── VerificationError   a published release that does not hold together
@@ -42,12 +41,6 @@ class BlockError(ProtocolError):
     """A block whose bytes do not match what was signed or specified."""
 
     code = "block"
-
-
-class SubjectError(ProtocolError):
-    """A list of subjects that cannot be aligned. Counts only: it never names a subject."""
-
-    code = "subjects"
 
 
 class ExchangeError(ProtocolError):

@@ -119,7 +119,6 @@ def _problem(kind: str, message: str, told: Mapping[str, Any]) -> str:
 
 
 def _tag(told: Mapping[str, Any]) -> tuple[str, str]:
-    """The field that says which of several an entry is, and what it can be."""
     if told["discriminator"] in {"'kind'", "_said()"}:
         return '"kind"', "numeric, binary or categorical"
     return told["discriminator"].replace("'", '"'), told.get("expected_tags", "which of them").replace("'", "")
@@ -138,7 +137,7 @@ def _too_many(most: int) -> str:
 
 
 def _place(location: tuple[int | str, ...], said: object, *, last_is_a_field: bool) -> str:
-    """Of a field. Unknown fields and keys of mappings have names that their author chose."""
+    """Unknown fields and keys of mappings have names that their author chose."""
     words, at, entry = list[str](), said, "attribute"
     for part in location:
         if isinstance(at, Mapping) and (part in at or (last_is_a_field and part == location[-1])):
@@ -157,7 +156,6 @@ def _place(location: tuple[int | str, ...], said: object, *, last_is_a_field: bo
 
 
 def _meant(name: str, kind: type[BaseModel] | None) -> str:
-    """The field that was probably meant."""
     if kind is None:
         return ""
     schema = kind.model_json_schema()

@@ -73,7 +73,7 @@ class PrivacyStatement(WireModel):
 
     @property
     def outsiders(self) -> ScopedLoss:
-        """Of a person to outsiders; where nothing is stated of them, what everybody learns."""
+        """What outsiders learn of a person; where nothing is stated, what everybody learns."""
         return self.per_subject_outsiders or self.per_subject
 
     @property
@@ -143,5 +143,4 @@ class SecondMoments(WireModel):
 
     @property
     def keyed(self) -> bool:
-        """Whether subjects are."""
         return self.subjects is not None

@@ -4,7 +4,7 @@ A preset sets what its paper fixes. Epsilon is the asker's, and so is all that t
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from commingle.shared.documents.errors import SpecError
@@ -13,13 +13,14 @@ from commingle.shared.documents.study import Study, Subjects
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.dp.calibration import Calibration
 
+_OF_THE_PAPER = ("method", "calibration", "mapping", "intercept")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasePreset:
-    """Of a release by several parties: one stage, a dense sketch, and rows neither cut nor whitened.
+    """A release by several parties: one stage, a dense sketch, and rows neither cut nor whitened.
 
     Attributes:
-        paper: which.
         mechanisms: what it releases; the first unless another of them is asked for.
         sketched: the one whose k is n^(2/3) where none is asked for; None leaves k to the planner.
     """
@@ -53,34 +54,25 @@ class ReleasePreset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegressionTerms:
-    """Fields of a request that a paper sets."""
-
-    method: RegressionMethod
-    calibration: CalibrationName
-    mapping: RowMapping
-    intercept: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionPreset:
-    """Of a regression by one party.
+    """A regression by one party.
 
     Attributes:
-        paper: which.
         subjects: of the data set: the paper's neighbours differ in a row's presence if keyed, in its values if listed.
         most_delta: delta is this or 1/n^2, whichever is less; None where the paper has no delta of its own.
-        public: whether it needs public rows.
     """
 
     paper: str
     subjects: Subjects
-    terms: RegressionTerms
+    method: RegressionMethod
+    calibration: CalibrationName
+    mapping: RowMapping
+    intercept: bool = False
     most_delta: float | None = None
     public: bool = False
 
     def fields(self, n: int | None) -> dict[str, Any]:
-        """Of a `RegressionRequest` about n subjects; n is None where they are listed."""
+        """Fields of a `RegressionRequest` about n subjects; n is None where they are listed."""
         if (n is not None) is not (self.subjects == "keyed"):
             raise SpecError(
                 f"{self.paper} is about {self.subjects} subjects",
@@ -89,7 +81,7 @@ class RegressionPreset:
                 else "Ask it of a data set that lists its subjects, and leave n out.",
             )
         delta = {} if n is None or self.most_delta is None else {"delta": min(self.most_delta, n**-2)}
-        return {**asdict(self.terms), **delta}
+        return {name: getattr(self, name) for name in _OF_THE_PAPER} | delta
 
 
 RELEASES: Mapping[str, ReleasePreset] = {
@@ -105,19 +97,25 @@ REGRESSIONS: Mapping[str, RegressionPreset] = {
     "wang2018": RegressionPreset(
         paper="Wang 2018",
         subjects="keyed",
-        terms=RegressionTerms(method="adassp", calibration="analytic", mapping="per_row", intercept=False),
+        method="adassp",
+        calibration="analytic",
+        mapping="per_row",
         most_delta=1e-6,
     ),
     "kalaja2020": RegressionPreset(
         paper="Kalaja 2020",
         subjects="keyed",
-        terms=RegressionTerms(method="adassp", calibration="classical", mapping="maximum", intercept=False),
+        method="adassp",
+        calibration="classical",
+        mapping="maximum",
         most_delta=1e-6,
     ),
     "public_moment": RegressionPreset(
         paper="Enhancing DP Linear Regression via Public Second-Moment",
         subjects="listed",
-        terms=RegressionTerms(method="dp_pmtolse", calibration="zcdp", mapping="maximum", intercept=False),
+        method="dp_pmtolse",
+        calibration="zcdp",
+        mapping="maximum",
         public=True,
     ),
 }

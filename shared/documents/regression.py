@@ -14,21 +14,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from commingle.shared.documents.manifest import PROTECTS
-from commingle.shared.documents.model import (
-    Count,
-    Digest,
-    Hex32,
-    Name,
-    Version,
-    WireModel,
-    encode,
-)
-from commingle.shared.documents.schema import (
-    Attribute,
-    AttributeName,
-    EncodedColumn,
-    encoded_columns,
-)
+from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel, encode
+from commingle.shared.documents.schema import Attribute, AttributeName, EncodedColumn, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
@@ -168,12 +155,10 @@ class ReplacementLoss(WireModel):
 
     @staticmethod
     def of(loss: Loss) -> "ReplacementLoss":
-        """As it is stated."""
         return ReplacementLoss(rho_units=str(loss.rho.units), loss_delta=loss.delta)
 
     @property
     def loss(self) -> Loss:
-        """The same as a loss."""
         return Loss(Rho(int(self.rho_units)), self.loss_delta)
 
 
@@ -207,7 +192,6 @@ class RegressionPrivacy(WireModel):
 
     @property
     def cost(self) -> Cost:
-        """The whole charge."""
         return Cost(self.loss, None if self.replacement is None else self.replacement.loss)
 
 
@@ -254,10 +238,10 @@ def regression_columns(features: tuple[Attribute, ...]) -> tuple[EncodedColumn, 
 
 
 def measured_attributes(target: Attribute, features: tuple[Attribute, ...]) -> tuple[MeasuredAttribute, ...]:
-    """Of a regression in two stages, the target last.
+    """The attributes of a regression in two stages, the target last.
 
-    It weighs as much as the root of the number of columns of the features: each of these is measured once with it and
-    with as many others.
+    The target weighs as much as the root of the number of columns of the features: each of these is measured once with
+    it and with as many others.
     """
     columns = sum(len(attribute.columns) for attribute in features)
     weight = Fraction(isqrt(16 * columns), 4)

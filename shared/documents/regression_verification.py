@@ -140,7 +140,7 @@ def _require_replacement(privacy: RegressionPrivacy) -> None:
 
 
 def _require_stages(result: RegressionResult) -> None:
-    """Of `two_stage`: the noise is the least that the loss allows, and both stages cost no more than is stated."""
+    """The noise is the least that the loss allows, and both stages cost no more than is stated."""
     if result.method != "two_stage":
         return
     request, privacy = result.request, result.privacy

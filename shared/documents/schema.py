@@ -152,7 +152,7 @@ class Intervals(WireModel):
         return np.searchsorted(self.limits, encoded, side="right")
 
     def places_of(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
-        """The same of numbers as they are, without NaN; those beyond the bounds are in the outermost intervals."""
+        """Which interval each number as it is, without NaN, is in; beyond the bounds it is an outermost one."""
         return self.places(quantise(within_unit(numbers, self.lower, self.upper)))
 
     @property
@@ -201,7 +201,6 @@ class BinaryAttribute(WireModel):
 
     @property
     def stand_in(self) -> str:
-        """What a missing cell counts as where it is not marked."""
         return f"halfway between {self.levels[0]} and {self.levels[1]}" if not self.intervals else self.intervals.middle
 
 
@@ -237,7 +236,7 @@ class CategoricalAttribute(WireModel):
 
     @property
     def geometry(self) -> Geometry:
-        """Of its contrasts: R^2 = 1 - 1/L, D^2 = 2, a mark being a level."""
+        """Contrasts have R^2 = 1 - 1/L, D^2 = 2, a mark being a level."""
         return contrast_geometry(len(self.columns) + 1)
 
     @property
@@ -247,7 +246,6 @@ class CategoricalAttribute(WireModel):
 
     @property
     def stand_in(self) -> str:
-        """What a missing cell counts as where it is not marked."""
         if self.cross is not None:
             return ", ".join(map(_counted_as, self.cross))
         return f"the reference level {self.levels[0]}" if not self.intervals else self.intervals.middle
@@ -445,7 +443,6 @@ def _require_factors(attribute: NumericAttribute, factors: tuple[Factor, ...]) -
 
 
 def _counted_as(part: Levelled) -> str:
-    """The level as which a missing cell counts that is not marked: a pair has no halfway."""
     return part.levels[0] if part.intervals is None else part.intervals.middle
 
 

@@ -1,21 +1,26 @@
-"""The release spec: everything public that defines a release (docs/design/documents.md#spec).
+"""The release spec: everything public that defines a release, and what it is for (docs/design/documents.md#spec).
 
 The bytes of the spec, as signed by the proposer, have a SHA-256 digest; that digest is the release's id and what every
-other document refers to.
+other document refers to. What a study is for stands in its proposer's words: all of it optional, signed with the rest,
+shown to those who decide.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal, NewType, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NewType, Self, TypeAlias, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationInfo, model_validator
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Checks, Count, Digest, Hex32, Name, Version, WireModel
-from commingle.shared.documents.purpose import StatedPurpose, purpose_problems
 from commingle.shared.documents.schema import (
     Attribute,
+    AttributeName,
+    CategoricalAttribute,
     EncodedColumn,
     Weighted,
     Whitening,
@@ -27,18 +32,99 @@ from commingle.shared.documents.schema import (
     weight_problems,
 )
 from commingle.shared.documents.subject_ids import EXACT, IdRules
-from commingle.shared.documents.terms import (
-    Bounds,
-    FirstStageShare,
-    MechanismName,
-    PartyTerms,
-    Projection,
-    Terms,
-)
+from commingle.shared.documents.terms import Bounds, FirstStageShare, MechanismName, PartyTerms, Projection, Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, unit_of
-from commingle.shared.text import hidden_text
+from commingle.shared.text import hidden_text, quoted
 
+MAX_FEATURES = 255
+_MAX_ATTACHMENTS, _LONGEST_HEADLINE = 16, 160
+_SHOWN_NAMES = 20
+_PLAIN = r"^[^\x00-\x1f\x7f]+$"
+Words = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PLAIN)]
+Paragraph = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=_PLAIN)]
+
+
+class Attachment(WireModel):
+    """A file that belongs to a study and travels by other ways: a protocol, a vote. Its SHA-256 says which.
+
+    Attributes:
+        name: of the file.
+        sha256: of its bytes, hex.
+    """
+
+    name: Words
+    sha256: Digest
+
+
+def headline_of(study: str, stated: Mapping[str, Any]) -> str:
+    """The question that a study asks, where one is said that is short enough; else its title."""
+    purpose = str(stated.get("purpose") or "")
+    return purpose if 0 < len(purpose) <= _LONGEST_HEADLINE else study
+
+
+class StatedPurpose(WireModel):
+    """The part of a study and of its spec that says what they are for. Nobody checks it but the people who decide.
+
+    Attributes:
+        purpose: the question, and what will be done with the answer.
+        requester: who asks, by name and institution.
+        ethics_reference: of the vote or the approval it is done under.
+        target: the attribute that is to be explained: numeric or binary. Forecasts are about it.
+        features: by which; without them by all others.
+        attachments: files that belong to it.
+    """
+
+    purpose: Annotated[Paragraph | None, LEFT_OUT] = None
+    requester: Annotated[Words | None, LEFT_OUT] = None
+    ethics_reference: Annotated[Words | None, LEFT_OUT] = None
+    target: Annotated[AttributeName | None, LEFT_OUT] = None
+    features: Annotated[tuple[AttributeName, ...] | None, Field(min_length=1, max_length=MAX_FEATURES), LEFT_OUT] = None
+    attachments: Annotated[
+        tuple[Attachment, ...] | None, Field(min_length=1, max_length=_MAX_ATTACHMENTS), LEFT_OUT
+    ] = None
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What is said of all this, by field."""
+        values = ((name, getattr(self, name)) for name in StatedPurpose.model_fields)
+        return {name: value for name, value in values if value is not None}
+
+    @property
+    def stated_sentences(self) -> tuple[str, ...]:
+        """What is said, as people are shown it, somebody else's words in quotation marks."""
+        said = [] if self.purpose is None else [f"Purpose: {quoted(self.purpose, longest=2000)}"]
+        if self.requester is not None:
+            said.append(f"Requested by {quoted(self.requester)}")
+        if self.ethics_reference is not None:
+            said.append(f"Ethics reference: {quoted(self.ethics_reference)}")
+        if self.target is not None:
+            by = "all others" if self.features is None else ", ".join(self.features)
+            said.append(f"To explain {self.target} by {by}")
+        said += [f"Attachment: {quoted(each.name)}, SHA-256 {each.sha256}" for each in self.attachments or ()]
+        return tuple(said)
+
+
+def purpose_problems(asked: StatedPurpose, attributes: Iterable[Attribute]) -> list[str]:
+    """What makes target and features impossible for a release of these attributes, a sentence each."""
+    known = {attribute.name: attribute for attribute in attributes}
+    features = asked.features or ()
+    there = f"there are {', '.join([*known][:_SHOWN_NAMES])}{', …' if len(known) > _SHOWN_NAMES else ''}"
+    named = (asked.target, *features)
+    found = [f"there is no attribute {name!r} ({there})" for name in named if name not in {None, *known}]
+    if asked.target is None and features:
+        found.append("features need a target")
+    if asked.target is not None and isinstance(known.get(asked.target), CategoricalAttribute):
+        found.append(f"the target {asked.target!r} has more than two levels")
+    target = None if asked.target is None else known.get(asked.target)
+    if target is not None and target.missing == "midpoint":
+        found.append(f"missing cells of the target {asked.target!r} would count as its midpoint; mark them instead")
+    if asked.target in features or len(set(features)) < len(features):
+        found.append("a feature is named twice, or is the target")
+    return found
+
+
+Number = TypeVar("Number", float, NDArray[np.float64])
 ReleaseId = NewType("ReleaseId", str)
 INTERCEPT = "(intercept)"
 MAX_PARTIES = 64
@@ -50,7 +136,6 @@ Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
 CrossWeight = Annotated[int, Field(ge=1, le=4)]
 Subjects = Literal["keyed"]
 Buckets = Annotated[int, Field(ge=2, lt=1 << 31)]
-Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class PartySpec(WireModel):
@@ -100,7 +185,6 @@ class PartySpec(WireModel):
 
     @property
     def keyed(self) -> bool:
-        """Whether its subjects are."""
         return self.subjects is not None
 
     @property
@@ -110,7 +194,7 @@ class PartySpec(WireModel):
 
     @property
     def terms(self) -> PartyTerms:
-        """The same as a part of terms, with nothing open."""
+        """This share as a part of terms, with nothing open."""
         return PartyTerms(
             name=self.name,
             attributes=self.attributes,
@@ -124,17 +208,14 @@ class PartySpec(WireModel):
 
     @property
     def contrasted(self) -> bool:
-        """Whether its levels are contrasts, as they are where its rows are not mapped."""
         return self.whitening is None and not self.mapped_by_sums
 
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
-        """What bounds a row besides `row_norm`; nothing once it is mapped."""
         return self.terms.geometries
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """What the columns of each attribute are multiplied by."""
         return self.terms.weights
 
 
@@ -157,7 +238,7 @@ class ReleaseSpec(StatedPurpose):
     largest_bytes: ClassVar[int] = 2 << 20  # the whitening of 255 columns is most of it
     type: Literal["commingle/release-spec"] = "commingle/release-spec"
     version: Version = 1
-    study: Title
+    study: Words
     created: AwareDatetime
     expires: AwareDatetime
     mechanism: MechanismName
@@ -196,7 +277,6 @@ class ReleaseSpec(StatedPurpose):
 
     @property
     def keyed(self) -> bool:
-        """The same."""
         return self.subjects is not None
 
     @property
@@ -206,12 +286,10 @@ class ReleaseSpec(StatedPurpose):
 
     @property
     def table_rows(self) -> int:
-        """Rows of every party's table where rows have places: as many as there are subjects, or buckets."""
         return self.n if self.buckets is None else self.buckets
 
     @property
     def proved(self) -> bool:
-        """Whether each party proves that it keeps its rows within bounds and follows the exchange."""
         return self.bounds == "proved"
 
     @property
@@ -235,7 +313,6 @@ class ReleaseSpec(StatedPurpose):
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """All attributes of all parties, in order."""
         return tuple(attribute for party in self.parties for attribute in party.attributes)
 
     @property
@@ -262,6 +339,30 @@ class ReleaseSpec(StatedPurpose):
 AnyRelease: TypeAlias = ReleaseSpec | Terms
 AnyParty: TypeAlias = PartySpec | PartyTerms
 """What noise follows from: a signed spec, or terms that somebody plans with."""
+
+
+def expected_kept(n: Number, buckets: int, others: Number | None = None) -> Number:
+    """How many of n are alone in their bucket of m among u others: n (1 - 1/m)^u.
+
+    See docs/proofs/keyed-subjects.md, 5.2. Without `others` they are n - 1.
+    """
+    found: Number = n * np.exp((n - 1 if others is None else others) * np.log1p(-1 / buckets))
+    return found
+
+
+def kept_of(asked: AnyRelease) -> int | None:
+    """How many of a party's n subjects count; None where all do."""
+    return None if asked.buckets is None else round(float(expected_kept(float(asked.n), asked.buckets)))
+
+
+def kept_words(asked: AnyRelease) -> tuple[str, ...]:
+    """`kept_of` as a sentence; empty where all count."""
+    kept = kept_of(asked)
+    if kept is None:
+        return ()
+    return (
+        f"About {kept:,} of a party's {asked.n:,} people count: those alone in their bucket, of {asked.buckets:,}.",
+    )
 
 
 def require_plain_text(spec: ReleaseSpec) -> None:

@@ -1,20 +1,26 @@
-"""What parties sign about a release besides the spec (docs/design/documents.md#statements).
+"""What parties sign besides a spec: about a release, about themselves, and how far their ledgers have come.
 
-The alignment statement is apart from the approval because approvals are published and alignment digests are not.
+See docs/design/documents.md#statements. The alignment statement is apart from the approval because approvals are
+published and alignment digests are not.
+
+A ledger's head is kept by witnesses, so that a ledger set back is noticed. A witness takes a statement only if it goes
+further than the newest it has and names that as the one it follows. So two copies of one ledger cannot both go on
+before the same witness: the second would have to name a head it does not have.
 """
 
 from collections.abc import Mapping
+from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha256
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, StringConstraints
 
-from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
+from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
 from commingle.shared.documents.errors import DocumentError, ExchangeError
-from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Model, Name, Version, WireModel
-from commingle.shared.documents.purpose import Paragraph
-from commingle.shared.documents.spec import MAX_COLUMNS, PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import MAX_COLUMNS, Paragraph, PartySpec, ReleaseSpec
 
 Sums = Annotated[
     tuple[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)], ...], Field(min_length=1, max_length=2 * MAX_COLUMNS)
@@ -29,7 +35,6 @@ class DeviationError(ExchangeError):
     """What a member signed in an exchange and no honest member would have; the release ends.
 
     Attributes:
-        party: which.
         evidence: two statements that it signed, although only one was allowed.
     """
 
@@ -138,7 +143,7 @@ class BlockStatement(WireModel):
         rows, columns: the block's shape and its encoded columns, in order.
         sigma: standard deviation of the integer noise, in steps.
         body_sha256: of the Arrow IPC bytes that are uploaded.
-        content_sha256: of the integers themselves (`shared.release.block.content_digest`), which the published
+        content_sha256: of the integers themselves (`shared.release.matrix.content_digest`), which the published
             matrix can be checked against whatever wrote its file.
         transcript: digest of the exchange the block comes from, where there was one.
         sums: of its columns, with noise: what the map of its rows follows from (`shared.documents.row_maps`), where the
@@ -191,6 +196,14 @@ class RotationRequest(WireModel):
     by_new: Envelope
 
 
+_KINDS: Mapping[type[WireModel], str] = {
+    Approval: "approval",
+    AlignmentStatement: "alignment",
+    Rejection: "rejection",
+    BlockStatement: "block",
+}
+
+
 class _PartyStatement(Protocol):
     @property
     def spec(self) -> str: ...
@@ -198,22 +211,14 @@ class _PartyStatement(Protocol):
     def party(self) -> str: ...
 
 
-def open_approval(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[Approval]:
-    """A verified approval by that party of the spec with that digest."""
-    approval = open_envelope(envelope, Approval, kind="approval", keys=[party.verifying_key])
-    return require_about(approval, party=party.name, spec=spec)
+def open_statement(envelope: Envelope, model: type[Model], party: PartySpec, *, spec: str) -> Verified[Model]:
+    """A verified statement of that kind by that party about the spec with that digest.
 
-
-def open_alignment(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[AlignmentStatement]:
-    """A verified alignment statement by that party about the spec with that digest."""
-    statement = open_envelope(envelope, AlignmentStatement, kind="alignment", keys=[party.verifying_key])
-    return require_about(statement, party=party.name, spec=spec)
-
-
-def open_rejection(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[Rejection]:
-    """A verified rejection by that party of the spec with that digest."""
-    rejection = open_envelope(envelope, Rejection, kind="rejection", keys=[party.verifying_key])
-    return require_about(rejection, party=party.name, spec=spec)
+    Raises:
+        SignatureError, DocumentError: it is none, or about another release or party.
+    """
+    opened = open_envelope(envelope, model, kind=_KINDS[model], keys=[party.verifying_key])
+    return require_about(opened, party=party.name, spec=spec)
 
 
 def open_rotation(request: RotationRequest, *, party: str, old_key: VerifyingKey) -> Verified[Rotation]:
@@ -241,12 +246,6 @@ def open_departure(envelope: Envelope, *, party: str, key: VerifyingKey, coordin
     return departure
 
 
-def open_block_statement(envelope: Envelope, party: PartySpec, *, spec: str) -> Verified[BlockStatement]:
-    """A verified block statement by that party about the spec with that digest."""
-    statement = open_envelope(envelope, BlockStatement, kind="block", keys=[party.verifying_key])
-    return require_about(statement, party=party.name, spec=spec)
-
-
 def open_approvals(envelopes: Mapping[str, Envelope], spec: Verified[ReleaseSpec]) -> dict[str, Verified[Approval]]:
     """The verified approvals of every party of a spec, by name.
 
@@ -258,7 +257,8 @@ def open_approvals(envelopes: Mapping[str, Envelope], spec: Verified[ReleaseSpec
     if missing:
         raise DocumentError(f"no approval by {', '.join(missing)}", remedy="Wait until every party has approved.")
     return {
-        party.name: open_approval(envelopes[party.name], party, spec=spec.digest) for party in spec.document.parties
+        party.name: open_statement(envelopes[party.name], Approval, party, spec=spec.digest)
+        for party in spec.document.parties
     }
 
 
@@ -277,3 +277,64 @@ def require_about(statement: Verified[Model], *, party: str, spec: str) -> Verif
             remedy="Sign a statement for this release.",
         )
     return statement
+
+
+KIND = "ledger-head"
+NO_HEAD = "0" * 64
+"""What a first statement names as the one it follows."""
+
+
+Spent: TypeAlias = tuple[int, Fraction]
+"""Rho in units, and delta."""
+Units = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,98})$")]
+
+
+class LedgerHead(WireModel):
+    """A party's statement about its ledger.
+
+    Attributes:
+        height: entries that lead to the head; where lost branches were rejoined, beyond the longest of them.
+        head: digest of the chain's last entry.
+        rho_units, delta: what was debited so far and can never come back, each in the unit of its data set;
+            reservations are not in it.
+        replacement_units, replacement_delta: the same under replace_one.
+    """
+
+    type: Literal["commingle/ledger-head"] = "commingle/ledger-head"
+    version: Version = 1
+    party: Name
+    height: Count
+    head: Digest
+    rho_units: Units
+    delta: Annotated[float, Field(ge=0)]
+    replacement_units: Units
+    replacement_delta: Annotated[float, Field(ge=0)]
+    created: AwareDatetime
+
+    @property
+    def spent(self) -> tuple[Spent, Spent]:
+        """What was debited, and the same under replace_one."""
+        replaced = int(self.replacement_units), Fraction(self.replacement_delta)
+        return (int(self.rho_units), Fraction(self.delta)), replaced
+
+
+def sign_head(head: LedgerHead, key: SigningKey) -> SignedDocument:
+    """The statement under the party's key."""
+    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=seal(head, kind=KIND, key=key))
+
+
+def open_head(signed: SignedDocument, *, party: str | None = None) -> tuple[LedgerHead, VerifyingKey]:
+    """The statement and the key it is signed with. Whether to trust that key is the caller's question.
+
+    Raises:
+        SignatureError, DocumentError: it does not verify, or is another party's.
+    """
+    head = _open(signed)
+    if party not in {None, head.party}:
+        raise DocumentError("the ledger head is another party's", remedy="Send it under its party's name.")
+    return head, VerifyingKey.from_hex(signed.signing_key)
+
+
+@lru_cache(maxsize=512)  # what is kept of a member is looked at again with each release
+def _open(signed: SignedDocument) -> LedgerHead:
+    return signed.open(LedgerHead, kind=KIND).document

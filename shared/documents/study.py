@@ -8,7 +8,6 @@ from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Ta
 
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.model import LEFT_OUT, Count, Name, WireModel
-from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.schema import (
     Attribute,
     AttributeName,
@@ -24,7 +23,7 @@ from commingle.shared.documents.schema import (
     pairs,
     weight_problems,
 )
-from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Buckets, Title
+from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Buckets, StatedPurpose, Words
 from commingle.shared.documents.subject_ids import IdRules
 from commingle.shared.documents.terms import AUTO, AskedShare, Bounds, MechanismName, Projection
 from commingle.shared.dp.calibration import Calibration
@@ -200,7 +199,7 @@ class Study(StatedPurpose):
         buckets: of keyed rows that are exchanged; left out, as many as the planner finds worth their seconds.
     """
 
-    study: Title
+    study: Words
     mechanism: MechanismName = RECOMMENDED_MECHANISM
     k: int | None = None
     projection: Annotated[Projection | None, LEFT_OUT] = None

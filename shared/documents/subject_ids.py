@@ -94,12 +94,7 @@ RULE_NAMES = tuple(_RULES)
 
 @dataclass(frozen=True, slots=True)
 class SubjectKey:
-    """By which columns subjects are identified, and by which rule each is written.
-
-    Attributes:
-        columns: one or more.
-        rules: as many.
-    """
+    """By which columns subjects are identified, and by which rule each is written."""
 
     columns: tuple[str, ...]
     rules: IdRules
@@ -136,7 +131,7 @@ class SubjectKey:
         return (parts[0] if len(parts) == 1 else json.dumps(parts, ensure_ascii=False, separators=(",", ":"))).encode()
 
     def written(self, cells: Sequence[str]) -> bytes:
-        """The same of cells that are taken as they stand."""
+        """One subject's id from cells that are taken as they stand."""
         return SubjectKey(self.columns, EXACT * len(self.columns)).canonical(cells)
 
 
@@ -183,7 +178,6 @@ class IdCounts:
     """What the subject ids of a table are like. Functions of private rows: for their owner, and nobody else.
 
     Attributes:
-        rows: how many rows there are.
         missing: rows of which a cell of the key is empty.
         invalid: others of which a cell does not follow its rule, is no text, or is too long to be part of an id.
         duplicates: rows behind another one with the same id.
@@ -201,7 +195,7 @@ class IdCounts:
     uneven: int = 0
 
     def __add__(self, other: Self) -> Self:
-        """Of the rows of both, among which duplicates are still to be looked for."""
+        """Counts of both; duplicates among them are still to be looked for."""
         return type(self)(
             rows=self.rows + other.rows,
             missing=self.missing + other.missing,

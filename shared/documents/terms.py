@@ -188,20 +188,20 @@ class Terms:
         return tuple(p.name for p in self.parties if p.row_norm is not None and p.row_norm**2 < longest[p.name])
 
     def with_subjects(self, *, keyed: bool) -> "Terms":
-        """The same of keyed or of listed subjects, in the adjacency that a study of them has."""
+        """These terms for keyed or for listed subjects, in the adjacency that a study of them has."""
         if self.keyed is keyed:
             return self
         return replace(self, keyed=keyed, buckets=None, delta_implementation=None, adjacency=unit_of(keyed=keyed))
 
     def reopened(self, **changes: float | str | None) -> "Terms":
-        """The same with other terms, so that k, buckets and weights are to be chosen again."""
+        """Some terms changed, so that k, buckets and weights are to be chosen again."""
         parties = tuple(replace(party, cross_weight=AUTO) for party in self.parties)
         still = {"k": None, "buckets": None, "delta_implementation": None}
         return replace(self, **{**still, **changes}, parties=parties)  # type: ignore[arg-type] # by field
 
 
 def fraction_bits_of(most: int, parties: Iterable[PartyTerms]) -> int:
-    """Of a release in which no entry exceeds 2^most: the largest f with w 2^f within it for every weight w."""
+    """The largest f, where no entry may exceed 2^most, with w 2^f within it for every weight w."""
     return most - max(((max(p.weights, default=1) - 1).bit_length() for p in parties if p.contrasted), default=0)
 
 

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.kept import expected_kept
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.row_maps import undone
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec, expected_kept
 from commingle.shared.dp.fixed_point import SCALE, presence
 from commingle.shared.dp.whitening import IntegerMap
 from commingle.shared.estimation.cutting import Stage

@@ -78,7 +78,7 @@ class PreparedMoments:
 
     @classmethod
     def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
-        """Moments of a release in encoded units, every map of rows undone (`release.prepared` finds the maps).
+        """Moments of a release in encoded units, every map of rows undone (`release.matrix` finds the maps).
 
         Args:
             moments: as published.

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.kept import kept_of
 from commingle.shared.documents.row_maps import first_stage_of, row_map
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec, kept_of
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.first_stage import expected_sums
@@ -23,8 +22,7 @@ from commingle.shared.estimation.cross_products import Array, CrossProducts
 from commingle.shared.estimation.cutting import Stage
 from commingle.shared.forecast.task import Assumptions, table_law, uniform_law
 from commingle.shared.release.drafting import tried
-from commingle.shared.release.matrix import second_moments
-from commingle.shared.release.prepared import prepared_release
+from commingle.shared.release.matrix import prepared_release, second_moments
 from commingle.shared.release.resolve import closed
 
 _NOBODY = "0" * 64

@@ -8,8 +8,7 @@ from threading import Lock
 
 import numpy as np
 
-from commingle.shared.documents.kept import kept_of
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec, kept_of
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.forecast.errors import PlanningError

@@ -5,9 +5,8 @@ from math import sqrt
 
 import numpy as np
 
-from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, EncodedColumn
-from commingle.shared.documents.spec import MAX_COLUMNS
+from commingle.shared.documents.spec import MAX_COLUMNS, StatedPurpose
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.mechanisms.prediction import Array, ColumnLaw, RegressionTask, encoded_noise

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from commingle.shared.documents.kept import kept_words
 from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.spec import kept_words
 from commingle.shared.documents.terms import Terms, settled
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
 from commingle.shared.forecast.result import Forecast, Point

@@ -3,8 +3,8 @@
 In order, each step only when all proofs of the one before hold:
 
 1. each owner    of each segment of its rows, when it has encrypted them: they are within their bound, and ciphertexts
-                 and key are well formed (`owner.prove_columns`). The last party owns nothing
-2. everybody     verifies that of everybody else (`owner.verify_columns`), then replies (`ring.replies.hide_sums`,
+                 and key are well formed (`columns.prove_columns`). The last party owns nothing
+2. everybody     verifies that of everybody else (`columns.verify_columns`), then replies (`ring.replies.hide_sums`,
                  `whole_reply`)
 3. evaluators    of all replies together: they are evaluations of the columns in the evaluator's own ciphertexts, or
                  of the last party of rows within their bound (`evaluator.prove_replies`)

@@ -17,10 +17,9 @@ from commingle.shared.proving import code
 from commingle.shared.proving.parameters import REPEATS, Sizes
 from commingle.shared.proving.relation import Term, multipliers
 from commingle.shared.proving.transcript import Challenge
-from commingle.shared.ring.encryption import key_half
+from commingle.shared.ring.encryption import key_half, public_slots
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.layout import BLOCK_STRIPES, Layout, parse_residues
-from commingle.shared.ring.randomness import public_slots
+from commingle.shared.ring.parameters import BLOCK_STRIPES, Layout, parse_residues
 from commingle.shared.ring.residues import Residues, to_coefficients
 
 SECRET_BITS = 2  # a ternary number is their sum less 1
@@ -42,13 +41,12 @@ def segments(layout: Layout) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of all equations modulo one prime, repeats first: lambda of polynomials, the key's first, mu of coefficients.
+    """All weights modulo one prime, repeats first: lambda of polynomials, the key's first, and mu of coefficients.
 
     The lambda of a stripe is the product of one of the row of the matrix that it is in and one of its place there, and
     mu of one of a column's window and one of the place in it, so that all columns are one combination of their rows.
 
     Attributes:
-        prime: the modulus.
         across: lambda, (repeats, 1 + polynomials).
         units: of rows of the matrix that hold stripes whole, or of stripes that take several: (repeats, units, groups).
         places: of places in such a row, (repeats, packed).
@@ -77,9 +75,7 @@ class Ciphertexts:
     Attributes:
         layout: their owner's.
         segment: start and stop of the rows, one of `segments`.
-        public_key: the owner's.
         blocks: ciphertexts of the segment's blocks, in order.
-        sizes: of the proof that is about them.
 
     Raises:
         CiphertextError: a key or ciphertexts that are not residues of their size.
@@ -109,7 +105,6 @@ class Ciphertexts:
 
     @property
     def count(self) -> int:
-        """The rows of the segment."""
         return self.segment[1] - self.segment[0]
 
     @property
@@ -119,7 +114,6 @@ class Ciphertexts:
 
     @property
     def stripes(self) -> int:
-        """Of the segment."""
         return self.layout.stripes(*self.segment)
 
     @property
@@ -161,7 +155,6 @@ class Ciphertexts:
 
     @property
     def polynomials(self) -> int:
-        """The key and the ciphertexts."""
         return 1 + sum(stripes * groups for _, stripes, groups, _ in self._shapes)
 
     def second_halves(self, k: int) -> Residues:
@@ -190,7 +183,6 @@ class Ciphertexts:
 
     @property
     def secret_rows(self) -> int:
-        """Rows of bits of the secret."""
         return SECRET_BITS * self.pieces
 
     @property

@@ -21,7 +21,7 @@ _COPIED = 64  # rows
 
 @cache
 def kernels() -> Loops:
-    """Those of `kernels.c`, loaded when something is first computed; KernelsError where there are none."""
+    """The loops of `kernels.c`, loaded when something is first computed; KernelsError where there are none."""
     return ring.loops("proving")
 
 

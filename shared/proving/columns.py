@@ -1,22 +1,83 @@
-"""An owner's statement: its ciphertexts hold rows within bounds (docs/proofs/proved-bounds.md, 1 and 2).
+"""An owner's statement: its ciphertexts hold rows within bounds (docs/proofs/proved-bounds.md, 1 and 2), and its proof.
 
 Of the public key and the ciphertexts of a segment of rows there are a ternary secret, errors whose squares sum up to no
-more than those of the largest that are drawn, and rows x with ||x||^2 <= c, all of which they are made of.
+more than those of the largest that are drawn, and rows x with ||x||^2 <= c, all of which they are made of. A proof is
+made once and stored; a retry sends what was stored.
+
+Sums of squares are filled up to their bound by four squares (Lagrange), for many numbers at once. Let 4 not divide n.
+One of floor(sqrt n) and the number before it, a, is even if n is 1 modulo 4 and odd otherwise; then n - a^2 is 1, 2, 3,
+5 or 6 modulo 8, and so a sum of three squares (Legendre), of which the least that leaves a sum of two squares is looked
+for. n - a^2 is at most 4 sqrt n.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import SQUARES, Ciphertexts
 from commingle.shared.proving.parameters import Sizes
+from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.relation import Squares, Term
 from commingle.shared.proving.transcript import Challenge
+from commingle.shared.proving.verifier import verify_relations
+from commingle.shared.ring.encryption import Entropy, SecretKey, within_limits
 from commingle.shared.ring.errors import DomainError
+from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout
+from commingle.shared.ring.residues import Residues, to_coefficients
+
+NUMBER_LIMIT = 1 << 38
+_TABLE = 1 << 21  # n - a^2 is below it
+
+
+def four_squares(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Roots of four squares that sum up to each number: (n,) to (4, n), none negative.
+
+    Raises:
+        DomainError: a number is negative, or 2^38 or more.
+    """
+    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < NUMBER_LIMIT:
+        raise DomainError(f"numbers from 0 to {NUMBER_LIMIT - 1} are asked for")
+    left, scale = numbers.copy(), np.ones_like(numbers)
+    while (divisible := (left > 0) & (left % 4 == 0)).any():
+        left[divisible] //= 4
+        scale[divisible] *= 2
+    first = np.sqrt(left.astype(np.float64)).astype(np.int64)
+    wrong = (first % 2 == 1) == (left % 4 == 1)
+    first = np.maximum(first - wrong, 0)
+    return np.stack([first, *_three_squares(left - first**2)]) * scale
+
+
+def _three_squares(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    table = _two_squares()
+    found, todo = np.zeros((3, len(numbers)), np.int64), np.arange(len(numbers))
+    for first in count():
+        if not len(todo):
+            return found
+        rest = numbers[todo] - first**2
+        fits = (rest >= 0) & (table[np.maximum(rest, 0)] >= 0)
+        chosen, second = todo[fits], table[rest[fits]].astype(np.int64)
+        third = np.sqrt((rest[fits] - second**2).astype(np.float64)).astype(np.int64)
+        found[:, chosen] = np.stack([np.full_like(second, first), second, third])
+        todo = todo[~fits]
+    raise AssertionError("unreachable: the count does not end")
+
+
+@cache
+def _two_squares() -> NDArray[np.int32]:
+    """One root of two squares that sum up to each number below the table's size, or -1."""
+    table = np.full(_TABLE, -1, np.int32)
+    roots = np.arange(int(_TABLE**0.5) + 1)
+    for root in roots:
+        sums = root**2 + roots**2
+        table[sums[sums < _TABLE]] = root
+    return table
+
 
 BOUND_LIMIT = 1 << 38
 
@@ -26,12 +87,23 @@ def squares(errors: int, error_bound: int, groups: int, columns: int, bound: int
     return Squares(1, errors + SQUARES, errors * error_bound**2), Squares(groups, columns + SQUARES, bound)
 
 
+def bounded_squares(layout: Layout, rows: int, sizes: Sizes, bound: int) -> Squares:
+    """So many rows of a party that encrypts none, with numbers that fill up their bound: no more than entries reach."""
+    most = min(bound, layout.columns * ENTRY_LIMIT**2)
+    return Squares(-(-rows // sizes.message), layout.columns + SQUARES, most)
+
+
+def require_bound(bound: int) -> None:
+    """Squares of a proof stay within what is proved. Raises DomainError."""
+    if not 0 < bound < BOUND_LIMIT:
+        raise DomainError("a bound on squared norms is positive and below 2^38")
+
+
 @dataclass(frozen=True)
 class Columns:
     """The statement about one segment.
 
     Attributes:
-        ciphertexts: the owner's.
         bound: c, the integer bound on squared norms of rows.
 
     Raises:
@@ -42,18 +114,14 @@ class Columns:
     bound: int
 
     def __post_init__(self) -> None:
-        """Squares of the proof stay within what is proved."""
-        if not 0 < self.bound < BOUND_LIMIT:
-            raise DomainError("a bound on squared norms is positive and below 2^38")
+        require_bound(self.bound)
 
     @property
     def sizes(self) -> Sizes:
-        """Of the ring."""
         return self.ciphertexts.sizes
 
     @cached_property
     def digest(self) -> bytes:
-        """Names the statement: 32 bytes."""
         return sha256(b"columns" + self.bound.to_bytes(8, "little") + self.ciphertexts.digest).digest()
 
     @property
@@ -76,14 +144,109 @@ class Columns:
 
     @property
     def rows(self) -> int:
-        """Of the matrix."""
         return self.bits + sum(each.rows for each in self.squares)
 
     @property
     def largest(self) -> int:
-        """What honest rows sum up to at a position, at most."""
         return self.bits + sum(each.largest for each in self.squares)
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The equations b = a s + e + Delta m for the key, all ciphertexts and all coefficients, modulo prime k."""
         return self.ciphertexts.linear(challenge, k, self.column_rows)
+
+
+def prove_columns(statement: Columns, key: SecretKey, rows: NDArray[np.integer], entropy: Entropy) -> bytes:
+    """A proof of the statement, which tells nothing else.
+
+    Args:
+        statement: about what this key encrypted.
+        key: the owner's.
+        rows: of the segment, (stop - start, d), as they were encrypted.
+        entropy: private; only tests give others than the operating system's.
+
+    Raises:
+        DomainError: rows beyond 2^14 or the bound, or errors beyond what is drawn: the statement is false.
+    """
+    witness = column_witness(statement, key, rows)
+    return prove_relations([statement], lambda _: witness, entropy)[0]
+
+
+def verify_columns(statement: Columns, received: bytes) -> None:
+    """Nothing, if the proof holds. It takes nobody's secrets.
+
+    Raises:
+        ProofError: it does not.
+    """
+    verify_relations([statement], [received])
+
+
+def column_witness(statement: Columns, key: SecretKey, rows: NDArray[np.integer]) -> NDArray[np.int32]:
+    """The matrix that makes the statement true, (rows, l): bits of the secret, errors, rows, and what fills them up.
+
+    Raises:
+        DomainError: there is none.
+    """
+    ciphertexts, length = statement.ciphertexts, statement.sizes.message
+    secret, errors = opened_secrets(ciphertexts, key)
+    return np.concatenate(
+        [
+            secret_bits(secret, length),
+            *(
+                filled_up(members, each.bound).reshape(-1, length).astype(np.int32)
+                for members, each in zip(
+                    (errors.reshape(1, -1, length), rows_in_groups(ciphertexts, rows)), statement.squares, strict=True
+                )
+            ),
+        ]
+    )
+
+
+def opened_secrets(ciphertexts: Ciphertexts, key: SecretKey) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The secret, (N,), and all errors, the public key's first, (polynomials, N).
+
+    Modulo the last prime a ciphertext holds no message, so that its errors are what its secret leaves of it.
+
+    Raises:
+        DomainError: errors are beyond what is drawn.
+    """
+    ring = ciphertexts.layout.parameters
+    secret = _centred(to_coefficients(key.slots[-1:].copy(), ring.primes[-1:]), ring.primes[-1])[0]
+    prime = ring.primes[-1]
+    masks = code.interpolated(code.product(ciphertexts.second_halves(-1), key.slots[-1:], prime), prime)
+    errors = _centred(code.difference(ciphertexts.first_halves(-1), masks, prime), prime)
+    if max(int(errors.max()), -int(errors.min())) > ring.error_bound:
+        raise DomainError("these ciphertexts are of another key, or have errors beyond what is drawn")
+    return secret, errors
+
+
+def secret_bits(secret: NDArray[np.int64], length: int) -> NDArray[np.int32]:
+    """Two rows of bits for each l ternary numbers, which are their sum less 1."""
+    parts = secret.reshape(-1, 1, length)
+    return np.concatenate([parts >= 0, parts >= 1], axis=1).reshape(-1, length).astype(np.int32)
+
+
+def rows_in_groups(ciphertexts: Ciphertexts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+    """A segment's rows as the matrix has them, zeros where there are none: (groups, columns, l).
+
+    Raises:
+        DomainError: another shape, or entries beyond 2^14.
+    """
+    return ciphertexts.in_groups(within_limits(rows, (ciphertexts.count, ciphertexts.layout.columns)).astype(np.int64))
+
+
+def filled_up(members: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
+    """By group and member, (groups, members, l), and behind them four numbers whose squares fill up the bound.
+
+    Raises:
+        DomainError: rows are beyond it.
+    """
+    missing = bound - (members**2).sum(axis=1)
+    if missing.min() < 0:
+        raise DomainError("rows are beyond their bound")
+    filling = four_squares(missing.ravel()).reshape(SQUARES, *missing.shape)
+    return np.concatenate([members, filling.transpose(1, 0, 2)], axis=1)
+
+
+def _centred(numbers: Residues, prime: int) -> NDArray[np.int64]:
+    signed = numbers.astype(np.int64)
+    return np.where(signed > prime // 2, signed - prime, signed)

@@ -1,40 +1,176 @@
 """What an evaluator proves of all its replies in a release, and everybody verifies (docs/proofs/proved-bounds.md).
 
-A proof is made once and stored; a retry sends what was stored.
+Rows that the evaluator encrypted are those in its ciphertexts, whose bounds were proved before (`Evaluated`). The
+last party encrypts none: its rows are within their bound by the same proof as its replies (`Bounded`). A proof is made
+once and stored; a retry sends what was stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
-from commingle.shared.proving.evaluated import Bounded, Evaluated
-from commingle.shared.proving.joined import Joined
+from commingle.shared.proving.columns import (
+    bounded_squares,
+    filled_up,
+    opened_secrets,
+    require_bound,
+    rows_in_groups,
+    secret_bits,
+)
 from commingle.shared.proving.lengths import reply_sizes
-from commingle.shared.proving.owner import filled_up, opened_secrets, rows_in_groups, secret_bits
-from commingle.shared.proving.parameters import Sizes
+from commingle.shared.proving.parameters import REPEATS, Sizes
 from commingle.shared.proving.prover import prove_relations
-from commingle.shared.proving.relation import Relation
+from commingle.shared.proving.relation import Joined, Relation, Squares, Term, WithoutSquares, multipliers
 from commingle.shared.proving.replies import NOISE_BITS, Drawn, Reply
+from commingle.shared.proving.transcript import Challenge
 from commingle.shared.proving.verifier import verify_relations
-from commingle.shared.ring.encryption import SecretKey, within_limits
+from commingle.shared.ring.encryption import Entropy, SecretKey, within_limits
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.randomness import Entropy
+from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout
 from commingle.shared.ring.replies import HiddenSums
 
 
 @dataclass(frozen=True)
-class Encrypted:
-    """What an evaluator encrypted its own rows to.
+class Evaluated(WithoutSquares):
+    """One segment of the evaluator's rows: those of its ciphertexts.
+
+    Rows: bits of the secret, errors of the key and the ciphertexts, (polynomials, pieces), and columns, (groups, d').
+    """
+
+    ciphertexts: Ciphertexts
+    replies: tuple[Reply, ...]
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.ciphertexts.sizes
+
+    @cached_property
+    def digest(self) -> bytes:
+        return sha256(b"evaluated" + self.ciphertexts.digest).digest()
+
+    @property
+    def bits(self) -> int:
+        return self.ciphertexts.secret_rows
+
+    @property
+    def column_rows(self) -> NDArray[np.intp]:
+        """(groups, columns)."""
+        shape = self.ciphertexts.groups, self.ciphertexts.layout.columns
+        return self.bits + self.ciphertexts.error_rows.size + np.arange(np.prod(shape)).reshape(shape)
+
+    @property
+    def rows(self) -> int:
+        return int(self.column_rows[-1, -1]) + 1
+
+    @property
+    def largest(self) -> int:
+        ring = self.sizes.ring
+        return self.bits + self.ciphertexts.error_rows.size * ring.error_bound + self.column_rows.size * ENTRY_LIMIT
+
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
+        """The equations b = a s + e + Delta y of the segment, and its rows' part in all equations of all replies."""
+        own, constants = self.ciphertexts.linear(challenge, k, self.column_rows)
+
+        def terms() -> Iterator[Term]:
+            yield from own
+            yield _row_term(self, self.ciphertexts, challenge, k)
+
+        return terms(), constants
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """One segment of the rows of a party that encrypts none: squared norms are within a bound.
+
+    Row i of the segment is at position i modulo l of group i / l. Rows of the matrix: of each group the columns, and
+    four numbers that fill up the sums of their squares.
 
     Attributes:
-        public_key: its own.
-        blocks: all its own ciphertexts, in order.
+        layout: what the party's ciphertexts would have, which names it and the release.
+        segment: start and stop of the rows, one of `segments`.
+        bound: c, the integer bound on squared norms of rows.
+
+    Raises:
+        DomainError: the segment is none, or the bound is none.
     """
+
+    layout: Layout
+    segment: tuple[int, int]
+    bound: int
+    replies: tuple[Reply, ...]
+    sizes: Sizes
+
+    def __post_init__(self) -> None:
+        if self.segment not in segments(self.layout):
+            raise DomainError("what is proved is proved of one segment of rows")
+        require_bound(self.bound)
+
+    @cached_property
+    def digest(self) -> bytes:
+        facts = b"".join(fact.to_bytes(8, "little") for fact in (*self.segment, self.bound))
+        return sha256(b"bounded" + self.layout.label + facts).digest()
+
+    @property
+    def bits(self) -> int:
+        return 0
+
+    @property
+    def squares(self) -> tuple[Squares]:
+        """All rows. Honest entries are within 2^14 in any case."""
+        return (bounded_squares(self.layout, self.segment[1] - self.segment[0], self.sizes, self.bound),)
+
+    @property
+    def column_rows(self) -> NDArray[np.intp]:
+        """Numbers of the rows of columns: (groups, columns)."""
+        (held,) = self.squares
+        return np.arange(held.rows).reshape(held.groups, held.members)[:, : self.layout.columns]
+
+    @property
+    def rows(self) -> int:
+        return self.squares[0].rows
+
+    @property
+    def largest(self) -> int:
+        return self.squares[0].largest
+
+    def in_groups(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Something of each row of the segment, (count, m), as the matrix has it, zeros behind: (groups, m, l)."""
+        groups, length = self.squares[0].groups, self.sizes.message
+        padded = np.zeros((groups * length, rows.shape[1]), rows.dtype)
+        padded[: len(rows)] = rows
+        return padded.reshape(groups, length, -1).transpose(0, 2, 1)
+
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
+        """The rows' part in all equations of all replies."""
+
+        def terms() -> Iterator[Term]:
+            yield _row_term(self, self, challenge, k)
+
+        return terms(), [0] * REPEATS
+
+
+def _row_term(part: Evaluated | Bounded, held: "Ciphertexts | Bounded", challenge: Challenge, k: int) -> Term:
+    """What an entry counts in all equations of all replies: of its column, (repeats, d'), and its row, (repeats, n)."""
+    weights = [reply.weights(challenge, number, k) for number, reply in enumerate(part.replies)]
+    start, stop = held.segment
+    counts = np.zeros((REPEATS, stop - start), np.uint32)
+    for reply, own in zip(part.replies, weights, strict=True):
+        counts = code.total(counts, reply.row_weights(own, k, start, stop), own.prime)
+    placed = held.in_groups(counts.T).transpose(1, 0, 2).reshape(REPEATS, -1)
+    along = multipliers(placed, part.sizes, part.sizes.ring.primes[k])
+    return Term(part.column_rows, weights[0].across, along)
+
+
+@dataclass(frozen=True)
+class Encrypted:
+    """What an evaluator encrypted its own rows to."""
 
     public_key: bytes
     blocks: Sequence[bytes]
@@ -48,7 +184,6 @@ class Replies:
         layout: the evaluator's own.
         rows: what is known of them: their ciphertexts, or of a party that encrypts none, the bound on their squared
             norms, which is proved with the replies.
-        replies: to the others.
 
     Raises:
         CiphertextError: a key or ciphertexts that are not residues of their size.
@@ -146,7 +281,7 @@ def _drawn_witness(drawn: Drawn, hidden: Sequence[Sequence[HiddenSums]]) -> NDAr
 
 
 def _number_bits(columns: Sequence[HiddenSums], flood_bits: int) -> NDArray[np.uint8]:
-    """Of each number, column by column, the bits of its flood and of its noise, each raised to be none below zero."""
+    """The bits of each number's flood and of its noise, column by column, each raised to be none below zero."""
     pairs = [pair for column in columns for pair in zip(column.floods, column.noise, strict=True)]
     if any(abs(noise) >> NOISE_BITS for _, noise in pairs):
         raise DomainError("noise is beyond what is proved")

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from math import isqrt
 
 from commingle.shared.proving.ciphertexts import SECRET_BITS, segment_rows
-from commingle.shared.proving.columns import BOUND_LIMIT, squares
-from commingle.shared.proving.evaluated import bounded_squares
+from commingle.shared.proving.columns import BOUND_LIMIT, bounded_squares, squares
 from commingle.shared.proving.parameters import LENGTHS, Sizes, check_tries
 from commingle.shared.proving.proof import Places, proof_bytes
 from commingle.shared.proving.replies import NOISE_BITS
-from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.parameters import ENTRY_LIMIT
+from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class _Witness:
 
 
 def column_sizes(layout: Layout) -> Sizes:
-    """Of an owner's proofs of columns."""
+    """Sizes of an owner's proofs of columns."""
     return _shortest(layout, lambda sizes: _column_witnesses(sizes, layout))
 
 
@@ -59,7 +57,7 @@ def proved_noise(layout: Layout) -> int:
 
 
 def reply_sizes(layout: Layout, owners: Sequence[Layout], *, encrypted: bool) -> Sizes:
-    """Of an evaluator's proof of replies to these owners."""
+    """Sizes of an evaluator's proof of replies to these owners."""
     return _shortest(layout, lambda sizes: _reply_witnesses(sizes, layout, owners, encrypted=encrypted))
 
 
@@ -143,5 +141,4 @@ def _groups(sizes: Sizes, layout: Layout, rows: int) -> int:
 
 
 def _root(number: int) -> int:
-    """Rounded up."""
     return isqrt(number - 1) + 1

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving import code
 from commingle.shared.proving.parameters import RANGE_BITS, RANGES, REPEATS, Sizes
-from commingle.shared.ring.randomness import Entropy
+from commingle.shared.ring.encryption import Entropy
 from commingle.shared.ring.residues import Residues
 
 _BATCH_WORDS = 1 << 23  # values that are held at one time, whole rows
@@ -35,7 +35,6 @@ class Matrix:
     """All rows, and those modulo one prime when they are asked for. Its repr says nothing.
 
     Args:
-        sizes: of the proof.
         witness: (rows, l).
         entropy: private, for one proof alone.
         sums: what the blinds of linear combinations sum up to over the roots of x^l + 1, over l: (primes, REPEATS).
@@ -119,12 +118,12 @@ def _blinds(sizes: Sizes, prime: int, entropy: Entropy, sums: Residues) -> Blind
     ends = sums.astype(np.int64) - linear[:, 2 * sizes.message]
     linear[:, 0] = (ends + linear[:, sizes.message]) % prime  # x^l is -1 where it is summed
     quadratic = uniform((REPEATS, sizes.quotient), prime, entropy)
-    halves = [half for f in (linear, quadratic) for half in _halves(f, sizes, prime, entropy)]
+    halves = [half for f in (linear, quadratic) for half in two_halves(f, sizes, prime, entropy)]
     made = [code.rows_of(half, sizes, prime) for half in halves]
     return Blinds(linear, quadratic, np.vstack([*made, uniform((sizes.folds, sizes.width), prime, entropy)]))
 
 
-def _halves(polynomials: Residues, sizes: Sizes, prime: int, entropy: Entropy) -> tuple[Residues, Residues]:
+def two_halves(polynomials: Residues, sizes: Sizes, prime: int, entropy: Entropy) -> tuple[Residues, Residues]:
     """Two of k coefficients each, low + x^s high being the polynomial: t random ones overlap, so that high hides it."""
     count, width, shift = len(polynomials), sizes.width, sizes.shift(polynomials.shape[1])
     low, high = polynomials[:, :width].copy(), np.zeros((count, width), np.uint32)

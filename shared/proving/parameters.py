@@ -25,7 +25,7 @@ _FOLDS = {2048: 7, 4096: 7, 8192: 8}
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of one proof.
+    """The sizes of one proof.
 
     Attributes:
         ring: of what is proved.
@@ -52,7 +52,7 @@ class Sizes:
 
     @property
     def opened(self) -> int:
-        """T."""
+        """t, the places that are opened."""
         return _OPENED[self.message]
 
     @property

@@ -11,21 +11,17 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.proving.commitment import CAP, HASH_BYTES
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.parameters import MATRIX_LIMIT, RANGE_BITS, RANGES, REPEATS, Sizes
+from commingle.shared.proving.transcript import CAP, HASH_BYTES
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.layout import format_residues
+from commingle.shared.ring.parameters import format_residues
 from commingle.shared.ring.residues import Residues
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
     """The numbers of a matrix's rows: those of the witness come first.
-
-    Attributes:
-        sizes: of the proof.
-        witness: how many.
 
     Raises:
         DomainError: too many for the errors of the proof's section 5.
@@ -41,17 +37,17 @@ class Places:
 
     @property
     def masked(self) -> int:
-        """Those of the witness and of masks."""
+        """How many rows the witness and masks have."""
         return self.witness + self.sizes.mask_rows
 
     @property
     def linear(self) -> tuple[slice, slice]:
-        """Of the linear combinations: low and high halves."""
+        """Rows of the linear combinations: low and high halves."""
         return self._halves(self.masked)
 
     @property
     def quadratic(self) -> tuple[slice, slice]:
-        """Of the quadratic combinations."""
+        """Rows of the quadratic combinations: low and high halves."""
         return self._halves(self.masked + 2 * REPEATS)
 
     @property
@@ -61,7 +57,7 @@ class Places:
 
     @property
     def folds(self) -> slice:
-        """Of those combinations."""
+        """Rows of those combinations."""
         return slice(self.folded, self.all)
 
     @property
@@ -89,7 +85,6 @@ class Answers:
     quotient: Residues
 
     def to_bytes(self) -> bytes:
-        """As they travel."""
         return b"".join(map(format_residues, (self.folds, self.linear, self.quotient)))
 
 
@@ -116,7 +111,6 @@ class Proof:
     cap: NDArray[np.uint8]
 
     def to_bytes(self) -> bytes:
-        """As it travels."""
         opened = format_residues(self.columns) + self.salts.tobytes() + self.paths.tobytes() + self.cap.tobytes()
         return self.root + shown_bytes(self.sums) + self.answers.to_bytes() + opened
 

@@ -6,14 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.commitment import ColumnHashes, levels_of, paths
 from commingle.shared.proving.matrix import Matrix, uniform
 from commingle.shared.proving.parameters import RANGE_BITS, REPEATS, Sizes, check_tries
 from commingle.shared.proving.proof import Answers, Places, Proof, shown_bytes
 from commingle.shared.proving.relation import Relation, Term, linear, quadratic, quadratic_values
-from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places, second_challenges
+from commingle.shared.proving.transcript import (
+    Challenge,
+    ColumnHashes,
+    first_challenges,
+    levels_of,
+    opened_places,
+    paths,
+    second_challenges,
+)
+from commingle.shared.ring.encryption import SEED_BYTES, Entropy, keystream
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.randomness import SEED_BYTES, Entropy, keystream
 from commingle.shared.ring.residues import Residues
 
 _MOST_TRIES = 64  # all of them are thrown away with probability 2^-128 at most
@@ -47,7 +54,7 @@ def prove_relations(
 def _attempt(
     relations: Sequence[Relation], witness: Callable[[int], NDArray[np.int32]], entropy: Entropy
 ) -> list[bytes] | None:
-    seeds, sums = [entropy(SEED_BYTES) for _ in relations], _sums_to_zero(relations, entropy)
+    seeds, sums = [entropy(SEED_BYTES) for _ in relations], sums_to_zero(relations, entropy)
 
     def matrix(number: int) -> Matrix:
         rows, relation = witness(number), relations[number]
@@ -56,7 +63,7 @@ def _attempt(
         return Matrix(relation.sizes, rows, keystream(seeds[number]), sums[number])
 
     held = [matrix(0)] if len(relations) == 1 else []
-    trees = [levels_of(_leaves(held[0] if held else matrix(number))) for number in range(len(relations))]
+    trees = [levels_of(leaves_of(held[0] if held else matrix(number))) for number in range(len(relations))]
     asked = first_challenges([relation.digest for relation in relations], [tree[-1][0] for tree in trees])
     shown = []
     for number, (relation, challenge) in enumerate(zip(relations, asked, strict=True)):
@@ -68,7 +75,7 @@ def _attempt(
     challenges = second_challenges(asked, [shown_bytes(found) for found in shown])
     for number, (relation, challenge) in enumerate(zip(relations, challenges, strict=True)):
         made = held[0] if held else matrix(number)
-        proofs.append(_proof(relation, challenge, made, shown[number], trees[number]).to_bytes())
+        proofs.append(answered(relation, challenge, made, shown[number], trees[number]).to_bytes())
     return proofs
 
 
@@ -82,7 +89,7 @@ def shown_sums(relation: Relation, challenge: Challenge, matrix: Matrix) -> NDAr
     return sums.astype(np.uint64)
 
 
-def _sums_to_zero(relations: Sequence[Relation], entropy: Entropy) -> list[Residues]:
+def sums_to_zero(relations: Sequence[Relation], entropy: Entropy) -> list[Residues]:
     """What blinds sum up to, (primes, REPEATS) for each relation: uniform, but together zero."""
     primes = relations[0].sizes.ring.primes
     parts = [uniform((len(relations), REPEATS), prime, entropy).astype(np.int64) for prime in primes]
@@ -91,7 +98,7 @@ def _sums_to_zero(relations: Sequence[Relation], entropy: Entropy) -> list[Resid
     return [np.stack([part[number] for part in parts]).astype(np.uint32) for number in range(len(relations))]
 
 
-def _proof(
+def answered(
     relation: Relation, challenge: Challenge, matrix: Matrix, sums: NDArray[np.uint64], tree: list[list[bytes]]
 ) -> Proof:
     primes = range(len(relation.sizes.ring.primes))
@@ -102,7 +109,7 @@ def _proof(
     return Proof(tree[-1][0], sums, answers, columns, matrix.salts[places], *paths(tree, places))
 
 
-def _leaves(matrix: Matrix) -> list[bytes]:
+def leaves_of(matrix: Matrix) -> list[bytes]:
     hashes = ColumnHashes(matrix.salts)
     for k in range(len(matrix.sizes.ring.primes)):
         for words in matrix.words(k):
@@ -117,7 +124,6 @@ def _columns(matrix: Matrix, places: NDArray[np.intp], k: int) -> Residues:
 def _answers(
     relation: Relation, matrix: Matrix, challenge: Challenge, sums: NDArray[np.uint64], k: int
 ) -> tuple[Residues, Residues, Residues]:
-    """Modulo prime k: folds, linear, quotient."""
     sizes, prime, places = relation.sizes, relation.sizes.ring.primes[k], Places(relation.sizes, relation.rows)
     rows = matrix.rows(k)
     folds = code.combinations(challenge.folds(places.folded, prime, sizes.folds), rows[: places.folded], prime)
@@ -131,7 +137,6 @@ def _answers(
 
 
 def _linear(terms: Iterable[Term], sizes: Sizes, rows: Residues, k: int) -> Residues:
-    """The linear combinations as coefficients."""
     prime = sizes.ring.primes[k]
     found = np.zeros((REPEATS, sizes.places), np.uint32)
     for term in terms:

@@ -7,8 +7,10 @@ The prover and the verifier compute both sides of each check by the same functio
 and at those that were opened from columns.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 from itertools import chain
 from math import isqrt
 from typing import Protocol
@@ -24,7 +26,7 @@ from commingle.shared.ring.residues import Residues
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Of the linear equations: combinations of rows, each multiplied by a polynomial, and all added up.
+    """A part of the linear equations: combinations of rows, each multiplied by a polynomial, and all added up.
 
     Attributes:
         rows: their numbers, a line for each combination, (s, m).
@@ -42,9 +44,7 @@ class Squares:
     """Rows, group after group, whose squares sum up to a positive bound at each of the l positions within each group.
 
     Attributes:
-        groups: how many.
         members: rows of each.
-        bound: of each.
     """
 
     groups: int
@@ -53,7 +53,6 @@ class Squares:
 
     @property
     def rows(self) -> int:
-        """Of all groups."""
         return self.groups * self.members
 
     @property
@@ -155,3 +154,63 @@ def quadratic(relation: Relation, challenge: Challenge, prime: int) -> Quadratic
 def quadratic_values(weights: Quadratic, squares: Residues, bits: Residues, prime: int) -> Residues:
     """From the combination of squares and that of bits at some places: (repeats, places)."""
     return code.difference(code.difference(squares, bits, prime), weights.constants, prime)
+
+
+class WithoutSquares:
+    """A relation that has no rows whose squares sum up."""
+
+    squares: Sequence[Squares] = ()
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Both statements hold, their linear equations in sum."""
+
+    parts: Sequence[Relation]
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.parts[0].sizes
+
+    @cached_property
+    def digest(self) -> bytes:
+        return sha256(b"joined" + b"".join(part.digest for part in self.parts)).digest()
+
+    @property
+    def bits(self) -> int:
+        return sum(part.bits for part in self.parts)
+
+    @property
+    def squares(self) -> tuple[Squares, ...]:
+        return tuple(each for part in self.parts for each in part.squares)
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def largest(self) -> int:
+        return sum(part.largest for part in self.parts)
+
+    def places(self, number: int) -> NDArray[np.intp]:
+        """Where the rows of one part are."""
+        counts = np.array([_counts(part) for part in self.parts])
+        starts = np.concatenate([[0], counts.T.ravel().cumsum()[:-1]]).reshape(counts.T.shape)[:, number]
+        return np.concatenate([start + np.arange(count) for start, count in zip(starts, counts[number], strict=True)])
+
+    def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
+        """The terms of both, and the sums of their constants."""
+        found = [part.linear(challenge, k) for part in self.parts]
+
+        def terms() -> Iterator[Term]:
+            for number, (own, _) in enumerate(found):
+                places = self.places(number)
+                for term in own:
+                    yield replace(term, rows=places[term.rows])
+
+        return terms(), [sum(numbers) for numbers in zip(*(constants for _, constants in found), strict=True)]
+
+
+def _counts(part: Relation) -> tuple[int, int, int]:
+    squared = sum(each.rows for each in part.squares)
+    return part.bits, squared, part.rows - part.bits - squared

@@ -2,7 +2,7 @@
 
 Of all replies of one party in a release (docs/proofs/proved-bounds.md, 1): each is made of the same columns y, with
 whatever small secrets, with floods of at most 2^88, and with noise of at most 2^62. One part of the proof is about what
-was drawn for the replies (`Drawn`), and one about each segment of its rows (`evaluated`); the first of them shares a
+was drawn for the replies (`Drawn`), and one about each segment of its rows (`evaluator`); the first of them shares a
 matrix with what was drawn. The equations of a reply are sums over all of them.
 """
 
@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import plane
-from commingle.shared.proving.joined import WithoutSquares
 from commingle.shared.proving.parameters import REPEATS, Sizes
-from commingle.shared.proving.relation import Term, multipliers
+from commingle.shared.proving.relation import Term, WithoutSquares, multipliers
 from commingle.shared.proving.transcript import Challenge
-from commingle.shared.ring.encryption import key_half
+from commingle.shared.ring.encryption import key_half, public_slots
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.layout import Layout, parse_residues
-from commingle.shared.ring.randomness import public_slots
+from commingle.shared.ring.parameters import Layout, parse_residues
 from commingle.shared.ring.residues import Residues
 
 NOISE_BITS = 62
@@ -31,10 +29,9 @@ NOISE_BITS = 62
 
 @dataclass(frozen=True, slots=True)
 class ReplyWeights:
-    """Of the equations of one reply modulo one prime, repeats first.
+    """What the equations of one reply modulo one prime count, repeats first.
 
     Attributes:
-        prime: the modulus.
         across: nu, of the evaluator's columns, the same for all replies, (repeats, d').
         groups: of the owner's groups, (repeats, groups).
         coefficients: of second halves, the same for all replies, (repeats, N).
@@ -135,11 +132,11 @@ class Reply:
         """
         length = self.layout.stripe_rows
         first, last = start // length, -(-stop // length)
-        found = [self._stripe_weights(weights, at, held) for at, held in self._stripes(k, first, last)]
+        found = [self._stripe_weights(weights, at, held) for at, held in self.first_stripes(k, first, last)]
         return np.hstack(found)[:, start - first * length : stop - first * length]
 
     def _stripe_weights(self, weights: ReplyWeights, first: int, held: Residues) -> Residues:
-        """The same of some stripes, the first of which has this number: (repeats, stripes L)."""
+        """Row weights of some stripes, the first of which has this number: (repeats, stripes L)."""
         layout, prime, length = self.layout, weights.prime, self.layout.stripe_rows
         rows = first * length, min((first + len(held)) * length, layout.rows)
         slots = public_slots(layout.label, layout.indices(*rows), layout.parameters.degree, prime)
@@ -153,7 +150,7 @@ class Reply:
         found = code.total(second[..., length - 1 :: -1], sums, prime)
         return found.transpose(1, 0, 2).reshape(REPEATS, -1)
 
-    def _stripes(self, k: int, first: int, last: int) -> Iterator[tuple[int, Residues]]:
+    def first_stripes(self, k: int, first: int, last: int) -> Iterator[tuple[int, Residues]]:
         """First halves of these stripes modulo prime k, some at a time: the number of the first, (stripes, groups, N).
 
         A segment of an evaluator with few columns may have thousands of stripes of a wide owner.
@@ -168,19 +165,13 @@ class Reply:
 
 @dataclass(frozen=True)
 class Drawn(WithoutSquares):
-    """What was drawn for all replies: bits of floods and noise, then secrets and errors of encryptions of zero.
-
-    Attributes:
-        replies: of one evaluator in one release.
-        sizes: of the proof.
-    """
+    """What was drawn for all replies: bits of floods and noise, then secrets and errors of encryptions of zero."""
 
     replies: tuple[Reply, ...]
     sizes: Sizes
 
     @cached_property
     def digest(self) -> bytes:
-        """Names the replies: 32 bytes."""
         return sha256(b"replies" + b"".join(reply.digest for reply in self.replies)).digest()
 
     def number_rows(self, number: int) -> NDArray[np.intp]:
@@ -196,17 +187,14 @@ class Drawn(WithoutSquares):
 
     @property
     def bits(self) -> int:
-        """Rows of bits."""
         return sum(map(self._number_rows, self.replies))
 
     @property
     def rows(self) -> int:
-        """Of the matrix."""
         return int(self.zero_rows(len(self.replies) - 1)[-1, -1, -1, -1]) + 1
 
     @property
     def largest(self) -> int:
-        """What honest rows sum up to, at most."""
         return self.bits + (self.rows - self.bits) * self.sizes.ring.error_bound
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:

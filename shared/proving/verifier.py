@@ -6,12 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.commitment import ColumnHashes, root_of, tops
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.parameters import REPEATS
 from commingle.shared.proving.proof import Places, Proof, parse_head, parse_proof
 from commingle.shared.proving.relation import Relation, Term, linear, quadratic, quadratic_values
-from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places, second_challenges
+from commingle.shared.proving.transcript import (
+    Challenge,
+    ColumnHashes,
+    first_challenges,
+    opened_places,
+    root_of,
+    second_challenges,
+    tops,
+)
 from commingle.shared.ring.residues import Residues
 
 
@@ -44,7 +51,7 @@ def _verify_one(relation: Relation, challenge: Challenge, proof: Proof) -> NDArr
     places = opened_places(challenge, proof.answers.to_bytes(), relation.sizes)
     _check_commitment(proof, places)
     primes = range(len(relation.sizes.ring.primes))
-    return np.array([_Checks(relation, challenge, proof, places, k).run() for k in primes], object)
+    return np.array([PrimeChecks(relation, challenge, proof, places, k).run() for k in primes], object)
 
 
 def _check_commitment(proof: Proof, places: NDArray[np.intp]) -> None:
@@ -56,7 +63,7 @@ def _check_commitment(proof: Proof, places: NDArray[np.intp]) -> None:
         raise ProofError("commitment")
 
 
-class _Checks:
+class PrimeChecks:
     """Modulo one prime: what was answered, at the opened places, against what the columns there give."""
 
     def __init__(
@@ -99,7 +106,7 @@ class _Checks:
             sums = np.stack([code.chosen(term.weights, self.columns, line, self.prime) for line in term.rows])
             opened = code.products(term.multipliers[..., self.places], sums, self.prime)
             found = code.total(found, opened, self.prime)
-        blind = self._blind(self.rows.linear, self.sizes.linear)
+        blind = self.blind(self.rows.linear, self.sizes.linear)
         return np.array_equal(self._values(self.answers.linear[self.k]), code.total(found, blind, self.prime))
 
     def _quadratic(self) -> bool:
@@ -108,12 +115,12 @@ class _Checks:
         squares = code.squares(weights.squares, self.columns[: weights.squares.shape[1]], self.prime)
         bits = code.combinations(weights.bits, self.columns[: self.relation.bits], self.prime)
         found = quadratic_values(weights, squares, bits, self.prime)
-        blind = self._blind(self.rows.quadratic, self.sizes.quotient)
+        blind = self.blind(self.rows.quadratic, self.sizes.quotient)
         hidden = code.difference(self._values(self.answers.quotient[self.k]), blind, self.prime)
         vanishing = code.vanishing(self.sizes, self.sizes.places, self.prime)[self.places]
         return np.array_equal(code.product(hidden, vanishing, self.prime), found)
 
-    def _blind(self, halves: tuple[slice, slice], coefficients: int) -> Residues:
+    def blind(self, halves: tuple[slice, slice], coefficients: int) -> Residues:
         """What hides a combination of so many coefficients, from its two rows: it has no more, whatever they are."""
         powers = code.powers(self.sizes.shift(coefficients), self.sizes.places, self.prime)[self.places]
         low, high = (self.columns[half] for half in halves)

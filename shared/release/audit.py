@@ -31,14 +31,12 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     open_rotation,
 )
-from commingle.shared.dp.accounting import Cost
 from commingle.shared.mechanisms.moments.exchange.documents import recorded_transcript
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.charge import (
     GENESIS,
     SIGNED_BY_PARTIES,
-    Charge,
     ChargeState,
     Link,
     adopted_kind,
@@ -121,7 +119,6 @@ class PartyHistory:
 
     Attributes:
         signer: fingerprint of the key it is signed with.
-        told: by its chain.
         keys: the present signing key and the former ones that verified rotations lead back to.
     """
 
@@ -130,21 +127,6 @@ class PartyHistory:
     told: LedgerFold
     keys: tuple[VerifyingKey, ...]
 
-    @property
-    def charges(self) -> Mapping[str, Charge]:
-        """Each charged release or regression."""
-        return self.told.charges
-
-    @property
-    def lost(self) -> Cost:
-        """What was charged and not released before its debit."""
-        return self.told.lost
-
-    @property
-    def signed(self) -> Mapping[tuple[str, str], str]:
-        """Digests of signed documents by release and kind."""
-        return {place: entry.digest for place, entry in self.told.signed.items()}
-
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorHistory:
@@ -152,7 +134,6 @@ class CoordinatorHistory:
 
     Attributes:
         members: fingerprints of the keys each member had, the present one last.
-        revoked: members whose membership ended.
     """
 
     audit: CoordinatorAudit
@@ -261,7 +242,7 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
         adopted = history.told.received.get((release.release, adopted_kind(kind)))
         same = envelope.digest in {made and made.digest, adopted}
         _require(same, f"the published {kind} of {name} is not in its chain")
-    charge = history.charges.get(release.release)
+    charge = history.told.charges.get(release.release)
     if charge is None or charge.state not in _AFTER_A_BLOCK:
         raise VerificationError(f"{name} signed a block that its ledger was not debited for", remedy=_REMEDY)
     # what a lost branch has spent is not known to be Gaussian, and is the same otherwise

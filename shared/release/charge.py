@@ -101,12 +101,10 @@ class Charge:
 
     @property
     def rho(self) -> Rho:
-        """Of `loss`."""
         return self.loss.rho
 
     @property
     def delta(self) -> float:
-        """Of `loss`."""
         return self.loss.delta
 
     @property

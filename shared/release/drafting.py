@@ -95,7 +95,6 @@ def _stated(wish: Wish) -> dict[str, object]:
 
 
 def _wanted(columns: Sequence[str], shares: Mapping[str, Share]) -> Mapping[str, tuple[Attribute, ...]]:
-    """Of each member. Raises SpecError."""
     owners = dict[str, list[str]]()
     for name, share in shares.items():
         for attribute in share.attributes:

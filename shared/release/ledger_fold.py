@@ -183,7 +183,6 @@ class LedgerFold:
 
     @property
     def length(self) -> int:
-        """How many entries there are."""
         return len(self.places) - 1
 
     @property

@@ -1,22 +1,102 @@
-"""The published matrix: every party's integers side by side behind the exact intercept, as Parquet.
+"""What is uploaded and published, as bytes, and how many; and published moments on their way to a fit.
 
-Integers are published, in units of one public step, because they are what parties signed: anyone can check each
-party's columns against its signature. Regression is indifferent to the common step.
+A block travels as Arrow IPC; a content digest names what it says. The published matrix is every party's integers side
+by side behind the exact intercept, as Parquet. Integers are published, in units of one public step, because they are
+what parties signed: anyone can check each party's columns against its signature. Regression is indifferent to the
+common step. Before a fit, moments are checked against their mechanism, and every map of rows is undone.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.errors import BlockError, VerificationError
 from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.row_maps import first_stage_of, row_map
+from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import BlockStatement, Sums
+from commingle.shared.estimation.cutting import Stage
+from commingle.shared.estimation.errors import MomentsMismatchError
+from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import plan_blocks
+from commingle.shared.release.resolve import closed
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+_OVERHEAD_BYTES = 4096
+_OVERHEAD_BYTES_PER_COLUMN = 1024
+
+
+def largest_body(rows: int, columns: int) -> int:
+    """An upper bound on the bytes of an honest upload of that shape."""
+    return rows * columns * 8 + _OVERHEAD_BYTES + columns * _OVERHEAD_BYTES_PER_COLUMN
+
+
+def content_digest(block: NDArray[np.int64]) -> str:
+    """SHA-256 of shape and integers (8 bytes each, little-endian, column after column), hex."""
+    digest = sha256(b"commingle/v1/block" + np.array(block.shape, "<i8").tobytes())
+    for column in block.T:
+        digest.update(np.ascontiguousarray(column, "<i8").tobytes())
+    return digest.hexdigest()
+
+
+def encode_block(block: NDArray[np.int64], columns: Sequence[str]) -> bytes:
+    """A block (rows x columns) as an Arrow IPC stream of one batch of int64 columns."""
+    arrays = [pa.array(np.ascontiguousarray(column)) for column in block.T]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def decode_block(body: bytes, *, columns: Sequence[str], rows: int) -> NDArray[np.int64]:
+    """The integers (rows x columns) of an Arrow IPC stream.
+
+    Raises:
+        BlockError: not Arrow, other columns, types or rows than expected, or empty cells.
+    """
+    remedy = "Upload the Arrow IPC stream that the block statement describes."
+    try:
+        messages = list(pa.ipc.MessageReader.open_stream(body))
+        if [message.type for message in messages] != ["schema", "record batch"]:  # read_schema aborts on others
+            raise BlockError("the block is not one batch of rows", remedy=remedy)
+        schema = pa.ipc.read_schema(messages[0])
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        raise BlockError(f"the block is not a readable Arrow stream ({type(error).__name__})", remedy=remedy) from None
+    if not schema.equals(pa.schema([(name, pa.int64()) for name in columns])):
+        raise BlockError("the block has other columns or types than its statement", remedy=remedy)
+    # The integers are taken from where an uncompressed batch without empty cells has them, whatever the batch says of
+    # itself: a few kilobytes cannot pose as compressed gigabytes.
+    integers = messages[1].body
+    if integers is None or integers.size != rows * len(columns) * 8:
+        raise BlockError(f"the block does not hold {rows} uncompressed rows without empty cells", remedy=remedy)
+    flat: NDArray[np.int64] = np.frombuffer(integers.to_pybytes(), "<i8")
+    return np.ascontiguousarray(flat.reshape(len(columns), rows).T)
+
+
+def check_block(body: bytes, statement: BlockStatement) -> NDArray[np.int64]:
+    """The integers of a body that is exactly what its statement says.
+
+    Raises:
+        BlockError: it is not.
+    """
+    remedy = "Send the stored bytes of the block that was signed."
+    if sha256(body).hexdigest() != statement.body_sha256:
+        raise BlockError("the uploaded bytes have another digest than the signed statement", remedy=remedy)
+    block = decode_block(body, columns=statement.columns, rows=statement.rows)
+    if content_digest(block) != statement.content_sha256:
+        raise BlockError("the block's integers have another digest than the signed statement", remedy=remedy)
+    return block
 
 
 def assemble(spec: ReleaseSpec, blocks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -89,3 +169,77 @@ def second_moments(spec: ReleaseSpec, release: str, matrix: NDArray[np.int64]) -
 
 def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in matrix.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSizes:
+    """What parties of one release can send, and what stays of it.
+
+    Attributes:
+        largest: of one body.
+        exchanged: of all that parties send each other, which goes when the release is over.
+        kept: of all blocks and of what is published of them.
+    """
+
+    largest: int
+    exchanged: int
+    kept: int
+
+
+def release_sizes(spec: ReleaseSpec) -> ReleaseSizes:
+    """The sizes of a release. Raises SpecError, ParameterError as `plan_blocks`."""
+    plans = plan_blocks(spec)
+    blocks = [largest_body(plan.rows, len(plan.columns)) for plan in plans]
+    messages = _messages(spec) if mechanism_of(spec).interactive else []
+    width = len(spec.columns)
+    published = largest_body(plans[0].rows, width) + largest_body(width, width)  # the matrix, and second moments
+    return ReleaseSizes(max(*blocks, *messages, 0), sum(messages), sum(blocks) + published)
+
+
+def _messages(spec: ReleaseSpec) -> list[int]:
+    columns = [len(party.columns) for party in spec.parties]
+    sizes = Sizes.of(spec.table_rows, columns, proved=spec.bounds == "proved")
+    return [size for party in range(len(columns)) for size in (sizes.columns(party), sizes.reply(party))]
+
+
+NO_SUMS: Mapping[str, Sums | None] = MappingProxyType({})
+
+
+def prepared_release(
+    moments: SecondMoments, spec: ReleaseSpec, sums: Mapping[str, Sums | None] = NO_SUMS
+) -> PreparedMoments:
+    """Moments of a release in encoded units.
+
+    Args:
+        moments: as published.
+        spec: of the release.
+        sums: what each party with a first stage published of its columns, by party.
+
+    Raises:
+        MomentsMismatchError: they are not of that release.
+        SpecError: the sums are not.
+    """
+    _require_kind(moments)
+    terms, stages = closed(spec), []
+    for party in spec.parties:
+        said = sums.get(party.name)
+        stages.append(Stage(first_stage_of(terms, party), said, row_map(terms, party, said)))
+    return PreparedMoments.of_release(moments, spec, stages)
+
+
+def prepared_moments(moments: SecondMoments, attributes: tuple[Attribute, ...]) -> PreparedMoments:
+    """Moments of encoded columns with the attributes of a spec, in the spec's order.
+
+    Raises:
+        MomentsMismatchError: they are not of one release.
+    """
+    _require_kind(moments)
+    return PreparedMoments.of(moments, attributes)
+
+
+def _require_kind(moments: SecondMoments) -> None:
+    """Moments come with variances of their noise exactly where their mechanism does not publish rows."""
+    if not moments.keyed and (moments.entry_variance is None) is not mechanism_of(moments).of_rows:
+        raise MomentsMismatchError(
+            "these moments do not have the noise of their mechanism", remedy="Take them from the release again."
+        )

@@ -52,7 +52,6 @@ class Memberships:
     """What a history has told so far: the keys of each member, and all keys that ever were.
 
     Attributes:
-        revoked: whose membership has ended.
         left: those of them who ended it themselves.
     """
 

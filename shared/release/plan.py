@@ -34,9 +34,6 @@ class BlockPlan:
     """Shape, noise and privacy loss of one party's block.
 
     Attributes:
-        party: its name.
-        columns: names of the encoded columns, in order.
-        rows: of the block.
         sigma: standard deviation of the integer noise, in steps; of its largest entries where they differ.
         step: the published value is integer * step.
         loss: rho in the release's adjacency, of both stages where there are two.

@@ -11,14 +11,7 @@ from commingle.shared.documents.row_maps import measured
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.documents.terms import (
-    AUTO,
-    MAPPED_ROW_NORM,
-    PartyTerms,
-    Terms,
-    allowed_rho,
-    fraction_bits_of,
-)
+from commingle.shared.documents.terms import AUTO, MAPPED_ROW_NORM, PartyTerms, Terms, allowed_rho, fraction_bits_of
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import plan_first_stage

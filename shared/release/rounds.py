@@ -51,7 +51,6 @@ class Round:
     Attributes:
         parties: who must approve and upload.
         alignments: of those who approved.
-        stored: whose blocks are in.
         reason: why it ended, in words, where it ended badly.
     """
 

@@ -28,12 +28,11 @@ from commingle.shared.documents.statements import (
     Sums,
     approval_set_digest,
     open_approvals,
-    open_block_statement,
+    open_statement,
 )
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.block import content_digest
 from commingle.shared.release.checks import open_spec
-from commingle.shared.release.matrix import decode_matrix, second_moments
+from commingle.shared.release.matrix import content_digest, decode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 
 _REMEDY = "Do not use this release; ask its coordinator and parties which bytes they signed."
@@ -67,13 +66,12 @@ class PublishedRelease:
 
     @property
     def members(self) -> dict[str, dict[str, str | bool]]:
-        """Of each party its key's fingerprint, and whether it is pinned; ready for JSON."""
+        """Each party's key as a fingerprint, and whether it is pinned; ready for JSON."""
         parties = ((party.name, party.verifying_key.fingerprint) for party in self.spec.parties)
         return {name: {"fingerprint": key, "pinned": name in self.pinned} for name, key in parties}
 
     @property
     def signers(self) -> tuple[str, ...]:
-        """What to call each party."""
         return tuple(called(party.name, pinned=party.name in self.pinned) for party in self.spec.parties)
 
     @property
@@ -176,7 +174,7 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
 
 
 def _stated(privacy: PrivacyStatement) -> tuple[list[tuple[str, bool]], bool, list[int]]:
-    """Of whom and of what a statement gives losses: figures in other places would say other things."""
+    """Whose losses a statement gives, and which: figures in other places would say other things."""
     parties = [(party.party, party.first_stage is None) for party in privacy.per_party]
     return parties, privacy.per_subject_outsiders is None, [len(scope.stated) for scope in privacy.scopes]
 
@@ -194,14 +192,13 @@ def _verify_members(spec: ReleaseSpec, members: Mapping[str, str]) -> frozenset[
 
 
 def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str, BlockStatement]:
-    """What each party signed of its block."""
     names = {party.name for party in spec.document.parties}
     _require(set(manifest.approvals) == names, "the approvals are not those of the spec's parties")
     _require(set(manifest.blocks) == names, "the blocks are not those of the spec's parties")
     relied_on = approval_set_digest(open_approvals(manifest.approvals, spec))
     statements = {}
     for party in spec.document.parties:
-        statement = open_block_statement(manifest.blocks[party.name], party, spec=spec.digest).document
+        statement = open_statement(manifest.blocks[party.name], BlockStatement, party, spec=spec.digest).document
         plan = plan_block(spec.document, party)
         _require(statement.approvals == relied_on, f"{party.name} relied on another set of approvals")
         _require(plan.describes(statement), f"{party.name} signed another shape or noise than the spec calls for")

@@ -1,17 +1,26 @@
-"""Parameters of the ring, what they allow, and how hard they are to break.
+"""Parameters of the ring, what they allow, how hard they are to break, and where columns lie in ciphertexts.
 
 R_q = Z_q[x] / (x^N + 1), q a product of primes p = 1 mod 2N below 2^31; those of releases are 1 mod 8N, which proofs
 need. An integer m is encrypted as m Delta plus errors, Delta = 2^scale_bits times the product of the primes that a
 reply drops: there is no plaintext modulus, sums are integers. Bounds are proved in docs/proofs/linear-encryption.md,
 sections 2 to 4.
+
+The columns of one owner share polynomials: a stripe of L rows of w columns is one polynomial, column a at coefficients
+a L to (a + 1) L, so that a product with the reversed rows of another column has their inner product at a L + L - 1
+(coefficient packing; Huang, Lu, Hong, Ding 2022). Up to 16 columns share one; more make several groups of w.
+A reply then has one polynomial for each group and column of the evaluator, whatever the number of rows.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from math import e, log2, pi, prod, sqrt
 
-from commingle.shared.ring.errors import DomainError
+import numpy as np
+
+from commingle.shared.ring.errors import CiphertextError, DomainError
+from commingle.shared.ring.residues import Residues
 
 ENTRY_LIMIT = 1 << 14  # |x| of an entry of a column, both sides
 ROWS_LIMIT = 1 << 24
@@ -97,7 +106,7 @@ class Parameters:
         return Fraction(noise, 1 << self.flood_bits)
 
     def most_openings(self, noise: int) -> int:
-        """Of one release: more are not flooded to 2^-40, whatever noise of at most V each has.
+        """How many openings of one release are flooded to 2^-40, whatever noise of at most V each has.
 
         C V / 2^(flood_bits + 1) <= 2^-40 (docs/proofs/proved-bounds.md, 7.1).
         """
@@ -143,3 +152,125 @@ STANDARD = Parameters(
     flood_bits=88,
 )
 """What releases use: 187 bits by `security_bits`, where the standard's table allows 218 bits of q for 128."""
+
+
+_WIDTH_LIMIT = 16  # beyond it transforms of the evaluator's rows cost more than shorter replies save
+BLOCK_STRIPES = 8
+_WORD_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All that is public about the ciphertexts of one party in one release.
+
+    Attributes:
+        context: names the release (digests of spec and approvals) and the owner: no two sets of ciphertexts share it.
+        rows: n, 1 to 2^24.
+        columns: d, of the owner.
+
+    Raises:
+        DomainError: there are no rows, too many, or no columns.
+    """
+
+    context: bytes
+    rows: int
+    columns: int
+    parameters: Parameters = STANDARD
+
+    def __post_init__(self) -> None:
+        """Sizes within what the noise bounds are proved for."""
+        if not 1 <= self.rows <= ROWS_LIMIT or self.columns < 1:
+            raise DomainError(f"{self.rows} rows of {self.columns} columns are not encrypted together")
+
+    @property
+    def groups(self) -> int:
+        """How many polynomials a stripe takes."""
+        return -(-self.columns // _WIDTH_LIMIT)
+
+    @property
+    def width(self) -> int:
+        """The columns of one polynomial, w; the last group may hold fewer."""
+        return -(-self.columns // self.groups)
+
+    @property
+    def stripe_rows(self) -> int:
+        """The rows of one polynomial, L."""
+        return self.parameters.degree // self.width
+
+    @property
+    def block_rows(self) -> int:
+        """The rows of one block, but for the last ones."""
+        return BLOCK_STRIPES * self.stripe_rows
+
+    @property
+    def label(self) -> bytes:
+        """What public polynomials are hashed from: 32 bytes, another for every context, size and ring."""
+        facts = self.rows.to_bytes(8, "little") + self.columns.to_bytes(8, "little") + self.context
+        return sha256(b"commingle/ring/v1" + self.parameters.digest + facts).digest()
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """The (start, stop) of all blocks of rows, in order: what is encrypted, sent and evaluated at a time."""
+        size = self.block_rows
+        return ((start, min(start + size, self.rows)) for start in range(0, self.rows, size))
+
+    def stripes(self, start: int, stop: int) -> int:
+        """How many stripes a block has."""
+        return -(-(stop - start) // self.stripe_rows)
+
+    def indices(self, start: int, stop: int) -> range:
+        """The numbers of a block's public polynomials, stripe after stripe; the public key's is 0."""
+        first = 1 + start // self.stripe_rows * self.groups
+        return range(first, first + self.stripes(start, stop) * self.groups)
+
+    def block_shape(self, start: int, stop: int) -> tuple[int, int, int, int]:
+        """(primes, stripes, groups, N): the second halves of a block are public, these are the first ones."""
+        return len(self.parameters.primes), self.stripes(start, stop), self.groups, self.parameters.degree
+
+    @property
+    def key_shape(self) -> tuple[int, int]:
+        """(primes, N) of a public key."""
+        return len(self.parameters.primes), self.parameters.degree
+
+    @property
+    def reply_shape(self) -> tuple[int, int]:
+        """(kept primes, words) of a reply for one column of the evaluator: polynomials of the groups, then numbers."""
+        return self.parameters.kept, self.groups * self.parameters.degree + self.columns
+
+    @property
+    def whole_reply_shape(self) -> tuple[int, int]:
+        """(primes, words) of the same before primes are dropped."""
+        return len(self.parameters.primes), self.groups * self.parameters.degree + self.columns
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The coefficients of a group's product that hold inner products, for each column of the group."""
+        return tuple(self.stripe_rows * (a + 1) - 1 for a in range(self.width))
+
+
+def byte_count(shape: Sequence[int]) -> int:
+    """How long residues of this shape are when they travel."""
+    return _WORD_BYTES * prod(shape)
+
+
+def format_residues(residues: Residues) -> bytes:
+    """Words of four bytes, little-endian, the last index fastest."""
+    return residues.astype("<u4", copy=False).tobytes()
+
+
+def parse_residues(received: bytes, shape: Sequence[int], primes: Sequence[int]) -> Residues:
+    """The inverse of `format_residues`, for residues of the first primes of a ring.
+
+    Raises:
+        CiphertextError: another length, or a residue that is not below its prime.
+    """
+    if len(received) != byte_count(shape):
+        raise CiphertextError(
+            f"{len(received)} bytes where ciphertexts have {byte_count(shape)}",
+            remedy="The sender sends it again; if it is the same, it runs another version.",
+        )
+    words = np.frombuffer(received, "<u4").astype(np.uint32).reshape(shape)
+    if any(bool((plane >= prime).any()) for plane, prime in zip(words, primes[: shape[0]], strict=True)):
+        raise CiphertextError(
+            "a residue is not below its prime", remedy="The sender runs another version, or made it wrongly."
+        )
+    return words

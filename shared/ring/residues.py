@@ -22,12 +22,12 @@ Residues: TypeAlias = NDArray[np.uint32]
 
 @cache
 def kernels() -> library.Loops:
-    """Those of `kernels.c`, loaded when something is first computed; KernelsError where there are none."""
+    """The loops of `kernels.c`, loaded when something is first computed; KernelsError where there are none."""
     return loops("ring")
 
 
 def loops(room: str) -> library.Loops:
-    """Those of any room.
+    """The loops of any room.
 
     Raises:
         KernelsError: the package was built without loops.
@@ -47,13 +47,13 @@ class Roots:
 
 @cache
 def roots(degree: int, prime: int) -> Roots:
-    """Those of one ring and prime; a power of two, and a prime that is 1 modulo its double."""
+    """The roots of one ring and prime; a power of two, and a prime that is 1 modulo its double."""
     exponent = (prime - 1) // (2 * degree)
     psi = next(root for g in range(2, prime) if pow(root := pow(g, exponent, prime), degree, prime) == prime - 1)
-    return Roots(_powers(psi, degree, prime), _powers(pow(psi, -1, prime), degree, prime))
+    return Roots(root_powers(psi, degree, prime), root_powers(pow(psi, -1, prime), degree, prime))
 
 
-def _powers(base: int, degree: int, prime: int) -> tuple[Residues, Residues]:
+def root_powers(base: int, degree: int, prime: int) -> tuple[Residues, Residues]:
     reversed_bits, powers = np.zeros(1, np.intp), np.ones(1, np.uint64)
     while (held := len(powers)) < degree:
         reversed_bits = np.concatenate([2 * reversed_bits, 2 * reversed_bits + 1])
@@ -77,7 +77,7 @@ def _scratch(rows: Residues) -> Residues:
 
 
 def to_slots(coefficients: Residues, primes: Sequence[int]) -> Residues:
-    """The same polynomials in slots; the argument is overwritten."""
+    """Polynomials in slots; the argument is overwritten."""
     degree = coefficients.shape[-1]
     for rows, prime in zip(coefficients, primes, strict=True):
         forward(rows.reshape(-1, degree), prime)
@@ -85,7 +85,7 @@ def to_slots(coefficients: Residues, primes: Sequence[int]) -> Residues:
 
 
 def to_coefficients(slots: Residues, primes: Sequence[int]) -> Residues:
-    """The same polynomials by their coefficients; the argument is overwritten."""
+    """Polynomials by their coefficients; the argument is overwritten."""
     degree = slots.shape[-1]
     for rows, prime in zip(slots, primes, strict=True):
         backward(rows.reshape(-1, degree), prime)
@@ -105,13 +105,13 @@ def products(left: Residues, right: Residues, primes: Sequence[int]) -> Residues
 
 
 def remainders(numbers: NDArray[np.uint64], prime: int) -> Residues:
-    """Of a prime: NumPy divides by one number in half the time that it takes to find what is left."""
+    """Numbers modulo a prime: NumPy divides by one number in half the time that it takes to find what is left."""
     left: Residues = (numbers - numbers // np.uint64(prime) * np.uint64(prime)).astype(np.uint32)
     return left
 
 
 def sums(left: Residues, right: Residues, primes: Sequence[int]) -> Residues:
-    """Of polynomials in one form."""
+    """Sums of polynomials in one form."""
     pairs = zip(left, right, primes, strict=True)
     return np.stack([np.minimum(x + y, x + y - np.uint32(prime)) for x, y, prime in pairs])  # below zero wraps around
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from commingle.shared.documents.purpose import Attachment
+from commingle.shared.documents.spec import Attachment
 from commingle.shared.documents.study import Study
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.plain_files import open_plain

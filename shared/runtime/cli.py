@@ -44,23 +44,21 @@ class LazyGroup(click.Group):
 
     def __init__(self, *args: Any, commands_at: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:  # noqa: ANN401 - click's own signature
         super().__init__(*args, **kwargs)
-        self._commands_at = commands_at
+        self.commands_at = commands_at
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names, in the order given."""
-        return [*self._commands_at, *super().list_commands(ctx)]
+        return [*self.commands_at, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command."""
-        if cmd_name not in self._commands_at:
+        if cmd_name not in self.commands_at:
             return super().get_command(ctx, cmd_name)
-        module, _ = self._commands_at[cmd_name]
+        module, _ = self.commands_at[cmd_name]
         command: click.Command = getattr(import_module(module), cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own signature
         """The list of commands, without importing any."""
-        lazy = [(name, said) for name, (_, said) in self._commands_at.items()]
+        lazy = [(name, said) for name, (_, said) in self.commands_at.items()]
         others = [(name, command.get_short_help_str(limit=100)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(lazy + sorted(others))

@@ -93,7 +93,6 @@ def _unusual(form: CsvFormat) -> dict[str, str | int]:
 
 
 def _typed(value: str | int) -> str:
-    """A value as it is typed in a shell."""
     if isinstance(value, int):
         return str(value)
     return _TAB if value == "\t" else value if value.isidentifier() or "-" in value else f"'{value}'"

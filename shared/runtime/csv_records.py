@@ -151,7 +151,7 @@ def _lines(texts: Iterable[bytes]) -> Iterator[_Block]:
 
 def _records(texts: Iterable[bytes], form: CsvFormat) -> Iterator[_Block]:
     """Records whose cells may hold line ends. Of one that is too long, no more is kept than where it stands."""
-    is_record, is_open = _grammar(form.separator)
+    is_record, is_open = grammar(form.separator)
     held, enough = b"", 0
     for text in chain(texts, [b""]):
         held += text or (b"\n" if held and not held.endswith(b"\n") else b"")
@@ -167,7 +167,7 @@ def _records(texts: Iterable[bytes], form: CsvFormat) -> Iterator[_Block]:
             held = held[len(block) :]
         enough = min(2 * len(held), LONGEST_LINE + 2)  # what is open is not looked at for each piece again
         if len(held) > LONGEST_LINE + 1:
-            held, enough = _shortened(held, form, is_open), 0
+            held, enough = shortened(held, form, is_open), 0
 
 
 def _closed(
@@ -199,7 +199,7 @@ def _closed(
     return records, at
 
 
-def _grammar(separator: str) -> tuple["re.Pattern[bytes]", "re.Pattern[bytes]"]:
+def grammar(separator: str) -> tuple["re.Pattern[bytes]", "re.Pattern[bytes]"]:
     """A record with its line end, and the beginning of one that is inside quotes at the end of what there is."""
     mark = re.escape(separator.encode())
     quoted = rb'"[^"]*+(?:""[^"]*+)*+'
@@ -207,7 +207,7 @@ def _grammar(separator: str) -> tuple["re.Pattern[bytes]", "re.Pattern[bytes]"]:
     return re.compile(rb"%s(?:%s%s)*+\r?\n" % (cell, mark, cell)), re.compile(rb"(?:%s%s)*+%s\Z" % (cell, mark, quoted))
 
 
-def _shortened(record: bytes, form: CsvFormat, is_open: "re.Pattern[bytes]") -> bytes:
+def shortened(record: bytes, form: CsvFormat, is_open: "re.Pattern[bytes]") -> bytes:
     """In place of what there is of a record that is too long, what there is of one with too many lines.
 
     Both end at the same place: in quotes, in a cell without them, or before a cell. What follows is read alike, so

@@ -18,6 +18,9 @@ RuntimeFaultError
     └── RemoteProblemError   the service answered with a problem document
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from commingle.shared.errors import CommingleError
 
 
@@ -120,7 +123,6 @@ class RemoteProblemError(RemoteError):
     """The service answered with a problem document.
 
     Attributes:
-        status: HTTP status.
         problem: the last part of the problem's `type`.
     """
 
@@ -130,3 +132,46 @@ class RemoteProblemError(RemoteError):
         super().__init__(message, remedy=remedy)
         self.status = status
         self.problem = problem
+
+
+_GENERAL = "Look the code up in docs/errors.md; the operator of that service can say more."
+_BY_CODE: Mapping[str, str] = MappingProxyType(
+    {
+        "truncated": "Send it again; check the network and the proxies in between.",
+        "unauthenticated": "Ask the operator for a token, or sign with the key the party enrolled with.",
+        "request-signature": "Sign with the enrolled key; find the proxy that changes bodies or paths.",
+        "clock-skew": "Set the clock by NTP on both sides.",
+        "replayed-request": "Repeat the command: every request is signed afresh.",
+        "scope": "A party acts for itself only; a token has to be of the right scope.",
+        "revoked": "Ask the coordinator's operator for an invite: in the same name if it left, else in another.",
+        "invite": "Ask the coordinator's operator for an invite in this party's name.",
+        "signature": "Sign with the enrolled key; fetch the document again from its author.",
+        "unknown": "Check the id or name; list what there is.",
+        "name-taken": "Use another name or a fresh key.",
+        "other-bytes": "Send the very bytes that were sent before.",
+        "state": "See where the release stands; propose a new one if it ended.",
+        "not-published": "Follow its state; every party must approve and upload first.",
+        "not-sent": "Wait: the exchange has not come so far, or is over.",
+        "too-large": "Send the document or block that this place asks for.",
+        "document": "Run the same version on both sides.",
+        "spec": "Correct the study and propose it again.",
+        "exchange": "Send nothing more in this exchange; propose a new release.",
+        "deviation": "Ask the member that is named; propose a new release once it is explained.",
+        "block": "Send the stored bytes of the block that was signed.",
+        "privacy-parameter": "Correct the study's epsilon, delta or sizes.",
+        "cursor": "Use `next` of the previous page, or none.",
+        "request": "Run the same version on both sides.",
+        "storage": "Nothing was recorded; repeat it later.",
+        "fault": "Try again; if it persists, ask the service's operator for its log.",
+        "http": "Check the address, that no proxy changes paths, and that the service is not of an older version.",
+        "busy": "Try again in a few seconds, one request at a time.",
+        "too-costly": "Ask for less, or compute it on a machine of your own.",
+        "too-many-proposals": "Wait until a proposal is over, or have a party reject one.",
+        "ledger-head": "Compare with the party's own ledger; after a restore: commingle party adopt.",
+    }
+)
+
+
+def remedy_for(problem: str) -> str:
+    """What to do about a refusal with this code."""
+    return _BY_CODE.get(problem, _GENERAL)

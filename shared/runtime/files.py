@@ -1,9 +1,16 @@
-"""Files that are there in full or not at all, also after a power cut; keys only their owner reads; histories."""
+"""Files that are there in full or not at all, also after a power cut; keys only their owner reads; histories; room.
 
+Some room is kept free on disks, so that bodies that others send never take what the own work needs.
+"""
+
+import errno
 import os
 import secrets
+import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -12,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey, parse_fingerprint
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.errors import KeyFileError, SettingsError
-from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, open_plain, read_plain
+from commingle.shared.runtime.errors import KeyFileError, NoRoomError
+from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, open_plain, read_given
 
 _OTHERS = 0o077
 _OWNER_ONLY = 0o700
@@ -163,14 +170,68 @@ def read_history(file: Path, verify: Callable[[bytes], History], *, key: str | N
         SettingsError: the file cannot be read.
         VerificationError, SignatureError, DocumentError: the history does not hold, or is somebody else's.
     """
-    try:
-        data = read_plain(file, most_bytes=LARGEST_HISTORY_BYTES)
-    except OSError as error:
-        raise SettingsError(f"cannot read {file} ({error.strerror})", remedy="Check the path.") from None
-    history = verify(data)
+    history = verify(read_given(file, most_bytes=LARGEST_HISTORY_BYTES))
     if key is not None and history.signer != parse_fingerprint(key):
         raise VerificationError(
             f"the history is signed with key {history.signer[:16]}, not with the one expected",
             remedy="Compare fingerprints with whose history it is over another channel.",
         )
     return history
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MEBIBYTE = 1 << 20
+
+
+class DiskUsage(Protocol):
+    """How full one disk is, in bytes."""
+
+    @property
+    def total(self) -> int: ...
+    @property
+    def free(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Disks:
+    """The disks that some directories are on.
+
+    Attributes:
+        directories: whose disks; where one is not there yet, its nearest parent's.
+        reserve_bytes: what stays free on each of them.
+        usage: asks the operating system, so that all processes that share a disk see the same.
+    """
+
+    directories: tuple[Path, ...]
+    reserve_bytes: int
+    usage: Callable[[Path], DiskUsage] = shutil.disk_usage
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of the smallest of them."""
+        return min(self.usage(_present(each)).total for each in self.directories)
+
+    def require(self, wanted_bytes: int) -> None:
+        """Refuse what would not leave the reserve free. Raises NoRoomError, OSError."""
+        for directory in self.directories:
+            if self.usage(_present(directory)).free - wanted_bytes < self.reserve_bytes:
+                raise _no_room(f"{self.reserve_bytes // _MEBIBYTE} MiB of the disk are kept free, and this needs them")
+
+
+@contextmanager
+def full_disk_as_no_room() -> Iterator[None]:
+    """Raise NoRoomError where the operating system says that a disk, or somebody's share of it, is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise _no_room("the disk is full") from None
+
+
+def _no_room(said: str) -> NoRoomError:
+    return NoRoomError(said, remedy="Nothing was recorded; the operator frees space on the disk, then send it again.")
+
+
+def _present(directory: Path) -> Path:
+    return next(path for path in (directory, *directory.resolve().parents) if path.is_dir())

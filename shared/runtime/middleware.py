@@ -1,12 +1,21 @@
-"""Around every request of every service: counted for Prometheus, and named in its answer and every log line."""
+"""Around every request of every service: counted for Prometheus, and named in its answer and every log line.
 
+Logs are structured: one JSON object per line on standard error.
+"""
+
+import logging
 import re
 import secrets
+import sys
+from contextlib import suppress
 from time import perf_counter
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from commingle.shared import __version__
+from commingle.shared.text import printable
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT"})
 
@@ -47,7 +56,6 @@ class CountRequests:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Watch one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -81,7 +89,6 @@ class RequestIds:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -97,3 +104,45 @@ class RequestIds:
 
         with structlog.contextvars.bound_contextvars(request_id=name.decode(), **noted):
             await self._app(scope, receive, answer)
+
+
+class _UnfailingLogger(structlog.PrintLogger):
+    """A log that cannot be written, on a full disk or to a reader that is gone, must not end the work it is about."""
+
+    def msg(self, message: str) -> None:
+        with suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warn = warning = fatal = failure = err = error = critical = exception = msg
+
+
+class _PlainFormatter(logging.Formatter):
+    """What a library says may quote what it was sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), keep_lines=True)
+
+
+def configure_logging(*, service: str, level: str = "info", **facts: str) -> None:
+    """Send this process's own logs and those of its libraries to standard error; lines have version and `facts`.
+
+    Values from private rows, keys and seeds are never handed to a logger; see docs/threat-model.md.
+    """
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[
+            lambda _, __, event: {"service": service, "version": __version__, **facts, **event},
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=lambda *_: _UnfailingLogger(sys.stderr),  # standard error as it is when something is said
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_PlainFormatter("%(name)s: %(message)s"))
+    handler.setLevel(logging.WARNING)  # a library may have set another level for its own loggers, as Dask does
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # its tracebacks quote messages, which could hold anything; faults are logged by problem.py without them
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

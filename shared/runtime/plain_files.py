@@ -9,6 +9,8 @@ from io import BufferedReader
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
+from commingle.shared.runtime.errors import SettingsError
+
 MOST_BYTES = 64 << 20
 """Of a file that is read whole and whose size nothing else bounds; no document is longer on the wire either."""
 LARGEST_HISTORY_BYTES = 1 << 30
@@ -40,6 +42,14 @@ def read_plain(path: str | Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     if max(size, len(data)) > most_bytes:
         raise OSError(errno.EFBIG, f"larger than {most_bytes >> 20} MiB", str(path))
     return data
+
+
+def read_given(path: str | Path, *, remedy: str = "Check the path.", most_bytes: int = MOST_BYTES) -> bytes:
+    """The bytes of a file that a person has named, as `read_plain`. Raises SettingsError: it cannot be read."""
+    try:
+        return read_plain(path, most_bytes=most_bytes)
+    except OSError as error:
+        raise SettingsError(f"cannot read {path} ({error.strerror})", remedy=remedy) from None
 
 
 def require_plain(path: str | Path) -> None:

@@ -17,9 +17,14 @@ from pydantic import BaseModel, ValidationError
 
 from commingle.shared import __version__
 from commingle.shared.documents.explained import explain
-from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
+from commingle.shared.runtime.errors import (
+    NonsenseError,
+    RemoteProblemError,
+    SettingsError,
+    UnreachableError,
+    remedy_for,
+)
 from commingle.shared.runtime.patience import Watch
-from commingle.shared.runtime.remedies import remedy_for
 from commingle.shared.runtime.tls import is_this_machine, trust, trust_nobody
 from commingle.shared.text import quoted
 

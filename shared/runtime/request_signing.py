@@ -15,12 +15,7 @@ from hashlib import sha256
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from http_message_signatures import (
-    HTTPMessageSigner,
-    HTTPMessageVerifier,
-    HTTPSignatureKeyResolver,
-    algorithms,
-)
+from http_message_signatures import HTTPMessageSigner, HTTPMessageVerifier, HTTPSignatureKeyResolver, algorithms
 from http_message_signatures.exceptions import HTTPMessageSignaturesException
 
 from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
@@ -87,7 +82,6 @@ class RequestSigner(httpx.Auth):
         self._signer = HTTPMessageSigner(signature_algorithm=algorithms.ED25519)
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Sign one request."""
         self.sign(request)
         yield request
 
@@ -183,8 +177,6 @@ def _tag(audience: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """Header lines as the library reads them."""
-
     lines: tuple[tuple[str, str], ...]
 
     def items(self) -> tuple[tuple[str, str], ...]:

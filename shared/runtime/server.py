@@ -52,7 +52,6 @@ class _Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self, number: int, frame: FrameType | None) -> None:
-        """End, from a signal's handler."""
         self.handle_exit(number, frame)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._told.set)

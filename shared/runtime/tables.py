@@ -101,7 +101,6 @@ def _with_points(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a plain file, unpacked where its name says that it is compressed."""
     try:
         packing: Any = pa.Codec.detect(str(path)).name
     except (ValueError, TypeError):  # no known suffix; the latter by Arrow's own mistake

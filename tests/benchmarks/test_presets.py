@@ -81,6 +81,6 @@ def test_page_has_a_line_for_every_preset_and_no_other() -> None:
     assert [line.split("`")[1] for line in lines] == [*PRESETS]
     for name, preset in REGRESSIONS.items():
         [line] = [line for line in lines if f"`{name}`" in line]
-        assert f"`{preset.terms.method}`" in line
-        assert preset.terms.calibration in line
+        assert f"`{preset.method}`" in line
+        assert preset.calibration in line
         assert preset.subjects in line

@@ -12,7 +12,7 @@ from commingle.coordinator.errors import NameTakenError, UnknownError
 from commingle.coordinator.http.app import create_app
 from commingle.coordinator.http.streams import Feed
 from commingle.shared.documents.model import encode
-from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.release.matrix import ARROW_STREAM
 from tests.world.coordinator import Honest, Hub, Parties, Proposed, key_of, problem
 from tests.world.transport import InProcess
 

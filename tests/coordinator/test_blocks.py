@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commingle.shared.release.block import content_digest, encode_block, largest_body
+from commingle.shared.release.matrix import content_digest, encode_block, largest_body
 from tests.world.coordinator import Block, Honest, Hub, Parties, Proposed, key_of, problem
 
 

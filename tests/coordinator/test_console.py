@@ -8,7 +8,7 @@ import pytest
 
 from commingle.coordinator.console.app import create_console, waits_for
 from commingle.coordinator.http.views import release_details
-from commingle.shared.runtime.pages.session import Session
+from commingle.shared.runtime.pages.local import Session
 from tests.world.coordinator import Hub, Parties
 from tests.world.exchange import Exchanging
 from tests.world.pages import Tags

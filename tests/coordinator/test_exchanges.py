@@ -19,8 +19,7 @@ from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement, quotations
-from commingle.shared.release.block import content_digest, decode_block, encode_block
-from commingle.shared.release.matrix import decode_matrix
+from commingle.shared.release.matrix import content_digest, decode_block, decode_matrix, encode_block
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.resolve import closed
 from commingle.shared.runtime import faults

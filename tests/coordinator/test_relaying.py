@@ -9,10 +9,9 @@ from commingle.coordinator.members import rotate
 from commingle.coordinator.store.members import MOST_HEADS
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.ledger_head import NO_HEAD, LedgerHead, open_head, sign_head
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.statements import NO_HEAD, LedgerHead, SignedDocument, open_head, sign_head
 from tests.world.coordinator import Honest, Hub, Parties, key_of, problem
 from tests.world.documents import START, rotation
 

@@ -17,11 +17,10 @@ from commingle.coordinator.coordinator import STAYS, Quotas
 from commingle.coordinator.errors import TruncatedError
 from commingle.coordinator.http.access import Arriving, Body
 from commingle.shared.documents.model import encode
-from commingle.shared.release.block import largest_body
 from commingle.shared.release.checks import read_spec
-from commingle.shared.release.sizes import ReleaseSizes, release_sizes
-from commingle.shared.runtime.disk import Disks
+from commingle.shared.release.matrix import ReleaseSizes, largest_body, release_sizes
 from commingle.shared.runtime.errors import BusyError
+from commingle.shared.runtime.files import Disks
 from tests.world.coordinator import Honest, Hub, Proposed, problem
 from tests.world.disks import SmallDisk, mounted
 from tests.world.exchange import approved

@@ -16,8 +16,8 @@ import pytest
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.model import encode
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
-from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.checks import read_spec
+from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.command import Command

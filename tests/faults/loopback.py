@@ -15,7 +15,7 @@ from commingle.shared.documents.errors import BlockError
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.release.block import decode_block
+from commingle.shared.release.matrix import decode_block
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import UnreachableError

@@ -17,7 +17,6 @@ from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.linkage import signed_identity
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.ledger_head import LedgerHead, sign_head
 from commingle.shared.documents.linkage import LinkageKeyMessage, check_value, sealing_info
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import (
@@ -28,7 +27,12 @@ from commingle.shared.documents.regression import (
     coefficients_of,
 )
 from commingle.shared.documents.regression_verification import verify_regression
-from commingle.shared.documents.statements import Departure, Rejection
+from commingle.shared.documents.statements import (
+    Departure,
+    LedgerHead,
+    Rejection,
+    sign_head,
+)
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.release.audit import (
@@ -281,9 +285,9 @@ def reserve(book: Ledger, db: Any, release: str, cost: Cost, **more: Any) -> obj
 def charges_of(history: PartyHistory) -> dict[str, Any]:
     """What an audit found, as JSON."""
     return {
-        "charges": {release: [c.state, str(c.rho.units)] for release, c in history.charges.items()},
-        "deltas": {release: c.delta for release, c in history.charges.items() if c.delta},
-        "signed": {f"{kind} {release}": digest for (release, kind), digest in history.signed.items()},
+        "charges": {release: [c.state, str(c.rho.units)] for release, c in history.told.charges.items()},
+        "deltas": {release: c.delta for release, c in history.told.charges.items() if c.delta},
+        "signed": {f"{kind} {release}": entry.digest for (release, kind), entry in history.told.signed.items()},
     }
 
 

@@ -34,9 +34,8 @@ from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import AUTO, AskedShare, Bounds
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.block import encode_block
 from commingle.shared.release.checks import Member, build_spec, open_spec
-from commingle.shared.release.matrix import assemble, encode_matrix
+from commingle.shared.release.matrix import assemble, encode_block, encode_matrix
 from commingle.shared.release.plan import plan_block
 from tests.world.documents import block_statement, published_files
 from tests.world.side import Exchanging

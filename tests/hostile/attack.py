@@ -12,7 +12,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Ok
 
-from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.hostile.endpoints import Endpoint
 

@@ -18,11 +18,10 @@ from commingle.coordinator.http.app import create_app
 from commingle.coordinator.http.streams import Feed
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.ledger_head import LedgerHead, sign_head
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import Departure, Rotation, RotationRequest
-from commingle.shared.release.block import ARROW_STREAM
+from commingle.shared.documents.statements import Departure, LedgerHead, Rotation, RotationRequest, sign_head
+from commingle.shared.release.matrix import ARROW_STREAM
 from tests.hostile.endpoints import Endpoint, endpoints
 from tests.hostile.hub import hub_with_releases
 from tests.world.coordinator import Honest, Hub, key_of, problem

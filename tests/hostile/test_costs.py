@@ -25,8 +25,15 @@ from commingle.services.learner.computing import parse, plan, start_worker
 from commingle.services.learner.requests import PlanBody, PredictionBody
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.runtime.errors import RequestBodyError, TooCostlyError
-from commingle.shared.runtime.pool import PER_CLIENT, WorkPool, client_of
-from commingle.shared.runtime.worker import CPU_SECONDS, MEMORY_BYTES, JobFaultError, ProcessWorker
+from commingle.shared.runtime.pool import (
+    CPU_SECONDS,
+    MEMORY_BYTES,
+    PER_CLIENT,
+    JobFaultError,
+    ProcessWorker,
+    WorkPool,
+    client_of,
+)
 from tests.world.coordinator import Hub
 from tests.world.released import COORDINATOR, ServingCoordinator, published
 

@@ -30,16 +30,14 @@ from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving import columns as statements
 from commingle.shared.proving import replies as evaluations
 from commingle.shared.proving.ciphertexts import Ciphertexts
+from commingle.shared.proving.columns import column_witness
 from commingle.shared.proving.evaluator import Replies, reply_witness
 from commingle.shared.proving.lengths import column_sizes
-from commingle.shared.proving.owner import column_witness
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.release.checks import open_spec
 from commingle.shared.ring.encryption import secret_key
-from commingle.shared.ring.evaluation import InnerProducts
-from commingle.shared.ring.layout import format_residues, parse_residues
-from commingle.shared.ring.parameters import STANDARD
-from commingle.shared.ring.replies import hide_sums, whole_reply
+from commingle.shared.ring.parameters import STANDARD, format_residues, parse_residues
+from commingle.shared.ring.replies import InnerProducts, hide_sums, whole_reply
 from commingle.shared.runtime.errors import RemoteError
 from tests.party_agent.exchanging import (
     approved,

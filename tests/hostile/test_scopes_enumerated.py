@@ -28,13 +28,13 @@ from commingle.party_agent.errors import DataError
 from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.counts import Viewer, sees_counts
-from commingle.shared.documents.purpose import StatedPurpose
 from commingle.shared.documents.regression import RegressionRequest, RegressionResult
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.spec import StatedPurpose
 from commingle.shared.forecast.result import Forecast
 from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.runtime.errors import UnreachableError
-from commingle.shared.runtime.pages.session import COOKIE, Session
+from commingle.shared.runtime.pages.local import COOKIE, Session
 from tests.hostile.endpoints import endpoints
 from tests.hostile.test_authorisation_local import OPEN, needed
 from tests.world.consortium import (

@@ -28,16 +28,13 @@ from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.proving import code
 from commingle.shared.proving import columns as statements
 from commingle.shared.proving.ciphertexts import Ciphertexts
+from commingle.shared.proving.columns import rows_in_groups
 from commingle.shared.proving.lengths import column_sizes
-from commingle.shared.proving.owner import rows_in_groups
 from commingle.shared.proving.proof import Places, Proof, parse_proof, shown_bytes
 from commingle.shared.proving.transcript import first_challenges, opened_places, second_challenges
-from commingle.shared.ring.encryption import SecretKey, columns_in_stripes, encrypt
-from commingle.shared.ring.evaluation import InnerProducts
-from commingle.shared.ring.layout import Layout, byte_count, parse_residues
-from commingle.shared.ring.parameters import ENTRY_LIMIT
-from commingle.shared.ring.randomness import Entropy
-from commingle.shared.ring.replies import make_reply
+from commingle.shared.ring.encryption import Entropy, SecretKey, columns_in_stripes, encrypt
+from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout, byte_count, parse_residues
+from commingle.shared.ring.replies import InnerProducts, make_reply
 from commingle.shared.ring.residues import Residues
 from tests.hostile.distinguishing import epsilon_bound
 from tests.world.side import Exchanging, Integers, approved

@@ -1,6 +1,5 @@
 """Pairs of levels of two attributes of one party: how a study says them, what is refused, and what is counted."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.release_law import of_parties, proposed, study_of
-from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,
@@ -18,22 +16,20 @@ from commingle.shared.documents.schema import (
     asked_as,
     words_for_missing,
 )
-from commingle.shared.documents.study import StudyParty
 from commingle.shared.encoding import contrasts_of, encode_attribute, encode_conforming
 from commingle.shared.errors import CommingleError, DataError
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from tests.world.categorical import release_of
+from tests.world.categorical import asked_attribute, release_of
 
 TIME = {"kind": "numeric", "name": "followup", "lower": 0, "upper": 60, "unit": "months", "cuts": [12, 36]}
 DIED = {"kind": "binary", "name": "died", "levels": ["no", "yes"]}
 STAGE = {"kind": "categorical", "name": "stage", "levels": ["i", "ii", "iii"]}
+NUMBER = {"kind": "numeric", "name": "age", "lower": 20, "upper": 80, "unit": "years"}
 PAIRS = ("[0, 12), no", "[0, 12), yes", "[12, 36), no", "[12, 36), yes", "[36, 60], no", "[36, 60], yes")
 
 
 def asked(*parts: dict[str, Any], **other: Any) -> Attribute:
-    attribute = {"name": "outcome", "cross": list(parts), **other}
-    share = {"name": "clinic", "dataset": "visits", "attributes": [attribute]}
-    return decode(StudyParty, json.dumps(share).encode()).attributes[0]
+    return asked_attribute({"name": "outcome", "cross": list(parts), **other})
 
 
 def test_pairs_of_a_study_are_levels_in_order_and_their_parts_are_what_is_registered() -> None:
@@ -46,9 +42,12 @@ def test_pairs_of_a_study_are_levels_in_order_and_their_parts_are_what_is_regist
     assert attribute.geometry == CategoricalAttribute(name="six", levels=PAIRS).geometry
 
 
-def test_study_that_was_read_is_written_and_read_again() -> None:
-    share = {"name": "clinic", "dataset": "visits", "attributes": [asked(TIME, STAGE).model_dump(mode="json")]}
-    assert decode(StudyParty, json.dumps(share).encode()).attributes == (asked(TIME, STAGE),)
+@pytest.mark.parametrize(
+    "said", [TIME, {"name": "outcome", "cross": [TIME, STAGE]}, {"name": "both", "product": [NUMBER, DIED]}]
+)
+def test_attribute_that_was_read_is_written_and_read_again(said: dict[str, Any]) -> None:
+    attribute = asked_attribute(said)
+    assert asked_attribute(attribute.model_dump(mode="json")) == attribute
 
 
 @pytest.mark.parametrize(
@@ -102,12 +101,7 @@ def test_parts_whose_pairs_are_none_are_refused(parts: tuple[dict[str, Any], ...
 def test_record_of_pairs_that_is_not_of_its_parts_is_refused(changed: dict[str, Any], said: str) -> None:
     told = asked(TIME, DIED).model_dump(mode="json") | changed
     with pytest.raises(CommingleError, match=said):
-        decode(StudyParty, json.dumps({"name": "clinic", "dataset": "visits", "attributes": [told]}).encode())
-
-
-def attribute_of(said: dict[str, Any]) -> Attribute:
-    share = {"name": "clinic", "dataset": "visits", "attributes": [said]}
-    return decode(StudyParty, json.dumps(share).encode()).attributes[0]
+        asked_attribute(told)
 
 
 @pytest.mark.parametrize(
@@ -120,13 +114,13 @@ def attribute_of(said: dict[str, Any]) -> Attribute:
     ],
 )
 def test_name_that_means_two_columns_is_refused(others: Any, sizes: tuple[int, ...], said: str) -> None:
-    attributes = (asked(TIME, DIED), *map(attribute_of, others))
+    attributes = (asked(TIME, DIED), *map(asked_attribute, others))
     with pytest.raises(CommingleError, match=said):
         proposed(of_parties(study_of(attributes, sizes, 100, 1.0, mechanism="moments"), first_stage_share=None))
 
 
-def test_part_may_be_an_attribute_of_the_release_too() -> None:
-    attributes = (asked(TIME, DIED), attribute_of(DIED), attribute_of(STAGE))
+def test_part_may_be_an_asked_attribute_the_release_too() -> None:
+    attributes = (asked(TIME, DIED), asked_attribute(DIED), asked_attribute(STAGE))
     study = study_of(attributes, (2, 1), 100, 1.0, mechanism="moments")
     assert len(proposed(of_parties(study, first_stage_share=None)).parties) == 2
 

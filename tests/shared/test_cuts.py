@@ -1,6 +1,5 @@
 """Numbers that are released as the intervals which they are in: against numpy, cell by cell."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,22 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from commingle.shared.documents.model import decode
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, Missing, as_registered, words_for_missing
-from commingle.shared.documents.study import StudyParty
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    Missing,
+    NumericAttribute,
+    as_registered,
+    words_for_missing,
+)
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import encode_attribute, encode_conforming
 from commingle.shared.errors import CommingleError, DataError
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from tests.world.categorical import release_of
+from tests.world.categorical import asked_attribute, release_of
 
 MISSING: tuple[Missing, ...] = ("error", "midpoint", "indicator")
 
 
 def asked(cuts: object, *, lower: float = 0, upper: float = 90, **other: Any) -> Attribute:
-    attribute = {"kind": "numeric", "name": "age", "lower": lower, "upper": upper, "cuts": cuts, **other}
-    share = {"name": "clinic", "dataset": "visits", "attributes": [attribute]}
-    return decode(StudyParty, json.dumps(share).encode()).attributes[0]
+    said = {"kind": "numeric", "name": "age", "lower": lower, "upper": upper, "cuts": cuts}
+    return asked_attribute(said | other)
 
 
 def levels_of(attribute: Attribute, cells: "pa.Array[Any]") -> NDArray[np.int64]:
@@ -79,24 +82,9 @@ def test_cuts_of_a_study_are_levels_in_order(cuts: object, expected: tuple[str, 
     attribute = asked(cuts, unit="years")
     assert attribute.kind != "numeric"
     assert getattr(attribute, "levels") == expected  # noqa: B009
-    assert as_registered(attribute)[0].model_dump() == {
-        "kind": "numeric",
-        "name": "age",
-        "lower": 0,
-        "upper": 90,
-        "unit": "years",
-        "missing": "error",
-    }
-
-
-def test_every_step_begins_at_the_lower_bound_and_is_exact() -> None:
-    attribute = asked("every 0.1", lower=0.2, upper=0.6)
-    assert getattr(attribute, "levels") == ("[0.2, 0.3)", "[0.3, 0.4)", "[0.4, 0.5)", "[0.5, 0.6]")  # noqa: B009
-
-
-def test_study_that_was_read_is_written_and_read_again() -> None:
-    share = {"name": "clinic", "dataset": "visits", "attributes": [asked([40, 60]).model_dump(mode="json")]}
-    assert decode(StudyParty, json.dumps(share).encode()).attributes == (asked([40, 60]),)
+    assert as_registered(attribute) == (NumericAttribute(name="age", lower=0, upper=90, unit="years"),)
+    exact = asked("every 0.1", lower=0.2, upper=0.6)  # each step begins at the lower bound
+    assert getattr(exact, "levels") == ("[0.2, 0.3)", "[0.3, 0.4)", "[0.4, 0.5)", "[0.5, 0.6]")  # noqa: B009
 
 
 @pytest.mark.parametrize(
@@ -123,7 +111,7 @@ def test_cuts_that_are_none_are_refused(cuts: object, said: str) -> None:
 def test_other_levels_than_those_of_the_intervals_are_refused() -> None:
     told = asked([40, 60]).model_dump(mode="json") | {"levels": ["young", "old", "older"]}
     with pytest.raises(CommingleError, match="not what its intervals are called"):
-        decode(StudyParty, json.dumps({"name": "clinic", "dataset": "visits", "attributes": [told]}).encode())
+        asked_attribute(told)
 
 
 def test_owner_is_told_of_text_and_of_gaps_as_of_those_of_the_number() -> None:

@@ -1,6 +1,5 @@
 """Products of numbers of one party: how a study says them, what is refused, what is encoded, fitted and predicted."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,12 @@ from numpy.polynomial import chebyshev as numpy_chebyshev
 from benchmarks.release_law import of_parties, proposed, study_of
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.services.fit.predicting import OutsideBoundsWarning
-from commingle.shared.documents.model import decode
-from commingle.shared.documents.schema import (
-    Attribute,
-    NumericAttribute,
-    as_registered,
-    asked_as,
-    words_for_missing,
-)
-from commingle.shared.documents.study import StudyParty
+from commingle.shared.documents.schema import NumericAttribute, as_registered, asked_as, words_for_missing
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import chebyshev, encode_attribute
 from commingle.shared.errors import CommingleError
 from commingle.shared.estimation.errors import RowsError, UnknownAttributeError
-from tests.world.categorical import release_of
+from tests.world.categorical import asked_attribute, release_of
 
 AGE = {"kind": "numeric", "name": "age", "lower": 20, "upper": 80, "unit": "years"}
 DOSE = {"kind": "numeric", "name": "dose", "lower": 0, "upper": 10}
@@ -35,13 +26,8 @@ STAGE = {"kind": "categorical", "name": "stage", "levels": ["i", "ii", "iii"]}
 STAY = {"kind": "numeric", "name": "stay", "lower": 0, "upper": 100}
 
 
-def read(said: dict[str, Any]) -> Attribute:
-    share = {"name": "clinic", "dataset": "visits", "attributes": [said]}
-    return decode(StudyParty, json.dumps(share).encode()).attributes[0]
-
-
 def product(*factors: dict[str, Any], **other: Any) -> NumericAttribute:
-    found = read({"name": "made", "product": list(factors), **other})
+    found = asked_attribute({"name": "made", "product": list(factors), **other})
     assert isinstance(found, NumericAttribute)
     return found
 
@@ -49,9 +35,11 @@ def product(*factors: dict[str, Any], **other: Any) -> NumericAttribute:
 def test_product_of_a_study_is_a_number_and_its_factors_are_what_is_registered() -> None:
     squared, both = product(AGE, AGE), product(AGE, SEX)
     assert (both.lower, both.upper, both.missing) == (-1, 1, "error")
-    assert (as_registered(squared), as_registered(both)) == ((read(AGE),), (read(AGE), read(SEX)))
+    assert (as_registered(squared), as_registered(both)) == (
+        (asked_attribute(AGE),),
+        (asked_attribute(AGE), asked_attribute(SEX)),
+    )
     assert (asked_as(squared), asked_as(both)) == ("made (age times age)", "made (age times sex)")
-    assert read(both.model_dump(mode="json")) == both
 
 
 @given(st.integers(-SCALE, SCALE), st.integers(1, 3))
@@ -98,20 +86,20 @@ def test_factors_whose_product_is_none_are_refused(factors: tuple[dict[str, Any]
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"upper": 2}, "between -1 and 1"), ({"missing": "indicator"}, "not what follows"), ({"unit": "kg"}, "no unit")],
+    [
+        ({"upper": 2}, "between -1 and 1"),
+        ({"missing": "indicator"}, "not what follows"),
+        ({"unit": "kg"}, "no unit"),
+        ({"cuts": [0]}, "a product has no cuts"),
+    ],
 )
 def test_record_of_a_product_that_is_not_of_its_factors_is_refused(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(CommingleError, match=said):
-        read(product(AGE, DOSE).model_dump(mode="json") | changed)
-
-
-def test_product_has_no_cuts() -> None:
-    with pytest.raises(CommingleError, match="a product has no cuts"):
-        read(product(AGE, DOSE).model_dump(mode="json") | {"cuts": [0]})
+        asked_attribute(product(AGE, DOSE).model_dump(mode="json") | changed)
 
 
 def test_factor_of_a_product_is_held_by_its_party() -> None:
-    attributes = (product(AGE, DOSE), read(AGE), read(STAY))
+    attributes = (product(AGE, DOSE), asked_attribute(AGE), asked_attribute(STAY))
     assert proposed(study_of(attributes, (2, 1), 1000, 1.0, mechanism="moments"))
     with pytest.raises(CommingleError, match="'age' is at two parties"):
         proposed(of_parties(study_of(attributes, (1, 2), 1000, 1.0, mechanism="moments"), first_stage_share=None))
@@ -125,10 +113,15 @@ def test_release_with_products_is_fitted_and_predicted_from_their_factors() -> N
     sex = np.where(male, "m", "f").tolist()
     cells = {"age": age.tolist(), "dose": dose.tolist(), "sex": sex, "stay": stay.tolist()}
     made = (
-        *(read({"name": "age squared", "product": [AGE, AGE]}), read({"name": "both", "product": [AGE, DOSE]})),
-        read({"name": "by sex", "product": [DOSE, SEX]}),
+        *(
+            asked_attribute({"name": "age squared", "product": [AGE, AGE]}),
+            asked_attribute({"name": "both", "product": [AGE, DOSE]}),
+        ),
+        asked_attribute({"name": "by sex", "product": [DOSE, SEX]}),
     )
-    prepared = release_of((read(AGE), read(DOSE), read(SEX), *made, read(STAY)), (6, 1), cells)
+    prepared = release_of(
+        (asked_attribute(AGE), asked_attribute(DOSE), asked_attribute(SEX), *made, asked_attribute(STAY)), (6, 1), cells
+    )
     asked = FitRequest(target="stay", features=("age", "age squared", "both", "by sex"))
     fit = fit_prepared(prepared, asked)
     assert fit.coefficients[1:] == pytest.approx([10 / 30, 20, 8, 4], abs=0.05)

@@ -39,9 +39,8 @@ from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
-from commingle.shared.release.block import decode_block
 from commingle.shared.release.checks import Member, build_spec, open_spec
-from commingle.shared.release.matrix import assemble, decode_matrix, encode_matrix, second_moments
+from commingle.shared.release.matrix import assemble, decode_block, decode_matrix, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement, published_columns
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestHead, RequestSigner, body_digest, verify_request

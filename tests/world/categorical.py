@@ -1,5 +1,6 @@
 """People with levels and numbers at two or three parties, and a release of moments of them as a learner takes it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,9 @@ import pyarrow as pa
 
 from benchmarks.keyed import Party, released
 from benchmarks.release_law import of_parties, proposed, study_of
+from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import Attribute, Weighted
+from commingle.shared.documents.study import StudyParty
 from commingle.shared.encoding import cells_for, encode_attribute
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.noise import exact, seeded_noise
@@ -57,3 +60,10 @@ def release_of(
         parties.append(Party(held if overlap is None else names[held], rows[held]))
     noise = exact if seed is None else seeded_noise(seed)
     return released(proposed(asked), parties, noise)
+
+
+def asked_attribute(said: Mapping[str, Any]) -> Attribute:
+    """One attribute as a study asks for it, as it is read."""
+    share = {"name": "clinic", "dataset": "visits", "attributes": [said]}
+    (attribute,) = decode(StudyParty, json.dumps(share).encode()).attributes
+    return attribute

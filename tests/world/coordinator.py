@@ -35,17 +35,17 @@ from commingle.shared.documents.statements import (
     RejectionReason,
     SignedDocument,
     approval_set_digest,
-    open_approval,
+    open_statement,
 )
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.block import ARROW_STREAM
 from commingle.shared.release.checks import Member, build_spec
+from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.verification import PublishedRelease, verify_release
-from commingle.shared.runtime.disk import Disks
+from commingle.shared.runtime.files import Disks
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, START, block_statement, enrolment
 from tests.world.transport import InProcess, pool_of_threads
@@ -140,7 +140,7 @@ class Honest:
         accumulator.add(np.arange(spec.n), rows)
         noise = rounded_gaussian(plan.sigma, plan.rows * len(plan.columns))
         integers = accumulator.total() + noise.reshape(plan.rows, len(plan.columns))
-        opened = {p.name: open_approval(approvals[p.name], p, spec=proposed.id) for p in spec.parties}
+        opened = {p.name: open_statement(approvals[p.name], Approval, p, spec=proposed.id) for p in spec.parties}
         body, statement = block_statement(
             spec, share, integers, release=proposed.id, approvals=approval_set_digest(opened)
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commingle.shared.runtime.disk import Disks
+from commingle.shared.runtime.files import Disks
 
 
 @dataclass

@@ -22,8 +22,7 @@ from commingle.shared.documents.statements import (
     Sums,
 )
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.block import content_digest, encode_block
-from commingle.shared.release.matrix import encode_matrix, second_moments
+from commingle.shared.release.matrix import content_digest, encode_block, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -13,9 +13,8 @@ from commingle.shared.proving.evaluator import Encrypted, Replies
 from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.replies import Reply
 from commingle.shared.ring.encryption import SecretKey, encrypt, public_key, secret_key
-from commingle.shared.ring.evaluation import InnerProducts
-from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.replies import HiddenSums, hide_sums, whole_reply
+from commingle.shared.ring.parameters import Layout
+from commingle.shared.ring.replies import HiddenSums, InnerProducts, hide_sums, whole_reply
 from tests.world.ring import seeded
 
 BOUND = 4**14

@@ -42,11 +42,10 @@ from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.encoding import bounded_rows, cells_for, encode_attribute
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, open_spec, read_spec
-from commingle.shared.release.matrix import assemble
+from commingle.shared.release.matrix import assemble, release_sizes
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
-from commingle.shared.release.sizes import release_sizes
 from tests.world.coordinator import Hub
 from tests.world.documents import HEAD, block_statement, published_files, signed_document
 from tests.world.noise import seeded_noise

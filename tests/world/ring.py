@@ -13,9 +13,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.parameters import STANDARD, Parameters
-from commingle.shared.ring.randomness import Entropy, errors, floods, keystream, public_slots, ternary
+from commingle.shared.ring.encryption import Entropy, errors, floods, keystream, public_slots, ternary
+from commingle.shared.ring.parameters import STANDARD, Layout, Parameters
 
 Polynomial = list[int]
 

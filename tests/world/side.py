@@ -39,7 +39,7 @@ from commingle.shared.mechanisms.moments.exchange.submission import own_moments,
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.plan import plan_block
-from commingle.shared.ring.randomness import SEED_BYTES, Entropy
+from commingle.shared.ring.encryption import SEED_BYTES, Entropy
 
 Integers = NDArray[np.int64]
 _CREATED = datetime(2026, 1, 1, tzinfo=UTC)

@@ -40,8 +40,7 @@ from commingle.shared.mechanisms.moments.outsiders import outsider_loss
 from commingle.shared.proving.columns import BOUND_LIMIT
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.parameters import ENTRY_LIMIT, MESSAGE_LIMIT, ROWS_LIMIT, STANDARD
+from commingle.shared.ring.parameters import ENTRY_LIMIT, MESSAGE_LIMIT, ROWS_LIMIT, STANDARD, Layout
 
 if TYPE_CHECKING:  # scipy loads slowly, and an agent needs neither
     from commingle.shared.estimation.method import FitMethod

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.kept import kept_of
+from commingle.shared.documents.spec import kept_of
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
 from commingle.shared.estimation.entry_noise import EntryNoise

@@ -1,11 +1,14 @@
 """A console: pages on this machine for one person, who opened the link that its command printed.
 
-Whatever a page shows or sends is somebody else's to check. What is checked here is who may ask from a browser: one
-session, forms of its own, this address and no other.
+The link works once, in one browser. Whatever a page shows or sends is somebody else's to check. What is checked here is
+who may ask from a browser: one session, forms of its own, this address and no other.
 """
 
+import hmac
 import secrets
 from collections.abc import Awaitable, Callable
+from threading import Lock
+from time import monotonic
 
 from fastapi import FastAPI
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -14,9 +17,58 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from commingle.shared.runtime.cli import say
-from commingle.shared.runtime.pages.session import COOKIE, Session
 from commingle.shared.runtime.pages.site import HEADERS, Site, read_form
 from commingle.shared.runtime.server import Served, listen, run
+
+COOKIE = "commingle_console"
+_SECONDS = 8 * 3600.0
+
+
+class Session:
+    """The only session of one console.
+
+    Attributes:
+        csrf: what every form has to send back.
+        person: whom the link was made for; empty where that is for who opens it to say.
+        name: under which somebody last decided, to be offered again.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.csrf = secrets.token_urlsafe(32)
+        self.person = self.name = ""
+        self._link: str | None = secrets.token_urlsafe(32)
+        self._cookie: str | None = None
+        self._clock, self._ends, self._guard = clock, 0.0, Lock()
+
+    @property
+    def link(self) -> str:
+        """The secret of the link while nobody has used it; empty afterwards."""
+        return self._link or ""
+
+    def enter(self, link: str) -> str | None:
+        """The cookie of the browser that comes first with the link; None for everybody else."""
+        with self._guard:
+            if self._link is None or not _same(link, self._link):
+                return None
+            self._link, self._cookie = None, secrets.token_urlsafe(32)
+            self._ends = self._clock() + _SECONDS
+            return self._cookie
+
+    def knows(self, cookie: str | None) -> bool:
+        """Whether that is the session's, and it is not over."""
+        return bool(cookie and self._cookie and _same(cookie, self._cookie) and self._clock() < self._ends)
+
+    def leave(self) -> None:
+        self._cookie = None
+
+    def confirms(self, csrf: str) -> bool:
+        """Whether a form is one of this session's own."""
+        return _same(csrf, self.csrf)
+
+
+def _same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(), expected.encode())
+
 
 _HOST = "127.0.0.1"
 

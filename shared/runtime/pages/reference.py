@@ -161,7 +161,6 @@ def _field(name: str, schema: Document, *, where: str, required: bool, said: str
 
 
 def _kind(schema: Document) -> str:
-    """A type in words."""
     if "$ref" in schema:
         return str(schema["$ref"]).removeprefix(_REFERENCE)
     if several := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
@@ -180,7 +179,6 @@ def _kind(schema: Document) -> str:
 
 
 def _model(schema: Document) -> str:
-    """The first model that a schema refers to."""
     if "$ref" in schema:
         return str(schema["$ref"]).removeprefix(_REFERENCE)
     inner = [schema.get("items", {}), *schema.get("anyOf", ()), *schema.get("oneOf", ())]

@@ -61,7 +61,6 @@ class Site:
         self._templates.globals |= {"site": name, "pages": tuple(pages), **shown}
 
     def page(self, template: str, context: Mapping[str, Any], *, status: int = 200) -> Response:
-        """One page."""
         text = self._templates.get_template(template).render(context)
         return HTMLResponse(text, status_code=status, headers=dict(HEADERS))
 

@@ -16,8 +16,7 @@ import pytest
 
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import compose_agents
-from commingle.shared.documents.purpose import Attachment
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import Attachment, ReleaseSpec
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.runtime.settings import system_clock

@@ -17,11 +17,10 @@ from commingle.party_agent.edge.app import LocalApi, create_app
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.wire.answers import Budget, CostView, LedgerView, ProposalView
-from commingle.shared.documents.purpose import Attachment, headline_of
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import Attachment, ReleaseSpec, headline_of
 from commingle.shared.runtime.errors import RemoteProblemError
-from commingle.shared.runtime.pages.session import COOKIE, Session
+from commingle.shared.runtime.pages.local import COOKIE, Session
 from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, consortium_of, strictly
 from tests.world.pages import Tags
 from tests.world.transport import InProcess, unreachable

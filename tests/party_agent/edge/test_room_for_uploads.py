@@ -148,5 +148,5 @@ def test_full_disk_is_said_and_leaves_no_part_of_a_piece(agent: Agent, free_kibi
 
 
 def test_disk_that_others_fill_after_it_was_looked_at_is_said(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commingle.shared.runtime.disk.Disks.require", lambda *_: None)
+    monkeypatch.setattr("commingle.shared.runtime.files.Disks.require", lambda *_: None)
     test_full_disk_is_said_and_leaves_no_part_of_a_piece(agent, 4)

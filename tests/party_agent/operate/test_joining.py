@@ -16,9 +16,8 @@ from commingle.party_agent.operate.joining import confirm, joined, make_home, ro
 from commingle.party_agent.operate.membership import enrol
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.errors import SignatureError
-from commingle.shared.documents.invitation import Invitation
+from commingle.shared.documents.invitation import Invitation, words_of
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.words import words_of
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import system_clock
 from tests.world.command import Command

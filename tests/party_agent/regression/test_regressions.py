@@ -206,7 +206,7 @@ def test_two_stages_find_the_slopes_and_their_document_verifies(tmp_path: Path, 
         done = Regressions(agent).ask(asked)
         assert done.document is not None
         found = verify_regression(encode(done.document)).document
-        assert verify_party_audit(audited(agent)).lost == done.charge.cost
+        assert verify_party_audit(audited(agent)).told.lost == done.charge.cost
     assert {name: len(values) for name, values in found.published.items()} == {
         "sigmas": 3,
         "sums": 7 + keyed,
@@ -245,7 +245,7 @@ def test_regression_of_a_keyed_data_set_is_charged_presence_keeps_replacement_an
         history = verify_party_audit(audited(agent))
     assert found.privacy.adjacency == "add_remove"
     assert found.privacy.epsilon == pytest.approx(1.0, rel=1e-6)
-    assert history.lost == done.charge.cost == found.privacy.cost
+    assert history.told.lost == done.charge.cost == found.privacy.cost
     assert done.charge.loss.rho.units == pytest.approx(plain.charge.loss.rho.units, rel=1e-9)
     assert done.charge.cost.replaced.rho.units == pytest.approx(done.charge.loss.rho.units * 9 / 4, rel=1e-9)
 
@@ -380,9 +380,9 @@ def test_audit_holds_the_regression_with_its_delta(tmp_path: Path) -> None:
     with clinic(tmp_path, policy=Policy(regressions=rules), rows=300).agent("clinic") as agent:
         done = Regressions(agent).ask(request(method="objpert"))
         history = verify_party_audit(audited(agent))
-    assert history.lost == done.charge.cost == Cost(Loss.approximate(1.0, 1e-6))
+    assert history.told.lost == done.charge.cost == Cost(Loss.approximate(1.0, 1e-6))
     assert done.document is not None
-    assert history.signed[done.request.id, "regression"] == done.document.envelope.digest
+    assert history.told.signed[done.request.id, "regression"].digest == done.document.envelope.digest
 
 
 def test_audit_of_a_ledger_that_was_debited_less_than_the_regression_states_is_refused(hospital: Consortium) -> None:

@@ -23,10 +23,8 @@ from commingle.shared.mechanisms.moments.allocation import scales
 from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.audit import verify_party_audit
-from commingle.shared.release.block import check_block
-from commingle.shared.release.matrix import assemble, second_moments
+from commingle.shared.release.matrix import assemble, check_block, prepared_release, second_moments
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.prepared import prepared_release
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.exchanging import (
@@ -510,8 +508,8 @@ def test_history_of_an_exchange_verifies_and_counts_its_loss_once(pair: Consorti
     finish(pair, release)
     with pair.agents("clinic") as agents:
         history = verify_party_audit(encode(export_audit(agents)))
-        assert history.lost == agents.ledger.lost()
-    assert {kind for _, kind in history.signed} == {"approval", "alignment", "columns", "reply", "block"}
+        assert history.told.lost == agents.ledger.lost()
+    assert {kind for _, kind in history.told.signed} == {"approval", "alignment", "columns", "reply", "block"}
 
 
 def test_moments_wait_for_a_pin_of_every_member_and_say_how_to_make_it(tmp_path: Path) -> None:

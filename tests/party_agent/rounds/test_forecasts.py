@@ -16,7 +16,7 @@ from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecaster, Forecasts, start_worker
 from commingle.shared.forecast.forecast import computed_forecast
 from commingle.shared.runtime.errors import TooCostlyError
-from commingle.shared.runtime.worker import JobFaultError
+from commingle.shared.runtime.pool import JobFaultError
 from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, consortium_of, strictly
 from tests.world.transport import InProcess, InThread
 

@@ -201,7 +201,7 @@ def test_ledger_is_charged_presence_and_keeps_what_other_values_cost(pair: Conso
             cost = agent.ledger.charge_in(agent.store._connection, release).cost
             assert loss.loss.replacement is not None
             assert float(cost.replaced.rho) == pytest.approx(loss.loss.replacement.rho)
-            assert verify_party_audit(encode(export_audit(alone(agent)))).lost == cost
+            assert verify_party_audit(encode(export_audit(alone(agent)))).told.lost == cost
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "moments"])

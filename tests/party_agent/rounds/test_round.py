@@ -10,8 +10,8 @@ from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.statements import AlignmentStatement, BlockStatement
-from commingle.shared.release.block import check_block
 from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.matrix import check_block
 from commingle.shared.release.plan import plan_block
 from tests.world.consortium import BLOOD_CONTRASTS, LINKAGE, NAMES, N, Noise, consortium_of, strictly
 

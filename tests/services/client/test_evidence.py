@@ -77,12 +77,12 @@ def test_release_with_its_parties_histories_holds(pack: Path, capsys: pytest.Cap
 def test_history_tells_all_charges_and_their_sum(pack: Path, pair: Consortium) -> None:
     history = verify_party_audit((pack / "audit-clinic.json").read_bytes())
     with pair.agent("clinic") as agent:
-        assert history.lost == agent.ledger.lost()
-        assert {r: charge.state for r, charge in history.charges.items()} == {
+        assert history.told.lost == agent.ledger.lost()
+        assert {r: charge.state for r, charge in history.told.charges.items()} == {
             c.release: c.state for c in agent.ledger.charges()
         }
-    assert len(history.charges) == 2
-    assert [kind for _, kind in history.signed].count("rejection") == 1
+    assert len(history.told.charges) == 2
+    assert [kind for _, kind in history.told.signed].count("rejection") == 1
     assert [key.fingerprint for key in history.keys] == [history.signer]
 
 
@@ -134,7 +134,7 @@ def test_chain_rewritten_by_the_party_itself_is_noticed(
 ) -> None:
     """Every link and signature of the forged file holds; the published documents name heads it never had."""
     history = verify_party_audit((pack / "audit-clinic.json").read_bytes())
-    release = next(iter(history.charges))
+    release = next(iter(history.told.charges))
     bodies = FORGERIES[forgery]([json.loads(body) for body in history.audit.entries], release)
     entries, head = rechained(bodies)
     kept = {body["digest"] for body in bodies if body["kind"] == "signed"}

@@ -56,36 +56,23 @@ def test_whitened_rows_can_be_cut_where_the_matrix_reaches_beyond_the_norm(scale
 
 
 @pytest.mark.parametrize(
-    ("choices", "share"),
+    ("choices", "n", "share"),
     [
-        ({}, 0.1),
-        ({"first_stage_share": None}, None),
-        ({"first_stage_share": 0.3}, 0.3),
-        ({"row_norm": 1.2}, None),
+        ({}, 10_000, 0.1),
+        ({"first_stage_share": None}, 10_000, None),
+        ({"first_stage_share": 0.3}, 10_000, 0.3),
+        ({"row_norm": 1.2}, 10_000, None),
+        ({}, 100, None),  # few subjects
+        ({}, 1 << 32, None),  # more than sums can count
     ],
 )
 def test_share_is_as_written_or_what_suits_the_mechanism_beside_no_row_norm(
-    choices: dict[str, object], share: float | None
+    choices: dict[str, object], n: int, share: float | None
 ) -> None:
-    study = Study(
-        study="s",
-        mechanism="rmgm",
-        subjects="listed",
-        k=50,
-        epsilon=1.0,
-        delta=1e-5,
-        n=10_000,
-        parties=(party(**choices),),
-    )
+    asked = party(**choices)
+    assert asked.first_stage_share == choices.get("first_stage_share", AUTO)
+    study = Study(study="s", mechanism="rmgm", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=n, parties=(asked,))
     assert closed(study).parties[0].first_stage_share == share
-
-
-def test_few_subjects_get_one_stage() -> None:
-    study = Study(
-        study="s", mechanism="rmgm", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=100, parties=(party(),)
-    )
-    assert study.parties[0].first_stage_share == AUTO
-    assert closed(study).parties[0].first_stage_share is None
 
 
 @pytest.mark.parametrize("sums", [None, (1, 2)])
@@ -93,10 +80,3 @@ def test_sums_that_are_not_those_of_the_first_stage_give_no_map(tmp_path: Path, 
     spec = consortium_of(tmp_path, "clinic").spec(first_stage_share=0.2)
     with pytest.raises(SpecError, match="sums of clinic"):
         row_map(closed(spec), spec.parties[0], sums)
-
-
-def test_more_subjects_than_sums_can_count_get_one_stage() -> None:
-    study = Study(
-        study="s", mechanism="rmgm", subjects="listed", k=50, epsilon=1.0, delta=1e-5, n=1 << 32, parties=(party(),)
-    )
-    assert closed(study).parties[0].first_stage_share is None

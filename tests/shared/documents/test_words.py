@@ -3,10 +3,16 @@
 import pytest
 
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.invitation import Invitation
+from commingle.shared.documents.invitation import (
+    LETTERS,
+    WORD_COUNT,
+    WORDS,
+    Invitation,
+    same_words,
+    words_of,
+    wrong_words,
+)
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.wordlist import WORDS
-from commingle.shared.documents.words import LETTERS, WORD_COUNT, same_words, words_of, wrong_words
 
 HUB, CLINIC, LAB = (Fingerprint(digit * 64) for digit in "abc")
 SECRET = f"commingle-invite.v1.{HUB}.a-secret_that-is-long"

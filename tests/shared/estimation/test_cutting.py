@@ -15,8 +15,7 @@ from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.release.checks import Member, build_spec
-from commingle.shared.release.matrix import second_moments
-from commingle.shared.release.prepared import prepared_release
+from commingle.shared.release.matrix import prepared_release, second_moments
 from commingle.shared.release.resolve import closed
 from tests.world.tampering import NOW
 

@@ -13,7 +13,7 @@ from commingle.shared.estimation import errors
 from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.system import build_system, centre
 from commingle.shared.mechanisms.moments.signal import _norm_quantile, noise_bound
-from commingle.shared.release.prepared import prepared_moments
+from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import Array, Table, make_table, moments_of, noiseless
 
 TABLE = make_table(4000)

@@ -11,8 +11,7 @@ from commingle.services.analysis.components import pca
 from commingle.services.analysis.two_stage import two_stage
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.kept import expected_kept
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec, expected_kept
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.estimation.keyed import bucket_counts
 from commingle.shared.estimation.overlap import held, selections, suspicious

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import transposed_products
-from commingle.shared.proving.commitment import ColumnHashes
+from commingle.shared.proving.columns import NUMBER_LIMIT, four_squares
 from commingle.shared.proving.parameters import LENGTHS, Sizes
-from commingle.shared.proving.squares import NUMBER_LIMIT, four_squares
+from commingle.shared.proving.transcript import ColumnHashes
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import STANDARD
 from commingle.shared.ring.residues import roots, to_slots
@@ -143,8 +143,3 @@ def test_tables_of_roots_are_those_of_python_integers(degree: int) -> None:
             powers = [pow(base, reversed_bits(k, degree), prime) for k in range(degree)]
             assert table[0].tolist() == powers
             assert table[1].tolist() == [(power << 32) // prime for power in powers]
-
-
-@pytest.mark.parametrize("sizes", EVERY, ids=str)
-def test_tails_are_as_long_as_what_is_opened(sizes: Sizes) -> None:
-    assert sizes.width - sizes.message == sizes.opened

@@ -11,8 +11,7 @@ from commingle.shared.proving.lengths import column_proofs, column_sizes, proved
 from commingle.shared.proving.parameters import LENGTHS, thrown_away
 from commingle.shared.proving.proof import Places, proof_bytes
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.parameters import ENTRY_LIMIT, ROWS_LIMIT
+from commingle.shared.ring.parameters import ENTRY_LIMIT, ROWS_LIMIT, Layout
 from tests.world.proving import BOUND, hidden_sums, honest, last_replies_of, replies_of, reply_to
 
 SHAPES = [(300, 2, (3,)), (2000, 3, (4, 1)), (900, 2, (17,)), (600, 18, (2,)), (60_000, 9, (7, 2))]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from commingle.shared.proving import ciphertexts
 from commingle.shared.proving.errors import ProofError
@@ -12,10 +13,8 @@ from commingle.shared.proving.evaluator import Replies, prove_replies, reply_wit
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.replies import NOISE_BITS, Reply
 from commingle.shared.ring.errors import CiphertextError, DomainError
-from commingle.shared.ring.evaluation import InnerProducts
-from commingle.shared.ring.layout import Layout, byte_count
-from commingle.shared.ring.parameters import STANDARD
-from commingle.shared.ring.replies import HiddenSums, make_reply, open_reply, round_reply, whole_reply
+from commingle.shared.ring.parameters import STANDARD, Layout, byte_count
+from commingle.shared.ring.replies import HiddenSums, InnerProducts, make_reply, open_reply, round_reply, whole_reply
 from tests.world.proving import (
     BOUND,
     Member,
@@ -29,6 +28,8 @@ from tests.world.proving import (
 )
 from tests.world.ring import seeded
 
+Stated = Callable[[Member, Sequence[Reply]], Replies]
+either = pytest.mark.parametrize("stated", [replies_of, last_replies_of])
 SHAPES = [(300, 2, (3,)), (2000, 3, (4, 1)), (900, 2, (17,)), (600, 18, (2,)), (9000, 1, (1,))]
 
 
@@ -38,7 +39,9 @@ def refused(statement: Replies, received: Sequence[bytes]) -> str:
     return caught.value.failed
 
 
-def forced(statement: Replies, evaluating: Member, rows: np.ndarray, hidden: Sequence[list[HiddenSums]]) -> list[bytes]:
+def forced(
+    statement: Replies, evaluating: Member, rows: NDArray[np.int64], hidden: Sequence[list[HiddenSums]]
+) -> list[bytes]:
     """A proof by the rules, with what a cheat says it drew and multiplied by."""
     witnesses = [reply_witness(part, evaluating.key, rows, hidden) for part in statement.relations]
     return prove_relations(statement.relations, witnesses.__getitem__, seeded(6))
@@ -62,28 +65,22 @@ def proof(statement: Replies, hidden: list[HiddenSums]) -> list[bytes]:
     return prove_replies(statement, EVALUATOR.key, EVALUATOR.rows, [hidden], seeded(4))
 
 
+@either
 @pytest.mark.parametrize(("rows", "columns", "owners"), SHAPES)
-def test_proof_of_an_evaluation_holds_for_every_arrangement(rows: int, columns: int, owners: tuple[int, ...]) -> None:
-    own, others = honest(rows, columns, 2), [honest(rows, width, 10 + k) for k, width in enumerate(owners)]
-    hidden = [hidden_sums(other, own.rows, k) for k, other in enumerate(others)]
-    said = replies_of(own, [reply_to(other, each) for other, each in zip(others, hidden, strict=True)])
-    verify_replies(said, prove_replies(said, own.key, own.rows, hidden, seeded(3)))
-
-
-@pytest.mark.parametrize(("rows", "columns", "owners"), SHAPES)
-def test_proof_of_the_last_partys_replies_holds_for_every_arrangement(
-    rows: int, columns: int, owners: tuple[int, ...]
+def test_proof_of_an_evaluation_holds_for_every_arrangement(
+    rows: int, columns: int, owners: tuple[int, ...], stated: Stated
 ) -> None:
-    """Without a key: nothing of it is encrypted."""
+    """Of the last party without a key: nothing of it is encrypted."""
     own, others = honest(rows, columns, 2), [honest(rows, width, 10 + k) for k, width in enumerate(owners)]
     hidden = [hidden_sums(other, own.rows, k) for k, other in enumerate(others)]
-    said = last_replies_of(own, [reply_to(other, each) for other, each in zip(others, hidden, strict=True)])
-    verify_replies(said, prove_replies(said, None, own.rows, hidden, seeded(3)))
+    said = stated(own, [reply_to(other, each) for other, each in zip(others, hidden, strict=True)])
+    key = own.key if stated is replies_of else None
+    verify_replies(said, prove_replies(said, key, own.rows, hidden, seeded(3)))
 
 
-@pytest.mark.parametrize("stated", [replies_of, last_replies_of])
+@either
 def test_proof_holds_over_segments_that_do_not_end_where_an_owners_stripes_do(
-    stated: Callable[[Member, Sequence[Reply]], Replies], monkeypatch: pytest.MonkeyPatch
+    stated: Stated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 19)
     own, owner = honest(30_000, 9, 2), honest(30_000, 7, 1)
@@ -113,27 +110,24 @@ def test_rounded_whole_reply_is_what_the_same_entropy_replies() -> None:
     assert direct == [round_reply(OWNER.layout, each) for each in whole]
 
 
-def test_reply_made_of_other_columns_than_were_encrypted_is_refused() -> None:
+@pytest.mark.parametrize("changed", ["all", "one cell"])
+def test_reply_made_of_other_columns_than_were_encrypted_is_refused(changed: str) -> None:
     """Whichever of both columns is said to have been multiplied by."""
-    others = rows_within(BOUND, 300, 2, 77)
+    others = rows_within(BOUND, 300, 2, 77) if changed == "all" else with_another_cell(EVALUATOR.rows)
     hidden = hidden_sums(OWNER, others)
     said = replies_of(EVALUATOR, [reply_to(OWNER, hidden)])
     for rows in (others, EVALUATOR.rows):
         assert refused(said, forced(said, EVALUATOR, rows, [hidden])) == "total"
 
 
-def test_reply_in_which_one_cell_is_another_one_is_refused() -> None:
-    others = EVALUATOR.rows.copy()
+def with_another_cell(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    others = rows.copy()
     others[17, 1] += 1
-    hidden = hidden_sums(OWNER, others)
-    said = replies_of(EVALUATOR, [reply_to(OWNER, hidden)])
-    assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
+    return others
 
 
-@pytest.mark.parametrize("stated", [replies_of, last_replies_of])
-def test_crafted_reply_that_opens_a_coefficient_of_the_key_is_refused(
-    stated: Callable[[Member, Sequence[Reply]], Replies], hidden: list[HiddenSums]
-) -> None:
+@either
+def test_crafted_reply_that_opens_a_coefficient_of_the_key_is_refused(stated: Stated, hidden: list[HiddenSums]) -> None:
     """A second half of Delta x^k makes each number a coefficient of the secret."""
     crafted = []
     for each in hidden:
@@ -148,10 +142,8 @@ def test_crafted_reply_that_opens_a_coefficient_of_the_key_is_refused(
     assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
 
 
-@pytest.mark.parametrize("stated", [replies_of, last_replies_of])
-def test_flood_beyond_its_bound_is_refused(
-    stated: Callable[[Member, Sequence[Reply]], Replies], hidden: list[HiddenSums]
-) -> None:
+@either
+def test_flood_beyond_its_bound_is_refused(stated: Stated, hidden: list[HiddenSums]) -> None:
     """One number is larger by 2^88: no bits make it up, and a bit that is two is none."""
     flooded = replace(hidden[0], first=[(number + (1 << 88)) % STANDARD.modulus for number in hidden[0].first])
     said = stated(EVALUATOR, [reply_to(OWNER, [flooded, hidden[1]])])
@@ -183,8 +175,7 @@ def test_last_partys_bound_that_is_none_is_refused(bound: int, hidden: list[Hidd
 
 def test_last_partys_reply_of_other_rows_than_it_proves_is_refused() -> None:
     """One cell, or all of one of two replies: y is the same in all of them, whatever it is."""
-    others = EVALUATOR.rows.copy()
-    others[17, 1] += 1
+    others = with_another_cell(EVALUATOR.rows)
     hidden = hidden_sums(OWNER, others)
     said = last_replies_of(EVALUATOR, [reply_to(OWNER, hidden)])
     assert refused(said, forced(said, EVALUATOR, EVALUATOR.rows, [hidden])) == "total"
@@ -205,18 +196,6 @@ def test_last_partys_proof_holds_for_its_own_name_release_and_bound_alone(hidden
     for other in (last_replies_of(named, [reply]), last_replies_of(EVALUATOR, [reply], BOUND + 1)):
         assert refused(other, received) == "commitment"
     assert refused(replies_of(EVALUATOR, [reply]), received) == "size"
-
-
-def test_sums_of_one_part_are_not_exchanged_after_those_of_all_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All numbers of the second challenge are others then: also those of a part whose sums stay."""
-    monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 19)
-    own, owner = honest(40_000, 8, 2), honest(40_000, 1, 1)
-    hidden = hidden_sums(owner, own.rows)
-    said = replies_of(own, [reply_to(owner, hidden)])
-    parts = prove_replies(said, own.key, own.rows, [hidden], seeded(4))
-    changed = bytearray(parts[1])
-    changed[32] ^= 1  # the first sum
-    assert refused(said, [parts[0], bytes(changed)]) in {"commitment", "code"}
 
 
 def test_noise_beyond_its_bound_is_not_proved(hidden: list[HiddenSums], statement: Replies) -> None:
@@ -242,7 +221,10 @@ def test_flipped_byte_of_a_reply_is_refused(hidden: list[HiddenSums], proof: lis
     assert refused(said, proof) == "commitment"
 
 
-def test_parts_of_two_proofs_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_two_proofs_do_not_mix_and_sums_of_one_are_not_exchanged_once_all_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All numbers of the second challenge are others then: also those of a part whose sums stay."""
     monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 19)
     own, owner = honest(40_000, 8, 2), honest(40_000, 1, 1)
     hidden = hidden_sums(owner, own.rows)
@@ -251,22 +233,23 @@ def test_parts_of_two_proofs_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(first) == 2
     assert refused(said, [first[0], second[1]]) == "commitment"
     assert refused(said, first[::-1]) == "size"
+    changed = bytearray(first[1])
+    changed[32] ^= 1  # the first sum
+    assert refused(said, [first[0], bytes(changed)]) in {"commitment", "code"}
 
 
 def test_statement_about_other_rows_or_malformed_replies_is_none(hidden: list[HiddenSums]) -> None:
     reply = reply_to(OWNER, hidden)
-    with pytest.raises(DomainError, match="all rows and columns"):
-        replies_of(EVALUATOR, [])
-    with pytest.raises(DomainError, match="all rows and columns"):
-        replies_of(EVALUATOR, [replace(reply, columns=reply.columns[:1])])
-    with pytest.raises(DomainError, match="all rows and columns"):
-        replies_of(honest(301, 2, 2), [reply])
+    first, second = reply.columns
+    others = honest(301, 2, 2)
+    for evaluator, replies in ((EVALUATOR, []), (EVALUATOR, [replace(reply, columns=[first])]), (others, [reply])):
+        with pytest.raises(DomainError, match="all rows and columns"):
+            replies_of(evaluator, replies)
     with pytest.raises(DomainError, match="all blocks"):
         replace(reply, blocks=())
-    with pytest.raises(CiphertextError):
-        replace(reply, columns=[reply.columns[0][4:], reply.columns[1]])
-    with pytest.raises(CiphertextError):
-        replace(reply, columns=[b"\xff" * len(reply.columns[0]), reply.columns[1]])
+    for malformed in (first[4:], b"\xff" * len(first)):
+        with pytest.raises(CiphertextError):
+            replace(reply, columns=[malformed, second])
 
 
 def test_ciphertexts_of_another_key_are_not_proved(statement: Replies, hidden: list[HiddenSums]) -> None:
@@ -300,5 +283,5 @@ def test_stripes_of_a_wide_owner_are_read_a_block_at_a_time() -> None:
     layout = Layout(b"wide", 20_000, 17)
     blocks = [bytes(byte_count(layout.block_shape(*block))) for block in layout.blocks()]
     reply = Reply(layout, bytes(byte_count(layout.key_shape)), blocks, ())
-    read = list(reply._stripes(0, 3, 21))
+    read = list(reply.first_stripes(0, 3, 21))
     assert [(first, held.shape) for first, held in read] == [(3, (5, 2, 8192)), (8, (8, 2, 8192)), (16, (5, 2, 8192))]

@@ -24,7 +24,7 @@ from commingle.shared.proving.parameters import (
 from commingle.shared.proving.proof import Answers, Places, Proof
 from commingle.shared.proving.replies import NOISE_BITS
 from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places, second_challenges
-from commingle.shared.proving.verifier import _Checks
+from commingle.shared.proving.verifier import PrimeChecks
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD
 from tests.world.proving import BOUND, honest
@@ -117,9 +117,9 @@ def test_no_two_halves_make_a_blind_of_more_coefficients_than_what_it_hides(size
     columns[rows.linear[0].start : rows.quadratic[1].stop] = code.values(halves, sizes.places, prime)
     none, answers = np.zeros(0, np.uint8), Answers(*[np.zeros(0, np.uint32)] * 3)
     proof = Proof(bytes(32), none.astype(np.uint64), answers, columns.T[None], none, none, none)
-    checks = _Checks(statement, CHALLENGE, proof, np.arange(sizes.places), 0)
+    checks = PrimeChecks(statement, CHALLENGE, proof, np.arange(sizes.places), 0)
     for places, coefficients in ((rows.linear, sizes.linear), (rows.quadratic, sizes.quotient)):
-        made = code.interpolated(checks._blind(places, coefficients), prime)
+        made = code.interpolated(checks.blind(places, coefficients), prime)
         assert made[:, coefficients - 1].all()
         assert not made[:, coefficients:].any()
 

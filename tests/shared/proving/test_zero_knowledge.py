@@ -8,19 +8,18 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code, prover
-from commingle.shared.proving.columns import Columns
+from commingle.shared.proving.columns import Columns, column_witness, prove_columns
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import prove_replies, reply_witness
-from commingle.shared.proving.matrix import Matrix, _halves, uniform
-from commingle.shared.proving.owner import column_witness, prove_columns
+from commingle.shared.proving.matrix import Matrix, two_halves, uniform
 from commingle.shared.proving.parameters import RANGE_BITS, RANGES, REPEATS, thrown_away
 from commingle.shared.proving.proof import Answers, Places, Proof, parse_proof
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.relation import Relation, Squares, linear, quadratic, quadratic_values
 from commingle.shared.proving.transcript import Challenge
-from commingle.shared.proving.verifier import _Checks
+from commingle.shared.proving.verifier import PrimeChecks
+from commingle.shared.ring.encryption import Entropy
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.randomness import Entropy
 from commingle.shared.ring.residues import Residues
 from tests.world.proving import BOUND, hidden_sums, honest, last_replies_of, member, replies_of, reply_to
 from tests.world.ring import seeded
@@ -72,37 +71,35 @@ def simulated(
     return sums, Answers(folds[None], said[None], quotient[None]), columns
 
 
-@pytest.mark.parametrize("k", [0, 4])
-def test_simulator_that_has_no_witness_passes_every_check_of_columns(k: int) -> None:
-    """It is given a statement that is false, and the challenges beforehand."""
-    owner = honest(2000, 3)
-    _passes(owner.statement(1), k)
+def false_columns() -> Relation:
+    return honest(2000, 3).statement(1)
 
 
-@pytest.mark.parametrize("k", [0, 4])
-def test_simulator_that_has_no_witness_passes_every_check_of_replies(k: int) -> None:
+def false_replies() -> Relation:
     own, owner = honest(300, 2, 2), honest(300, 3, 1)
-    false = reply_to(owner, hidden_sums(owner, own.rows[::-1]))
-    (relation,) = replies_of(own, [false]).relations
-    _passes(relation, k)
+    (relation,) = replies_of(own, [reply_to(owner, hidden_sums(owner, own.rows[::-1]))]).relations
+    return relation
 
 
-@pytest.mark.parametrize("k", [0, 4])
-def test_simulator_that_has_no_witness_passes_every_check_of_the_last_partys_replies(k: int) -> None:
+def false_last_replies() -> Relation:
     """Its rows are beyond the bound that is stated."""
     own, owner = honest(300, 2, 2), honest(300, 3, 1)
     (relation,) = last_replies_of(own, [reply_to(owner, hidden_sums(owner, own.rows))], BOUND - 1).relations
-    _passes(relation, k)
+    return relation
 
 
-def _passes(relation: Relation, k: int) -> None:
+@pytest.mark.parametrize("k", [0, 4])
+@pytest.mark.parametrize("false", [false_columns, false_replies, false_last_replies])
+def test_simulator_that_has_no_witness_passes_every_check(false: Callable[[], Relation], k: int) -> None:
+    """It is given a statement that is false, and the challenges beforehand."""
+    relation = false()
     sizes = relation.sizes
     places = np.sort(np.random.default_rng(3).choice(sizes.places, sizes.opened, replace=False))
     sums, answers, columns = simulated(relation, k, places, seeded(5))
     primes, none = len(sizes.ring.primes), np.zeros(0, np.uint8)
     held = Answers(*(np.repeat(part, primes, axis=0) for part in _planes(answers)))  # only plane k is looked at
     proof = Proof(bytes(32), sums, held, np.repeat(columns.T[None], primes, axis=0), none, none, none)
-    left = _Checks(relation, CHALLENGE, proof, places, k).run()
+    left = PrimeChecks(relation, CHALLENGE, proof, places, k).run()
     assert all(number % sizes.ring.primes[k] == 0 for number in left)
 
 
@@ -117,39 +114,26 @@ def chi_squared(words: NDArray[np.uint32], prime: int) -> float:
     return float(((counts - expected) ** 2 / expected).sum())
 
 
-def all_zero() -> NDArray[np.int64]:
-    return np.zeros((2000, 3), np.int64)
+ALL_ZERO = np.zeros((2000, 3), np.int64)
+ALL_AT_THEIR_BOUND = np.tile(np.array([2**14, 0, 0]), (2000, 1))
 
 
-def all_at_their_bound() -> NDArray[np.int64]:
-    return np.tile(np.array([2**14, 0, 0]), (2000, 1))
-
-
-@pytest.mark.parametrize("rows", [all_zero, all_at_their_bound])
+@pytest.mark.parametrize("encrypted", [True, False])
+@pytest.mark.parametrize("rows", [ALL_ZERO, ALL_AT_THEIR_BOUND], ids=["all zero", "all at their bound"])
 def test_opened_columns_and_answers_are_uniform_for_the_witnesses_that_differ_most(
-    rows: Callable[[], NDArray[np.int64]],
+    rows: NDArray[np.int64], encrypted: bool
 ) -> None:
     """Beyond 450, chi-squared with 255 degrees of freedom has probability 1e-12; eleven are looked at."""
-    owner = member(rows(), 3)
-    statement = owner.statement()
-    _looks_uniform(statement, prove_columns(statement, owner.key, owner.rows, seeded(6)))
-
-
-@pytest.mark.parametrize("rows", [all_zero, all_at_their_bound])
-def test_what_the_last_party_proves_is_uniform_for_the_witnesses_that_differ_most(
-    rows: Callable[[], NDArray[np.int64]],
-) -> None:
-    """As above."""
-    own, owner = member(rows(), 3), honest(2000, 2)
-    hidden = hidden_sums(owner, own.rows)
-    said = last_replies_of(own, [reply_to(owner, hidden)])
-    (received,) = prove_replies(said, None, own.rows, [hidden], seeded(6))
-    _looks_uniform(said.relations[0], received)
-
-
-def _looks_uniform(statement: Relation, received: bytes) -> None:
-    height = Places(statement.sizes, statement.rows).all
-    proof = parse_proof(received, statement.sizes, height)
+    own = member(rows, 3)
+    statement: Relation = own.statement()
+    if encrypted:
+        received = prove_columns(own.statement(), own.key, own.rows, seeded(6))
+    else:
+        owner = honest(2000, 2)
+        hidden = hidden_sums(owner, own.rows)
+        said = last_replies_of(own, [reply_to(owner, hidden)])
+        (statement,), (received,) = said.relations, prove_replies(said, None, own.rows, [hidden], seeded(6))
+    proof = parse_proof(received, statement.sizes, Places(statement.sizes, statement.rows).all)
     for k, prime in enumerate(statement.sizes.ring.primes):
         assert chi_squared(proof.columns[k], prime) < 450
         answers = np.concatenate([part[k].ravel() for part in _planes(proof.answers)])
@@ -189,7 +173,7 @@ def test_high_half_has_as_many_random_coefficients_as_are_opened_whatever_the_po
     prime = sizes.ring.primes[0]
     for count in (sizes.linear, sizes.quotient):
         polynomials, shift = uniform((REPEATS, count), prime, seeded(1)), sizes.shift(count)
-        (low, high), (other_low, other_high) = (_halves(polynomials, sizes, prime, seeded(seed)) for seed in (2, 3))
+        (low, high), (other_low, other_high) = (two_halves(polynomials, sizes, prime, seeded(seed)) for seed in (2, 3))
         opened = sizes.opened
         drawn = uniform((REPEATS, opened), prime, seeded(2))
         assert np.array_equal(high[:, :opened], drawn)
@@ -204,7 +188,7 @@ def test_high_half_has_as_many_random_coefficients_as_are_opened_whatever_the_po
 def test_sums_of_blinds_are_uniform_but_together_zero() -> None:
     own, owner = honest(300, 2, 2), honest(300, 3, 1)
     (relation,) = replies_of(own, [reply_to(owner, hidden_sums(owner, own.rows))]).relations
-    sums = prover._sums_to_zero([relation] * 3, seeded(3))
+    sums = prover.sums_to_zero([relation] * 3, seeded(3))
     assert len(sums) == 3
     for k, prime in enumerate(relation.sizes.ring.primes):
         together = sum(part[k].astype(np.int64) for part in sums) % prime

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.errors import BlockError
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.errors import CommingleError
-from commingle.shared.release.block import check_block, content_digest, decode_block, encode_block, largest_body
+from commingle.shared.release.matrix import check_block, content_digest, decode_block, encode_block, largest_body
 
 Block = NDArray[np.int64]
 BLOCK = np.array([[1, -2], [3, 4], [2**62, -(2**63)]], np.int64)
@@ -114,10 +114,6 @@ def test_compressed_body_is_refused_before_it_can_unfold(compression: Literal["l
         decode_block(body, columns=["age"], rows=rows)
 
 
-def test_body_that_is_what_its_statement_says_is_accepted() -> None:
-    assert np.array_equal(check_block(BODY, statement()), BLOCK)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -128,6 +124,7 @@ def test_body_that_is_what_its_statement_says_is_accepted() -> None:
     ],
 )
 def test_body_that_differs_from_its_statement_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
+    assert np.array_equal(check_block(BODY, statement()), BLOCK)
     with pytest.raises(BlockError, match=said):
         check_block(BODY, statement(**changes))
 

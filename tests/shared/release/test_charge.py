@@ -163,8 +163,8 @@ def test_ledger_machine_and_auditor_agree_on_every_sequence_of_calls(asks: list[
                 model[release] = after
         texts = ledger.history()[0]
         ledger.verify()
-        assert audit_of(texts).charges == model
-        assert audit_of(texts).lost == ledger.lost()
+        assert audit_of(texts).told.charges == model
+        assert audit_of(texts).told.lost == ledger.lost()
         store.close()
 
 
@@ -234,7 +234,7 @@ def test_auditor_refuses_exactly_the_chains_that_the_machine_refuses(entries: li
         with pytest.raises(VerificationError, match=r"^entry "):
             audit_of(texts)
     else:
-        assert audit_of(texts).charges == charges.charges
+        assert audit_of(texts).told.charges == charges.charges
 
 
 def test_entries_of_a_whole_life_replay_to_the_same_charge() -> None:
@@ -282,7 +282,7 @@ FORGED: dict[str, tuple[int, dict[str, Any]]] = {
 @pytest.mark.parametrize("forgery", FORGED)
 def test_entry_that_no_move_writes_is_refused_by_the_auditor(forgery: str) -> None:
     lived = [{**entry, "release": RELEASES[0]} for entry in LIFE]
-    assert audit_of(chain(lived)).charges[RELEASES[0]].state is ChargeState.ACKED
+    assert audit_of(chain(lived)).told.charges[RELEASES[0]].state is ChargeState.ACKED
     place, change = FORGED[forgery]
     lived[place] = {name: value for name, value in {**lived[place], **change}.items() if value is not None}
     with pytest.raises(VerificationError, match=f"entry {place + 1}"):

@@ -11,25 +11,14 @@ from hypothesis import strategies as st
 
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.statements import (
-    SignedDocument,
-)
+from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.matrix import decode_matrix, encode_matrix, second_moments
+from commingle.shared.release.matrix import decode_matrix, second_moments
 from commingle.shared.release.plan import published_step
 from commingle.shared.release.verification import verify_release
-from tests.shared.release.world import (
-    KEYS,
-    SUBJECTS,
-    honest,
-    honest_files,
-    integers,
-    produce,
-    spec_document,
-    verify,
-)
+from tests.shared.release.world import KEYS, SUBJECTS, honest, honest_files, integers, produce, spec_document, verify
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
@@ -55,12 +44,6 @@ def test_matrix_of_rows_without_noise_is_their_projection(mechanism: str) -> Non
     ones = mechanism_of(release.document).accumulator(release.document, 1)
     ones.add(np.arange(SUBJECTS), np.full((SUBJECTS, 1), SCALE, np.int64))
     assert np.array_equal(integers(release)[:, 0], ones.total()[:, 0])
-
-
-def test_matrix_file_round_trips() -> None:
-    release = honest()
-    data = encode_matrix(release.document, release.spec.digest, integers(release))
-    assert np.array_equal(decode_matrix(release.document, data), integers(release))
 
 
 def test_moments_are_the_plain_products_of_the_published_values() -> None:

@@ -10,20 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import (
-    Envelope,
-    Verified,
-    seal,
-)
+from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import WireModel, canonical_json, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import (
-    Approval,
-    BlockStatement,
-    approval_set_digest,
-    open_approvals,
-)
+from commingle.shared.documents.statements import Approval, BlockStatement, approval_set_digest, open_approvals
 from commingle.shared.dp.fixed_point import clip_rows, quantise, squared_row_limit
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import open_spec, read_spec

@@ -10,8 +10,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from commingle.shared.ring.parameters import STANDARD
-from commingle.shared.ring.residues import _powers, backward, forward, kernels, roots
-from tests.world.ring import reversed_bits, root, toy
+from commingle.shared.ring.residues import (
+    backward,
+    divide,
+    forward,
+    integers,
+    kernels,
+    products,
+    residues,
+    root_powers,
+    roots,
+    sums,
+    to_coefficients,
+    to_slots,
+)
+from tests.world.ring import product, reversed_bits, root, toy
 
 PRIMES = st.sampled_from(toy(64).primes)
 FIPS204 = json.loads((Path(__file__).parents[2] / "vectors" / "fips204_zetas.json").read_text())
@@ -53,7 +66,7 @@ def test_transform_is_evaluation_at_the_odd_powers_of_psi(degree: int, prime: in
 
 def test_transform_with_the_published_powers_of_fips_204_is_the_transform_of_fips_204() -> None:
     prime, zetas = FIPS204["prime"], FIPS204["zetas"]
-    powers, quotients = _powers(FIPS204["zeta"], 256, prime)
+    powers, quotients = root_powers(FIPS204["zeta"], 256, prime)
     assert powers.tolist()[1:] == zetas[1:]
     coefficients = np.random.default_rng(1).integers(0, prime, 256).tolist()
     found, number = list(coefficients), 0
@@ -122,3 +135,38 @@ def test_windows_are_inner_products_of_each_columns_part_with_each_row() -> None
         window = words[:, a // width, length * (a % width) :][:, :length].astype(object)
         for b in range(2):
             assert sums[a, b] == (window * rows[:, b]).sum() % prime
+
+
+RING = toy(16)
+NUMBERS = st.integers(0, RING.modulus - 1)
+POLYNOMIALS = st.lists(NUMBERS, min_size=16, max_size=16)
+
+
+def planes(numbers: list[int]) -> NDArray[np.uint32]:
+    return np.array([[x % p for x in numbers] for p in RING.primes], np.uint32)
+
+
+@given(POLYNOMIALS, POLYNOMIALS)
+def test_product_of_slots_is_the_product_modulo_x_to_the_n_plus_1(left: list[int], right: list[int]) -> None:
+    slots = products(to_slots(planes(left), RING.primes), to_slots(planes(right), RING.primes), RING.primes)
+    assert integers(to_coefficients(slots, RING.primes), RING.primes) == product(left, right, RING.modulus)
+
+
+@given(POLYNOMIALS, POLYNOMIALS)
+def test_sum_of_residues_is_the_sum_of_integers(left: list[int], right: list[int]) -> None:
+    found = integers(sums(planes(left), planes(right), RING.primes), RING.primes)
+    assert found == [(x + y) % RING.modulus for x, y in zip(left, right, strict=True)]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4))
+def test_residues_and_integers_undo_each_other_for_signed_words(numbers: list[int]) -> None:
+    found = integers(residues(np.array(numbers, np.int64), RING.primes), RING.primes)
+    assert found == [number % RING.modulus for number in numbers]
+
+
+@given(st.lists(NUMBERS | st.sampled_from([0, 1, RING.modulus - 1]), min_size=1, max_size=8), st.integers(1, 4))
+def test_division_by_dropped_primes_rounds_to_the_nearest_integer(numbers: list[int], kept: int) -> None:
+    dropped = int(np.prod(np.array(RING.primes[kept:], object)))
+    exact = [(2 * x + dropped) // (2 * dropped) for x in numbers]
+    found = divide(planes(numbers), RING.primes, kept)
+    assert found.tolist() == [[x % prime for x in exact] for prime in RING.primes[:kept]]

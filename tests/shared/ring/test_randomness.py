@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from commingle.shared.ring.encryption import errors, floods, keystream, public_slots, ternary
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import STANDARD
-from commingle.shared.ring.randomness import errors, floods, keystream, public_slots, ternary
 from tests.world.ring import seeded
 
 ERROR_RATE = 1e-9

@@ -11,8 +11,7 @@ import pytest
 from commingle.__main__ import commingle
 from commingle.party_agent.home.home import Home, PartySettings
 from commingle.party_agent.home.policy import Policy
-from commingle.shared.runtime.config import ServeCommand
-from commingle.shared.runtime.settings import gather
+from commingle.shared.runtime.settings import ServeCommand, gather
 from tests.world.command import run_command
 
 PAGE = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()

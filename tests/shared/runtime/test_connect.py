@@ -39,18 +39,15 @@ def test_plain_http_to_another_machine_is_refused_unless_it_is_allowed(url: str)
         connect(url)
     assert "--allow-http" in refused.value.remedy
     assert "consortia/NAME/coordinator.json" in refused.value.remedy
-    connect(url, allow_http=True).close()
+    with pytest.raises(SettingsError, match="plain http"):
+        ReleaseClient(url)
+    for allowed in (connect, ReleaseClient):
+        allowed(url, allow_http=True).close()
 
 
 @pytest.mark.parametrize("url", [*HERE, "https://hub.example", "https://10.0.0.7"])
 def test_https_and_this_machine_need_no_leave(url: str) -> None:
     connect(url).close()
-
-
-def test_python_client_refuses_plain_http_to_another_machine_unless_it_is_allowed() -> None:
-    with pytest.raises(SettingsError, match="plain http"):
-        ReleaseClient("http://hub.example")
-    ReleaseClient("http://hub.example", allow_http=True).close()
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from commingle.shared.runtime.csv_records import (
     LONGEST_CELL,
     LONGEST_LINE,
     FileBatch,
-    _grammar,
-    _shortened,
     cells_of_line,
     csv_batches,
+    grammar,
+    shortened,
 )
 from commingle.shared.runtime.tables import read_batches
 
@@ -320,10 +320,10 @@ def test_record_that_is_too_long_is_kept_as_one_that_stands_at_the_same_place(
     rows: list[tuple[bytes, bytes, bytes]], place: int, end: bytes
 ) -> None:
     form = CsvFormat(lines_per_record=2)
-    is_record, is_open = _grammar(form.separator)
+    is_record, is_open = grammar(form.separator)
     [record] = written(rows, b",", end, everywhere=False)
     cut = min(place, len(record) - 1)
-    instead = _shortened(record[:cut], form, is_open) + record[cut:]
+    instead = shortened(record[:cut], form, is_open) + record[cut:]
     match = is_record.match(instead)
     assert match is not None
     assert match.end() == len(instead)

@@ -1,14 +1,20 @@
+"""Every fault is answered with a problem document, and every request has a name."""
+
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import httpx
 import pytest
+import structlog
 from fastapi import FastAPI, HTTPException
 
+from commingle.shared import __version__
 from commingle.shared.documents.errors import BlockError, ProtocolError, SignatureError
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.problem import PROBLEM_JSON, install_problems
-from commingle.shared.runtime.remote import PROBLEM_TYPE
+from commingle.shared.runtime.remote import PROBLEM_TYPE, connect
 
 FAULTS: dict[str, Exception] = {
     "ours": ProtocolError("does not follow", remedy="Follow."),
@@ -29,6 +35,10 @@ def app() -> FastAPI:
     def fault(name: str) -> None:
         raise FAULTS[name]
 
+    @made.get("/context")
+    def context() -> dict[str, object]:
+        return structlog.contextvars.get_contextvars()
+
     @made.get("/number/{number}")
     def number(number: int) -> int:
         return number
@@ -36,11 +46,11 @@ def app() -> FastAPI:
     return made
 
 
-def ask(path: str) -> httpx.Response:
+def ask(path: str, headers: Mapping[str, str] = MappingProxyType({})) -> httpx.Response:
     async def once() -> httpx.Response:
         transport = httpx.ASGITransport(app(), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-            return await client.get(path)
+            return await client.get(path, headers=headers)
 
     return asyncio.run(once())
 
@@ -63,7 +73,7 @@ def get(path: str) -> tuple[int, dict[str, Any]]:
         ("unmapped", 500, "fault", "something"),
         ("http", 418, "http", "teapot"),
         ("unexpected", 500, "fault", "an unexpected fault"),
-        pytest.param("odd", 499, "http", "gone away"),
+        ("odd", 499, "http", "gone away"),
     ],
 )
 def test_every_fault_becomes_a_problem_document(name: str, status: int, code: str, detail: str) -> None:
@@ -81,9 +91,27 @@ def test_invalid_request_names_the_field_and_not_the_value() -> None:
     assert "secret" not in body["detail"]
 
 
-def test_unknown_path_is_a_problem_document() -> None:
+def test_unknown_path_is_a_problem_document_and_headers_of_an_http_fault_are_kept() -> None:
     assert get("/nowhere")[0] == 404
-
-
-def test_headers_of_an_http_fault_are_kept() -> None:
     assert ask("/fault/http").headers["x-tea"] == "green"
+
+
+def test_version_of_a_caller_is_noted_and_nothing_else_that_calls() -> None:
+    assert ask("/context", {"User-Agent": "commingle/1.2.3"}).json()["caller"] == "commingle/1.2.3"
+    for other in ("curl/8", "commingle/1 (x)", "commingle/" + "1" * 40):
+        assert "caller" not in ask("/context", {"User-Agent": other}).json()
+    with connect("http://127.0.0.1:1") as http:
+        assert http.headers["user-agent"] == f"commingle/{__version__}"
+
+
+def test_given_name_is_taken_over_in_logs_and_answer() -> None:
+    answer = ask("/context", {"X-Request-Id": "abc-1"})
+    assert (answer.headers["x-request-id"], answer.json()["request_id"]) == ("abc-1", "abc-1")
+
+
+@pytest.mark.parametrize("given", ["", "two words", "x" * 65, "a\tb", "{}"])
+def test_harmful_or_missing_name_is_replaced(given: str) -> None:
+    answer = ask("/context", {"X-Request-Id": given} if given else {})
+    name = answer.headers["x-request-id"]
+    assert len(name) == 16
+    assert answer.json()["request_id"] == name

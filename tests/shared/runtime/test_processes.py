@@ -83,16 +83,12 @@ def exit_code(*arguments: str) -> object:
     return ended.value.code
 
 
-def test_fault_is_a_message_with_its_remedy_and_exit_code_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fault_is_a_message_with_its_remedy_and_exit_code_one_and_with_json_a_document_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with failing_command(CommingleError("it broke", remedy="Mend it.")):
         assert exit_code("fail") == 1
-    output = capsys.readouterr()
-    assert output.err == "Error: it broke\n  Mend it.\n"
-    assert output.out == ""
-
-
-def test_fault_with_json_is_also_one_document_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    with failing_command(CommingleError("it broke", remedy="Mend it.")):
+        assert capsys.readouterr() == ("", "Error: it broke\n  Mend it.\n")
         assert exit_code("fail", "--json") == 1
     said = {"error": {"code": "fault", "message": "it broke", "remedy": "Mend it."}}
     assert json.loads(capsys.readouterr().out) == said
@@ -109,27 +105,25 @@ def test_unknown_command_or_option_is_exit_code_two(arguments: list[str]) -> Non
     assert exit_code(*arguments) == 2
 
 
-def test_port_in_use_is_our_error_that_names_the_address() -> None:
+@pytest.mark.parametrize(
+    ("host", "port", "said"),
+    [
+        ("127.0.0.1", None, "127.0.0.1:"),  # taken
+        ("127.0.0.1", 70_000, "70000"),
+        ("127.0.0.1", -1, "-1"),
+        ("192.0.2.1", 0, r"192\.0\.2\.1"),  # another machine's
+    ],
+)
+def test_address_that_cannot_be_listened_on_is_our_error_that_names_it(host: str, port: int | None, said: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(PortInUseError, match=f"127.0.0.1:{port}"):
-            serve(FastAPI(), host="127.0.0.1", port=port)
-
-
-@pytest.mark.parametrize("port", [70_000, -1])
-def test_impossible_port_is_our_error(port: int) -> None:
-    with pytest.raises(PortInUseError):
-        serve(FastAPI(), host="127.0.0.1", port=port)
-
-
-def test_address_of_another_machine_is_our_error() -> None:
-    with pytest.raises(PortInUseError, match=r"192\.0\.2\.1"):
-        serve(FastAPI(), host="192.0.2.1", port=0)
+        used = taken.getsockname()[1]
+        with pytest.raises(PortInUseError, match=f"{said}{used}" if port is None else said):
+            serve(FastAPI(), host=host, port=used if port is None else port)
 
 
 SERVICE = """
 from fastapi import FastAPI
-from commingle.shared.runtime.logging import configure_logging
+from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.problem import install_problems
 from commingle.shared.runtime.server import serve
 
@@ -145,9 +139,8 @@ serve(app, host="127.0.0.1", port=0)
 """
 
 
-@pytest.fixture(scope="module")
-def service() -> tuple[dict[str, str], int, str, int]:
-    """A service that was asked for a fault: its announcement, the status, its log, its exit code."""
+@pytest.mark.slow
+def test_service_announces_its_address_serves_logs_no_message_of_a_fault_and_stops_when_told() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SERVICE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -157,24 +150,12 @@ def service() -> tuple[dict[str, str], int, str, int]:
         status = httpx.get(f"{announced['url']}/boom", timeout=60).status_code
         process.terminate()
         _, log = process.communicate(timeout=60)
-    return announced, status, log, process.returncode
-
-
-@pytest.mark.slow
-def test_service_announces_its_address_serves_and_stops_when_told(
-    service: tuple[dict[str, str], int, str, int],
-) -> None:
-    announced, status, log, code = service
     assert announced["event"] == "listening"
     assert announced["url"].startswith("http://127.0.0.1:")
     assert status == 500
     assert "unexpected fault" in log
-    assert code in (0, -15)
-
-
-@pytest.mark.slow
-def test_message_of_an_unexpected_fault_stays_out_of_the_log(service: tuple[dict[str, str], int, str, int]) -> None:
-    assert "SENTINEL" not in service[2]
+    assert "SENTINEL" not in log
+    assert process.returncode in (0, -15)
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 
 from commingle.services.testing.processes import environment
 from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.pool import ProcessWorker
 from commingle.shared.runtime.threads import threads
-from commingle.shared.runtime.worker import ProcessWorker
 
 NAMES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 AS_A_COMMAND = """

@@ -13,7 +13,7 @@ from typing import Protocol, overload
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.lengths import column_proofs, reply_proofs
-from commingle.shared.ring.layout import byte_count
+from commingle.shared.ring.parameters import byte_count
 
 
 class Stored(Protocol):

@@ -16,15 +16,21 @@ from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving import columns as statements
 from commingle.shared.proving import replies as evaluations
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
+from commingle.shared.proving.columns import prove_columns, verify_columns
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import Encrypted, Replies, prove_replies, verify_replies
 from commingle.shared.proving.lengths import column_sizes
-from commingle.shared.proving.owner import prove_columns, verify_columns
-from commingle.shared.ring.encryption import encrypt, public_key, secret_key
+from commingle.shared.ring.encryption import SEED_BYTES, Entropy, encrypt, keystream, public_key, secret_key
 from commingle.shared.ring.errors import CiphertextError
-from commingle.shared.ring.evaluation import InnerProducts
-from commingle.shared.ring.randomness import SEED_BYTES, Entropy, keystream
-from commingle.shared.ring.replies import HiddenSums, hide_sums, make_reply, open_reply, round_reply, whole_reply
+from commingle.shared.ring.replies import (
+    HiddenSums,
+    InnerProducts,
+    hide_sums,
+    make_reply,
+    open_reply,
+    round_reply,
+    whole_reply,
+)
 
 Rows: TypeAlias = Callable[[int, int], NDArray[np.int16]]
 """Rows start..stop of a party's n x d, entries at most 2^14 in absolute value."""

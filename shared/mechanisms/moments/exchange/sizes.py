@@ -12,7 +12,7 @@ from typing import Self
 
 from commingle.shared.mechanisms.costs import ExchangeCost, PartyCost
 from commingle.shared.proving.lengths import column_proofs, reply_proofs
-from commingle.shared.ring.layout import Layout, byte_count
+from commingle.shared.ring.parameters import Layout, byte_count
 
 
 @dataclass(frozen=True)

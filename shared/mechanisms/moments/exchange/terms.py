@@ -12,7 +12,7 @@ from commingle.shared.documents.statements import Approval, approval_set_digest,
 from commingle.shared.mechanisms.interface import row_bound
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.ring.layout import Layout
+from commingle.shared.ring.parameters import Layout
 
 _CONTEXT = b"commingle/v2/exchange"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.coverage import SCHEMA, SIZES
 from benchmarks.keyed import study
 from benchmarks.release_law import proposed
-from commingle.shared.documents.kept import expected_kept, kept_of
+from commingle.shared.documents.spec import expected_kept, kept_of
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.forecast.forecast import forecast_of

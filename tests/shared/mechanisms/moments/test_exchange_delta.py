@@ -25,8 +25,7 @@ from commingle.shared.release.ledger_fold import LedgerFold, SignedEntry
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
 from commingle.shared.release.resolve import closed, terms_of
 from commingle.shared.release.verification import verify_release
-from commingle.shared.ring.layout import Layout
-from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD
+from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD, Layout
 from tests.golden import world
 from tests.golden.make import load
 from tests.shared.mechanisms.moments.exchange.world import THREE, spec_of

@@ -38,8 +38,7 @@ from commingle.shared.proving.lengths import column_proofs
 from commingle.shared.release.matrix import assemble
 from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.verification import verify_release
-from commingle.shared.ring.layout import Layout, byte_count
-from commingle.shared.ring.parameters import ENTRY_LIMIT
+from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout, byte_count
 from tests.shared.mechanisms.moments.exchange.world import (
     KEYS,
     NAMES,

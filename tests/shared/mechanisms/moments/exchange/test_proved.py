@@ -15,9 +15,9 @@ from commingle.shared.mechanisms.moments.exchange.products import (
     verify_reply,
 )
 from commingle.shared.mechanisms.moments.exchange.terms import Exchange
-from commingle.shared.proving.squares import four_squares
+from commingle.shared.proving.columns import four_squares
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.layout import byte_count
+from commingle.shared.ring.parameters import byte_count
 from tests.shared.mechanisms.moments.exchange.world import (
     NAMES,
     SEX,

@@ -38,7 +38,7 @@ from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import assemble
 from commingle.shared.release.resolve import closed
-from commingle.shared.ring.randomness import Entropy
+from commingle.shared.ring.encryption import Entropy
 from tests.world.documents import HEAD, block_statement, published_files
 from tests.world.noise import seeded_noise
 from tests.world.ring import seeded
