@@ -112,7 +112,7 @@ def datasets() -> None:
 @json_option
 def add_dataset(
     *,
-    home: Path,
+    home: Home,
     name: str,
     source: str | None,
     database_url: str | None,
@@ -149,7 +149,7 @@ def add_dataset(
         }
     )
     said: dict[str, Any] = {"subject_id": subject_id, "id_rules": id_rules, "listed": listed, "people": people}
-    value = declare(Home(home), name, place, schema=schema, derived=derived, replace=replace, **said)
+    value = declare(home, name, place, schema=schema, derived=derived, replace=replace, **said)
     emit(value, as_json=as_json, text=lambda console: say_found(console, value))
 
 
@@ -186,9 +186,9 @@ def declare(
 @home_option
 @click.argument("name")
 @json_option
-def read_dataset(*, home: Path, name: str, as_json: bool) -> None:
+def read_dataset(*, home: Home, name: str, as_json: bool) -> None:
     """Read a table again: releases that you approve from now on are made of what it holds now."""
-    with agent_client(Home(home)) as agent:
+    with agent_client(home) as agent:
         value = agent.read_again(name)
     emit(value, as_json=as_json, text=lambda console: say_found(console, value))
 
@@ -290,9 +290,9 @@ def draft(
 @datasets.command("list")
 @home_option
 @json_option
-def list_datasets(*, home: Path, as_json: bool) -> None:
+def list_datasets(*, home: Home, as_json: bool) -> None:
     """List registered data sets."""
-    with agent_client(Home(home)) as agent:
+    with agent_client(home) as agent:
         found = agent.datasets()
 
     def text(console: Console) -> None:

@@ -1,9 +1,14 @@
-"""`commingle party proposals`, `approve`, `propose`, `ledger` and more: what is asked, decided and spent."""
+"""`commingle party proposals`, `approve`, `propose`, `ledger`, `console` and more: what is asked, decided and spent."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
 from getpass import getuser
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import click
 from rich.console import Console
@@ -13,11 +18,13 @@ from rich.text import Text
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.tokens import AgentScope, create_token, revoke_token
 from commingle.party_agent.operate.compose import (
     agent_client,
     compose_agents,
     consortium_option,
     home_option,
+    person_option,
 )
 from commingle.party_agent.wire.answers import (
     CHARGE_STATES,
@@ -33,22 +40,32 @@ from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.drafting import tried
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.cli import console_port_option, emit, json_option, say
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.settings import load_settings, read_token, system_clock
 from commingle.shared.text import quoted
 
 _LEAST_OF_ID = 8  # of 64: so that no letter by mistake decides
-
-
-by_option = click.option("--by", metavar="NAME", help="Who decides.  [the user logged in, or whose token it is]")
-person_token_option = click.option(
-    "--token-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Decide as the person whom this token was made for: where two people have to approve, one at least has one.",
+_DECISION = (
+    home_option,
+    click.argument("release"),
+    click.option("--by", metavar="NAME", help="Who decides.  [the user logged in, or whose token it is]"),
+    click.option("--why", metavar="TEXT", default="", help="Why, in your words. A rejection sends them."),
+    click.option(
+        "--token-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Decide as the person whom this token was made for: where two people have to approve, one at least has "
+        "one.",
+    ),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    json_option,
 )
-why_option = click.option("--why", metavar="TEXT", default="", help="Why, in your words. A rejection sends them.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def _deciding(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_DECISION):
+        command = option(command)
+    return command
 
 
 @click.command(
@@ -58,53 +75,37 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 @home_option
 @click.argument("release", required=False)
 @json_option
-def proposals(*, home: Path, release: str | None, as_json: bool) -> None:
+def proposals(*, home: Home, release: str | None, as_json: bool) -> None:
     """List proposals with their cost and findings.
 
     RELEASE, the first 8 letters of an id or more, shows that one alone.
     """
-    with agent_client(Home(home)) as agent:
+    with agent_client(home) as agent:
         found = agent.proposals() if release is None else (_find(agent, release),)
     value = {"items": found} if release is None else found[0]
     emit(value, as_json=as_json, text=lambda console: _show_proposals(console, found))
 
 
 @click.command(epilog="Example: commingle party approve --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'vote 12/26'")
-@home_option
-@click.argument("release")
-@by_option
-@why_option
-@person_token_option
-@yes_option
-@json_option
-def approve(
-    *, home: Path, release: str, by: str | None, why: str, token_file: Path | None, yes: bool, as_json: bool
-) -> None:
+@_deciding
+def approve(**given: Any) -> None:  # noqa: ANN401 - click
     """Approve a proposal: reserve its cost and sign.
 
     It is shown first. RELEASE is its id, or the first 8 letters of it or more. Who approved, and why, goes into this
     party's ledger and to nobody else. Where the policy asks for two people, the second approval reserves and signs.
     """
-    _decide(home, release, "approval", by=by, why=why, token_file=token_file, yes=yes, as_json=as_json)
+    _decide("approval", **given)
 
 
 @click.command(epilog="Example: commingle party reject --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'no ethics vote'")
-@home_option
-@click.argument("release")
-@by_option
-@why_option
-@person_token_option
-@yes_option
-@json_option
-def reject(
-    *, home: Path, release: str, by: str | None, why: str, token_file: Path | None, yes: bool, as_json: bool
-) -> None:
+@_deciding
+def reject(**given: Any) -> None:  # noqa: ANN401 - click
     """Reject a proposal, or withdraw from it. A charge that was debited stays.
 
     RELEASE is its id, or the first 8 letters of it or more. The ledger keeps who rejected, and why. The reason
     goes to the members, the proposer among them; the name does not.
     """
-    _decide(home, release, "rejection", by=by, why=why, token_file=token_file, yes=yes, as_json=as_json)
+    _decide("rejection", **given)
 
 
 @click.command(epilog="Example: commingle party ledger --home ./ward --replacement")
@@ -115,9 +116,9 @@ def reject(
     help="Show the second figure of keyed data sets as well: what is lost if a person who stays has other values.",
 )
 @json_option
-def ledger(*, home: Path, replacement: bool, as_json: bool) -> None:
+def ledger(*, home: Home, replacement: bool, as_json: bool) -> None:
     """Show charges and the remaining budget."""
-    with agent_client(Home(home)) as agent:
+    with agent_client(home) as agent:
         value = agent.ledger()
 
     def text(console: Console) -> None:
@@ -153,17 +154,17 @@ def _figures(loss: ChargeView | LossView) -> tuple[str, str]:
 @consortium_option
 @attach_option
 @json_option
-def propose(*, study: Path, home: Path, consortium: str | None, files: tuple[Path, ...], as_json: bool) -> None:
+def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Path, ...], as_json: bool) -> None:
     """Propose the release that STUDY, a JSON file, describes. Every party decides on it, this one too."""
     from commingle.shared.forecast.forecast import outlook_of, with_sketch  # noqa: PLC0415 - loads scipy, which no decision needs
 
     asked = with_attachments(load_settings(Study, study), files)
-    with agent_client(Home(home)) as agent:
+    with agent_client(home) as agent:
         value = agent.propose(asked, key=secrets.token_hex(16), consortium=consortium)
     trust = () if value.trust == TRUST_NOBODY else (value.trust,)
     worth = () if as_json else outlook_of(tried(with_sketch(asked), now=system_clock()))
     said = (value.id, f"{quoted(value.study)}: {value.state}", *worth, *trust)
-    decide = f"Decide on it, too: commingle party approve --home {home} {value.id[:12]}"
+    decide = f"Decide on it, too: commingle party approve --home {home.root} {value.id[:12]}"
     emit(value, as_json=as_json, text="\n".join([*said, decide]))
 
 
@@ -171,11 +172,11 @@ def propose(*, study: Path, home: Path, consortium: str | None, files: tuple[Pat
 @home_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
+def adopt(*, home: Home, yes: bool, as_json: bool) -> None:
     """After a restore, recover charges that the ledger lacks from its witnesses, with the agent stopped."""
     from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branch  # noqa: PLC0415 - only who restores waits
 
-    with compose_agents(Home(home)) as agents:
+    with compose_agents(home) as agents:
         branch = find_lost_branch(agents)
         costs = {lost.release: lost.charge[0] for lost in branch.releases if lost.charge is not None}
         releases = {release: {"unit": cost.unit, "rho": float(cost.loss.rho)} for release, cost in costs.items()}
@@ -193,36 +194,34 @@ def adopt(*, home: Path, yes: bool, as_json: bool) -> None:
 
 
 def _decide(
-    home: Path,
-    release: str,
     decision: str,
     *,
+    home: Home,
+    release: str,
     by: str | None,
     why: str,
     token_file: Path | None,
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Show what is decided, have it confirmed, and only then send it to the agent."""
     if as_json and not yes:
         raise click.UsageError("--json asks nobody: add --yes.")
     token = read_token(token_file)
     name = by or (getuser() if token is None else "")
-    with agent_client(Home(home)) as operator:  # not held while a person thinks: an agent may start meanwhile
+    with agent_client(home) as operator:  # not held while a person thinks: an agent may start meanwhile
         asked = _find(operator, release)
     if not as_json:
         show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
     if not yes:
         verb = "Approve" if decision == "approval" else "Reject"
         click.confirm(f"{verb} this as {name or 'the person of this token'}?", abort=True, err=True)
-    with agent_client(Home(home), token=token) as person:
+    with agent_client(home, token=token) as person:
         take = person.approve if decision == "approval" else person.reject
         value = take(asked.id, by=name, why=why)
     emit(value, as_json=as_json, text=lambda console: console.print(_where_it_stands(value)))
 
 
 def _find(agent: PartyClient, release: str) -> ProposalView:
-    """The one proposal whose id begins so."""
     if len(release) < _LEAST_OF_ID:
         raise click.UsageError(f"give at least the first {_LEAST_OF_ID} letters of the release's id")
     matching = [item for item in agent.proposals() if item.id.startswith(release)]
@@ -294,3 +293,48 @@ def _loss_of_a_subject(item: ProposalView) -> str:
         f"outsiders epsilon {item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
         f"{item.per_subject_epsilon:.3g}."
     )
+
+
+_LONGEST_SESSION = timedelta(hours=8)
+
+
+@click.command(epilog="Example: commingle party console --home ./ward")
+@home_option
+@person_option
+@console_port_option
+def console(*, home: Home, person: str, port: int) -> None:
+    """Read and decide proposals in a browser on this machine.
+
+    A link is printed that works once. Ctrl-C ends the console. With --person it is for that person, who may read and
+    decide there and nothing else; without, for the operator.
+
+    On a machine without a browser choose a --port, and forward it: ssh -L PORT:127.0.0.1:PORT. Browsers take every
+    name under .localhost for their own machine; where one does not, add the name to its hosts file.
+    """
+    from commingle.party_agent.console.app import create_console  # noqa: PLC0415 - help needs no FastAPI
+    from commingle.shared.runtime.pages.local import run_console  # noqa: PLC0415 - as above
+
+    home.settings()  # refuses a directory that is no party's home
+    with _token_of(home, person) as token:
+        reach = partial(_in_turn, home, Lock(), token)
+        run_console(
+            lambda session, address: create_console(home, session, reach, address=address, person=person), port=port
+        )
+
+
+@contextmanager
+def _token_of(place: Home, person: str) -> Iterator[str | None]:
+    if not person:
+        yield None
+        return
+    name, now, scopes = f"console-{secrets.token_hex(4)}", system_clock(), frozenset[AgentScope](("read", "decide"))
+    try:
+        yield create_token(place, name=name, scopes=scopes, lifetime=_LONGEST_SESSION, now=now, person=person)
+    finally:
+        revoke_token(place, name)
+
+
+@contextmanager
+def _in_turn(place: Home, turn: Lock, token: str | None) -> Iterator[PartyClient]:
+    with turn, agent_client(place, token=token) as agent:
+        yield agent

@@ -42,7 +42,7 @@ _LONGEST_INVITE = 1000
 @json_option
 def init(
     *,
-    home: Path,
+    home: Home,
     name: str,
     population: str,
     epsilon_cap: float,
@@ -53,7 +53,6 @@ def init(
     as_json: bool,
 ) -> None:
     """Create a party's home directory with keys, settings and a policy."""
-    place = Home(home)
     try:
         settings = PartySettings(name=name, population=population, epsilon_cap=epsilon_cap, delta_cap=delta_cap)
     except ValidationError as error:
@@ -62,18 +61,18 @@ def init(
     if receives and linkage_key is not None:
         raise click.UsageError("--linkage-key and --no-linkage-key exclude each other")
     given = load_secret(linkage_key) if linkage_key else None
-    place.create(settings, policy=policy, linkage_key=given, receives_linkage_key=receives)
-    fingerprint = place.identity().signing_key.fingerprint
+    home.create(settings, policy=policy, linkage_key=given, receives_linkage_key=receives)
+    fingerprint = home.identity().signing_key.fingerprint
 
     def text(console: Console) -> None:
-        console.print(f"Party {name} is ready in {home}.\nKey fingerprint: {fingerprint}")
+        console.print(f"Party {name} is ready in {home.root}.\nKey fingerprint: {fingerprint}")
         console.print("Read it to your fellow members over the telephone; they run:")
         console.print(f"  commingle party pin --home … {name} {fingerprint}")
         if linkage_key is None and not receives:
             console.print("This party holds the linkage key. Once the others are enrolled and pinned, send it to them:")
-            console.print(f"  commingle party linkage send --home {home}")
+            console.print(f"  commingle party linkage send --home {home.root}")
 
-    emit({"home": str(home), "name": name, "fingerprint": fingerprint}, as_json=as_json, text=text)
+    emit({"home": str(home.root), "name": name, "fingerprint": fingerprint}, as_json=as_json, text=text)
 
 
 @click.command(
@@ -91,7 +90,7 @@ def init(
 @json_option
 def enrol(
     *,
-    home: Path,
+    home: Home,
     url: str,
     invite: str | None,
     invite_file: TextIO | None,
@@ -105,9 +104,7 @@ def enrol(
         raise click.UsageError("give either --invite or --invite-file")
     given = invite_file.read(_LONGEST_INVITE) if invite_file is not None else invite or ""
     ca_file = ca_file and ca_file.resolve()
-    joined = enrol_party(
-        Home(home), url=url, invite=given, ca_file=ca_file, allow_http=allow_http, consortium=consortium
-    )
+    joined = enrol_party(home, url=url, invite=given, ca_file=ca_file, allow_http=allow_http, consortium=consortium)
     fingerprint = joined.coordinator().key.fingerprint
     emit(
         {"consortium": joined.name, "coordinator": url, "fingerprint": fingerprint},
@@ -121,24 +118,22 @@ def enrol(
 @click.option("--consortium", metavar="NAME", required=True)
 @click.option("--unannounced", is_flag=True, help="Do not tell its coordinator, which is gone or not trusted.")
 @json_option
-def leave(*, home: Path, consortium: str, unannounced: bool, as_json: bool) -> None:
+def leave(*, home: Home, consortium: str, unannounced: bool, as_json: bool) -> None:
     """Leave a consortium, with the agent stopped.
 
     Its coordinator then refuses proposals that name this party. What it has cost stays spent. To come back, run
     `party enrol --consortium NAME` with a new invite for this party: its pins and linkage key are still there.
     """
-    place = Home(home)
-    name = place.consortium(consortium).name
+    name = home.consortium(consortium).name
     if unannounced:
-        place.leave(name)
+        home.leave(name)
     else:
-        with compose_agents(place) as agents:
+        with compose_agents(home) as agents:
             leave_consortium(agents, name)
     emit({"left": name, "announced": not unannounced}, as_json=as_json, text=f"Left {name}.")
 
 
 def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """Fingerprints by member, given as MEMBER FINGERPRINT … or as MEMBER=FINGERPRINT …."""
     flat = [part for one in given for part in one.split("=")] if all("=" in one for one in given) else list(given)
     pins = dict(zip(flat[::2], flat[1::2], strict=False))
     if len(flat) % 2 or 2 * len(pins) != len(flat) or not all(pins):
@@ -155,9 +150,9 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
 @click.option("--replace", is_flag=True, help="Where another key is pinned: it has changed, as its holder says.")
 @consortium_option
 @json_option
-def pin(*, home: Path, pins: dict[str, str], replace: bool, consortium: str | None, as_json: bool) -> None:
+def pin(*, home: Home, pins: dict[str, str], replace: bool, consortium: str | None, as_json: bool) -> None:
     """Pin members' keys after comparing their fingerprints over another channel."""
-    pinned = Home(home).consortium(consortium).pin_all(pins, replace=replace)
+    pinned = home.consortium(consortium).pin_all(pins, replace=replace)
     emit({"pinned": dict(pinned)}, as_json=as_json, text=f"{', '.join(pinned)} pinned.")
 
 
@@ -165,9 +160,9 @@ def pin(*, home: Path, pins: dict[str, str], replace: bool, consortium: str | No
 @home_option
 @click.option("--abandon-open", is_flag=True, help="Also if approved releases are open; what they cost stays spent.")
 @json_option
-def rotate_key(*, home: Path, abandon_open: bool, as_json: bool) -> None:
+def rotate_key(*, home: Home, abandon_open: bool, as_json: bool) -> None:
     """Replace this party's signing and sealing key, with the agent stopped. Repeat it if it was interrupted."""
-    with compose_agents(Home(home)) as agents:
+    with compose_agents(home) as agents:
         name, fingerprint = agents.identity.name, rotate_party_key(agents, abandon_open=abandon_open)
     emit(
         {"name": name, "fingerprint": fingerprint},
@@ -182,9 +177,9 @@ def rotate_key(*, home: Path, abandon_open: bool, as_json: bool) -> None:
 @click.command()
 @home_option
 @json_option
-def status(*, home: Path, as_json: bool) -> None:
+def status(*, home: Home, as_json: bool) -> None:
     """Show the agent's identity and health."""
-    with agent_client(Home(home)) as agent:
+    with agent_client(home) as agent:
         value = agent.status()
 
     def text(console: Console) -> None:
@@ -210,27 +205,26 @@ def webhook() -> None:
 @ca_option
 @http_option
 @json_option
-def set_url(*, url: str, home: Path, ca_file: Path | None, allow_http: bool, as_json: bool) -> None:
+def set_url(*, url: str, home: Home, ca_file: Path | None, allow_http: bool, as_json: bool) -> None:
     """Notify URL, and print the secret that signs the messages. It is shown once; set again, it changes."""
-    place = Home(home)
-    place.settings()  # refuses a directory that is no party's home
-    made = set_webhook(place, url, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http)
+    home.settings()  # refuses a directory that is no party's home
+    made = set_webhook(home, url, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http)
     emit({"url": made.url, "secret": made.secret}, as_json=as_json, text=made.secret)
 
 
 @webhook.command("test", epilog="Example: commingle party webhook test --home ./ward")
 @home_option
 @json_option
-def send_one(*, home: Path, as_json: bool) -> None:
+def send_one(*, home: Home, as_json: bool) -> None:
     """Send a test message."""
-    url = send_test(Home(home))
+    url = send_test(home)
     emit({"url": url}, as_json=as_json, text=f"{url} accepted it.")
 
 
 @webhook.command("remove", epilog="Example: commingle party webhook remove --home ./ward")
 @home_option
 @json_option
-def remove(*, home: Path, as_json: bool) -> None:
+def remove(*, home: Home, as_json: bool) -> None:
     """Stop notifying."""
-    remove_webhook(Home(home))
+    remove_webhook(home)
     emit({"removed": True}, as_json=as_json, text="The webhook is removed.")

@@ -20,8 +20,15 @@ from commingle.party_agent.cli.serve import serve as serve_command
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home, PartySettings
 from commingle.party_agent.operate.compose import agent_client, calling, home_option
-from commingle.party_agent.operate.joining import Roster, confirm, joined, make_home, roster, share_linkage_key
-from commingle.party_agent.operate.membership import enrol
+from commingle.party_agent.operate.membership import (
+    Roster,
+    confirm,
+    enrol,
+    joined,
+    make_home,
+    roster,
+    share_linkage_key,
+)
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.invitation import LETTERS, Invitation
@@ -74,7 +81,7 @@ def join(
     ctx: click.Context,
     *,
     invitation: Invitation,
-    home: Path,
+    home: Home,
     population: str,
     epsilon_cap: float,
     delta_cap: float,
@@ -103,40 +110,39 @@ def join(
     given = {"--source": source, "--subject-id": subject_id, "--schema": schema}
     if len(lacking := [name for name, value in given.items() if not value]) in {1, 2}:
         raise click.UsageError(f"--source, --subject-id and --schema go together: add {' and '.join(lacking)}")
-    invited, place = invitation, Home(home)
     try:
         settings = PartySettings(
-            name=invited.party, population=population, epsilon_cap=epsilon_cap, delta_cap=delta_cap
+            name=invitation.party, population=population, epsilon_cap=epsilon_cap, delta_cap=delta_cap
         )
     except ValidationError as error:
         raise SettingsError(f"these settings cannot be used: {explain(error)}", remedy="See --help.") from None
-    make_home(place, settings, invited)
-    membership = joined(place, invited.coordinator) or enrol(
-        place, url=invited.url, invite=invited.invite, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http
+    make_home(home, settings, invitation)
+    membership = joined(home, invitation.coordinator) or enrol(
+        home, url=invitation.url, invite=invitation.invite, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http
     )
-    say(f"{invited.party} is enrolled at {membership.coordinator().url}.")
-    if source is not None and _is_registered(place, dataset):
+    say(f"{invitation.party} is enrolled at {membership.coordinator().url}.")
+    if source is not None and _is_registered(home, dataset):
         say(
             f"Data set {dataset} is registered already and stays. Another table: commingle party datasets add --replace"
         )
     elif source is not None and schema is not None:
         said: dict[str, Any] = {"subject_id": subject_id, "id_rules": id_rules, "listed": listed, "people": people}
         said |= {"schema": schema, "derived": derived}
-        say_found(PlainConsole(), declare(place, dataset, place_of(str(source), csv_format), **said))
-    with calling(place, membership) as client:
-        keys = _wait_for_all(place, client, invited, seconds=60 * wait_minutes)
-        if confirm(membership, keys, invited.party, lambda words, wrong: _read_out(words, invited, wrong)):
-            say(f"The keys of {', '.join(name for name in sorted(keys) if name != invited.party)} are pinned.")
-        check = share_linkage_key(place, membership, client, invited, clock=system_clock)
+        say_found(PlainConsole(), declare(home, dataset, place_of(str(source), csv_format), **said))
+    with calling(home, membership) as client:
+        keys = _wait_for_all(home, client, invitation, seconds=60 * wait_minutes)
+        if confirm(membership, keys, invitation.party, lambda words, wrong: _read_out(words, invitation, wrong)):
+            say(f"The keys of {', '.join(name for name in sorted(keys) if name != invitation.party)} are pinned.")
+        check = share_linkage_key(home, membership, client, invitation, clock=system_clock)
     say(
         f"The linkage key's check value, the same for all: {check}"
         if check is not None
-        else f"The linkage key comes from {invited.key_maker}; the running agent takes it over."
+        else f"The linkage key comes from {invitation.key_maker}; the running agent takes it over."
     )
     if serves:
-        ctx.invoke(serve_command, home=home)
+        ctx.invoke(serve_command, home=home.root)
     else:
-        say(f"Run the agent: commingle party serve --home {home}")
+        say(f"Run the agent: commingle party serve --home {home.root}")
 
 
 def _is_registered(place: Home, dataset: str) -> bool:
@@ -145,7 +151,6 @@ def _is_registered(place: Home, dataset: str) -> bool:
 
 
 def _wait_for_all(place: Home, client: CoordinatorClient, invited: Invitation, *, seconds: float) -> Roster:
-    """Everybody's keys, once all are there. Raises ConflictError where they do not come in time."""
     until, said = time.monotonic() + seconds, ""
     while True:
         keys, missing = roster(place, client, invited)

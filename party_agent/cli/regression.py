@@ -94,7 +94,7 @@ _out = click.option(
 @json_option
 def regress(
     *,
-    home: Path,
+    home: Home,
     dataset: str,
     target: str,
     features: tuple[str, ...],
@@ -120,8 +120,7 @@ def regress(
     Says what it will be worth, spends the budget, and prints coefficients. The signed document in --out can be checked
     by anybody: commingle verify FILE.
     """
-    place = Home(home)
-    with agent_client(place) as agent:  # not held while a person thinks
+    with agent_client(home) as agent:  # not held while a person thinks
         found = _find_dataset(agent, dataset)
     fields = {
         "dataset": dataset,
@@ -146,9 +145,9 @@ def regress(
     if public is not None:  # after the bounds that they are computed with have been checked
         source = FileSource(path=str(public), **asdict(csv_format or USUAL))
         request = request.model_copy(update={"public": _moments(source, request, found.attributes)})
-    allowed = place.policy().regressions.methods
+    allowed = home.policy().regressions.methods
     _tell(plan_regression(request, found.attributes, found.n or 0, among=allowed), yes=yes)
-    with agent_client(place) as agent:
+    with agent_client(home) as agent:
         value = agent.regress(request)
     _hand_over(value, out, as_json=as_json)
 
@@ -171,9 +170,9 @@ def _preset_fields(name: str, n: int | None, *, with_public_rows: bool) -> dict[
 @click.option("--finish", is_flag=True, help="Go on with one that was interrupted; it costs nothing more.")
 @_out
 @json_option
-def regressions(*, home: Path, regression: str | None, finish: bool, out: Path | None, as_json: bool) -> None:
+def regressions(*, home: Home, regression: str | None, finish: bool, out: Path | None, as_json: bool) -> None:
     """List regressions that were paid for, or show one. REGRESSION may be the beginning of its id."""
-    with agent_client(Home(home)) as agent:
+    with agent_client(home) as agent:
         items = agent.regressions()
         if regression is None:
             emit({"items": items}, as_json=as_json, text=lambda console: _list(console, items))
@@ -215,13 +214,11 @@ def _bounds(text: str) -> tuple[str, tuple[float, float]]:
 
 
 def _moments(source: FileSource, request: RegressionRequest, attributes: tuple[Attribute, ...]) -> PublicSecondMoments:
-    """Second moments of a file of PUBLIC rows, encoded and clipped as the request says."""
     target, features = attributes_of(request, attributes)
     return public_moments(open_source(source), target, features, rows=rows_of(request))
 
 
 def _tell(plan: RegressionPlan, *, yes: bool) -> None:
-    """What will be done and what it will be worth, before anything is spent."""
     task, promise, outlook = plan.task, plan.promise, describe(plan.outlook)
     say(f"{task.method.name}: {plan.reason}.")
     unit = promise.adjacency + ("" if task.privacy.replaces else f"; {plan.replacement_epsilon:.4g} under replace_one")
@@ -233,7 +230,6 @@ def _tell(plan: RegressionPlan, *, yes: bool) -> None:
 
 
 def _about(adjacency: AdjacencyName) -> str:
-    """Before a number of rows that is not the exact one."""
     return "" if adjacency == "replace_one" else "about "
 
 

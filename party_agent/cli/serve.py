@@ -11,7 +11,8 @@ from threading import Thread
 
 import click
 
-from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.edge.webhook import Notices
 from commingle.party_agent.home.home import Home, PartySettings
@@ -70,7 +71,6 @@ def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log
 
 
 def _serve(agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: ServerTls | None) -> None:
-    """Serve until told to stop."""
     halt = partial(os.kill, os.getpid(), signal.SIGTERM)
     with open_services(agents, loops, address, tls) as (services, begin):
         announcement = {"socket": str(agents.home.socket)}

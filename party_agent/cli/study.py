@@ -145,8 +145,6 @@ def check(*, file: Path, policies: tuple[str, ...], home: Path | None, consortiu
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one member's policy says."""
-
     party: str
     shown: bool
     policy: Policy
@@ -163,7 +161,6 @@ class _Answer:
         return final_reason(self.findings) is not None
 
     def mend(self, finding: Finding) -> str:
-        """What to type in the study."""
         policy = self.policy
         return {
             "mechanisms": f'"mechanism": one of {", ".join(sorted(policy.mechanisms))}',
@@ -201,7 +198,6 @@ def _pair(given: str) -> tuple[str, str]:
 
 
 def _wish(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: bool) -> Wish:
-    """What the options say; in a terminal, what is asked for."""
     columns = _list(options["columns"]) or ()
     labels = [a.name for s in shares.values() for a in s.attributes if not isinstance(a, CategoricalAttribute)]
     labels = [name for name in labels if not columns or name in columns]
@@ -236,7 +232,6 @@ def _wish(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: bool
 
 
 def _ask_members() -> Iterator[str]:
-    """Until nothing is typed."""
     while True:
         name: str = click.prompt("A member's name (Enter: no more)", default="", show_default=False, err=True)
         if not name:

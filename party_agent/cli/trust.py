@@ -36,9 +36,9 @@ def audit() -> None:
 @home_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
 @json_option
-def export_file(*, home: Path, out: Path, as_json: bool) -> None:
+def export_file(*, home: Home, out: Path, as_json: bool) -> None:
     """Write the ledger's whole chain and everything this party signed, under its signature."""
-    with agent_client(Home(home)) as agent:
+    with agent_client(home) as agent:
         data = encode(agent.audit())
     history = verify_party_audit(data)
     write_durably(out, data, mode=_FOR_EVERYONE)
@@ -84,7 +84,6 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
 
 
 def _figures(cost: Cost) -> dict[str, Any]:
-    """In the unit of the data set, and under replace_one."""
     own, other = ({"rho": float(loss.rho), "delta": loss.delta} for loss in (cost.loss, cost.replaced))
     return {"unit": cost.unit, **own, "replacement": other}
 
@@ -98,13 +97,12 @@ def linkage() -> None:
 @home_option
 @consortium_option
 @json_option
-def send(*, home: Path, consortium: str | None, as_json: bool) -> None:
+def send(*, home: Home, consortium: str | None, as_json: bool) -> None:
     """Seal this party's linkage key to every pinned member that is enrolled."""
-    place = Home(home)
-    membership = place.consortium(consortium)
-    with calling(place, membership) as client:
+    membership = home.consortium(consortium)
+    with calling(home, membership) as client:
         fingerprint = membership.coordinator().key.fingerprint
-        sent = send_linkage_key(place, membership, client, coordinator=fingerprint, now=system_clock())
+        sent = send_linkage_key(home, membership, client, coordinator=fingerprint, now=system_clock())
 
     def text(console: Console) -> None:
         console.print(f"Sent to {', '.join(sent.recipients)}. Check value: {sent.check}")
@@ -122,15 +120,14 @@ def send(*, home: Path, consortium: str | None, as_json: bool) -> None:
 @click.option("--replace", is_flag=True, help="Overwrite another linkage key that is here already.")
 @consortium_option
 @json_option
-def receive(*, home: Path, sender: str | None, replace: bool, consortium: str | None, as_json: bool) -> None:
+def receive(*, home: Home, sender: str | None, replace: bool, consortium: str | None, as_json: bool) -> None:
     """Take over the linkage key a pinned member has sent. A running agent that has none does so by itself."""
-    place = Home(home)
-    membership = place.consortium(consortium)
-    with calling(place, membership) as client:
-        publish_identity(place, client)  # again, as the signing key may have been replaced since enrolment
+    membership = home.consortium(consortium)
+    with calling(home, membership) as client:
+        publish_identity(home, client)  # again, as the signing key may have been replaced since enrolment
         fingerprint = membership.coordinator().key.fingerprint
         received = receive_linkage_key(
-            place, membership, client, coordinator=fingerprint, sender=sender, replace=replace
+            home, membership, client, coordinator=fingerprint, sender=sender, replace=replace
         )
     if received is None:
         raise NotFoundError(
@@ -146,9 +143,9 @@ def receive(*, home: Path, sender: str | None, replace: bool, consortium: str | 
 @click.command(epilog="Example: commingle party doctor --home ./ward")
 @home_option
 @json_option
-def doctor(*, home: Path, as_json: bool) -> None:
+def doctor(*, home: Home, as_json: bool) -> None:
     """Check home, ledger, data, disk and coordinator, and say how to fix problems. Exit code 1 if there are any."""
-    report(examine_home(Home(home), now=system_clock()), as_json=as_json)
+    report(examine_home(home, now=system_clock()), as_json=as_json)
 
 
 @click.group()
@@ -172,22 +169,19 @@ def token() -> None:
 @person_option
 @json_option
 def create(
-    *, home: Path, name: str, scopes: tuple[AgentScope, ...], expires_days: float | None, person: str, as_json: bool
+    *, home: Home, name: str, scopes: tuple[AgentScope, ...], expires_days: float | None, person: str, as_json: bool
 ) -> None:
     """Make a token. It is shown once; only its digest is kept."""
     lifetime = None if expires_days is None else timedelta(days=expires_days)
-    place = Home(home)
-    place.settings()  # refuses a directory that is no party's home
-    text = create_token(
-        place, name=name, scopes=frozenset(scopes), lifetime=lifetime, now=system_clock(), person=person
-    )
+    home.settings()  # refuses a directory that is no party's home
+    text = create_token(home, name=name, scopes=frozenset(scopes), lifetime=lifetime, now=system_clock(), person=person)
     emit({"name": name, "scopes": sorted(scopes), "person": person, "token": text}, as_json=as_json, text=text)
 
 
 @token.command("list", epilog="Example: commingle party token list --home ./ward")
 @home_option
 @json_option
-def list_tokens(*, home: Path, as_json: bool) -> None:
+def list_tokens(*, home: Home, as_json: bool) -> None:
     """List tokens, without their secrets."""
     items: list[dict[str, Any]] = [
         {
@@ -197,7 +191,7 @@ def list_tokens(*, home: Path, as_json: bool) -> None:
             "created": one.created,
             "expires": one.expires,
         }
-        for name, one in local_tokens(Home(home)).items()
+        for name, one in local_tokens(home).items()
     ]
 
     def text(console: Console) -> None:
@@ -219,7 +213,7 @@ def list_tokens(*, home: Path, as_json: bool) -> None:
 @home_option
 @_name_option
 @json_option
-def revoke(*, home: Path, name: str, as_json: bool) -> None:
+def revoke(*, home: Home, name: str, as_json: bool) -> None:
     """Revoke a token, at once."""
-    revoke_token(Home(home), name)
+    revoke_token(home, name)
     emit({"name": name}, as_json=as_json, text=f"Token {name} is revoked.")

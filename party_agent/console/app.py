@@ -29,7 +29,7 @@ from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.sources import FileSource
-from commingle.party_agent.rounds.counts import Viewer
+from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
 from commingle.party_agent.wire.answers import CHARGE_STATES, risk_in_words, words_for_decision
 from commingle.shared.documents.schema import Missing, asked_as, parse_attributes
@@ -140,13 +140,10 @@ def _form_routes(session: Session, pages: "_Pages", console: LocalConsole) -> AP
 
 
 class _Pages:
-    """What each page shows, asked anew every time."""
-
     def __init__(self, home: Home, session: Session, reach: Reach, site: Site, console: LocalConsole) -> None:
         self._home, self._session, self._reach, self._site, self._console = home, session, reach, site, console
 
     def show(self, page: str, context: Callable[[], Mapping[str, Any]], *, error: str = "") -> Response:
-        """A page; where the agent cannot be asked, what it says to that."""
         try:
             told = context()
         except CommingleError as fault:
@@ -155,13 +152,11 @@ class _Pages:
         return self._site.page(page, shown, status=409 if error else 200)
 
     def proposals(self) -> Mapping[str, Any]:
-        """What waits, and what is past."""
         with self._reach() as agent:
             waiting, past = by_turn(agent.proposals())
         return {"waiting": waiting, "past": past}
 
     def proposal(self, release: str) -> Mapping[str, Any]:
-        """One proposal, with everything that a decision stands on."""
         with self._reach() as agent:
             item, ledger, status = agent.proposal(_id(release)), agent.ledger(), agent.status()
         charged = any(charge.release == item.id for charge in ledger.charges)
@@ -179,33 +174,25 @@ class _Pages:
         }
 
     def ledger(self) -> Mapping[str, Any]:
-        """All charges."""
         with self._reach() as agent:
             ledger = agent.ledger()
         return {"ledger": ledger, "budget": budget_of(ledger)}
 
     def members(self) -> Mapping[str, Any]:
-        """Whose keys this party goes by."""
         with self._reach() as agent:
             status = agent.status()
         pins = {one.name: self._home.consortium(one.name).pins() for one in status.consortia}
         return {"status": status, "pins": pins}
 
     def datasets(self, given: Mapping[str, str], lines: Sequence[Line] = ()) -> Mapping[str, Any]:
-        """What is registered, and a form with what was typed last, or is proposed for its columns."""
         with self._reach() as agent:
             return {"items": agent.datasets(), "given": given, "lines": lines}
 
     def doctor(self) -> Mapping[str, Any]:
-        """What `commingle party doctor` says; without counts where the link is a person's."""
         viewer = Viewer.PERSON if self._session.person else Viewer.OPERATOR
         return {"checks": tuple(examine_home(self._home, now=system_clock(), viewer=viewer))}
 
     def register(self, form: Mapping[str, str]) -> Response:
-        """Have the agent read and remember a table, and go back; or say there why it does not.
-
-        Asked for a draft, look at the names of its columns, as `commingle party datasets draft` does.
-        """
         given = {name: form.get(name, usual).strip(" ") for name, usual in _NEW_DATASET.items()}
         if self._session.person or not all(given[name] in known for name, known in _FORMATS.items()):
             return self._console.refused()
@@ -235,7 +222,6 @@ class _Pages:
         return RedirectResponse("/datasets", status_code=303)
 
     def decide(self, release: str, form: Mapping[str, str]) -> Response:
-        """Send a decision to the agent, and go back to its page; or say there why it was not sent, or not taken."""
         decision = form.get("decision", "")
         name, why = self._session.person or form.get("by", "").strip(), " ".join(form.get("why", "").split())
         error = ""

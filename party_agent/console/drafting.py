@@ -49,7 +49,7 @@ class Line:
 
 _FIELDS = tuple(each.name for each in fields(Line))
 MAX_FIELDS = len(_FIELDS) * MAX_COLUMNS
-"""Of a form."""
+"""The most fields that a form has."""
 
 
 def lines_of(form: Mapping[str, str]) -> list[Line]:

@@ -9,7 +9,7 @@ from commingle.party_agent.wire.answers import CostView, LedgerView, ProposalVie
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 
 WIDTH = 600.0
-"""Of the picture of a budget, in its own units."""
+"""The width of the picture of a budget, in its own units."""
 _OPEN = frozenset({"proposed", "approved", "collecting"})
 
 
@@ -121,5 +121,5 @@ def may_approve(item: ProposalView) -> bool:
 
 
 def may_reject(item: ProposalView) -> bool:
-    """The same of rejecting, or withdrawing."""
+    """Whether the page offers to reject, or to withdraw."""
     return item.decision != "rejected" and item.state in _OPEN

@@ -1,9 +1,11 @@
-"""A party's agent, asked by the party's own programs: `commingle.PartyClient`."""
+"""A party's agent, asked by the party's own programs: `commingle.PartyClient`; and how webhook messages are signed."""
 
+import hmac
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +13,6 @@ from urllib.parse import quote
 
 import httpx
 
-from commingle.party_agent.edge.webhook_signature import is_signed
 from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.wire.answers import (
     ARROW,
@@ -40,6 +41,24 @@ from commingle.shared.runtime.errors import UnreachableError
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.remote import Kind, call, connect, model_of, reaching
 from commingle.shared.text import ascii_json
+
+HEADER = "Commingle-Signature"
+_MOST_DIGITS = 15
+
+
+def signature(secret: str, body: bytes, at: int) -> str:
+    """`t=TIME,v1=HEX`: HMAC-SHA-256 under the secret of the time (seconds since 1970), a full stop and the body."""
+    return f"t={at},v1={hmac.new(secret.encode(), f'{at}.'.encode() + body, sha256).hexdigest()}"
+
+
+def is_signed(secret: str, body: bytes, given: str, *, now: float, oldest_seconds: float = 300.0) -> bool:
+    """Whether a message was signed with the secret, and lately: what somebody sends again has an old time in it."""
+    at = given.removeprefix("t=").partition(",")[0]
+    if not (at.isascii() and at.isdecimal()) or len(at) > _MOST_DIGITS:
+        return False
+    genuine = hmac.compare_digest(signature(secret, body, int(at)).encode(), given.encode())
+    return genuine and abs(now - int(at)) <= oldest_seconds
+
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -279,7 +298,6 @@ class PartyClient:
 
 
 def _streams(rows: "pa.Table | Iterable[Mapping[str, Any]]", at_once: int) -> Iterator[bytes]:
-    """Rows as Arrow IPC streams, plain and uncompressed."""
     import pyarrow as pa  # noqa: PLC0415 - who only decides needs none
 
     if isinstance(rows, pa.Table):

@@ -1,6 +1,6 @@
-"""Endpoints by which a party's own system proposes a release and fetches what was published."""
+"""Endpoints for releases: proposing them, deciding on them, following them, and fetching what was published."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Annotated, Any, Literal
 
@@ -8,15 +8,18 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from commingle.party_agent.edge import examples
-from commingle.party_agent.edge.bodies import document
-from commingle.party_agent.edge.views import unsent_view
-from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.wire.answers import ProposalView, ProposedView
+from commingle.party_agent.edge.api import NOTE, STUDY, LocalApi, document, ruling_of
+from commingle.party_agent.edge.views import job_view, proposal_view, proposal_views, unsent_view
+from commingle.party_agent.errors import NotFoundError
+from commingle.party_agent.ledger.rulings import Ruling
+from commingle.party_agent.rounds.forecasts import Forecasts
+from commingle.party_agent.rounds.proposals import DecisionNote, Proposal
+from commingle.party_agent.wire.answers import JobList, JobView, ProposalList, ProposalView, ProposedView
 from commingle.shared.documents.study import Study
 from commingle.shared.runtime.errors import ScopeError
 from commingle.shared.runtime.problem import takes
 
+Consortium = Annotated[str | None, Query(description="Which consortium, if this party belongs to several.")]
 ReleaseId = Annotated[str, Path(description="Id of the release, 64 hex digits.")]
 _MEDIA_TYPES = {"manifest": "application/json", "moments": "application/json"}
 _PARQUET = "application/vnd.apache.parquet"
@@ -29,16 +32,65 @@ _FILES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def propose_router(agents: Agents) -> APIRouter:
-    """`POST /proposals`, and `/studies/answer` before it."""
-    router = APIRouter(tags=["releases"])
+def release_routes(api: LocalApi) -> APIRouter:
+    """`/proposals` and `/jobs`."""
+    router, agents = APIRouter(), api.agents
 
-    @router.post("/proposals", status_code=201, openapi_extra=takes(Study, examples.STUDY))
+    def forecasts() -> Forecasts:
+        return Forecasts(agents.store, asked_here=api.loops is None)
+
+    @router.get("/proposals")
+    def proposals(request: Request) -> ProposalList:
+        """Everything this party has been asked; how many cells are missing is shown to the operator only."""
+        return ProposalList(items=proposal_views(agents, forecasts(), request.state.viewer))
+
+    @router.get("/proposals/{release}")
+    def proposal(release: ReleaseId, request: Request) -> ProposalView:
+        """One proposal."""
+        return proposal_view(agents, agents.proposals.get(release), forecasts(), request.state.viewer)
+
+    @router.put("/proposals/{release}/approval", openapi_extra=takes(DecisionNote, NOTE, required=False))
+    async def approve(request: Request, release: ReleaseId) -> ProposalView:
+        """Approve: reserves the budget and signs. Who decided, and why, stays in this party's chain.
+
+        Where the policy asks for two people, the first approval is noted and reserves nothing; the second, of another
+        person, does.
+        """
+        return await decide(request, agents.approve, release)
+
+    @router.put("/proposals/{release}/rejection", openapi_extra=takes(DecisionNote, NOTE, required=False))
+    async def reject(request: Request, release: ReleaseId) -> ProposalView:
+        """Reject, or withdraw after an approval. The reason goes to the members; who decided stays in this chain."""
+        return await decide(request, agents.reject, release)
+
+    async def decide(request: Request, decision: Callable[[str, Ruling], Proposal], release: str) -> ProposalView:
+        decided = await run_in_threadpool(decision, release, await ruling_of(request))
+        return await run_in_threadpool(proposal_view, agents, decided, forecasts(), request.state.viewer)
+
+    @router.get("/jobs")
+    def jobs(request: Request) -> JobList:
+        """What has been done since the agent started; how far it is, in rows, is shown to the operator only."""
+        return JobList(items=tuple(job_view(job, request.state.viewer) for job in agents.jobs.all()))
+
+    @router.get("/jobs/{release}")
+    def job(release: ReleaseId, request: Request) -> JobView:
+        """Progress on one release."""
+        found = agents.jobs.get(release)
+        if found is None:
+            raise NotFoundError("nothing has been done for this release", remedy="List the jobs: GET /v1/jobs")
+        return job_view(found, request.state.viewer)
+
+    return router
+
+
+def propose_routes(api: LocalApi) -> APIRouter:
+    """`POST /proposals`, and `/studies/answer` before it."""
+    router, agents = APIRouter(tags=["releases"]), api.agents
+
+    @router.post("/proposals", status_code=201, openapi_extra=takes(Study, STUDY))
     async def propose(
         request: Request,
-        consortium: Annotated[
-            str | None, Query(description="Which consortium, if this party belongs to several.")
-        ] = None,
+        consortium: Consortium = None,
         idempotency_key: Annotated[
             str | None,
             Header(
@@ -56,12 +108,10 @@ def propose_router(agents: Agents) -> APIRouter:
         proposing = Proposing(agents, owner)
         return await run_in_threadpool(proposing.propose, study, key=idempotency_key, consortium=consortium)
 
-    @router.post("/studies/answer", openapi_extra=takes(Study, examples.STUDY))
+    @router.post("/studies/answer", openapi_extra=takes(Study, STUDY))
     async def answer(
         request: Request,
-        consortium: Annotated[
-            str | None, Query(description="Which consortium, if this party belongs to several.")
-        ] = None,
+        consortium: Consortium = None,
     ) -> ProposalView:
         """Say what this party would answer to a study: as a proposal that nobody is sent. For the operator alone."""
         if not request.state.operator:
@@ -78,9 +128,9 @@ def propose_router(agents: Agents) -> APIRouter:
     return router
 
 
-def files_router(agents: Agents) -> APIRouter:
+def file_routes(api: LocalApi) -> APIRouter:
     """`GET /releases/{release}/{file}`."""
-    router = APIRouter(tags=["releases"])
+    router, agents = APIRouter(tags=["releases"]), api.agents
 
     @router.get("/releases/{release}/{file}", response_class=StreamingResponse, responses=_FILES)
     def download(

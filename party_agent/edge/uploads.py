@@ -152,7 +152,6 @@ class Uploads:
         return declared
 
     def _require_slot(self) -> None:
-        """Refuse one more open upload. Raises ConflictError, TooManyUploadsError."""
         owners = Counter(folder.name.partition(".")[0] for folder in self._uploads.iterdir())
         if not self.owner:
             if owners.total() >= _MOST_OPEN:

@@ -1,19 +1,23 @@
-"""What the local API shows the party's own systems and people (models of `wire`), and the history for auditors."""
+"""What the local API shows the party's systems and people, Prometheus and auditors: models of `wire`, and metrics."""
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from math import ceil
 from sys import float_info
 
 import numpy as np
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.ledger.ledger import Cap, ChargeRecord, Ledger
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.rounds.counts import Viewer, progress_of, sees_counts
+from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.rounds.forecasts import Forecasts, Outlook, compute
-from commingle.party_agent.rounds.jobs import Job
-from commingle.party_agent.rounds.party import Party
+from commingle.party_agent.rounds.jobs import Job, Viewer, sees_counts
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.wire.answers import (
     Budget,
@@ -26,8 +30,10 @@ from commingle.party_agent.wire.answers import (
     LedgerView,
     LossView,
     ProposalView,
+    StatusView,
     WhiteningView,
 )
+from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.regression import KIND
@@ -41,7 +47,7 @@ from commingle.shared.forecast.forecast import exchange_of
 from commingle.shared.forecast.words import exchange_words
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.audit import PartyAudit
-from commingle.shared.release.charge import GENESIS, link_digest
+from commingle.shared.release.charge import GENESIS, ChargeState, link_digest
 from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
 from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.errors import RemoteError
@@ -63,14 +69,14 @@ def proposal_view(party: Party, proposal: Proposal, forecasts: Forecasts, viewer
 
     `decided` says who approved or rejected it, and why, where a person did. The forecast is the agent's own, from the
     spec: what the coordinator says of it does not count; where it is not computed yet nobody waits for it. How many
-    cells are missing, which follows from rows, is shown only to viewers that `counts` allows.
+    cells are missing, which follows from rows, is shown only to viewers that `sees_counts` allows.
     """
     notes = party.ledger.notes().get(proposal.release, [])
     return _proposal_view(party, proposal, forecasts.of(proposal.release, proposal.spec), notes, viewer)
 
 
 def unsent_view(party: Party, asked: Proposal) -> ProposalView:
-    """The same, for the operator, of what nobody has proposed yet: the forecast is computed at once."""
+    """What nobody has proposed yet, for the operator: the forecast is computed at once."""
     return _proposal_view(party, asked, compute(asked.spec), [], Viewer.OPERATOR)
 
 
@@ -80,8 +86,7 @@ def _proposal_view(
     spec = proposal.spec
     share = spec.party(party.identity.name)
     plan = plan_block(spec, share)
-    privacy, replacement = privacy_statement(spec), plan.cost.replacement
-    cost = exchange_of(terms_of(spec))
+    privacy, cost = privacy_statement(spec), exchange_of(terms_of(spec))
     words = () if outlook.state == "computed" else exchange_words(cost, plan.delta_implementation)
     return ProposalView(
         id=proposal.release,
@@ -120,13 +125,7 @@ def _proposal_view(
         parties=tuple(member.name for member in spec.parties),
         proposer=spec.proposer,
         expires=spec.expires.isoformat(),
-        cost=CostView(
-            unit=plan.cost.unit,
-            rho=float(plan.loss),
-            epsilon=plan.cost.loss.epsilon(spec.delta),
-            delta_implementation=plan.delta_implementation,
-            replacement=replacement and _loss_view(replacement, replacement.epsilon(spec.delta)),
-        ),
+        cost=_cost_view(plan, spec.delta),
         guess_percent=privacy.per_subject.own.guess_percent,
         guess_after_percent=_guess_after(party, proposal, privacy),
         per_subject_epsilon=privacy.per_subject.own.epsilon,
@@ -137,6 +136,17 @@ def _proposal_view(
         forecast_state=outlook.state,
         exchange=None if cost is None else asdict(cost),
         outlook=(*outlook.sentences, *words),
+    )
+
+
+def _cost_view(plan: BlockPlan, delta: float) -> CostView:
+    replacement = plan.cost.replacement
+    return CostView(
+        unit=plan.cost.unit,
+        rho=float(plan.loss),
+        epsilon=plan.cost.loss.epsilon(delta),
+        delta_implementation=plan.delta_implementation,
+        replacement=replacement and _loss_view(replacement, replacement.epsilon(delta)),
     )
 
 
@@ -202,8 +212,19 @@ def ledger_view(ledger: Ledger) -> LedgerView:
     )
 
 
-def consortium_view(agent: Agent, running: Loops | None) -> ConsortiumView:
-    """One consortium of this party, and what its coordinator's last failure was."""
+def status_view(agents: Agents, running: Loops | None) -> StatusView:
+    """Who this agent is, and how it is; nothing runs where a command answers in its own process."""
+    problem = running.problem if running else None
+    return StatusView(
+        name=agents.identity.name,
+        fingerprint=agents.identity.signing_key.fingerprint,
+        consortia=tuple(_consortium_view(one, running) for one in agents.consortia),
+        running=running is not None,
+        trouble=problem.diagnostics() if problem else None,
+    )
+
+
+def _consortium_view(agent: Agent, running: Loops | None) -> ConsortiumView:
     loops = running.all if running else ()
     trouble = next((one.halted or one.trouble for one in loops if one.agent is agent), None)
     return ConsortiumView(
@@ -215,8 +236,11 @@ def consortium_view(agent: Agent, running: Loops | None) -> ConsortiumView:
 
 
 def job_view(job: Job, viewer: Viewer) -> JobView:
-    """Progress of one release."""
-    return JobView(release=job.release, stage=job.stage, **progress_of(job, viewer))
+    """Progress of one release; a failure of reading names a column and a count."""
+    if sees_counts(viewer):
+        return JobView(release=job.release, stage=job.stage, done=job.done, total=job.total, error=job.error)
+    said = None if job.error is None else "it is tried again, and the operator sees why"
+    return JobView(release=job.release, stage=job.stage, error=said)
 
 
 def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: float) -> ChargeView:
@@ -243,13 +267,11 @@ def _decided(notes: list[dict[str, str]]) -> tuple[DecidedView, ...]:
 
 
 def _approvals(proposal: Proposal, notes: list[dict[str, str]]) -> int:
-    """How many there are: the policy's own counts as one."""
     first = any(note["document"] == FIRST_APPROVAL for note in notes)
     return first + (proposal.decision is Decision.APPROVED)
 
 
 def _missing_words(share: PartySpec, party: Party, viewer: Viewer) -> tuple[str, ...]:
-    """What becomes of missing cells; by the schema alone where the data set is not read yet."""
     dataset = party.datasets.find(share.dataset)
     if dataset is not None and sees_counts(viewer):
         return tuple(dataset.missing_words(r.name for a in share.attributes for r in as_registered(a)))
@@ -299,7 +321,6 @@ def export_audit(agents: Agents) -> SignedDocument:
 
 
 def _rotations(agents: Agents) -> tuple[RotationRequest, ...]:
-    """How this party came to its key, from the coordinator who has known it longest. Raises RemoteError."""
     found, failure = [], None
     for one in agents.consortia if agents.identity.former_keys else ():
         try:
@@ -309,3 +330,64 @@ def _rotations(agents: Agents) -> tuple[RotationRequest, ...]:
     if failure is not None and not found:
         raise failure
     return max(found, key=len, default=())
+
+
+def metrics_text(agents: Agents, loops: Loops | None) -> bytes:
+    """What Prometheus is told, in its exposition format, read from the ledger at this moment. No row is in it.
+
+    Where no agent runs, `loops` is None, and what only a running one knows is left out.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Readings(agents, loops))
+    return generate_latest(registry)
+
+
+class _Readings(Collector):
+    def __init__(self, agents: Agents, loops: Loops | None) -> None:
+        self._agents, self._loops = agents, loops
+
+    def collect(self) -> Iterator[Metric]:
+        yield _one("info", "Which agent this is.", 1, party=self._agents.identity.name, version=__version__)
+        yield from self._budget()
+        yield from self._proposals()
+        yield from self._contact()
+
+    def _budget(self) -> Iterator[Metric]:
+        unit = ledger_unit(self._agents.ledger)
+        for name, budget in budget_view(self._agents.ledger).items():
+            said = Adjacency.REPLACE_ONE if name == "replacement" else unit
+            for measure, value in budget:
+                yield _one(f"{name}_{measure}", f"Budget of the population, {name}; {said}.", value)
+        states = Counter(charge.state for charge in self._agents.ledger.charges())
+        charges = GaugeMetricFamily("commingle_agent_charges", "Charges in the ledger, by state.", labels=["state"])
+        for state in ChargeState:
+            charges.add_metric([state], states[state])
+        yield charges
+
+    def _proposals(self) -> Iterator[Metric]:
+        waiting = list(self._agents.proposals.waiting().values())
+        now = self._agents.clock()
+        oldest = max(((now - seen).total_seconds() for seen in waiting), default=0.0)
+        yield _one("waiting_proposals", "Proposals that nobody has decided.", len(waiting))
+        yield _one("oldest_waiting_proposal_seconds", "How long the oldest of them has waited; 0 for none.", oldest)
+
+    def _contact(self) -> Iterator[Metric]:
+        if self._loops is None:
+            return
+        contact = GaugeMetricFamily(
+            "commingle_agent_last_contact_timestamp_seconds", "When a look last went well.", labels=["consortium"]
+        )
+        postponed = GaugeMetricFamily(
+            "commingle_agent_postponed_releases", "Releases whose work failed and is retried.", labels=["consortium"]
+        )
+        for loop in self._loops.all:
+            contact.add_metric([loop.agent.membership.name], loop.last_contact)
+            postponed.add_metric([loop.agent.membership.name], loop.postponed)
+        yield contact
+        yield postponed
+
+
+def _one(name: str, said: str, value: float, **labels: str) -> Metric:
+    family = GaugeMetricFamily(f"commingle_agent_{name}", said, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family

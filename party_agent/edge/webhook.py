@@ -2,7 +2,7 @@
 
 What is sent says which release waits and nothing else: no row, no title, no count, no address and nothing that lets
 anybody in. The receiver asks the agent for more, with a token. It checks the signature
-(`webhook_signature`).
+(`client.is_signed`).
 """
 
 import json
@@ -19,7 +19,7 @@ import httpx
 import structlog
 from pydantic import Field, RootModel
 
-from commingle.party_agent.edge.webhook_signature import HEADER, signature
+from commingle.party_agent.edge.client import HEADER, signature
 from commingle.party_agent.errors import NotFoundError, WebhookError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.rounds.jobs import Jobs, Stage
@@ -96,6 +96,7 @@ class Notices:
 
     Attributes:
         transport: how messages travel, where not over the network.
+        failures: how often in a row nothing could be told.
     """
 
     home: Home
@@ -104,18 +105,18 @@ class Notices:
     clock: Clock
     transport: httpx.BaseTransport | None = None
     stop: Event = field(default_factory=Event)
-    _failures: int = 0
+    failures: int = 0
 
     def run(self) -> None:
         """Look until told to stop; what fails is logged by its code and tried again, more and more seldom."""
-        while not self.stop.wait(min(_LOOK_SECONDS * 2.0**self._failures, _LONGEST_PAUSE_SECONDS)):
+        while not self.stop.wait(min(_LOOK_SECONDS * 2.0**self.failures, _LONGEST_PAUSE_SECONDS)):
             self.attempt()
 
     def attempt(self) -> None:
         """Tell what is due."""
         try:
             self.tell()
-            self._failures = 0
+            self.failures = 0
         except CommingleError as error:
             self._failed(error.code)
         except Exception as error:  # noqa: BLE001 - a thread that died unnoticed would be worse; the message stays out
@@ -134,7 +135,7 @@ class Notices:
                 self._keep(told & waiting)
 
     def _failed(self, code: str) -> None:
-        self._failures = min(self._failures + 1, 16)
+        self.failures = min(self.failures + 1, 16)
         _log.warning("a new proposal could not be told", error=code)
 
     def _told(self) -> set[str]:

@@ -34,11 +34,7 @@ class PinnedCoordinator(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """One of them, and where its files are.
-
-    Attributes:
-        name: what this party calls it; empty before the party is enrolled anywhere.
-    """
+    """A consortium of this party, by the name that it has here: empty before the party is enrolled anywhere."""
 
     name: str
     folder: Path

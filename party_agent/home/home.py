@@ -294,7 +294,6 @@ class Home:
         return Membership(name, folder, folder / "linkage.key")
 
     def _folders(self) -> list[Membership]:
-        """Of every consortium that is or was this party's."""
         folders = sorted(self._consortia.iterdir()) if self._consortia.is_dir() else []
         return [self._in(folder.name) for folder in folders if not folder.name.startswith(".")]
 
@@ -322,7 +321,7 @@ class Home:
 
     @property
     def next_sealing_key(self) -> Path:
-        """The same for the sealing key. It is made before the next signing key and taken over before it."""
+        """The next sealing key. It is made before the next signing key and taken over before it."""
         return self.root / "keys" / "next-sealing.key"
 
     def prepare_next_sealing_key(self) -> bytes:
@@ -372,5 +371,4 @@ class Home:
 
 
 def _name_of(text: str) -> str:
-    """A consortium's name, as near to the text as a name can be."""
     return _NOT_IN_NAMES.sub("-", text.lower()).strip("-_.")[:_LONGEST_NAME] or "consortium"

@@ -307,7 +307,6 @@ def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situati
 
 
 def _against_time(spec: ReleaseSpec, situation: Situation) -> tuple[Finding, ...]:
-    """What speaks against one more approval just now."""
     findings, most = [], situation.policy.max_releases_per_day
     if spec.expired(situation.now):
         findings.append(Finding("expires", "the proposal has expired", "expired"))
@@ -390,7 +389,6 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
 
 
 def _difference(asked: Attribute, own: Attribute | None) -> str | None:
-    """What an attribute is asked for with and registered with; None where both are one."""
     if own is None:
         return f"there is no attribute {asked.name} here"
     here, there = own.model_dump(mode="json"), asked.model_dump(mode="json")

@@ -18,8 +18,7 @@ import structlog
 
 from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger.rulings import Ruling
-from commingle.party_agent.ledger.store import RESTORE, AgentStore
-from commingle.party_agent.ledger.verification import catch_up, verify_ledger
+from commingle.party_agent.ledger.store import RESTORE, AgentStore, catch_up, verify_ledger
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import NOTHING, Cost, Loss, Rho, rho_left
@@ -80,7 +79,7 @@ class Cap:
         return self.rho_beside(NOTHING)
 
     def rho_beside(self, lost: Loss) -> Rho:
-        """The same where losses have used up a delta of the cap's, or are not all known to be Gaussian."""
+        """The cap as rho where losses have used up a delta of it, or are not all known to be Gaussian."""
         return rho_left(self.epsilon, self.delta, beside=lost)
 
 
@@ -104,12 +103,7 @@ class Debit:
 
 @dataclass(frozen=True, slots=True)
 class Summit:
-    """How far the chain has come.
-
-    Attributes:
-        height: see `shared.release.ledger_fold.LedgerFold`.
-        spent: what was debited or adopted so far and never comes back.
-    """
+    """How far the chain has come (`LedgerFold`); `spent` was debited or adopted and never comes back."""
 
     height: int
     head: str
@@ -120,13 +114,7 @@ class Ledger:
     """The charges of one party, over all its consortia."""
 
     def __init__(self, store: AgentStore, *, cap: Cap, counts_replacement: Callable[[], bool] = lambda: False) -> None:
-        """On a store.
-
-        Args:
-            store: the file.
-            cap: of all charges.
-            counts_replacement: whether the cap holds for replacement of keyed subjects besides: the policy says so.
-        """
+        """On a store; `counts_replacement` says whether the cap holds for replacement of keyed subjects besides."""
         self._store = store
         self._fold = LedgerFold()
         self._committed = GENESIS
@@ -135,7 +123,7 @@ class Ledger:
 
     @property
     def counts_replacement(self) -> bool:
-        """As the policy says now."""
+        """Whether the policy says so now."""
         return self._counts_replacement()
 
     def reserve(
@@ -160,11 +148,11 @@ class Ledger:
         reserved = advance(told.charges.get(release), Reserve(self.cap.population, cost, terms))
         if isinstance(reserved, Refused):
             return reserved
-        if (refused := told.refuse_population(self.cap.population) or self._shortfall(db, reserved.cost)) is not None:
+        if (refused := told.refuse_population(self.cap.population) or self.shortfall(reserved.cost)) is not None:
             return refused
         db.execute("INSERT INTO to_read VALUES (?, ?)", (release, snapshot))
         self._write(db, release, None, reserved)
-        return self.charge_in(db, release)
+        return self.charge_of(release)
 
     def debit(self, release: str, *, approvals: str, snapshot: str, now: datetime) -> Debit | Refused:
         """Spend a reservation, in one transaction with the checks of cap and expiry.
@@ -180,14 +168,14 @@ class Ledger:
     def debit_in(
         self, db: sqlite3.Connection, release: str, *, approvals: str, snapshot: str, now: datetime
     ) -> Debit | Refused:
-        """The same inside a transaction; the debit counts once that is committed."""
+        """Spend a reservation inside a transaction; the debit counts once that is committed."""
         spent = advance(self._told(db).charges.get(release), Spend(approvals))
         if isinstance(spent, Refused):
             return spent
-        charge = self.charge_in(db, release)
+        charge = self.charge_of(release)
         if now >= charge.terms.expires:
             return Refused("the spec has expired")
-        lost = self.lost_in(db).counted(replacement=self.counts_replacement)
+        lost = self.lost().counted(replacement=self.counts_replacement)
         if any(loss.rho > self.cap.rho_beside(loss) for _, loss in lost):
             return Refused("the cap has been lowered below what is reserved")
         self._write(db, release, charge, spent)
@@ -228,25 +216,16 @@ class Ledger:
     def charge(self, release: str) -> ChargeRecord | None:
         """The charge of a release, if there is one."""
         with self._store.reading() as db:
-            return self._find(db, release)
+            charge = self._told(db).charges.get(release)
+            row = db.execute("SELECT snapshot FROM to_read WHERE release = ?", (release,)).fetchone()
+        return None if charge is None else _record(release, charge, row["snapshot"] if row else "")
 
-    def charge_in(self, db: sqlite3.Connection, release: str) -> ChargeRecord:
+    def charge_of(self, release: str) -> ChargeRecord:
         """The charge of a release that must have one. Raises LedgerError."""
-        charge = self._find(db, release)
+        charge = self.charge(release)
         if charge is None:
             raise LedgerError("a charge has vanished", remedy=RESTORE)
         return charge
-
-    def charged(self, release: str) -> bool:
-        """Whether there ever was a charge of this name."""
-        with self._store.reading() as db:
-            return release in self._told(db).charges
-
-    def counts(self, release: str) -> bool:
-        """Whether there is one that is lost or set aside."""
-        with self._store.reading() as db:
-            charge = self._told(db).charges.get(release)
-            return charge is not None and charge.counts
 
     def charges(self) -> list[ChargeRecord]:
         """All of them, oldest first."""
@@ -261,11 +240,7 @@ class Ledger:
     def lost(self) -> Cost:
         """What was lost or set aside, over every consortium."""
         with self._store.reading() as db:
-            return self.lost_in(db)
-
-    def lost_in(self, db: sqlite3.Connection) -> Cost:
-        """The same, inside a transaction."""
-        return self._told(db).lost
+            return self._told(db).lost
 
     def lost_by(self, datasets: Collection[str], *, without: str | None) -> Cost:
         """What these data sets have lost or set aside, but for one release."""
@@ -306,8 +281,9 @@ class Ledger:
 
     def shortfall(self, cost: Cost) -> Refused | None:
         """Why a charge would not fit under the cap now, or None."""
-        with self._store.reading() as db:
-            return self._shortfall(db, cost)
+        lost, asked = (one.counted(replacement=self.counts_replacement) for one in (self.lost(), cost))
+        found = (self._short(lost[i][1], loss, unit) for i, (unit, loss) in enumerate(asked))
+        return next((short for short in found if short is not None), None)
 
     def head(self, db: sqlite3.Connection) -> str:
         """The digest of the newest entry."""
@@ -380,12 +356,7 @@ class Ledger:
     ) -> None:
         """Keep a signature of ours, once and for all, with its chain entry.
 
-        Args:
-            db: the transaction.
-            release: what it is about.
-            kind: of the document.
-            envelope: of the document.
-            ruling: of the person who decided it; None where nobody did.
+        `ruling` is of the person who decided it; None where nobody did.
 
         Raises:
             LedgerError: the charge is not where this may be signed (a fault of the caller).
@@ -443,14 +414,9 @@ class Ledger:
         return [{**json.loads(row["body"]), "seq": row["seq"], "digest": row["digest"]} for row in rows]
 
     def verify(self) -> None:
-        """Hold all that is in the file against the chain and the checks. Raises LedgerError (`verification`)."""
+        """Hold all that is in the file against the chain and the checks. Raises LedgerError."""
         with self._store.reading() as db:
             self._fold = verify_ledger(db, population=self.cap.population)
-
-    def _shortfall(self, db: sqlite3.Connection, cost: Cost) -> Refused | None:
-        lost, asked = (one.counted(replacement=self.counts_replacement) for one in (self.lost_in(db), cost))
-        found = (self._short(lost[i][1], loss, unit) for i, (unit, loss) in enumerate(asked))
-        return next((short for short in found if short is not None), None)
 
     def _short(self, lost: Loss, loss: Loss, unit: str) -> Refused | None:
         total = lost + loss
@@ -480,13 +446,6 @@ class Ledger:
         if not db.in_transaction:
             self._committed = self._fold.head
         return self._fold
-
-    def _find(self, db: sqlite3.Connection, release: str) -> ChargeRecord | None:
-        charge = self._told(db).charges.get(release)
-        if charge is None:
-            return None
-        row = db.execute("SELECT snapshot FROM to_read WHERE release = ?", (release,)).fetchone()
-        return _record(release, charge, row["snapshot"] if row else "")
 
     def _move(
         self, db: sqlite3.Connection, release: str, event: Redraw | RecordBlock | Acknowledge | Withdraw

@@ -51,5 +51,4 @@ def require_another(first: Ruling, second: Ruling) -> None:
 
 
 def _folded(name: str) -> str:
-    """A name without what makes the same one look like two."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())

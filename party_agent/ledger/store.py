@@ -1,26 +1,33 @@
-"""The agent's SQLite file: ledger, signatures, data sets and proposals, durable at every commit.
+"""The agent's SQLite file: ledger, signatures, data sets and proposals, durable at every commit, verified when opened.
 
 WAL, synchronous=FULL, BEGIN IMMEDIATE. One process per file for its whole lifetime: two agents that share a ledger
 could both pass a cap that holds one debit.
+
+SQLite keeps no checksum of what it stores: a byte that the disk changes within a value is simply another value. So the
+agent's connection has triggers, which the file itself has not, that keep the digest of every row, the chain's included:
+no link shows that the last entries are there. They are against damage; against people are the chain, its signatures and
+its witnesses. Whether all of it agrees is asked before anything is decided on it, and by the doctor; a damaged or
+altered file is refused whole, as no part of it can be trusted then.
 """
 
 import fcntl
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from threading import RLock
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError
-from commingle.party_agent.ledger.row_checks import (
-    CHECKS_SCHEMA,
-    check_rows_to_come,
-    prepare_to_check,
-)
+from commingle.shared.documents.dsse import parse_envelope
+from commingle.shared.documents.errors import DocumentError
+from commingle.shared.release.charge import link_digest
+from commingle.shared.release.ledger_fold import LedgerFold
 from commingle.shared.runtime import faults
 
 VERSION = 1
-_TABLES = """
+_CHECKED = ("entries", "signatures", "datasets", "snapshots", "to_read", "proposals", "regressions", "heads")
+SCHEMA = """
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL UNIQUE);
 CREATE TABLE signatures (
@@ -36,6 +43,7 @@ CREATE TABLE proposals (
 CREATE TABLE regressions (id TEXT PRIMARY KEY, created TEXT NOT NULL, request BLOB NOT NULL, method TEXT NOT NULL);
 CREATE TABLE heads (
     coordinator TEXT NOT NULL, party TEXT NOT NULL, document BLOB NOT NULL, PRIMARY KEY (coordinator, party));
+CREATE TABLE checks (digest TEXT PRIMARY KEY);
 """
 _INDEXES = """
 CREATE INDEX IF NOT EXISTS proposals_state ON proposals (state);
@@ -48,7 +56,6 @@ CREATE INDEX IF NOT EXISTS proposals_proposer ON proposals (json_extract(CAST(sp
 """So that no step takes longer the more was charged before. No part of a version: they hold nothing of their own."""
 KEPT = "CREATE TABLE IF NOT EXISTS forecasts (release TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;"
 """What follows from specs and takes long. No part of a version either, and the chain says nothing of it."""
-SCHEMA = _TABLES + CHECKS_SCHEMA
 
 RESTORE = "Restore the newest backup, then: commingle party adopt"
 
@@ -123,11 +130,9 @@ class AgentStore:
             "synchronous=FULL",
             "foreign_keys=ON",
             "secure_delete=ON",  # keys of snapshots that are forgotten
-            "recursive_triggers=ON",  # a row that is replaced is deleted before
             "busy_timeout=5000",
         ):
             self._connection.execute(f"PRAGMA {pragma}")
-        prepare_to_check(self._connection)
         if not new:
             require_version(self._connection)
         else:
@@ -153,5 +158,136 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     """The file as it is, beside an agent that may have it. Raises sqlite3.Error."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.row_factory = sqlite3.Row
-    prepare_to_check(connection)
+    _prepare_to_check(connection)
     return connection
+
+
+_BEFORE_ALL = -(1 << 63)
+
+
+def check_rows_to_come(db: sqlite3.Connection) -> None:
+    """Keep the digest of whatever is written over this connection."""
+    _prepare_to_check(db)
+    db.execute("PRAGMA recursive_triggers=ON")  # a row that is replaced counts as deleted
+    for table in _CHECKED:
+        add = f"INSERT INTO checks VALUES ({_digest_of(db, table, 'NEW')});"  # noqa: S608 - names of ours
+        drop = f"DELETE FROM checks WHERE digest = {_digest_of(db, table, 'OLD')};"  # noqa: S608 - as above
+        for event, then in (("INSERT", add), ("DELETE", drop), ("UPDATE", drop + add)):
+            db.execute(f"CREATE TEMP TRIGGER check_{table}_{event} AFTER {event} ON main.{table} BEGIN {then} END")
+
+
+def _prepare_to_check(db: sqlite3.Connection) -> None:
+    db.create_function("row_digest", -1, _row_digest, deterministic=True)
+
+
+def _rows_agree(db: sqlite3.Connection) -> bool:
+    found = [
+        str(row[0])
+        for table in _CHECKED
+        for row in db.execute(f"SELECT {_digest_of(db, table)} FROM {table}")  # noqa: S608 - names of ours
+    ]
+    return sorted(found) == sorted(str(row[0]) for row in db.execute("SELECT digest FROM checks"))
+
+
+def _digest_of(db: sqlite3.Connection, table: str, row: str = "") -> str:
+    columns = sorted(found[1] for found in db.execute(f"PRAGMA main.table_info({table})"))
+    return f"row_digest('{table}', {', '.join(f'{row}.{name}' if row else name for name in columns)})"
+
+
+def _row_digest(*values: str | bytes | float | None) -> str:
+    whole = sha256()
+    for value in values:
+        data = value if isinstance(value, bytes) else repr(value).encode()
+        whole.update(b"%s %d " % (type(value).__name__.encode(), len(data)) + data)
+    return whole.hexdigest()
+
+
+def verify_ledger(db: sqlite3.Connection, *, population: str) -> LedgerFold:
+    """Hold all that is in the file against the chain and the checks. What the chain tells.
+
+    Args:
+        db: the file, open, of this agent's version.
+        population: as the settings name it.
+
+    Raises:
+        LedgerError: something was altered by something else than this agent, is missing, or cannot be read; or the
+            settings name another population than the first charge did.
+    """
+    with _damage_refused():
+        told = catch_up(db, LedgerFold())
+        _require_recorded(told, db)
+        _require_whole(db)
+    if told.population not in {None, population}:
+        raise LedgerError(
+            f"this ledger belongs to population {told.population}, and the settings name {population}",
+            remedy=f"Set population back to {told.population} in settings.json: another name is no other budget.",
+        )
+    return told
+
+
+def in_words(told: LedgerFold) -> str:
+    """How far a ledger has come."""
+    return f"{told.length} entries and {len(told.charges)} charges"
+
+
+def catch_up(db: sqlite3.Connection, told: LedgerFold) -> LedgerFold:
+    """The fold of all entries there are: the same one gone on, or a new one where its last entry was rolled back.
+
+    Raises:
+        LedgerError: an entry was altered or is missing. A missing one shows in its successor, and the last in `checks`.
+    """
+    with _damage_refused(passing=True):
+        at = db.execute("SELECT digest FROM entries WHERE seq = ?", (told.length,)).fetchone()
+        if told.length and (at is None or at["digest"] != told.head):
+            told = LedgerFold()
+        after = told.length or _BEFORE_ALL
+        for row in db.execute("SELECT seq, body, digest FROM entries WHERE seq > ? ORDER BY seq", (after,)):
+            if row["seq"] != told.length + 1 or link_digest(row["body"]) != row["digest"]:
+                raise LedgerError(f"entry {row['seq']} of the ledger's chain was altered", remedy=RESTORE)
+            if (refused := told.follow(row["body"])) is not None:
+                raise LedgerError(f"the ledger's chain does not hold: {refused.reason}", remedy=RESTORE)
+    return told
+
+
+@contextmanager
+def _damage_refused(*, passing: bool = False) -> Iterator[None]:
+    """Whatever parsing raises says nothing but that this cannot have been written by an agent.
+
+    What the disk or the time fails may pass, and is raised as it is where that is asked for: such an error has SQLite's
+    code, and one about what stands in the file, such as bytes that are no text, has none.
+    """
+    try:
+        yield
+    except (sqlite3.Error, DocumentError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        if passing and isinstance(error, sqlite3.OperationalError) and hasattr(error, "sqlite_errorcode"):
+            raise
+        raise LedgerError("the ledger is damaged, or not one of this agent's", remedy=RESTORE) from None
+
+
+def _require_recorded(told: LedgerFold, db: sqlite3.Connection) -> None:
+    recorded = {place: entry.digest for place, entry in told.signed.items()} | told.received
+    rows = db.execute("SELECT release, kind, envelope, digest FROM signatures").fetchall()
+    altered = any(parse_envelope(row["envelope"]).digest != row["digest"] for row in rows)
+    if altered or recorded != {(row["release"], row["kind"]): row["digest"] for row in rows}:
+        raise LedgerError("the signatures are not those of the ledger's chain", remedy=RESTORE)
+
+
+def _require_whole(db: sqlite3.Connection) -> None:
+    (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != "ok":
+        raise LedgerError(f"the ledger's file is damaged: {found}", remedy=RESTORE)
+    with closing(sqlite3.connect(":memory:")) as expected:
+        expected.executescript(KEPT)
+        kept = _columns(expected)  # of no version, so it may be missing
+        expected.executescript(SCHEMA)
+        if _columns(db) | kept != _columns(expected):
+            raise LedgerError("the ledger's tables are not those of this version", remedy=RESTORE)
+    if not _rows_agree(db):
+        raise LedgerError("a row of the ledger's file was altered or is missing", remedy=RESTORE)
+
+
+def _columns(db: sqlite3.Connection) -> set[tuple[str, str, str, int]]:
+    found = db.execute(
+        "SELECT m.name, t.name, t.type, t.pk FROM sqlite_master m, pragma_table_info(m.name) t WHERE m.type = 'table'"
+    )
+    return {(row[0], row[1], row[2], row[3]) for row in found}

@@ -142,7 +142,7 @@ def _lost_releases(agent: Agent) -> Iterable[LostRelease]:
         view = agent.client.release(release)
         if view.id != release:
             raise DocumentError("the coordinator shows another release under this id", remedy="Ask its operator why.")
-        signed = tuple(agent.past.unknown_signatures(view, release, others_too=True))
+        signed = tuple(agent.witness.unknown_signatures(view, release, others_too=True))
         if signed:
             yield _lost_release(agent, view, signed)
 
@@ -179,7 +179,6 @@ def _newly_spent(agents: Agents, releases: Iterable[LostRelease]) -> Cost:
 
 
 def _lost_heads(agent: Agent) -> tuple[list[LedgerHead], LedgerHead | None]:
-    """The heads a coordinator has that this ledger does not, the furthest last, and the one before them that it has."""
     lost: list[LedgerHead] = []
     for head in _own_heads(agent, agent.client.head_history(agent.identity.name)):
         if agent.ledger.knows(head.head):

@@ -12,8 +12,7 @@ import click
 
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.ledger.store import open_to_read, require_version
-from commingle.party_agent.ledger.verification import in_words, verify_ledger
+from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
 from commingle.party_agent.operate.compose import home_option
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
 from commingle.shared.runtime.cli import emit, json_option
@@ -69,7 +68,6 @@ def restore_backup(file: Path, home: Home) -> str:
 
 
 def _verify(ledger: Path, population: str, *, remedy: str) -> str:
-    """What a copy of a ledger holds, in words. Raises LedgerError."""
     try:
         with closing(open_to_read(ledger)) as db:
             require_version(db)
@@ -79,7 +77,6 @@ def _verify(ledger: Path, population: str, *, remedy: str) -> str:
 
 
 def _files(home: Home) -> dict[str, bytes]:
-    """What is small, by its place in the home."""
     found = sorted({path for pattern in _KEPT for path in home.root.rglob(pattern) if path.is_file()})
     return {str(path.relative_to(home.root)): path.read_bytes() for path in found if _belongs(path, home.root)}
 
@@ -94,9 +91,9 @@ def _belongs(path: Path, root: Path) -> bool:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @home_option
 @json_option
-def backup(*, file: Path, home: Path, as_json: bool) -> None:
+def backup(*, file: Path, home: Home, as_json: bool) -> None:
     """Back up ledger, settings, policy, pins and keys to FILE, even while the agent runs. It holds private keys."""
-    names = write_backup(Home(home), file)
+    names = write_backup(home, file)
     emit(
         {"file": str(file), "holds": list(names)},
         as_json=as_json,
@@ -108,15 +105,15 @@ def backup(*, file: Path, home: Path, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @home_option
 @json_option
-def restore(*, file: Path, home: Path, as_json: bool) -> None:
+def restore(*, file: Path, home: Home, as_json: bool) -> None:
     """Restore the newest backup into HOME, which must not exist. What was spent since is adopted afterwards."""
-    holds = restore_backup(file, Home(home))
+    holds = restore_backup(file, home)
     following = ("commingle party doctor", "commingle party adopt", "commingle party serve")
     emit(
-        {"home": str(home), "holds": holds, "next": list(following)},
+        {"home": str(home.root), "holds": holds, "next": list(following)},
         as_json=as_json,
         text=(
-            f"{home} restored: {holds}. Then, in this order: {'; '.join(following)}. What was spent since the backup "
-            "counts only once it is adopted."
+            f"{home.root} restored: {holds}. Then, in this order: {'; '.join(following)}. What was spent since the "
+            "backup counts only once it is adopted."
         ),
     )

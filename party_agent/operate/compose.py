@@ -25,7 +25,7 @@ from commingle.shared.runtime.settings import Clock, system_clock
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
-    from commingle.party_agent.edge.app import LocalApi
+    from commingle.party_agent.edge.api import LocalApi
 
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
 _LONGEST_NAME = 120
@@ -34,6 +34,7 @@ home_option = click.option(
     "--home",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
+    callback=lambda _, __, path: Home(path),
     envvar="COMMINGLE_PARTY_HOME",
     help="The party's directory (or COMMINGLE_PARTY_HOME).",
 )
@@ -69,11 +70,7 @@ def compose_agents(
 ) -> Iterator[Agents]:
     """The agents on a home directory, holding the ledger's lock.
 
-    Args:
-        home: the directory.
-        transport: the way to the coordinators, where it is not the network.
-        clock: time.
-        draw: entropy.
+    `transport` is the way to the coordinators, where it is not the network.
 
     Raises:
         SettingsError, KeyFileError: the home is incomplete, or the party is not enrolled.
@@ -164,7 +161,7 @@ def _way(home: Home, held: ExitStack) -> httpx.BaseTransport:
         if not home.socket.exists():
             raise
         return AgentTransport(home.socket)
-    from commingle.party_agent.edge.app import LocalApi  # noqa: PLC0415 - only where no agent runs
+    from commingle.party_agent.edge.api import LocalApi  # noqa: PLC0415 - only where no agent runs
 
     return _InProcess(LocalApi(agents, loops=None, peer_is_operator=True))
 

@@ -13,9 +13,8 @@ from commingle.party_agent.data.datasets import stored_dataset
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home.consortium import Membership
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.ledger.store import open_to_read, require_version
-from commingle.party_agent.ledger.verification import in_words, verify_ledger
-from commingle.party_agent.rounds.counts import Viewer, sees_counts
+from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
+from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.release_files import Outbox
 from commingle.party_agent.wire.answers import StatusView, miscounted
 from commingle.party_agent.wire.local_socket import process_at, reaching_agent
@@ -35,7 +34,7 @@ _RESTORE = "Stop the agent and restore the newest backup; never start with an ol
 
 
 def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR) -> Iterator[Check]:
-    """Every check, in the order in which an operator would mend things; counts for whom `counts` shows them."""
+    """Every check, in the order in which an operator would mend things; counts for whom `sees_counts` shows them."""
     yield look("settings", lambda: f"party {home.settings().name}")
     yield look("keys", lambda: _keys(home))
     yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")

@@ -1,29 +1,42 @@
-"""Joining a consortium, leaving it, and replacing this party's keys.
+"""Joining a consortium, by an invite or with one line, leaving it, and replacing this party's keys.
 
-Joining leads from an invite to a pinned coordinator. Replacing, the old signing key hands over to the new one, at the
-coordinator first and then here. The sealing key goes with it: it counts only under the signature of the present signing
-key, so an old one cannot be shown again. Whatever is interrupted is finished by doing it again: the next keys wait in
-their files until the coordinator has them.
+An invite leads to a pinned coordinator. An invitation leads to home, enrolment, everybody's words, pins and the linkage
+key, and nothing is trusted that was not before: a fellow member's key is pinned only after somebody has typed the words
+that a fellow member read out, which say all names and keys (docs/proofs/words.md).
+
+Replacing, the old signing key hands over to the new one, at the coordinator first and then here. The sealing key goes
+with it: it counts only under the signature of the present signing key, so an old one cannot be shown again. The next
+keys wait in their files until the coordinator has them. Whatever is interrupted is finished by doing it again.
 """
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.consortium import Membership, PinnedCoordinator
-from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.home import Home, PartySettings
+from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.rounds.linkage import publish_identity, signed_identity
+from commingle.party_agent.rounds.linkage import (
+    publish_identity,
+    receive_linkage_key,
+    send_linkage_key,
+    signed_identity,
+)
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.invitation import coordinator_of
-from commingle.shared.documents.keys import Fingerprint, SigningKey
+from commingle.shared.documents.errors import SignatureError
+from commingle.shared.documents.invitation import Invitation, coordinator_of, same_words, words_of, wrong_words
+from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
 from commingle.shared.documents.statements import Departure, Enrolment, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
+from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, SettingsError
 from commingle.shared.runtime.remote import connect, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
+from commingle.shared.runtime.settings import Clock
+from commingle.shared.wire import PartyRecord
 
 
 def enrol(
@@ -127,12 +140,10 @@ def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
 
 
 def _open(agents: Agents) -> list[Proposal]:
-    """What it has approved and is not over."""
     return [p for p in agents.proposals.all() if p.decision is Decision.APPROVED and not State(p.state).final]
 
 
 def _rotate(agent: Agent, request: RotationRequest, new: SigningKey) -> None:
-    """At one coordinator, whose calls are signed with the new key from then on."""
     with_new_key = RequestSigner(new, audience=agent.coordinator.key.fingerprint, clock=agent.clock)
     try:
         agent.client.rotate(agent.identity.name, request)
@@ -143,3 +154,97 @@ def _rotate(agent: Agent, request: RotationRequest, new: SigningKey) -> None:
         agent.client.http.auth = with_new_key
         agent.client.rotate(agent.identity.name, request)
     agent.client.http.auth = with_new_key
+
+
+_TRIES = 3
+Roster = Mapping[str, Fingerprint]
+
+
+def make_home(home: Home, settings: PartySettings, invitation: Invitation) -> None:
+    """A home for the invited party, where there is none yet. Raises SettingsError where it is another party's."""
+    if not (home.root / "settings.json").exists():
+        home.create(settings, policy=Policy(), linkage_key=None, receives_linkage_key=True)
+    elif (name := home.settings().name) != invitation.party:
+        raise SettingsError(
+            f"{home.root} is the home of {name}, and {invitation.party} is invited",
+            remedy="Give another --home, or ask for an invitation in that name.",
+        )
+
+
+def joined(home: Home, coordinator: Fingerprint) -> Membership | None:
+    """The consortium of that coordinator, where this party belongs to it already."""
+    found = (one for one in home.consortia().values() if one.coordinator().key.fingerprint == coordinator)
+    return next(found, None)
+
+
+def roster(home: Home, client: CoordinatorClient, invitation: Invitation) -> tuple[Roster, tuple[str, ...]]:
+    """Keys of those invited who are there, by name, as the coordinator shows them; and who is still missing.
+
+    This party's own key is the one it has.
+
+    Raises:
+        SignatureError: the coordinator shows another key for this party.
+        RemoteError: it does not answer.
+    """
+    own = home.identity().signing_key.fingerprint
+    there = {one.name: _key(one) for one in client.members() if one.name in invitation.members and _ready(one)}
+    if there.get(invitation.party, own) != own:
+        raise SignatureError(
+            f"the coordinator shows another key for {invitation.party} than this home has",
+            remedy="Somebody else has enrolled in this name. Ask the coordinator's operator; join under another name.",
+        )
+    return there, tuple(name for name in sorted(invitation.members) if name not in there)
+
+
+def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple[str, ...], str], str]) -> bool:
+    """Pin the fellow members, once the words of all keys have been typed; whether it was necessary to ask.
+
+    Args:
+        membership: where the pins are kept.
+        keys: of all members, this party's own among them.
+        own: its name.
+        ask: shows the words, and what was wrong with what was typed before, and gives what somebody types then.
+
+    Raises:
+        ConflictError: other words were typed, or another key is pinned already; nothing is pinned.
+    """
+    fellows = {name: key for name, key in keys.items() if name != own}
+    if fellows.items() <= membership.pins().items():
+        return False
+    words = words_of(membership.coordinator().key.fingerprint, keys)
+    wrong = ""
+    for _ in range(_TRIES):
+        if same_words(typed := ask(words, wrong), words):
+            break
+        wrong = wrong_words(typed, words)
+    else:
+        raise ConflictError(
+            f"the words do not match ({wrong}); no keys were pinned",
+            remedy="Repeat the command. If a fellow member's words differ again, somebody shows you different keys: "
+            "compare the 64 digits of `commingle party status` with each other.",
+        )
+    membership.pin_all(fellows, replace=False)
+    return True
+
+
+def share_linkage_key(
+    home: Home, membership: Membership, client: CoordinatorClient, invitation: Invitation, *, clock: Clock
+) -> str | None:
+    """Send the linkage key, or take it over from the member that makes it; its check value, None where it is not there.
+
+    Raises what `send_linkage_key` and `receive_linkage_key` raise.
+    """
+    coordinator = invitation.coordinator
+    if invitation.party == invitation.key_maker:
+        return send_linkage_key(home, membership, client, coordinator=coordinator, now=clock()).check
+    maker = invitation.key_maker
+    received = receive_linkage_key(home, membership, client, coordinator=coordinator, sender=maker)
+    return None if received is None else received.check
+
+
+def _key(member: PartyRecord) -> Fingerprint:
+    return VerifyingKey.from_hex(member.signing_key).fingerprint
+
+
+def _ready(member: PartyRecord) -> bool:
+    return member.revoked is None and member.identity is not None

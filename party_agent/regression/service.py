@@ -31,8 +31,8 @@ from commingle.party_agent.regression.plan import (
     plan_regression,
     require_unit,
 )
+from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.rounds.jobs import Stage
-from commingle.party_agent.rounds.party import Party
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError
@@ -96,8 +96,7 @@ class Regressions:
             signer = envelope.signatures[0].keyid
             key = next(key for key in self.agent.identity.keys if key.fingerprint == signer)
             document = SignedDocument(signing_key=key.raw.hex(), envelope=envelope)
-        with self.agent.store.reading() as db:
-            return Regression(request, self.agent.ledger.charge_in(db, identifier), document)
+        return Regression(request, self.agent.ledger.charge_of(identifier), document)
 
     def all(self) -> list[Regression]:
         """All of them, newest first."""

@@ -1,24 +1,53 @@
-"""What an agent does: one look at every release that concerns its party. It can crash anywhere."""
+"""The way of one release through an agent, in the order of the protocol (docs/design/states.md#ordering-rules).
+
+Ordering rules: budget is reserved before an approval is signed; every member's approval is verified before the debit;
+noise is drawn after the debit is on disk; what is sent is on disk, and recorded, before. It can crash anywhere;
+each look begins anew from what the coordinator shows and what the ledger holds.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 
-from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.rounds.contribution import Contributor
+from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
+from commingle.party_agent.home.policy import final_reason, outside_hours
+from commingle.party_agent.ledger.ledger import ChargeRecord, Debit
+from commingle.party_agent.private.charge import NO_SNAPSHOT
+from commingle.party_agent.private.privatise import BlockRequest, ExchangedRows, PrivateBlock, exchanged_rows, privatise
+from commingle.party_agent.private.snapshot import Snapshot
+from commingle.party_agent.rounds.decision import Decider
+from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.linkage import receive_linkage_key
-from commingle.party_agent.rounds.release import handle
-from commingle.shared.documents.errors import ProtocolError
+from commingle.party_agent.rounds.proposals import Decision, Proposal
+from commingle.shared.documents.dsse import Verified, seal
+from commingle.shared.documents.errors import DocumentError, ProtocolError
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import BlockStatement, DeviationError, approval_set_digest, open_approvals
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import cross_noise
+from commingle.shared.mechanisms.moments.exchange.documents import transcript
+from commingle.shared.mechanisms.moments.exchange.submission import submission
+from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.matrix import content_digest, encode_block
+from commingle.shared.release.plan import plan_block
+from commingle.shared.release.rounds import Refused, State
+from commingle.shared.runtime import faults
 from commingle.shared.wire import ReleaseDetails, ReleaseSteps
 
 _log = structlog.get_logger()
+Made = TypeVar("Made", PrivateBlock, ExchangedRows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent(Contributor):
-    """A party's agent in one consortium, put together by `agents`."""
+class Agent(Decider):
+    """A party's agent in one consortium: it looks at releases, and does each step that is due (`handle`)."""
 
     def step(self, attend: Callable[[str, Callable[[], None]], None], seen: ReleaseSteps | None = None) -> None:
         """Look at every release that concerns this party and do what is due, or only at those that took a step.
@@ -41,7 +70,8 @@ class Agent(Contributor):
         going_on = self.proposals.unfinished(own)
         if seen is None:
             open_ones = self.client.releases(self.identity.name, over_too=False)
-            unseen = frozenset(self.past.ended) - self.proposals.finished(own) if self.past.ended else frozenset[str]()
+            ended = self.witness.ended
+            unseen = set(ended) - self.proposals.finished(own) if ended else ()
             for release in dict.fromkeys([*open_ones, *going_on, *unseen]):
                 attend(release, partial(self._look, release))
         for view in seen.items if seen else ():
@@ -69,3 +99,255 @@ class Agent(Contributor):
 
     def _look(self, release: str) -> None:
         self.handle(self.client.release(release), release)
+
+    def debit_to_read(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
+        """A debit to read the rows under; None where it is not the time for it."""
+        release = spec.digest
+        if charge.state is ChargeState.RESERVED:
+            shut = outside_hours(self.home.policy(), self.clock())
+            self.proposals.find_against(release, shut)
+            if shut:
+                return None
+        debit = self._debit(view, spec, charge)
+        if isinstance(debit, Refused):
+            _log.warning("not debited", release=release, reason=debit.reason)
+            return None
+        faults.reach("party.debited")
+        return debit
+
+    def read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
+        """What a function of `private.privatise` makes of the rows."""
+        request = self._request(spec)
+        snapshot = self._approved(debit.snapshot).choose(request.party.attributes)
+        self.jobs.begin(debit.release, Stage.PRIVATISING, total=request.readings * snapshot.n)
+        return reading(snapshot, request, charge=debit, progress=self.jobs.progress(debit.release))
+
+    def _request(self, spec: ReleaseSpec) -> BlockRequest:
+        party = spec.party(self.identity.name)
+        key = self.membership.linkage_key() if spec.keyed else None
+        return BlockRequest(spec, party, plan_block(spec, party), key)
+
+    def cross_noise(self, exchange: Exchange, owner: str) -> NDArray[np.int64]:
+        """This party's, for its cross block with one before it."""
+        request = self._request(exchange.spec.document)
+        return cross_noise(
+            request.spec, request.party, exchange.columns(owner), sigma=request.plan.sigma, draw=self.draw
+        )
+
+    def exchanged(self, view: ReleaseDetails, permit: Callable[[], None]) -> bool:
+        """Whether the coordinator has everybody's messages; what it has not of this party's is sent again."""
+        return self.exchanges.send(view, "columns", permit) and self.exchanges.send(view, "reply", permit)
+
+    def submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
+        """From everybody's replies to a stored block: noise is drawn, the table not read."""
+        spec, release = exchange.spec.document, exchange.spec.digest
+        agreed = transcript(exchange, columns=view.signed("columns"), replies=view.signed("reply"))
+
+        def largest(name: str) -> int:
+            return largest_opening(spec, spec.party(name), sigma=plan_block(spec, spec.party(name)).sigma)
+
+        opened = self.exchanges.open(exchange, view, largest)
+        moments = self.exchanges.rows(exchange).moments()
+        debit = self.redraw_covered(spec, release)
+        sigma = self._request(spec).plan.sigma
+        integers = submission(
+            exchange, party=self.identity.name, moments=moments, opened=opened, sigma=sigma, draw=self.draw
+        )
+        faults.reach("party.drawn")
+        block = PrivateBlock(integers, self.exchanges.sums(release))
+        self.store_block(spec, debit, block, transcript=agreed)
+
+    def redraw_covered(self, spec: ReleaseSpec, release: str) -> Debit:
+        """A debit to draw noise under, no row being read any more. Raises ConflictError."""
+        debit = self._redraw(release, NO_SNAPSHOT)
+        if isinstance(debit, Refused):
+            raise ConflictError(debit.reason, remedy="Nothing is to be done.")
+        if debit.rho_units < self._request(spec).plan.loss.units:
+            raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
+        return debit
+
+    def store_block(
+        self, spec: ReleaseSpec, debit: Debit, block: PrivateBlock, *, transcript: str | None = None
+    ) -> None:
+        """Keep a block, sign it and record it: the point after which it is sent, and none other made."""
+        release, plan = debit.release, self._request(spec).plan
+        body = encode_block(block.integers, plan.columns)
+        digest = self.outbox.put(release, body)
+        faults.reach("party.written")
+        with self.store.transaction() as db:
+            statement = BlockStatement(
+                spec=release,
+                approvals=debit.approvals,
+                party=plan.party,
+                rows=plan.rows,
+                columns=plan.columns,
+                sigma=plan.sigma,
+                body_sha256=digest,
+                content_sha256=content_digest(block.integers),
+                ledger_head=self.ledger.head(db),
+                transcript=transcript,
+                sums=block.sums,
+            )
+            if not self.ledger.record_block(db, debit, digest):
+                raise ConflictError("another attempt has taken over this block", remedy="Nothing is to be done.")
+            self.ledger.sign_off(db, release, "block", seal(statement, kind="block", key=self.identity.signing_key))
+        faults.reach("party.stored")
+        _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
+
+    def upload(self, release: str, charge: ChargeRecord) -> None:
+        """Send the stored block. Raises LostError where it is gone."""
+        statement = self.ledger.signature(release, "block")
+        body = self.outbox.get(release, charge.body_sha256 or "")
+        if statement is None or body is None:
+            raise LostError(
+                "the stored block is lost or damaged, so the release was given up; its charge stays",
+                remedy="Check the outbox's disk. A new release costs budget again.",
+            )
+        self.jobs.begin(release, Stage.UPLOADING, total=len(body))
+        self.witnesses.accept(self.ledger.signed_place("block", release))
+        self.client.upload(release, self.identity.name, statement, body)
+        faults.reach("party.uploaded")
+        self.ledger.acknowledge(release)
+        faults.reach("party.acknowledged")
+        self.jobs.end(release, Stage.UPLOADED)
+        _log.info("uploaded", release=release, bytes=len(body))
+
+    def _debit(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | Refused:
+        if charge.state is ChargeState.DEBITED:
+            return self._redraw(spec.digest, charge.snapshot)
+        approvals = approval_set_digest(open_approvals(view.approvals, spec))
+        return self.ledger.debit(spec.digest, approvals=approvals, snapshot=charge.snapshot, now=self.clock())
+
+    def _redraw(self, release: str, snapshot: str) -> Debit | Refused:
+        self.outbox.clear(release)
+        return self.ledger.redraw(release, snapshot=snapshot)
+
+    def _approved(self, digest: str) -> Snapshot:
+        try:
+            return self.datasets.snapshot(digest)
+        except NotFoundError:
+            raise LostError(
+                "the snapshot that was approved is lost, so the release was given up",
+                remedy="Read the data set again: commingle party datasets read NAME. A new release costs budget again.",
+            ) from None
+
+    def finish(self, view: ReleaseDetails, release: str) -> None:
+        """Wind up a release that is over: its charge, and the files made for it."""
+        charge = self.ledger.charge(release)
+        if charge is not None and self.identity.name in view.blocks:
+            self.ledger.acknowledge(release)
+        elif charge is not None:
+            with self.store.transaction() as db:
+                self.ledger.withdraw(db, release)
+        if view.state is not State.PUBLISHED:
+            self.outbox.clear(release)
+        self.exchanges.clear(release)
+        self.jobs.end(release, Stage.PUBLISHED if view.state is State.PUBLISHED else Stage.ENDED)
+
+
+def handle(own: Agent, view: ReleaseDetails, release: str) -> None:
+    """Do what is due on one release, as its coordinator shows it."""
+    coordinator = own.coordinator.key.fingerprint
+    own.proposals.require_of(release, coordinator)
+    own.require_known_signatures(view, release)
+    if view.spec is None and view.state.final:  # for so long that the coordinator has dropped it
+        own.finish(view, release)
+        own.proposals.end(release, state=view.state, seen=own.clock(), coordinator=coordinator)
+        return
+    spec = own.open_shown(view, release)
+    if view.state.final:
+        own.finish(view, release)  # before it is noted, so that a crash in between finishes it again
+        faults.reach("party.finished")
+    proposal = own.proposals.see(spec, view, seen=own.clock(), coordinator=coordinator)
+    if view.state.final or own.rejected_already(view, release) or own.give_up(view, spec):
+        return
+    if view.state is State.PROPOSED:
+        _consider(own, view, spec, proposal)
+    else:
+        _contribute(own, view, spec)
+
+
+def _consider(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:
+    release, party = spec.digest, spec.document.party(own.identity.name)
+    if proposal.decision is Decision.APPROVED:
+        if own.identity.name not in view.approvals:
+            own.while_permitted(spec, partial(own.resend_approval, spec))
+        return
+    findings = own.examine(spec.document, party, release)
+    own.proposals.find_against(release, findings)
+    if (final := final_reason(findings)) is not None:
+        own.reject(release, final)
+    elif not findings and own.approves_itself(spec.document, party):
+        own.approve(release, None)
+    elif (job := own.jobs.get(release)) is None or job.error is not None:  # of an earlier look, which failed
+        own.jobs.end(release, Stage.WAITING)
+        _log.info("waits for a person", release=release, findings=[finding.rule for finding in findings])
+
+
+def _contribute(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
+    try:
+        own.while_permitted(spec, partial(_advance, own, view, spec))
+    except LostError:
+        own.reject(spec.digest, "block_lost")
+        raise
+    except DeviationError as error:
+        own.reject(spec.digest, "exchange", because=error)
+        raise
+
+
+def _advance(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
+    """From the debit to the uploaded block, as far as what the coordinator shows allows.
+
+    Whether it is still permitted is asked before the debit and before each thing that is sent.
+    """
+    release, interactive = spec.digest, mechanism_of(spec.document).interactive
+    permit = partial(own.permit, spec)
+    charge = own.ledger.charge(release)
+    if charge is None:
+        raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
+    if charge.state is ChargeState.RESERVED:
+        permit()
+    if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
+        if interactive:
+            _exchange(own, view, spec, charge)
+        else:
+            _privatise(own, view, spec, charge)
+        charge = own.ledger.charge(release)
+    if charge is None or charge.state not in {ChargeState.STORED, ChargeState.ACKED}:
+        return
+    # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
+    if own.identity.name not in view.blocks:
+        if interactive and not own.exchanged(view, permit):
+            return
+        permit()
+        own.upload(release, charge)
+    else:
+        own.ledger.acknowledge(release)
+
+
+def _privatise(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
+    debit = own.debit_to_read(view, spec, charge)
+    if debit is not None:
+        block = own.read(spec.document, debit, partial(privatise, draw=own.draw))
+        faults.reach("party.drawn")
+        own.store_block(spec.document, debit, block)
+
+
+def _exchange(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
+    exchange, release, permit = Exchange.of(spec, view.approvals), spec.digest, partial(own.permit, spec)
+    if not own.exchanges.made(release, "columns"):
+        debit = own.debit_to_read(view, spec, charge)
+        if debit is None:
+            return
+        rows = own.read(spec.document, debit, partial(exchanged_rows, draw=own.draw))
+        own.exchanges.store_columns(exchange, debit, rows)
+    own.jobs.end(release, Stage.EXCHANGING)
+    if not own.exchanges.send(view, "columns", permit):
+        return
+    if not own.exchanges.made(release, "reply"):
+        permit()
+        debit = own.redraw_covered(spec.document, release)
+        own.exchanges.store_reply(exchange, debit, view.signed("columns"), partial(own.cross_noise, exchange))
+    own.exchanges.require_one_set(exchange, view.signed("columns"))
+    if own.exchanges.send(view, "reply", permit):
+        own.submit(view, exchange)

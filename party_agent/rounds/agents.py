@@ -1,28 +1,29 @@
-"""A party in all its consortia: one agent for each, over one ledger."""
+"""A party's agents, one for each of its consortia, over one ledger: each looks at every release that concerns it."""
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from commingle.party_agent.data.datasets import Datasets
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.home.consortium import Membership
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.rulings import Ruling
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.rounds.exchange import Exchanges
 from commingle.party_agent.rounds.jobs import Jobs
-from commingle.party_agent.rounds.look_back import LookBack
-from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import Proposal, Proposals
 from commingle.party_agent.rounds.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.rounds.witnesses import Witness, Witnesses
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.runtime.settings import Clock
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,22 +57,15 @@ def assemble(
     clock: Clock,
     draw: Sampler,
 ) -> Agents:
-    """The agents of a home.
-
-    Args:
-        home: the party's.
-        store: its ledger's file, open.
-        clients: ways to the coordinators, by the name of the consortium.
-        clock: time.
-        draw: entropy.
-    """
+    """The agents of a home; `clients` are ways to its coordinators, by the name of the consortium."""
     identity = home.identity()
     ledger = Ledger(store, cap=home.settings().cap, counts_replacement=lambda: home.policy().replacement)
     memberships = home.consortia()
     pinned = {name: memberships[name].coordinator() for name in clients}
     proposals = Proposals(store, ledger)
-    looking_back = {
-        name: LookBack(
+    witness = {
+        name: Witness(
+            membership=memberships[name],
             identity=identity,
             ledger=ledger,
             proposals=proposals,
@@ -80,9 +74,7 @@ def assemble(
         )
         for name, client in clients.items()
     }
-    witnesses = Witnesses(
-        identity, store, ledger, clock, tuple(Witness(memberships[name], past) for name, past in looking_back.items())
-    )
+    witnesses = Witnesses(identity, store, ledger, clock, tuple(witness.values()))
     shared: dict[str, Any] = {
         "home": home,
         "identity": identity,
@@ -96,25 +88,16 @@ def assemble(
         "clock": clock,
         "draw": draw,
     }
-
-    def agent(membership: Membership, client: CoordinatorClient) -> Agent:
-        coordinator = pinned[membership.name]
-        exchanges = Exchanges(
-            identity=identity,
-            client=client,
-            store=store,
-            ledger=ledger,
-            witnesses=witnesses,
-            files=ExchangeFiles(home.exchanges),
-            entropy=secrets.token_bytes,
-        )
-        return Agent(
+    files = ExchangeFiles(home.exchanges)
+    consortia = (
+        Agent(
             **shared,
-            membership=membership,
-            client=client,
-            exchanges=exchanges,
-            coordinator=coordinator,
-            past=looking_back[membership.name],
+            membership=one.membership,
+            client=one.client,
+            coordinator=pinned[name],
+            exchanges=Exchanges(identity, one.client, store, ledger, witnesses, files),
+            witness=one,
         )
-
-    return Agents(**shared, consortia=tuple(agent(memberships[name], client) for name, client in clients.items()))
+        for name, one in witness.items()
+    )
+    return Agents(**shared, consortia=tuple(consortia))

@@ -4,6 +4,7 @@ Everything that leaves is signed and on disk before it is sent, and is made once
 reply. Each call goes as far as what the coordinator shows allows, and can be repeated.
 """
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -57,7 +58,6 @@ class Exchanges:
     ledger: Ledger
     witnesses: Witnesses
     files: ExchangeFiles
-    entropy: Callable[[int], bytes]
 
     def made(self, release: str, kind: MessageKind) -> bool:
         """Whether this party has signed that message; once it is columns, its table is not to be read again."""
@@ -82,7 +82,7 @@ class Exchanges:
         release = exchange.spec.digest
         rows = self._rows(exchange, self.files.make_secret(release))
         rows.keep(found.pieces)
-        digest = self.files.put(release, "columns", rows.encrypted(self.entropy))
+        digest = self.files.put(release, "columns", rows.encrypted(secrets.token_bytes))
         faults.reach("party.columns.written")
         statement = ColumnsStatement(
             spec=release,
@@ -122,7 +122,7 @@ class Exchanges:
                     verify_bounds(other)
             faults.reach("party.columns.verified")
             owners = {owner: sent[owner] for owner in exchange.owners(name)}
-            digest = self.files.put(release, "reply", rows.reply(sent[name], owners, noise, self.entropy))
+            digest = self.files.put(release, "reply", rows.reply(sent[name], owners, noise, secrets.token_bytes))
         faults.reach("party.reply.written")
         self._sign(ReplyStatement(spec=release, party=name, columns=seen, body_sha256=digest), debit, "reply")
 
@@ -183,14 +183,12 @@ class Exchanges:
         return KeptRows(exchange, self.identity.name, self.files.file(exchange.spec.digest, "rows"), secret)
 
     def _columns(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Columns]:
-        """The columns that this party works with, its own too, as files that stay open while they are held."""
         senders = exchange.senders(self.identity.name)
         signed = {sender: open_columns(exchange, shown[sender], sender).document.body_sha256 for sender in senders}
         found = self._receive(held, exchange, "columns", signed, exchange.columns_size)
         return {sender: Columns(exchange, sender, whole) for sender, whole in found.items()}
 
     def _replies(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Stored]:
-        """What those after this party replied, likewise."""
         senders = exchange.evaluators(self.identity.name)
         signed = {sender: open_reply_statement(exchange, shown[sender], sender).document for sender in senders}
         digests = {sender: statement.body_sha256 for sender, statement in signed.items()}
@@ -204,7 +202,6 @@ class Exchanges:
         signed: Mapping[str, str],
         size: Callable[[str], int],
     ) -> Mapping[str, Stored]:
-        """Messages as their senders signed them, by digest: fetched where they are not on the disk yet."""
         release, name = exchange.spec.digest, self.identity.name
         missing = [one for one in signed if not self.files.has(release, self._place(kind, one), signed[one])]
         if name in missing:
@@ -239,7 +236,6 @@ class Exchanges:
         return kept
 
     def _keep(self, release: str, kind: MessageKind, sender: str, body: Iterable[bytes], signed: str) -> bool:
-        """Put a message on the disk, unless it is not the one that was signed."""
         place = self._place(kind, sender)
         if self.files.put(release, place, body) != signed:
             self.files.file(release, place).unlink()
@@ -253,7 +249,7 @@ class Exchanges:
     def _sign(self, statement: ColumnsStatement | ReplyStatement, debit: Debit, kind: MessageKind) -> None:
         envelope = seal(statement, kind=kind, key=self.identity.signing_key)
         with self.store.transaction() as db:
-            charge = self.ledger.charge_in(db, debit.release)
+            charge = self.ledger.charge_of(debit.release)
             if (charge.state, charge.attempt) != (ChargeState.DEBITED, debit.attempt):
                 raise ConflictError("the release was given up meanwhile", remedy="Nothing is to be done.")
             self.ledger.sign_off(db, debit.release, kind, envelope)
@@ -275,14 +271,11 @@ class Exchanges:
 
 
 class _Stream:
-    """Files that come one after the other, nothing in between."""
-
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = b""
 
     def take(self, size: int) -> Iterator[bytes]:
-        """The next file, of that size, in pieces; less where the stream ends."""
         while size and (piece := self._rest or next(self._pieces, b"")):
             part, self._rest = piece[:size], piece[size:]
             size -= len(part)

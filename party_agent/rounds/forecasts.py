@@ -173,7 +173,6 @@ class Forecaster:
                 worker.stop()
 
     def _wait(self, release: str, worker: Worker, computing: "Future[Outlook]") -> bool:
-        """Keep what becomes of it, or cut it where nobody wants it; whether the worker is gone."""
         while True:
             try:
                 found = computing.result(self.look_seconds)

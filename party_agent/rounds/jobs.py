@@ -1,4 +1,4 @@
-"""What the agent is doing right now, for people who wait. In memory: the ledger is what lasts."""
+"""What the agent is doing right now, for people who wait, and who of them sees counts. In memory: the ledger lasts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -71,3 +71,26 @@ class Jobs:
     def all(self) -> list[Job]:
         """All jobs since the agent started."""
         return list(self._jobs.values())
+
+
+class Viewer(StrEnum):
+    """Who looks: at the local API, or at the console."""
+
+    OPERATOR = "operator"
+    TOKEN = "token"  # noqa: S105 - no secret
+    PERSON = "person"
+    SENDER = "sender"
+
+
+_SEE_COUNTS = frozenset({Viewer.OPERATOR, Viewer.SENDER})
+"""A sender has pushed the very rows that are counted."""
+
+
+def sees_counts(viewer: Viewer) -> bool:
+    """Whether a viewer is shown exact counts, of subjects or of cells that are missing, clipped or changed.
+
+    They follow from rows, and no charge pays for them: where it is private who is there, a number of rows that is one
+    more tells it. So the operator, who has the rows, sees them and nobody else does, whatever a token or a link may do.
+    Whatever shows a count asks here, and knows no way of its own. A job counts the rows it has read.
+    """
+    return viewer in _SEE_COUNTS

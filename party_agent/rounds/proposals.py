@@ -101,7 +101,7 @@ class Proposals:
             if db.execute("INSERT OR IGNORE INTO proposals VALUES (?, ?, ?, ?, '[]', ?, ?, ?)", row).rowcount:
                 over = f"SELECT release FROM proposals WHERE spec <> x'' AND seen < ? AND NOT {_UNFINISHED}"  # noqa: S608 - ours
                 since_long = [row["release"] for row in db.execute(over, ((seen - RETENTION).isoformat(),))]
-                free = [(release,) for release in since_long if not self.ledger.charged(release)]  # nor adopted as one
+                free = [(one,) for one in since_long if self.ledger.charge(one) is None]  # nor adopted as one
                 db.executemany("UPDATE proposals SET spec = x'', findings = '[]' WHERE release = ?", free)
             else:
                 known = (view.state, spec.payload, coordinator, reason, agreed, spec.digest)
@@ -155,21 +155,21 @@ class Proposals:
         which = "spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.seed') = ? AND release <> ?"  # the index's words
         with self.store.reading() as db:
             rows = db.execute(f"SELECT release FROM proposals WHERE {which}", (seed, without)).fetchall()  # noqa: S608 - ours
-            return next((row["release"] for row in rows if self.ledger.counts(row["release"])), None)
+        charges = (self.ledger.charge(row["release"]) for row in rows)
+        return next((charge.release for charge in charges if charge is not None and charge.counts), None)
 
     def unfinished(self, coordinator: str) -> list[str]:
         """Releases of one consortium that were not over when last seen."""
-        which = f"SELECT release FROM proposals WHERE coordinator = ? AND {_UNFINISHED}"  # noqa: S608 - ours
-        with self.store.reading() as db:
-            rows = db.execute(which, (coordinator,)).fetchall()
-        return [row["release"] for row in rows]
+        return self._releases(coordinator, _UNFINISHED)
 
     def finished(self, coordinator: str) -> frozenset[str]:
         """Releases of one consortium that were seen to be over."""
-        which = f"SELECT release FROM proposals WHERE coordinator = ? AND NOT {_UNFINISHED}"  # noqa: S608 - ours
+        return frozenset(self._releases(coordinator, f"NOT {_UNFINISHED}"))
+
+    def _releases(self, coordinator: str, which: str) -> list[str]:
+        query = f"SELECT release FROM proposals WHERE coordinator = ? AND {which}"  # noqa: S608 - ours
         with self.store.reading() as db:
-            rows = db.execute(which, (coordinator,)).fetchall()
-        return frozenset(row["release"] for row in rows)
+            return [row["release"] for row in db.execute(query, (coordinator,))]
 
     def _select(self, clause: str, *values: str) -> list[Proposal]:
         with self.store.reading() as db:

@@ -28,8 +28,6 @@ _DAYS_KEPT = 30
 
 
 class _Kept(WireModel):
-    """What was signed for a key."""
-
     asked: Digest
     envelope: Envelope
 

@@ -1,13 +1,16 @@
 """Who outside this home knows how far its ledger has come, so that it cannot be set back unnoticed.
 
-Every coordinator keeps its members' newest ledger heads, and every agent keeps its fellow members': whatever of them a
-coordinator has lost or hides is brought to it again. A majority of the coordinators is asked before anything is signed,
-paid or answered, and a majority has accepted the newest head before what was made under a debit leaves; two majorities
-have a member in common, as long as the coordinators are the same ones. What remains is in docs/threat-model.md.
+Every coordinator shows what this party has signed: each release that names it is looked at, but for those that the
+ledger has seen to end, at the start and whenever touch with the coordinator was lost. Every coordinator keeps its
+members' newest ledger heads, and every agent keeps its fellow members': whatever of them a coordinator has lost or
+hides is brought to it again. A majority of the coordinators is asked before anything is signed, paid or answered, and a
+majority has accepted the newest head before what was made under a debit leaves; two majorities have a member in common,
+as long as the coordinators are the same ones. What remains is in docs/threat-model.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from threading import RLock
 
 import structlog
@@ -17,44 +20,143 @@ from commingle.party_agent.home.consortium import Membership
 from commingle.party_agent.home.home import Identity
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
-from commingle.party_agent.rounds.look_back import LookBack
+from commingle.party_agent.rounds.proposals import Proposals
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
+from commingle.shared.documents.dsse import Envelope, open_envelope
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.statements import NO_HEAD, LedgerHead, SignedDocument, open_head, sign_head
-from commingle.shared.release.charge import GENESIS
-from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
+from commingle.shared.documents.statements import (
+    NO_HEAD,
+    Approval,
+    BlockStatement,
+    LedgerHead,
+    Rejection,
+    SignedDocument,
+    open_head,
+    require_about,
+    sign_head,
+)
+from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
+from commingle.shared.release.charge import GENESIS, adopted_kind
+from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError
 from commingle.shared.runtime.settings import Clock
+from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
+_OWN_KINDS: Mapping[str, type[Approval | ColumnsStatement | ReplyStatement | BlockStatement | Rejection]] = {
+    "approval": Approval,
+    "columns": ColumnsStatement,
+    "reply": ReplyStatement,
+    "block": BlockStatement,
+    "rejection": Rejection,
+}
 _REFUSED = "ledger-head"
+_SET_BACK = (
+    "The ledger was restored from an old backup, or a copy of it is used elsewhere. Stop every copy but one; restore "
+    "the newest ledger; then: commingle party adopt"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Witness:
+    """A coordinator, and what it shows of this party's past. Safe to use from several threads.
+
+    Attributes:
+        membership: what this party has agreed on with its members.
+        coordinator: its fingerprint.
+        ended: releases that were over when they were looked at, and that the ledger has not seen to end.
+    """
+
+    membership: Membership
+    identity: Identity
+    ledger: Ledger
+    proposals: Proposals
+    client: CoordinatorClient
+    coordinator: str
+    ended: tuple[str, ...] = ()
+    _wanted: int = 1
+    _done: int = 0
+    _guard: RLock = field(default_factory=RLock)
+
+    def complete(self) -> None:
+        """Look at all of it, unless that was done since `forget`.
+
+        A single release that the coordinator cannot show as one is passed over: it is looked at again before anything
+        is done about it, and must not keep the party from all others.
+
+        Raises:
+            StaleLedgerError: something in it is not in the ledger.
+            RemoteError: it cannot all be looked at just now.
+        """
+        with self._guard:
+            aim = self._wanted
+            if self._done == aim:
+                return
+            over = self.proposals.finished(self.coordinator)
+            listed = [one for one in self.client.releases(self.identity.name, over_too=True) if one not in over]
+            views = map(self._view, dict.fromkeys([*listed, *self.proposals.unfinished(self.coordinator)]))
+            self.ended = tuple(view.id for view in views if view is not None and view.state.final)
+            self._done = aim
+
+    def forget(self) -> None:
+        """Touch was lost: it may be another coordinator, or another state of it, that answers next."""
+        self._wanted += 1  # also while it is being looked at: that does not count then
+
+    def require_known(self, view: ReleaseDetails, release: str) -> None:
+        """Raise StaleLedgerError where the ledger does not know a signature of ours about this release."""
+        for kind, _ in self.unknown_signatures(view, release):
+            raise StaleLedgerError(
+                f"the coordinator shows this party's own {kind} of release {release[:16]}, which the ledger does not "
+                "know",
+                remedy=_SET_BACK,
+            )
+
+    def unknown_signatures(
+        self, view: ReleaseDetails, release: str, *, others_too: bool = False
+    ) -> Iterator[tuple[str, Envelope]]:
+        """What a coordinator shows that this party has signed about a release and the ledger does not know, by kind.
+
+        `others_too`: what is not this party's is passed over.
+
+        Raises:
+            SignatureError, DocumentError: it is not this party's, or not about this release.
+        """
+        for kind, model in _OWN_KINDS.items():
+            shown = view.signed(kind).get(self.identity.name)
+            known = (self.ledger.signature(release, kind), self.ledger.signature(release, adopted_kind(kind)))
+            if shown is not None and shown.digest not in {one.digest for one in known if one is not None}:
+                # what is not ours at all is the coordinator's mistake, and no reason to halt
+                try:
+                    statement = open_envelope(shown, model, kind=kind, keys=self.identity.keys)
+                    require_about(statement, party=self.identity.name, spec=release)
+                except ProtocolError:
+                    if others_too:
+                        continue
+                    raise
+                yield kind, shown
+
+    def _view(self, release: str) -> ReleaseDetails | None:
+        try:
+            view = self.client.release(release)
+            self.require_known(view, release)
+        except (ProtocolError, NonsenseError) as error:
+            _log.warning("passed over in looking back", release=release, error=error.code)
+        except RemoteProblemError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            _log.warning("passed over in looking back", release=release, error=error.problem)
+        else:
+            return view
+        return None
 
 
 Opened = tuple[LedgerHead, VerifyingKey, SignedDocument]
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """A coordinator, and what this party has agreed on with its members."""
-
-    membership: Membership
-    past: LookBack
-
-    @property
-    def coordinator(self) -> str:
-        """Its fingerprint."""
-        return self.past.coordinator
-
-    @property
-    def client(self) -> CoordinatorClient:
-        """Signed calls to it."""
-        return self.past.client
-
-
 @dataclass(slots=True)
 class Witnesses:
-    """All of them. Safe to use from several threads."""
+    """All witnesses of a ledger. Safe to use from several threads."""
 
     identity: Identity
     store: AgentStore
@@ -108,7 +210,7 @@ class Witnesses:
             self._asked.discard(coordinator)
             for witness in self.all:
                 if witness.coordinator == coordinator:
-                    witness.past.forget()
+                    witness.forget()
 
     def accept(self, place: int) -> None:
         """Have the newest head witnessed, unless one that comes after entry `place` of the chain already is.
@@ -155,14 +257,13 @@ class Witnesses:
     def _ask(self, witness: Witness) -> None:
         """Look back at what it shows, then at its heads. The other consortia go on while releases are looked at."""
         try:
-            witness.past.complete()
+            witness.complete()
         except StaleLedgerError as error:
             raise self.halt(error) from None
         with self._guard:
             self._look(witness, witness.client.ledger_heads())
 
     def _look(self, witness: Witness, heads: tuple[SignedDocument, ...]) -> None:
-        """See what it has of this party, and of the fellow members."""
         shown = _opened(heads)
         own = self._own(shown.pop(self.identity.name, None))
         kept = self._kept(witness, self.identity.name)
@@ -189,7 +290,6 @@ class Witnesses:
         return None
 
     def _put(self, witness: Witness) -> None:
-        """Have it accept the newest head."""
         for last in (False, True):
             summit, known = self.ledger.summit(), self._kept(witness, self.identity.name)
             if summit.head == GENESIS or (known is not None and known[0].head == summit.head):
@@ -216,15 +316,15 @@ class Witnesses:
                 return
 
     def _own(self, shown: Opened | None) -> Opened | None:
-        """What is shown as this party's, if it is. Raises StaleLedgerError where this ledger does not have it."""
         if shown is None or shown[1].fingerprint not in {key.fingerprint for key in self.identity.keys}:
             return None  # not ours at all is the coordinator's mistake, and no reason to halt
         if not self.ledger.knows(shown[0].head):
-            raise self.halt(_stale(shown[0]))
+            head = shown[0]
+            said = f"this party has stated that its ledger has the head {head.head[:16]}, of height {head.height}"
+            raise self.halt(StaleLedgerError(f"{said}, which this ledger does not know", remedy=_SET_BACK))
         return shown
 
     def _see_own(self, witness: Witness) -> None:
-        """What it has of this party, after it refused what should follow that."""
         own = self._own(_opened(witness.client.ledger_heads()).get(self.identity.name))
         self._keep(witness, {self.identity.name: own and own[2]})
 
@@ -239,7 +339,6 @@ class Witnesses:
         return (*open_head(signed, party=party), signed)
 
     def _keep(self, witness: Witness, heads: Mapping[str, SignedDocument | None]) -> None:
-        """Instead of those that are kept of these parties."""
         if not heads:
             return
         with self.store.transaction() as db:
@@ -250,7 +349,6 @@ class Witnesses:
 
 
 def _opened(items: tuple[SignedDocument, ...]) -> dict[str, Opened]:
-    """What verifies of it, by party."""
     opened: dict[str, Opened] = {}
     for signed in items:
         try:
@@ -260,12 +358,3 @@ def _opened(items: tuple[SignedDocument, ...]) -> dict[str, Opened]:
             continue
         opened[head.party] = head, key, signed
     return opened
-
-
-def _stale(shown: LedgerHead) -> StaleLedgerError:
-    return StaleLedgerError(
-        f"this party has stated that its ledger has the head {shown.head[:16]}, of height {shown.height}, which this "
-        "ledger does not know",
-        remedy="The ledger was restored from an old backup, or a copy of it is used elsewhere. Stop every copy but "
-        "one; restore the newest ledger; then: commingle party adopt",
-    )

@@ -35,9 +35,8 @@ import pytest
 
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.ledger import Debit
-from commingle.party_agent.ledger.row_checks import check_rows_there_are, prepare_to_check
-from commingle.party_agent.rounds.agent import Agent
-from commingle.party_agent.rounds.contribution import Made
+from commingle.party_agent.ledger.store import check_rows_to_come
+from commingle.party_agent.rounds.agent import Agent, Made
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
@@ -296,9 +295,12 @@ class LocalUser:
     def mend_checks(self) -> None:
         """Make the digests of rows those of the rows as they are: they are against damage, and no secret."""
         with closing(sqlite3.connect(self.home.database)) as db, db:
-            prepare_to_check(db)
             db.execute("DELETE FROM checks")
-            check_rows_there_are(db)
+            check_rows_to_come(db)
+            tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT IN ('checks', 'forecasts')"
+            for (table,) in db.execute(tables).fetchall():
+                first = db.execute(f"PRAGMA table_info({table})").fetchone()[1]
+                db.execute(f"UPDATE {table} SET {first} = {first}")  # noqa: S608 - names of ours
 
     def edit_policy(self, **rules: Any) -> None:
         self.home.save_policy(AUTOMATIC.model_copy(update=rules))

@@ -18,9 +18,9 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from tests.hostile.actors import AlteredMember, HostileCoordinator, LocalUser, Unclipped, view_of
 from tests.party_agent.exchanging import body_of, columned, messages, replace_message, replied, resigned
-from tests.party_agent.releasing import approved_by_all, rejection_of
+from tests.party_agent.releasing import approved_by_all, publish, rejection_of
 from tests.party_agent.rounds.test_malicious_coordinator import tampered
-from tests.party_agent.rounds.test_set_back import adopt_all, allow, publish, refuse_to_start, step_everywhere
+from tests.party_agent.rounds.test_set_back import adopt_all, allow, refuse_to_start, step_everywhere
 from tests.world.consortium import Consortium, Noise, consortium_of, second_beside, strictly
 from tests.world.coordinator import problem
 from tests.world.local_api import operator_app, serving_at

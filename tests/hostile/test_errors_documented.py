@@ -10,13 +10,14 @@ import pytest
 
 from commingle import coordinator, party_agent, services, shared
 from commingle.coordinator.http.app import STATUSES as COORDINATOR
-from commingle.party_agent.edge import app as agent
+from commingle.party_agent.edge.api import UnauthorisedError
+from commingle.party_agent.edge.app import STATUSES as PARTY
 from commingle.services.learner.app import STATUSES as LEARNER
 from commingle.shared.errors import CommingleError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 WITHOUT_CLASS = {"request": 422, "not-ready": 503}
-AGENT = {**agent.STATUSES, agent.UnauthorisedError: 401}
+AGENT = {**PARTY, UnauthorisedError: 401}
 
 
 def section(title: str) -> str:

@@ -22,12 +22,12 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from commingle.party_agent.console.app import create_console
-from commingle.party_agent.edge import examples
+from commingle.party_agent.edge import api as examples
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import DataError
 from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token
 from commingle.party_agent.regression.service import Regressions
-from commingle.party_agent.rounds.counts import Viewer, sees_counts
+from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.shared.documents.regression import RegressionRequest, RegressionResult
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import StatedPurpose

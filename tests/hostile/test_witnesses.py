@@ -25,7 +25,8 @@ from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.wire import ReleaseDetails
 from tests.hostile.actors import HostileCoordinator, LocalUser
-from tests.party_agent.rounds.test_set_back import adopt_all, publish, refuse_to_start, step_everywhere
+from tests.party_agent.releasing import publish
+from tests.party_agent.rounds.test_set_back import adopt_all, refuse_to_start, step_everywhere
 from tests.world.consortium import EVERY_KIND, Consortium, second_beside, soon, strictly
 
 

@@ -14,7 +14,7 @@ from commingle.coordinator.http.app import create_app as coordinator_app
 from commingle.coordinator.http.streams import Feed
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.store import Store, open_store
-from commingle.party_agent.edge.app import LocalApi
+from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app as party_app
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.loop import Loops
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import parse_attributes

@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped] # ships no annotations
 
 from commingle import ReleaseClient
 from commingle.party_agent.edge.loop import Loops
-from commingle.party_agent.edge.metrics import metrics_text
+from commingle.party_agent.edge.views import metrics_text
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
 from tests.world.consortium import consortium_of

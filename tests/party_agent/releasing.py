@@ -6,13 +6,38 @@ from typing import Any
 
 import pytest
 
+from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.release import Release
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.statements import Rejection
+from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
 from tests.world.consortium import Consortium, CrashError, Noise, rows_of, write_csv
 from tests.world.transport import no_fault, unreachable
+
+
+def look(consortium: Consortium, *names: str, draw: Sampler | None = None) -> None:
+    """These parties' agents look, one after the other."""
+    for name in names:
+        consortium.step(name, draw=draw)
+
+
+def publish(consortium: Consortium, **choices: Any) -> str:
+    """A release of the pair's that is published, and that everybody has seen to be."""
+    release = consortium.propose(**choices)
+    look(consortium, *3 * ("clinic", "insurer"))
+    assert consortium.state(release) == "published"
+    return release
+
+
+def published(consortium: Consortium, release: str) -> Release:
+    """What the coordinator publishes of it, verified."""
+    assert consortium.state(release) == "published"
+    with consortium.coordinator.client() as client:
+        parts = [client.get(f"/v1/releases/{release}/{name}").content for name in ("manifest", "matrix", "moments")]
+    return Release.of(ReleaseFiles(*parts))
 
 
 def approved_by_all(pair: Consortium, **choices: Any) -> str:

@@ -13,11 +13,12 @@ import httpx
 import pyarrow as pa
 from fastapi import FastAPI
 
-from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.rounds.party import Party
+from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, listen
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.runtime.server import Served, serving

@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,16 @@ from commingle.shared.documents.spec import Attachment, ReleaseSpec
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.runtime.settings import system_clock
+from tests.party_agent.releasing import look
 from tests.world.command import Command, eventually
 from tests.world.consortium import (
     AUTOMATIC,
     BY_A_PERSON,
-    BY_HAND,
     SCHEMAS,
     Consortium,
-    consortium_of,
     rows_of,
     write_csv,
 )
-from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
 from tests.world.transport import on_a_socket
 
@@ -42,16 +40,16 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
+def consortium(consortium: Consortium) -> Consortium:
     """Commands live in the present, so this coordinator does too."""
-    made = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
-    made.clock_shows = system_clock()
-    return made
+    consortium.clock_shows = system_clock()
+    return consortium
 
 
-def present(tmp_path: Path) -> TamperedCoordinator:
-    """A coordinator that lives in the present."""
-    return TamperedCoordinator(tmp_path / "coordinator", clock=SetClock(system_clock()))
+def adding(consortium: Consortium, name: str = "x") -> tuple[object, ...]:
+    """The command by which the clinic registers one more table of listed subjects."""
+    home = consortium.homes["clinic"].root
+    return "datasets", "add", name, "--home", home, "--subject-id", "subject", "--listed"
 
 
 def at(consortium: Consortium, url: str) -> None:
@@ -61,14 +59,16 @@ def at(consortium: Consortium, url: str) -> None:
         home.join(known.coordinator().model_copy(update={"url": url}), name=known.name)
 
 
-def schema_file(tmp_path: Path, party: str = "clinic") -> Path:
-    path = tmp_path / f"{party}.schema.json"
-    path.write_text(json.dumps([a.model_dump(mode="json") for a in SCHEMAS[party]]))
+def schema_file(tmp_path: Path) -> Path:
+    path = tmp_path / "clinic.schema.json"
+    path.write_text(json.dumps([a.model_dump(mode="json") for a in SCHEMAS["clinic"]]))
     return path
 
 
-def test_party_is_made_enrolled_pinned_and_given_data_by_commands(run: Command, tmp_path: Path) -> None:
-    home, coordinator = tmp_path / "ward", present(tmp_path)
+def test_party_is_made_enrolled_pinned_and_given_data_by_commands(
+    run: Command, tmp_path: Path, coordinator: TamperedCoordinator
+) -> None:
+    home = tmp_path / "ward"
     code, out, _ = run("init", "--home", home, "--name", "clinic", "--epsilon-cap", 6, "--json")
     assert code == 0
     made = json.loads(out)
@@ -141,13 +141,6 @@ def test_init_with_what_cannot_be_is_one_clear_error_and_writes_nothing(
     assert not (tmp_path / "h").exists()
 
 
-def test_init_twice_keeps_the_first(run: Command, tmp_path: Path) -> None:
-    first = json.loads(run("init", "--home", tmp_path / "h", "--name", "a", "--json")[1])
-    code, _, err = run("init", "--home", tmp_path / "h", "--name", "b")
-    assert (code, "is a party's home already" in err) == (1, True)
-    assert Home(tmp_path / "h").identity().signing_key.fingerprint == first["fingerprint"]
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -166,13 +159,6 @@ def test_party_that_is_not_enrolled_says_so(run: Command, tmp_path: Path, comman
     assert (code, "this party is not enrolled" in err) == (1, True)
     code, _, err = run(*command, "--home", tmp_path / "absent")
     assert (code, err.startswith("Error: cannot read")) == (1, True)
-
-
-@pytest.mark.parametrize("fingerprint", ["garbage", "0" * 63, "g" * 64])
-def test_pin_of_garbage_is_refused(run: Command, tmp_path: Path, fingerprint: str) -> None:
-    run("init", "--home", tmp_path / "h", "--name", "a")
-    code, _, err = run("pin", "--home", tmp_path / "h", "lab", fingerprint)
-    assert (code, "64 hex digits" in err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -207,14 +193,6 @@ def test_what_are_no_pairs_pins_nobody(run: Command, tmp_path: Path, given: tupl
     assert Home(tmp_path / "h").consortium().pins() == {}
 
 
-@pytest.mark.parametrize("invite", ["garbage", f"commingle-invite.v1.{'0' * 64}.good-and-long-enough"])
-def test_enrol_with_a_wrong_invite_is_refused(run: Command, tmp_path: Path, invite: str) -> None:
-    run("init", "--home", tmp_path / "h", "--name", "a")
-    with on_a_socket(present(tmp_path).handle) as url:
-        code, _, err = run("enrol", "--home", tmp_path / "h", "--coordinator", url, "--invite", invite)
-    assert (code, "not an invite" in err or "another key" in err) == (1, True)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -227,7 +205,7 @@ def test_enrol_with_a_wrong_invite_is_refused(run: Command, tmp_path: Path, invi
 def test_data_set_needs_exactly_one_source(
     run: Command, consortium: Consortium, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject", "--listed")
+    add = adding(consortium)
     code, _, err = run(*add, "--schema", schema_file(tmp_path), *options)
     assert (code, "--source" in err) == (2, True)
 
@@ -239,7 +217,7 @@ def test_query_that_looks_at_other_rows_is_added_with_its_owners_promise_only(
         db.execute("CREATE TABLE t (subject, age, bmi)")
         db.executemany("INSERT INTO t VALUES (:subject, :age, :bmi)", rows_of("clinic"))
     db.close()
-    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject", "--listed")
+    add = adding(consortium)
     asked = ("--database-url", f"sqlite:///{tmp_path}/t.db", "--query", "SELECT * FROM t ORDER BY age")
     code, _, err = run(*add, "--schema", schema_file(tmp_path), *asked)
     assert (code, "it uses order" in err, "--each-row-by-itself" in err) == (1, True, True)
@@ -248,7 +226,7 @@ def test_query_that_looks_at_other_rows_is_added_with_its_owners_promise_only(
 
 
 def test_schema_that_cannot_be_read_is_a_clear_error(run: Command, consortium: Consortium, tmp_path: Path) -> None:
-    add = ("datasets", "add", "x", "--home", consortium.homes["clinic"].root, "--subject-id", "subject", "--listed")
+    add = adding(consortium)
     table = ("--source", consortium.table("clinic"))
     assert run(*add, *table, "--schema", tmp_path / "absent")[0] == 1
     (tmp_path / "bad.json").write_text("{}")
@@ -256,20 +234,11 @@ def test_schema_that_cannot_be_read_is_a_clear_error(run: Command, consortium: C
     assert (code, "not a valid attribute schema" in err) == (1, True)
 
 
-def propose(consortium: Consortium, title: str = "study") -> str:
-    return consortium.propose(title=title)
-
-
-def seen(consortium: Consortium) -> None:
-    for name in consortium.homes:
-        consortium.step(name)
-
-
 def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
     run: Command, consortium: Consortium
 ) -> None:
-    first, second = propose(consortium, "[/bold] one"), propose(consortium, "two [red]")
-    seen(consortium)
+    first, second = consortium.propose(title="[/bold] one"), consortium.propose(title="two [red]")
+    look(consortium, *consortium.homes)
     home = ("--home", consortium.homes["clinic"].root)
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
@@ -292,8 +261,8 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
 def test_agent_may_start_while_a_person_thinks(
     run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = propose(consortium)
-    seen(consortium)
+    release = consortium.propose()
+    look(consortium, *consortium.homes)
     home, started = consortium.homes["clinic"], []
 
     def thinking(*_: Any, **__: Any) -> None:
@@ -310,8 +279,8 @@ def test_agent_may_start_while_a_person_thinks(
 def test_proposal_is_shown_and_confirmed_before_it_is_decided(
     run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = propose(consortium)
-    seen(consortium)
+    release = consortium.propose()
+    look(consortium, *consortium.homes)
     home = ("--home", consortium.homes["clinic"].root)
     for given in ("", release[0], release[:7]):
         code, out, err = run("approve", given, *home)
@@ -334,38 +303,49 @@ def test_proposal_is_shown_and_confirmed_before_it_is_decided(
     )
 
 
-def test_table_with_semicolons_is_registered_as_it_is_said_to_be_written(
-    run: Command, consortium: Consortium, tmp_path: Path
-) -> None:
-    rows = rows_of("clinic")
+def with_semicolons(rows: list[dict[str, str]]) -> bytes:
     lines = [";".join(rows[0]), *(";".join(row.values()).replace(".", ",") for row in rows)]
-    (tmp_path / "table.csv").write_bytes("\n".join(lines).encode("utf-16"))
-    source = ("--source", tmp_path / "table.csv", "--subject-id", "subject", "--schema", schema_file(tmp_path))
-    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source, "--listed")
-    code, _, err = run(*add)
-    assert (code, "Read it so: --encoding utf-16 --separator ';' --decimal ','" in err) == (1, True)
-    code, out, err = run(*add, "--encoding", "utf-16", "--separator", ";", "--decimal", ",")
-    assert (code, out.startswith(f"Data set more: {len(rows)} subjects, listed (replace_one).\n")) == (0, True), err
+    return "\n".join(lines).encode("utf-16")
 
 
-def test_table_with_line_ends_in_cells_is_registered_where_that_is_said(
-    run: Command, consortium: Consortium, tmp_path: Path
+def with_line_ends_in_cells(rows: list[dict[str, str]]) -> bytes:
+    lines = [",".join(["note", *rows[0]]), *(",".join(['"first\nlast"', *row.values()]) for row in rows)]
+    return "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize(
+    ("written", "said", "options"),
+    [
+        (
+            with_semicolons,
+            "Read it so: --encoding utf-16 --separator ';' --decimal ','",
+            ("--encoding", "utf-16", "--separator", ";", "--decimal", ","),
+        ),
+        (with_line_ends_in_cells, "--lines-per-record", ("--lines-per-record", "2")),
+    ],
+)
+def test_table_is_registered_as_it_is_said_to_be_written(
+    run: Command,
+    consortium: Consortium,
+    tmp_path: Path,
+    written: Callable[[list[dict[str, str]]], bytes],
+    *,
+    said: str,
+    options: tuple[str, ...],
 ) -> None:
     rows = rows_of("clinic")
-    lines = [",".join(["note", *rows[0]]), *(",".join(['"first\nlast"', *row.values()]) for row in rows)]
-    (tmp_path / "table.csv").write_text("\n".join(lines))
-    source = ("--source", tmp_path / "table.csv", "--subject-id", "subject", "--schema", schema_file(tmp_path))
-    add = ("datasets", "add", "more", "--home", consortium.homes["clinic"].root, *source, "--listed")
-    refused = run(*add)
-    assert (refused[0], "--lines-per-record" in refused[2]) == (1, True)
+    (tmp_path / "table.csv").write_bytes(written(rows))
+    add = (*adding(consortium, "more"), "--source", tmp_path / "table.csv", "--schema", schema_file(tmp_path))
+    code, _, err = run(*add)
+    assert (code, said in err) == (1, True)
     assert run(*add, "--lines-per-record", "1001")[0] == 2
-    code, out, err = run(*add, "--lines-per-record", "2")
+    code, out, err = run(*add, *options)
     assert (code, out.startswith(f"Data set more: {len(rows)} subjects, listed (replace_one).\n")) == (0, True), err
 
 
 def test_charges_are_said_in_words(run: Command, consortium: Consortium) -> None:
-    first, second = propose(consortium), propose(consortium, "two")
-    seen(consortium)
+    first, second = consortium.propose(), consortium.propose(title="two")
+    look(consortium, *consortium.homes)
     with consortium.agent("clinic") as agent:
         agent.approve(first, BY_A_PERSON)
         agent.approve(second, BY_A_PERSON)
@@ -383,7 +363,7 @@ def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(
     run: Command, consortium: Consortium, bounds: Bounds | None, trust: str
 ) -> None:
     release = consortium.propose(mechanism="moments", bounds=bounds)
-    seen(consortium)
+    look(consortium, *consortium.homes)
     assert consortium.state(release) == "proposed"
     home = ("--home", consortium.homes["clinic"].root)
     with on_a_socket(consortium.coordinator.handle) as url:
@@ -403,8 +383,8 @@ def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(
 
 
 def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Command, consortium: Consortium) -> None:
-    release = propose(consortium)
-    seen(consortium)
+    release = consortium.propose()
+    look(consortium, *consortium.homes)
     at(consortium, "http://127.0.0.1:1")
     home = ("--home", consortium.homes["clinic"].root)
     code, _, err = run("approve", release, *home, "--yes")
@@ -414,8 +394,8 @@ def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Command
 
 
 def test_altered_ledger_is_told_before_anything_else(run: Command, consortium: Consortium) -> None:
-    release = propose(consortium)
-    seen(consortium)
+    release = consortium.propose()
+    look(consortium, *consortium.homes)
     with consortium.agent("clinic") as agent:
         agent.approve(release, BY_A_PERSON)
         with agent.store.transaction() as db:
@@ -445,7 +425,7 @@ def serving(home: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 @pytest.mark.slow
 def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Command, consortium: Consortium) -> None:
-    release = propose(consortium)
+    release = consortium.propose()
     consortium.homes["insurer"].save_policy(AUTOMATIC)
     home = consortium.homes["clinic"]
     found = consortium.coordinator.found(release)
@@ -484,8 +464,8 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Comma
 
 @pytest.mark.slow
 def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: Consortium) -> None:
-    release = propose(consortium)
-    seen(consortium)
+    release = consortium.propose()
+    look(consortium, *consortium.homes)
     backup = consortium.homes["clinic"].database.read_bytes()
     with consortium.agent("clinic") as agent:
         agent.approve(release, BY_A_PERSON)
@@ -513,7 +493,7 @@ def test_what_a_study_is_for_is_shown_before_it_is_decided(
     for spec in (silent, ReleaseSpec(**dict(spoken) | said)):
         consortium.enrol_everybody()
         consortium.coordinator.propose(spec)
-    seen(consortium)
+    look(consortium, *consortium.homes)
     home = ("--home", consortium.homes["clinic"].root)
     items = {item["study"]: item for item in json.loads(run("proposals", *home, "--json")[1])["items"]}
     assert items["spoken"]["stated"]["target"] == "charges"

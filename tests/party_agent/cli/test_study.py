@@ -12,7 +12,7 @@ from commingle.party_agent.home.policy import Policy, examine_terms
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.release.drafting import Share, Wish, draft, tried, two_digits
 from commingle.shared.release.plan import plan_block
-from tests.party_agent.rounds.test_proposing import STUDY
+from tests.party_agent.rounds.test_proposals import STUDY
 from tests.world.command import Command, run_command
 from tests.world.consortium import BY_HAND, Noise, consortium_of
 from tests.world.local_api import operator_app, serving_at

@@ -13,7 +13,8 @@ from fastapi import FastAPI
 
 from commingle.party_agent.console.app import create_console
 from commingle.party_agent.console.pages import WIDTH, budget_of, in_words, worth_of
-from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.wire.answers import Budget, CostView, LedgerView, ProposalView
@@ -21,7 +22,7 @@ from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttrib
 from commingle.shared.documents.spec import Attachment, ReleaseSpec, headline_of
 from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.pages.local import COOKIE, Session
-from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, consortium_of, strictly
+from tests.world.consortium import BY_A_PERSON, Consortium, strictly
 from tests.world.pages import Tags
 from tests.world.transport import InProcess, unreachable
 
@@ -33,17 +34,6 @@ SAID: dict[str, Any] = {
     "target": "charges",
     "attachments": (Attachment(name="protocol.pdf", sha256="ab" * 32),),
 }
-
-
-@pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
-
-
-@pytest.fixture
-def local(consortium: Consortium) -> Iterator[LocalApi]:
-    with consortium.agents("clinic") as agents:
-        yield LocalApi(agents, loops=None, peer_is_operator=True)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from commingle.__main__ import main
-from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.operate.doctor import examine_home
@@ -20,7 +21,8 @@ from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.runtime.settings import system_clock
-from tests.party_agent.rounds.test_two_stage_rounds import published, statement_of
+from tests.party_agent.releasing import published
+from tests.party_agent.rounds.test_two_stage_rounds import statement_of
 from tests.world.consortium import SCHEMAS, Consortium, N, rows_of, write_csv
 from tests.world.noise import exact
 from tests.world.tampering import URL

@@ -11,8 +11,8 @@ from threading import Event, current_thread
 import httpx
 import pytest
 
-from commingle.party_agent.edge.app import LocalApi, create_app
-from commingle.party_agent.edge.own_thread import OwnThread
+from commingle.party_agent.edge.api import LocalApi, OwnThread
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport

@@ -6,26 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
-from commingle.party_agent.edge import examples
+from commingle.party_agent.edge import api as examples
 from commingle.party_agent.edge.views import ledger_view, proposal_view
-from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.forecasts import Forecasts
+from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.wire.answers import LedgerView, ProposalView
 from commingle.shared.documents.regression import RegressionRequest
 from tests.packaging.openapi import FOLDER
-from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.world.consortium import Consortium, strictly
 from tests.world.local_api import operator_app
 from tests.world.transport import InProcess
 
 DOCUMENT = json.loads((FOLDER / "party-agent.json").read_text())
 VALIDATED = {"HTTPValidationError", "ValidationError"}  # FastAPI's own, which no answer here is
-
-
-@pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
 
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:

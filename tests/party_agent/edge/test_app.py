@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
@@ -20,37 +20,10 @@ from commingle.shared.documents.schema import Whitening
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.runtime.errors import UnreachableError
-from tests.world.consortium import (
-    BY_A_PERSON,
-    BY_HAND,
-    SCHEMAS,
-    Consortium,
-    Noise,
-    consortium_of,
-    rows_of,
-    strictly,
-    write_csv,
-)
+from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, Noise, rows_of, strictly, write_csv
 from tests.world.transport import InProcess, unreachable
 
 RELEASE = "0" * 64
-
-
-@pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
-
-
-@pytest.fixture
-def local(consortium: Consortium) -> Iterator[LocalApi]:
-    with consortium.agents("clinic") as agents:
-        yield LocalApi(agents, loops=None, peer_is_operator=True)
-
-
-@pytest.fixture
-def api(local: LocalApi) -> Iterator[httpx.Client]:
-    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as client:
-        yield client
 
 
 def registration(path: Path, **changes: object) -> dict[str, Any]:
@@ -378,13 +351,6 @@ def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consorti
         "snapshot": str(local.agents.datasets.get("main").snapshot),
     }
     assert [name for name, secret in secrets.items() if secret in said] == []
-
-
-def test_openapi_describes_the_registration(api: httpx.Client) -> None:
-    document = api.get("/openapi.json").json()
-    body = document["paths"]["/v1/datasets"]["post"]["requestBody"]
-    assert body["required"]
-    assert "subject_id" in json.dumps(body)
 
 
 def test_person_may_decide_while_the_agent_works(consortium: Consortium) -> None:

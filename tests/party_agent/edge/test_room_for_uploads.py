@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +11,7 @@ from commingle.party_agent.home.home import PushingLimits
 from commingle.party_agent.home.tokens import create_token
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.wire.answers import CSV
-from tests.world.consortium import BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of
+from tests.world.consortium import SCHEMAS, Consortium, rows_of
 from tests.world.coordinator import problem
 from tests.world.disks import mounted
 from tests.world.local_api import csv_of, declare, network_app, operator_app
@@ -23,8 +22,7 @@ ROWS = rows_of("clinic")
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Agent]:
-    consortium: Consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+def agent(consortium: Consortium) -> Iterator[Agent]:
     with consortium.agent("clinic") as agent:
         declare(agent, "stays", SCHEMAS["clinic"])
         yield agent

@@ -17,18 +17,13 @@ from commingle.party_agent.operate.backup import write_backup
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.runtime.errors import RemoteProblemError
-from tests.world.consortium import BY_A_PERSON, BY_HAND, SCHEMAS, Consortium, consortium_of, rows_of, strictly
+from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, rows_of, strictly
 from tests.world.coordinator import problem
 from tests.world.local_api import arrow_of, csv_of, declare, network_app
 from tests.world.transport import InProcess
 
 PLACE = "/v1/datasets/stays/uploads/monday"
 ROWS = rows_of("clinic")
-
-
-@pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from commingle import PartyClient
+from commingle.party_agent.edge.client import HEADER, is_signed, signature
 from commingle.party_agent.edge.webhook import Notices, remove_webhook, send_test, set_webhook
-from commingle.party_agent.edge.webhook_signature import HEADER, is_signed, signature
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.errors import CommingleError
 from tests.world.command import run_command
-from tests.world.consortium import AUTOMATIC, BY_A_PERSON, BY_HAND, Consortium, consortium_of, strictly
+from tests.world.consortium import AUTOMATIC, BY_A_PERSON, Consortium, consortium_of, strictly
 from tests.world.transport import on_a_socket
 
 URL = "https://desk.example/hooks/proposals?from=ward"
@@ -37,11 +37,6 @@ class Desk(httpx.BaseTransport):
     @property
     def told(self) -> list[str]:
         return [json.loads(request.content)["release"] for request in self.received]
-
-
-@pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
 
 
 @pytest.fixture
@@ -83,10 +78,10 @@ def test_what_was_not_taken_is_told_again_and_more_and_more_seldom(consortium: C
     telling = notices(agent, desk)
     for failures in (1, 2):
         telling.attempt()
-        assert telling._failures == failures
+        assert telling.failures == failures
     desk.away = False
     telling.attempt()
-    assert (sorted(desk.told), telling._failures) == (sorted(releases), 0)
+    assert (sorted(desk.told), telling.failures) == (sorted(releases), 0)
 
 
 def test_what_approves_itself_or_is_decided_is_told_to_nobody(tmp_path: Path) -> None:

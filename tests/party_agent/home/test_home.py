@@ -10,8 +10,10 @@ from pydantic import ValidationError
 
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.consortium import PinnedCoordinator
-from commingle.party_agent.home.home import Home, PartySettings
+from commingle.party_agent.home.home import EngineSettings, Home, PartySettings
 from commingle.party_agent.home.policy import Policy
+from commingle.party_agent.private.dask_engine import Dask
+from commingle.party_agent.private.engine import IN_PROCESS
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
@@ -50,7 +52,7 @@ def test_files_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
 def test_second_creation_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     home = create(tmp_path / "h")
     before = {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()}
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match="is a party's home already"):
         create(tmp_path / "h", epsilon_cap=3.0)
     assert {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()} == before
 
@@ -211,3 +213,26 @@ def test_left_consortium_keeps_its_files_and_its_name(tmp_path: Path) -> None:
     other = PinnedCoordinator(url="https://other.example", signing_key="c1" * 32)
     assert home.name_for(other.key, wanted=None, called="hub.example") == "hub.example-2"
     assert home.join(where, name="hub.example").pins() == {"lab": "ab" * 32}
+
+
+def test_partitions_are_read_in_this_process_unless_settings_say_otherwise() -> None:
+    assert EngineSettings().open() is IN_PROCESS
+    assert EngineSettings(kind="dask").open() == Dask(None, 2)
+
+
+@pytest.mark.parametrize(
+    "address", ["tls://cluster.example:8786", "tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786"]
+)
+def test_scheduler_is_reached_by_tls_or_on_this_machine(address: str) -> None:
+    assert EngineSettings(kind="dask", scheduler=address).open() == Dask(address, 2)
+
+
+@pytest.mark.parametrize("address", ["tcp://cluster.example:8786", "tcp://10.0.0.7:1", "http://127.0.0.1", "cluster"])
+def test_other_schedulers_are_refused(address: str) -> None:
+    with pytest.raises(ValidationError, match="tls://"):
+        EngineSettings(kind="dask", scheduler=address)
+
+
+def test_scheduler_of_another_machine_without_tls_is_the_operators_decision() -> None:
+    address = "tcp://10.0.0.7:8786"
+    assert EngineSettings(kind="dask", scheduler=address, allow_tcp=True).open() == Dask(address, 2)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import httpx
 import pytest
@@ -12,7 +11,7 @@ from commingle.__main__ import main
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token, local_tokens, revoke_token
-from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.world.consortium import Consortium, strictly
 from tests.world.local_api import network_app, operator_app
 from tests.world.tampering import NOW
 from tests.world.transport import InProcess
@@ -24,11 +23,6 @@ CALLS: dict[AgentScope, tuple[str, str]] = {
 }
 DONE = {"read": 200, "decide": 200, "register": 202}
 NOTHING_DONE = dict.fromkeys(DONE, 401)
-
-
-@pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,8 @@ import httpx
 import pytest
 
 from commingle.party_agent.console.app import create_console
-from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError
@@ -46,23 +46,10 @@ def consortium(tmp_path: Path) -> Consortium:
 
 
 @pytest.fixture
-def agents(consortium: Consortium) -> Iterator[Agents]:
-    with consortium.agents("clinic") as agents:
-        yield agents
-
-
-@pytest.fixture
 def release(consortium: Consortium, agents: Agents) -> str:
     release = consortium.propose()
     agents.consortia[0].step(strictly)
     return release
-
-
-@pytest.fixture
-def api(agents: Agents) -> Iterator[httpx.Client]:
-    app = create_app(LocalApi(agents, loops=None, peer_is_operator=True))
-    with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
-        yield client
 
 
 def token(agents: Agents, name: str, person: str = "", *scopes: AgentScope) -> dict[str, str]:

@@ -24,6 +24,7 @@ from commingle.party_agent.regression.service import Regressions
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.regression.asking import GENEROUS
+from tests.party_agent.releasing import look
 from tests.world.consortium import AUTOMATIC, Consortium
 
 TABLES = ("entries", "to_read", "signatures", "datasets", "proposals", "regressions", "heads", "checks")
@@ -35,9 +36,7 @@ def home(pair: Consortium) -> Home:
     """A ledger with one of everything, and nothing beside the one file."""
     pair.homes["clinic"].save_policy(AUTOMATIC.model_copy(update={"regressions": GENEROUS.regressions}))
     pair.propose()
-    for _ in range(3):
-        for name in ("clinic", "insurer"):
-            pair.step(name)
+    look(pair, *3 * ("clinic", "insurer"))
     pair.propose(title="approved")
     pair.step("clinic")
     with pair.agent("clinic") as agent:

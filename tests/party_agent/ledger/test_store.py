@@ -1,17 +1,25 @@
-"""The SQLite file: durable, exclusive, and usable again after every failure."""
+"""The SQLite file: durable, exclusive, usable after every failure; and what an approval asks of it does not grow."""
 
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError
+from commingle.party_agent.ledger import ledger
 from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.rounds import proposals
+from commingle.party_agent.rounds.agent import Agent
+from commingle.shared.documents.dsse import parse_envelope
+from commingle.shared.release.checks import read_spec
+from tests.party_agent.releasing import publish
+from tests.world.consortium import Consortium, strictly
 
 
 @pytest.fixture
@@ -155,3 +163,72 @@ def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
     for thread in threads:
         thread.join()
     assert len(names(store)) == 80
+
+
+class Counted:
+    """Statements that the ledger's file was asked, and documents that were read of it."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        self.documents = 0
+
+
+@contextmanager
+def counting(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
+    counted = Counted()
+
+    def reading(read: Callable[..., Any]) -> Callable[..., Any]:
+        def read_one(*given: Any) -> Any:
+            counted.documents += 1
+            return read(*given)
+
+        return read_one
+
+    with monkeypatch.context() as patch:
+        patch.setattr(proposals, "read_spec", reading(read_spec))
+        patch.setattr(ledger, "parse_envelope", reading(parse_envelope))
+        with agent.store.reading() as db:
+            db.set_trace_callback(counted.statements.append)
+        yield counted
+        with agent.store.reading() as db:
+            db.set_trace_callback(None)
+
+
+def approval(pair: Consortium, title: str, monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """What one takes the clinic, which then gives it up."""
+    release = pair.propose(title=title)
+    with pair.agent("clinic") as agent:
+        agent.step(lambda _, __: None)  # it has looked back
+        with counting(agent, monkeypatch) as counted:
+            agent.step(strictly)
+        agent.reject(release)
+    assert "clinic" in pair.coordinator.found(release).approvals
+    return counted
+
+
+def test_approval_asks_as_many_statements_and_documents_after_many_releases_as_after_one(
+    pair: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(pair, title="first")
+    few = approval(pair, "after one", monkeypatch)
+    for number in range(4):
+        publish(pair, title=f"another {number}")
+    many = approval(pair, "after five", monkeypatch)
+    assert few.documents > 0
+    assert (len(many.statements), many.documents) == (len(few.statements), few.documents)
+
+
+def test_no_statement_of_an_approval_reads_the_past(pair: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(pair, title="first")
+    asked = approval(pair, "second", monkeypatch).statements
+    with pair.agent("clinic") as agent, agent.store.reading() as db:
+        scanned = [
+            statement
+            for statement in asked
+            if statement.startswith("SELECT") and not statement.endswith("LIMIT 1")
+            for row in db.execute(f"EXPLAIN QUERY PLAN {statement}")
+            if row["detail"].startswith("SCAN")
+        ]
+    declared = ("SELECT body FROM datasets",)  # as many as the operator declared, whatever was released
+    assert asked
+    assert [statement for statement in scanned if not statement.startswith(declared)] == []

@@ -19,7 +19,8 @@ import httpx
 import pytest
 
 from commingle.__main__ import main
-from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.doctor import examine_home, open_addresses
@@ -27,6 +28,7 @@ from commingle.party_agent.wire.local_socket import listen
 from commingle.shared import loops
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
 from commingle.shared.runtime.settings import system_clock
+from tests.party_agent.releasing import look, publish
 from tests.world.consortium import Consortium
 from tests.world.local_api import operator_app, serving_at
 from tests.world.tampering import URL
@@ -47,14 +49,8 @@ def moved(pair: Consortium, url: str) -> Home:
     return home
 
 
-def published(pair: Consortium) -> None:
-    pair.propose()
-    for name in ("clinic", "insurer", "clinic", "insurer", "clinic"):
-        pair.step(name)
-
-
 def test_home_in_order_passes_while_the_agent_runs_and_while_it_does_not(pair: Consortium) -> None:
-    published(pair)
+    publish(pair)
     with on_a_socket(pair.coordinator.handle) as url:
         home = moved(pair, url)
         assert failed(home) == {}
@@ -64,8 +60,7 @@ def test_home_in_order_passes_while_the_agent_runs_and_while_it_does_not(pair: C
 
 def test_block_of_a_release_that_goes_on_is_no_leftover(pair: Consortium) -> None:
     pair.propose()
-    for name in ("clinic", "insurer", "clinic"):
-        pair.step(name)
+    look(pair, "clinic", "insurer", "clinic")
     home = pair.homes["clinic"]
     assert len(list(home.outbox.iterdir())) == 1
     assert set(failed(home)) == {"coordinator"}
@@ -127,7 +122,7 @@ BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
 
 @pytest.mark.parametrize("what", BREAKAGES)
 def test_what_is_broken_is_found_and_nothing_else(pair: Consortium, what: str) -> None:
-    published(pair)
+    publish(pair)
     breaks, expected = BREAKAGES[what]
     with on_a_socket(pair.coordinator.handle) as url:
         home = moved(pair, url)
@@ -136,7 +131,7 @@ def test_what_is_broken_is_found_and_nothing_else(pair: Consortium, what: str) -
 
 
 def test_damaged_ledger_is_found(pair: Consortium) -> None:
-    published(pair)
+    publish(pair)
     home = pair.homes["clinic"]
     damage(home)
     assert "ledger file" in failed(home)

@@ -29,11 +29,6 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-def coordinator(tmp_path: Path) -> TamperedCoordinator:
-    return TamperedCoordinator(tmp_path / "coordinator", clock=SetClock(system_clock()))
-
-
-@pytest.fixture
 def other(tmp_path: Path) -> TamperedCoordinator:
     return TamperedCoordinator(tmp_path / "other", clock=SetClock(system_clock()), key=SigningKey(b"\xee" * 32))
 

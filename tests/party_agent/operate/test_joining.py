@@ -12,8 +12,7 @@ from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.consortium import Membership
 from commingle.party_agent.home.home import Home, PartySettings
 from commingle.party_agent.operate.compose import calling
-from commingle.party_agent.operate.joining import confirm, joined, make_home, roster, share_linkage_key
-from commingle.party_agent.operate.membership import enrol
+from commingle.party_agent.operate.membership import confirm, enrol, joined, make_home, roster, share_linkage_key
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.errors import SignatureError
 from commingle.shared.documents.invitation import Invitation, words_of
@@ -21,17 +20,11 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import system_clock
 from tests.world.command import Command
-from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
 from tests.world.transport import on_a_socket
 
 NAMES = ("lab", "ward")
 Handler = Callable[[httpx.Request], httpx.Response]
-
-
-@pytest.fixture
-def coordinator(tmp_path: Path) -> TamperedCoordinator:
-    return TamperedCoordinator(tmp_path / "coordinator", clock=SetClock(system_clock()))
 
 
 class Party:

@@ -9,9 +9,9 @@ import duckdb
 import openpyxl
 import pytest
 
+from commingle.party_agent.edge.data_routes import resolve_source
 from commingle.party_agent.errors import DataError, SourceError, SourceRefusedError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.home.source_paths import resolve_source
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.private.table import SourceTable

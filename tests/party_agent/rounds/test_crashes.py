@@ -24,15 +24,8 @@ from commingle.party_agent.rounds.release_files import KEPT_AFTER_PUBLICATION, O
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.releasing import approved_by_all, reason_of, spent, state_of, stored
-from tests.world.consortium import (
-    Consortium,
-    CrashError,
-    Noise,
-    consortium_of,
-    soon,
-    strictly,
-)
+from tests.party_agent.releasing import approved_by_all, look, reason_of, spent, state_of, stored
+from tests.world.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly
 from tests.world.transport import no_fault, unreachable
 
 
@@ -209,8 +202,7 @@ def test_answer_that_is_late_until_publication_is_made_good(pair: Consortium) ->
 
 def test_block_is_kept_some_days_after_publication_and_then_removed(pair: Consortium) -> None:
     release = approved_by_all(pair)
-    for name in ("insurer", "clinic", "clinic"):
-        pair.step(name)
+    look(pair, "insurer", "clinic", "clinic")
     kept = pair.homes["clinic"].outbox / release
     assert (pair.state(release), kept.exists()) == ("published", True)
     made = (pair.clock_shows - KEPT_AFTER_PUBLICATION).timestamp()
@@ -241,8 +233,7 @@ def test_block_that_the_coordinator_lost_is_sent_again_as_it_was(pair: Consortiu
 
 def test_coordinator_set_back_to_before_publication_is_sent_the_block_again(pair: Consortium) -> None:
     release = approved_by_all(pair)
-    for name in ("clinic", "insurer", "clinic", "insurer"):
-        pair.step(name)
+    look(pair, "clinic", "insurer", "clinic", "insurer")
     before = pair.coordinator.found(release)
     with pair.coordinator.hub.store.write() as tx:
         db = tx.releases._connection

@@ -12,7 +12,7 @@ from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.exchanging import PATHS, columned, messages, replied, reply_signed, signed
-from tests.party_agent.releasing import approved_by_all, rejection_of
+from tests.party_agent.releasing import approved_by_all, look, rejection_of, state_of
 from tests.world.consortium import AUTOMATIC, EVERY_KIND, Consortium, Noise, consortium_of, soon
 from tests.world.transport import no_fault, unreachable
 
@@ -20,12 +20,6 @@ from tests.world.transport import no_fault, unreachable
 def forbid(consortium: Consortium, party: str = "clinic") -> None:
     """Its operator allows no kind of release any more."""
     consortium.homes[party].save_policy(AUTOMATIC.model_copy(update={"mechanisms": frozenset()}))
-
-
-def state_of(consortium: Consortium, release: str, party: str = "clinic") -> ChargeState:
-    charge = consortium.charge(party, release)
-    assert charge is not None
-    return charge.state
 
 
 def test_release_forbidden_after_its_approval_is_not_debited(pair: Consortium) -> None:
@@ -100,8 +94,7 @@ def test_release_of_a_member_pinned_otherwise_meanwhile_waits_until_that_is_put_
     with pair.agent("clinic") as agent:
         assert "another key" in agent.proposals.get(release).findings[0]
     home.consortium().pin("insurer", pinned, replace=True)
-    for name in ("clinic", "insurer", "clinic"):
-        pair.step(name)
+    look(pair, "clinic", "insurer", "clinic")
     assert pair.state(release) == "published"
 
 

@@ -1,5 +1,6 @@
 """What an agent agrees to, refuses, and leaves to a person."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
+from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.policy import AutoApproval, Policy
+from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import Decision
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.terms import Bounds
@@ -33,8 +36,7 @@ from tests.world.consortium import (
 )
 
 
-def test_policy_without_automatic_approval_waits_for_a_person(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+def test_policy_without_automatic_approval_waits_for_a_person(consortium: Consortium) -> None:
     release = consortium.propose()
     with consortium.agent("clinic") as agent:
         agent.step(strictly)
@@ -57,8 +59,7 @@ def test_proposer_not_named_in_the_policy_waits_for_a_person(tmp_path: Path) -> 
     assert not consortium.coordinator.found(release).approvals
 
 
-def test_person_rejects_and_nothing_is_spent(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+def test_person_rejects_and_nothing_is_spent(consortium: Consortium) -> None:
     release = consortium.propose()
     with consortium.agent("clinic") as agent:
         agent.step(strictly)
@@ -131,6 +132,7 @@ def test_trusted_bounds_wait_for_a_person_where_proved_ones_are_approved_by_them
         proposal = agent.proposals.get(release)
         assert (proposal.decision, proposal.findings) == (decision, ())
         assert len(agent.ledger.charges()) == (1 if decision is Decision.APPROVED else 0)
+        assert agent.approve(release, BY_A_PERSON).decision is Decision.APPROVED
 
 
 def test_budget_that_does_not_suffice_is_rejected_by_itself(tmp_path: Path) -> None:
@@ -159,46 +161,47 @@ def test_local_words_do_not_travel_with_a_rejection(pair: Consortium) -> None:
     assert b"data set" not in sent
 
 
-def test_schema_that_differs_waits_and_goes_on_once_registered_anew(pair: Consortium) -> None:
-    wider = (NumericAttribute(name="age", lower=0, upper=99),)
-    release = pair.propose(schemas={**SCHEMAS, "clinic": wider})
+WIDER = (NumericAttribute(name="age", lower=0, upper=99),)
+
+
+def register_wider(pair: Consortium, agent: Agent) -> None:
+    pair.register(agent, replace=True, attributes=WIDER)
+
+
+def pin(pair: Consortium, _: Agent) -> None:
+    pair.pin_everybody()
+
+
+WAITS: dict[str, tuple[Callable[[Home], object], dict[str, Any], str, Callable[[Consortium, Agent], None]]] = {
+    "another schema": (
+        lambda _: None, {"schemas": {**SCHEMAS, "clinic": WIDER}}, "attribute age is asked for with", register_wider,
+    ),
+    "no pin": (
+        lambda home: home.consortium().pins_file.unlink(),
+        {}, "insurer is not pinned; .* commingle party pin insurer", pin,
+    ),
+    "another pin": (
+        lambda home: home.consortium().pin("insurer", "0" * 64, replace=True), {}, "pinned with another key", pin,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_what_can_be_put_right_waits_and_goes_on_once_it_is(pair: Consortium, what: str) -> None:
+    spoil, choices, said, mend = WAITS[what]
+    spoil(pair.homes["clinic"])
+    release = pair.propose(**choices)
     with pair.agent("clinic") as agent:
         agent.step(strictly)
         waiting = agent.proposals.get(release)
         assert (waiting.decision, len(waiting.findings)) == (Decision.WAITING, 1)
-        assert "attribute age is asked for with" in waiting.findings[0]
-        known = agent.datasets.get("main").declared
-        agent.datasets.register(known.model_copy(update={"attributes": wider}), replace=True)
-        agent.step(strictly)
-        assert agent.proposals.get(release).decision is Decision.APPROVED
-
-
-def test_member_that_is_not_pinned_waits_and_goes_on_once_pinned(pair: Consortium) -> None:
-    (pair.homes["clinic"].consortium().pins_file).unlink()
-    release = pair.propose()
-    with pair.agent("clinic") as agent:
-        agent.step(strictly)
-        proposal = agent.proposals.get(release)
-        assert proposal.decision is Decision.WAITING
-        assert "insurer is not pinned" in proposal.findings[0]
-        with pytest.raises(ConflictError, match="not pinned"):
+        assert re.search(said, waiting.findings[0])
+        with pytest.raises(ConflictError, match=said):
             agent.approve(release, BY_A_PERSON)
-        pair.pin_everybody()
+        mend(pair, agent)
         agent.step(strictly)
-        assert agent.proposals.get(release).decision is Decision.APPROVED
-        assert agent.proposals.get(release).findings == ()
-
-
-def test_member_with_another_key_than_pinned_waits_until_the_new_one_is_pinned(pair: Consortium) -> None:
-    pair.homes["clinic"].consortium().pin("insurer", "0" * 64, replace=True)
-    release = pair.propose()
-    with pair.agent("clinic") as agent:
-        agent.step(strictly)
-        assert agent.proposals.get(release).decision is Decision.WAITING
-        assert "pinned with another key" in agent.proposals.get(release).findings[0]
-        pair.pin_everybody()
-        agent.step(strictly)
-        assert agent.proposals.get(release).decision is Decision.APPROVED
+        going_on = agent.proposals.get(release)
+        assert (going_on.decision, going_on.findings) == (Decision.APPROVED, ())
 
 
 def test_dataset_that_is_not_registered_waits_and_goes_on_once_registered(tmp_path: Path) -> None:
@@ -240,16 +243,9 @@ def test_approval_that_failed_is_up_to_a_person_again(pair: Consortium) -> None:
     assert (job.stage, job.error) == ("waiting for a person", None)
 
 
-def test_proposal_by_a_pinned_member_is_considered(pair: Consortium) -> None:
-    member = pair.homes["insurer"].identity().signing_key
-    release = pair.propose(key=member)
-    pair.step("clinic")
-    assert "clinic" in pair.coordinator.found(release).approvals
-
-
-def test_own_proposal_is_considered(pair: Consortium) -> None:
-    own = pair.homes["clinic"].identity().signing_key
-    release = pair.propose(key=own)
+@pytest.mark.parametrize("proposer", ["clinic", "insurer"])
+def test_proposal_of_ones_own_or_by_a_pinned_member_is_considered(pair: Consortium, proposer: str) -> None:
+    release = pair.propose(key=pair.homes[proposer].identity().signing_key)
     pair.step("clinic")
     assert "clinic" in pair.coordinator.found(release).approvals
 
@@ -265,8 +261,7 @@ def test_expired_proposal_is_given_up_and_its_reservation_returns(pair: Consorti
         assert agent.ledger.spent() == ZERO
 
 
-def test_approval_and_rejection_at_the_same_moment_end_in_one_decision(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+def test_approval_and_rejection_at_the_same_moment_end_in_one_decision(consortium: Consortium) -> None:
     for i in range(8):
         release = consortium.propose(title=str(i))
         with consortium.agent("clinic") as agent:

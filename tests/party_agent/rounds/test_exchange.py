@@ -20,6 +20,7 @@ from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.allocation import scales
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.audit import verify_party_audit
@@ -46,7 +47,7 @@ from tests.party_agent.exchanging import (
     secret_of,
     signed,
 )
-from tests.party_agent.releasing import change_table, reason_of, spent, state_of
+from tests.party_agent.releasing import change_table, look, published, reason_of, spent, state_of
 from tests.world.consortium import (
     BLOOD_CONTRASTS,
     BY_A_PERSON,
@@ -57,7 +58,6 @@ from tests.world.consortium import (
     consortium_of,
     soon,
     strictly,
-    write_csv,
 )
 from tests.world.noise import exact
 from tests.world.tampering import charge_less
@@ -104,9 +104,7 @@ def rows_by_subject(path: Path) -> NDArray[np.float64]:
 def test_three_agents_open_the_exact_moments_of_their_tables(tmp_path: Path, bounds: Bounds) -> None:
     consortium = consortium_of(tmp_path, *NAMES)
     release = approved(consortium, bounds)
-    for _ in range(4):
-        for name in NAMES:
-            consortium.step(name, draw=exact)
+    look(consortium, *4 * NAMES, draw=exact)
     assert consortium.state(release) == "published"
     tables = [rows_by_subject(consortium.table(name)) for name in NAMES]
     everything = np.hstack([np.ones((len(tables[0]), 1)), *tables])
@@ -118,9 +116,7 @@ def test_moments_of_whitened_rows_are_opened_exactly_and_undone(tmp_path: Path) 
     whitening = Whitening(centre=(0.25, -0.5), matrix=((0.25, 0.125), (-0.0625, 0.375)))
     consortium = consortium_of(tmp_path, "clinic", "insurer")
     release = approved(consortium, row_norm=1.0, whitenings={"clinic": whitening})
-    for _ in range(4):
-        for name in ("clinic", "insurer"):
-            consortium.step(name, draw=exact)
+    look(consortium, *4 * ("clinic", "insurer"), draw=exact)
     clinic, insurer = (rows_by_subject(consortium.table(name)) for name in ("clinic", "insurer"))
     mapped = (clinic - whitening.centre) @ np.array(whitening.matrix).T
     ones = np.ones((len(clinic), 1))
@@ -171,8 +167,10 @@ def test_noise_of_a_reply_is_drawn_for_it_and_that_of_the_other_entries_for_the_
     assert drawn == [approval, columns, [0, 1, 2], [5, 4, 3]], "cross blocks, linear, diagonal and off-diagonal"
 
 
-@each_bounds
-def test_nothing_of_the_exchange_is_left_after_the_end(pair: Consortium, bounds: Bounds) -> None:
+@pytest.mark.parametrize(("bounds", "trust"), [("proved", TRUST_PROVED), ("trusted", TRUST_MOMENTS)])
+def test_nothing_of_the_exchange_is_left_after_the_end_and_the_release_says_whom_it_trusts(
+    pair: Consortium, bounds: Bounds, trust: str
+) -> None:
     release = replied(pair, bounds)
     fetched: dict[str, list[str]] = {"clinic": [], "insurer": ["columns.clinic"]}
     for name, home in pair.homes.items():
@@ -181,6 +179,9 @@ def test_nothing_of_the_exchange_is_left_after_the_end(pair: Consortium, bounds:
         assert sorted(path.name for path in folder.iterdir()) == sorted([*made, *fetched[name]])
         assert all(path.stat().st_mode & 0o077 == 0 for path in [folder, *folder.iterdir()])
     finish(pair, release)
+    assert published(pair, release).privacy.trust == trust
+    pair.coordinator.work()
+    assert pair.coordinator.hub.coordinator.blobs.running_releases() == ()
     assert not any((home.exchanges / release).exists() for home in pair.homes.values())
 
 
@@ -510,16 +511,3 @@ def test_history_of_an_exchange_verifies_and_counts_its_loss_once(pair: Consorti
         history = verify_party_audit(encode(export_audit(agents)))
         assert history.told.lost == agents.ledger.lost()
     assert {kind for _, kind in history.told.signed} == {"approval", "alignment", "columns", "reply", "block"}
-
-
-def test_moments_wait_for_a_pin_of_every_member_and_say_how_to_make_it(tmp_path: Path) -> None:
-    consortium = Consortium(tmp_path)
-    for name in ("clinic", "insurer"):
-        consortium.add(name)
-        write_csv(consortium.table(name), [{"subject": "s", "age": "30", "bmi": "20", "charges": "3"}] * 1)
-    release = consortium.propose(mechanism="moments")
-    consortium.step("clinic")
-    with consortium.agent("clinic") as agent:
-        findings = agent.proposals.get(release).findings
-    assert any("insurer is not pinned" in finding and "commingle party pin insurer" in finding for finding in findings)
-    assert consortium.state(release) == "proposed"

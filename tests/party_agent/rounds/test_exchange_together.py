@@ -1,4 +1,4 @@
-"""Messages of several parties in one answer: each is held against what its own sender signed."""
+"""Messages that are fetched: once, also over a power cut, and each held against what its own sender signed."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from commingle.shared.documents.statements import DeviationError
+from commingle.shared.documents.terms import Bounds
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.party_agent.exchanging import (
     approved,
@@ -15,8 +16,10 @@ from tests.party_agent.exchanging import (
     assert_given_up_because_of,
     body_of,
     columned,
+    crash_at,
     finish,
     messages,
+    replied,
 )
 from tests.party_agent.releasing import state_of
 from tests.world.consortium import NAMES, Consortium, Noise, consortium_of
@@ -131,3 +134,21 @@ def test_messages_that_are_gone_are_told_to_be_away(trio: Consortium) -> None:
         trio.step("lab")
     assert refused.value.problem == "storage"
     assert state_of(trio, release, "lab") == "debited"
+
+
+@pytest.mark.parametrize(
+    ("stage", "point", "party", "fetched"),
+    [
+        (columned, "party.columns.fetched", "insurer", "columns/clinic"),
+        (columned, "party.columns.verified", "insurer", "columns/clinic"),
+        (replied, "party.reply.fetched", "clinic", "replies/insurer"),
+    ],
+)
+def test_power_cut_after_a_message_was_fetched_goes_on_with_it(
+    pair: Consortium, stage: Callable[[Consortium, Bounds], str], point: str, party: str, fetched: str
+) -> None:
+    release = stage(pair, "proved")
+    crash_at(pair, point, party)
+    finish(pair, release)
+    assert pair.coordinator.requests.count(f"GET /v1/releases/{release}/{fetched}") == 1
+    assert all(len(set(bodies)) == 1 for bodies in pair.coordinator.received.values())

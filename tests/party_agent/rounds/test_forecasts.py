@@ -1,37 +1,26 @@
 """What a proposal will be worth is computed once, apart from the local API, and only while somebody decides."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import httpx
 import pytest
 
-from commingle.party_agent.edge.app import LocalApi, create_app
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecaster, Forecasts, start_worker
 from commingle.shared.forecast.forecast import computed_forecast
 from commingle.shared.runtime.errors import TooCostlyError
 from commingle.shared.runtime.pool import JobFaultError
-from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, consortium_of, strictly
+from tests.world.consortium import BY_A_PERSON, Consortium, strictly
 from tests.world.transport import InProcess, InThread
 
 LOOK_SECONDS = 0.02
-
-
-@pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
-
-
-@pytest.fixture
-def agents(consortium: Consortium) -> Iterator[Agents]:
-    with consortium.agents("clinic") as agents:
-        yield agents
 
 
 class Counting(InThread):

@@ -11,23 +11,22 @@ from numpy.typing import NDArray
 from commingle.party_agent.edge.views import export_audit, ledger_view, proposal_view
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.operate.doctor import examine_home
-from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.forecasts import Forecasts
-from commingle.services.client.files import ReleaseFiles
-from commingle.services.client.release import Release
+from commingle.party_agent.rounds.jobs import Viewer
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import AlignmentStatement, ApprovalRequest
 from commingle.shared.dp.fixed_point import presence
+from commingle.shared.dp.noise import Sampler
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.mechanisms.moments.keyed import Buckets
 from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.release.audit import verify_party_audit
 from tests.party_agent.data.test_id_rules import register
-from tests.party_agent.releasing import spent, state_of
+from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import matrix_of, rows_by_subject
-from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, Noise, consortium_of, rows_of, write_csv
+from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, consortium_of, rows_of, write_csv
 from tests.world.local_api import alone
 from tests.world.noise import exact
 
@@ -44,17 +43,8 @@ def overlapping(pair: Consortium, held: dict[str, slice] = HELD) -> None:
             pair.register(agent, replace=True, subjects="keyed")
 
 
-def published(consortium: Consortium, release: str) -> Release:
-    assert consortium.state(release) == "published"
-    with consortium.coordinator.client() as client:
-        parts = [client.get(f"/v1/releases/{release}/{name}").content for name in ("manifest", "matrix", "moments")]
-    return Release.of(ReleaseFiles(*parts))
-
-
-def rounds(pair: Consortium, **choices: Any) -> None:
-    for _ in range(5):
-        for name in PAIR:
-            pair.step(name, **choices)
+def rounds(pair: Consortium, draw: Sampler | None = None) -> None:
+    look(pair, *5 * PAIR, draw=draw)
 
 
 def named_rows(pair: Consortium, name: str, release: str, bits: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -182,8 +172,7 @@ def named_rows_of(rows: list[dict[str, str]], release: str) -> tuple[NDArray[np.
 def test_data_set_registered_again_with_other_id_rules_goes_on_as_approved(pair: Consortium) -> None:
     overlapping(pair)
     release = pair.propose(keyed=True)
-    for name in PAIR:
-        pair.step(name)
+    look(pair, *PAIR)
     register(pair, "clinic", "subject", ("text/1",), keyed=True)
     rounds(pair)
     assert published(pair, release).spec.keyed
@@ -198,7 +187,7 @@ def test_ledger_is_charged_presence_and_keeps_what_other_values_cost(pair: Conso
         assert spent(pair, party) / 2**64 == pytest.approx(loss.loss.own.rho)
         assert loss.loss.own.epsilon <= 1.0
         with pair.agent(party) as agent:
-            cost = agent.ledger.charge_in(agent.store._connection, release).cost
+            cost = agent.ledger.charge_of(release).cost
             assert loss.loss.replacement is not None
             assert float(cost.replaced.rho) == pytest.approx(loss.loss.replacement.rho)
             assert verify_party_audit(encode(export_audit(alone(agent)))).told.lost == cost
@@ -219,7 +208,7 @@ def test_study_of_keyed_subjects_at_epsilon_three_passes_the_policy_and_the_cap_
         with pair.agent(name) as agent:
             assert agent.proposals.get(release).findings == ()
             agent.approve(release, BY_A_PERSON)
-            cost = agent.ledger.charge_in(agent.store._connection, release).cost
+            cost = agent.ledger.charge_of(release).cost
             assert 2.99 < cost.loss.epsilon(1e-5) <= 3
             assert cost.replaced.rho >= cost.loss.rho
             shown = ledger_view(agent.ledger)
@@ -250,17 +239,6 @@ def test_lists_without_anybody_in_common_are_published_alike_and_a_fit_across_th
     found = published(pair, release)
     with pytest.raises(NoOverlapError, match="clinic and insurer share hardly anybody"):
         found.fit("charges")
-
-
-def test_party_without_the_linkage_key_waits_and_says_so(pair: Consortium) -> None:
-    overlapping(pair)
-    with pair.agent("clinic") as agent:
-        agent.membership.linkage_file.unlink()
-    release = pair.propose(keyed=True)
-    pair.step("clinic")
-    with pair.agent("clinic") as agent:
-        assert any("no linkage key yet" in finding for finding in agent.proposals.get(release).findings)
-    assert state_of(pair, release) is None
 
 
 @pytest.mark.parametrize("keyed", [True, False])
@@ -297,6 +275,5 @@ def test_three_parties_hold_different_people(tmp_path: Any) -> None:
     trio = consortium_of(tmp_path, "clinic", "insurer", "lab")
     overlapping(trio, {"clinic": slice(0, 35), "insurer": slice(5, 40), "lab": slice(0, 40, 2)})
     release = trio.propose(keyed=True)
-    for name in ("clinic", "insurer", "lab") * 3:
-        trio.step(name, draw=Noise())
+    look(trio, *3 * ("clinic", "insurer", "lab"))
     assert published(trio, release).prepared.keyed

@@ -19,6 +19,7 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage, check_value
 from commingle.shared.documents.model import decode
 from commingle.shared.runtime.settings import system_clock
+from tests.party_agent.releasing import look
 from tests.world.consortium import LINKAGE, Consortium, consortium_of
 from tests.world.tampering import NOW, URL
 from tests.world.transport import on_a_socket
@@ -128,16 +129,13 @@ def test_member_without_the_key_makes_one_to_send(trio: Trio) -> None:
 def test_agents_wait_for_the_key_take_it_over_by_themselves_and_publish(trio: Trio) -> None:
     pair = trio.consortium
     release = pair.propose()
-    for name in ("clinic", "insurer", "lab"):
-        pair.step(name)
+    look(pair, "clinic", "insurer", "lab")
     with pair.agent("lab") as agent:
         assert agent.proposals.get(release).findings == (
             "linkage_key: no linkage key yet; a fellow member sends it: commingle party linkage send",
         )
     trio.send()
-    for _ in range(3):
-        for name in ("clinic", "insurer", "lab"):
-            pair.step(name)
+    look(pair, *3 * ("clinic", "insurer", "lab"))
     assert pair.state(release) == "published"
 
 

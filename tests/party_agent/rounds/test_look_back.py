@@ -12,6 +12,7 @@ from commingle.party_agent.rounds.agents import Agents
 from commingle.shared.runtime.errors import RemoteError
 from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.regression.asking import request
+from tests.party_agent.releasing import publish
 from tests.world.consortium import BY_A_PERSON, Consortium, Noise, strictly
 from tests.world.transport import answering, no_fault, unreachable
 
@@ -28,11 +29,7 @@ ATTEMPTS: dict[str, Callable[[Agents, str], object]] = {
 def set_back(pair: Consortium) -> tuple[Consortium, str, str]:
     """A clinic whose ledger lacks a release that was published, and has an open one to decide; and both ids."""
     backup = LocalUser(pair).back_up()
-    past = pair.propose()
-    for _ in range(3):
-        for name in ("clinic", "insurer"):
-            pair.step(name)
-    assert pair.state(past) == "published"
+    past = publish(pair)
     waiting = pair.propose(title="waits")
     HostileCoordinator(pair).forget_heads()
     LocalUser(pair).restore(backup)

@@ -20,16 +20,9 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from tests.hostile.actors import LocalUser
+from tests.party_agent.releasing import publish
 from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, Noise, soon, strictly
 from tests.world.documents import sign_bytes
-
-
-def published(pair: Consortium, **choices: Any) -> str:
-    release = pair.propose(**choices)
-    for name in ("clinic", "insurer", "clinic", "insurer", "clinic"):
-        pair.step(name)
-    assert pair.state(release) == "published"
-    return release
 
 
 def rules_against(pair: Consortium, release: str) -> list[str]:
@@ -60,7 +53,7 @@ def tampered(spec: ReleaseSpec, what: str) -> ReleaseSpec:
 
 
 def test_release_that_is_over_shown_as_new_costs_nothing_and_gets_no_second_noise(pair: Consortium) -> None:
-    release = published(pair)
+    release = publish(pair)
     before, noise = spent(pair), Noise()
     for state in ("proposed", "approved", "collecting"):
         pair.coordinator.shown = lambda view, state=state: {**view, "state": state}  # type: ignore[misc]
@@ -71,7 +64,7 @@ def test_release_that_is_over_shown_as_new_costs_nothing_and_gets_no_second_nois
 
 @pytest.mark.parametrize("how", ["dated anew", "without what is as always"])
 def test_old_spec_replayed_under_a_new_id_is_refused(pair: Consortium, how: str) -> None:
-    release = published(pair)
+    release = publish(pair)
     before = spent(pair)
     spec = pair.coordinator.found(release).document
     if how == "dated anew":

@@ -1,92 +1,239 @@
-"""What an agent keeps of proposals: those it approved for ever, of others the id and for a while the rest."""
+"""A party proposes, as any member may; and what an agent keeps of proposals: those it approved for ever."""
 
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
+import httpx
 import pytest
 
+from commingle import PartyClient, Release
 from commingle.coordinator.publisher import prune
 from commingle.party_agent.errors import NotFoundError
+from commingle.party_agent.home.tokens import AgentScope, create_token
+from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import RETENTION
+from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError
-from tests.world.consortium import BY_A_PERSON, BY_HAND, Consortium, soon, strictly
+from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.release.checks import open_spec
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
+from tests.world.command import run_command
+from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, Noise, soon, strictly
+from tests.world.coordinator import problem
+from tests.world.local_api import network_app, operator_app, serving_at
+from tests.world.transport import InProcess, unreachable
+
+PARTIES = tuple(StudyParty(name=n, dataset="main", attributes=SCHEMAS[n]) for n in ("clinic", "insurer"))
+STUDY = Study(study="Charges", mechanism="dgm", epsilon=1, delta=1e-5, n=40, target="charges", parties=PARTIES)
 
 
 @pytest.fixture
-def pair(pair: Consortium) -> Consortium:
-    pair.homes["clinic"].save_policy(BY_HAND)
-    return pair
+def agent(consortium: Consortium) -> Iterator[Agent]:
+    with consortium.agent("clinic", draw=Noise()) as agent:
+        yield agent
 
 
-def specs_kept(pair: Consortium) -> dict[str, int]:
+def party(agent: Agent, *scopes: AgentScope) -> PartyClient:
+    name = "-".join(scopes)
+    token = create_token(agent.home, name=name, scopes=frozenset(scopes), lifetime=None, now=agent.clock())
+    return PartyClient("http://agent", token=token, transport=InProcess(network_app(agent)))
+
+
+def test_proposal_is_signed_by_the_party_and_waits_for_itself_too(consortium: Consortium, agent: Agent) -> None:
+    with party(agent, "propose") as system:
+        made = system.propose(STUDY)
+    found = consortium.coordinator.found(made.id)
+    own = agent.identity.signing_key
+    assert open_spec(found.spec, [own.verifying_key]).document.proposer == own.fingerprint
+    assert (made.state, made.parties) == ("proposed", ("clinic", "insurer"))
+    agent.step(strictly)
+    assert agent.proposals.get(made.id).decision == "waiting"
+    assert agent.ledger.charges() == []
+
+
+def test_same_key_proposes_once_whatever_happened_on_the_way(consortium: Consortium, agent: Agent) -> None:
+    with party(agent, "propose") as system:
+        consortium.coordinator.after = unreachable("POST", "/v1/releases")  # recorded, and the answer is lost
+        with pytest.raises(RemoteProblemError) as lost:
+            system.propose(STUDY, key="monday")
+        assert lost.value.problem == "unreachable"
+        consortium.coordinator.after = lambda _: None
+        first, second = (system.propose(STUDY, key="monday").id for _ in range(2))
+        assert first == second
+        with pytest.raises(RemoteProblemError, match="another study"):
+            system.propose(STUDY.model_copy(update={"epsilon": 0.5}), key="monday")
+        assert system.propose(STUDY).id != first
+    with party(agent, "propose", "read") as other:  # a key is its caller's own
+        assert other.propose(STUDY, key="monday").id != first
+    with consortium.coordinator.hub.store.read() as tx:
+        assert len(tx.releases.page(state=None, before=None, limit=10).items) == 3
+
+
+def test_who_may_propose_is_as_it_was(consortium: Consortium, agent: Agent) -> None:
+    for scope in ("read", "decide", "register"):
+        with party(agent, scope) as system, pytest.raises(RemoteProblemError) as refused:
+            system.propose(STUDY)
+        assert (refused.value.status, refused.value.problem) == (403, "scope")
+    stranger = SigningKey(b"\x77" * 32)
+    spec = consortium.spec(title="by a stranger", proposer=stranger)
+    posing = consortium.spec(title="in another's name", proposer=consortium.homes["insurer"].identity().signing_key)
+    for wrong, key in ((spec, stranger), (posing, agent.identity.signing_key)):
+        with pytest.raises(RemoteProblemError):
+            agent.client.propose(seal(wrong, kind="spec", key=key))
+
+
+def test_consortium_has_to_be_clear_and_the_study_possible(agent: Agent) -> None:
+    unknown = STUDY.model_copy(update={"parties": (PARTIES[0], PARTIES[1].model_copy(update={"name": "nobody"}))})
+    with party(agent, "propose") as system:
+        with pytest.raises(RemoteProblemError, match="which consortium"):
+            system.propose(STUDY, consortium="elsewhere")
+        with pytest.raises(RemoteProblemError, match="not enrolled: nobody"):
+            system.propose(unknown, key="k")
+        assert system.propose(STUDY, consortium="trial", key="k").state == "proposed"  # nothing was signed before
+
+
+def test_system_proposes_approves_follows_and_downloads(consortium: Consortium, agent: Agent, tmp_path: Path) -> None:
+    with party(agent, "propose", "read", "decide") as system, consortium.agent("insurer", draw=Noise()) as insurer:
+        release = system.propose(STUDY).id
+        with pytest.raises(RemoteProblemError, match="no such proposal"):
+            system.download(release, tmp_path / "early")
+        for _ in range(2):
+            for one in (agent, insurer):
+                one.step(strictly)
+        with pytest.raises(RemoteProblemError, match="not published"):
+            system.download(release, tmp_path / "early")
+        approved = system.approve(release, by="the desk", why="routine")
+        assert (approved.decision, approved.decided[0].by) == ("approved", "the desk (token propose-read-decide)")
+        insurer.approve(release, BY_A_PERSON)
+        for one in (agent, insurer):
+            one.step(strictly)
+        agent.step(strictly)
+        assert system.wait(release, seconds=5).state == State.PUBLISHED
+        assert (system.job(release).stage, len(system.jobs())) == ("published", 1)
+        assert system.ledger().charges[0].release == release
+        assert [d.name for d in system.datasets()] == ["main"]
+        assert system.status().name == "clinic"
+        assert Release.load(system.download(release, tmp_path / "release")).id == release
+
+
+def test_command_proposes_and_says_what_it_will_be_worth(
+    consortium: Consortium, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = consortium.root / "study.json"
+    study.write_text(STUDY.model_dump_json())
+    home = consortium.homes["clinic"].root
+    with consortium.agent("clinic") as agent, serving_at(agent.home.socket, operator_app(agent)):
+        code, out, _ = run_command(capsys, "party", "propose", study, "--home", home, "--attach", study)
+    assert code == 0
+    assert "“Charges”: proposed" in out or "'Charges': proposed" in out or '"Charges": proposed' in out
+    assert "Not useful" in out
+    (attached,) = consortium.coordinator.found(out.split()[0]).document.attachments or ()
+    assert attached.name == "study.json"
+
+
+def test_download_of_what_nobody_asked_of_this_party_is_refused(agent: Agent) -> None:
+    token = create_token(agent.home, name="r", scopes=frozenset({"read"}), lifetime=None, now=agent.clock())
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(transport=InProcess(network_app(agent)), base_url="http://agent", headers=headers) as http:
+        assert problem(http.get(f"/v1/releases/{'0' * 64}/matrix")) == (404, "unknown")
+        assert http.get(f"/v1/releases/{'0' * 64}/ledger").status_code == 422
+
+
+def test_waiting_outlasts_an_agent_that_does_not_answer_and_ends_in_time(
+    consortium: Consortium, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commingle.party_agent.edge.client._FOLLOW_SECONDS", 0.01)
+    release, away = consortium.propose(), [True]
+    token = create_token(agent.home, name="w", scopes=frozenset({"read"}), lifetime=None, now=agent.clock())
+    inner = InProcess(network_app(agent))
+
+    def sometimes(request: httpx.Request) -> httpx.Response:
+        if away and away.pop():
+            raise httpx.RemoteProtocolError("gone", request=request)
+        return inner.handle_request(request)
+
+    agent.step(strictly)
+    with PartyClient("http://agent", token=token, transport=httpx.MockTransport(sometimes)) as system:
+        with pytest.raises(UnreachableError, match="not over after"):
+            system.wait(release, seconds=0.3)
+        agent.reject(release)
+        agent.step(strictly)
+        assert system.wait(release, seconds=60).state == "rejected"
+
+
+def specs_kept(consortium: Consortium) -> dict[str, int]:
     """Bytes of the spec in each row of the record."""
-    with pair.agent("clinic") as agent, agent.store.reading() as db:
+    with consortium.agent("clinic") as agent, agent.store.reading() as db:
         return {row["release"]: len(row["spec"]) for row in db.execute("SELECT release, spec FROM proposals")}
 
 
-def over(pair: Consortium, title: str) -> str:
-    release = pair.propose(title=title)
-    pair.step("clinic")
-    pair.withdraw(release, "insurer")
-    pair.step("clinic")
+def over(consortium: Consortium, title: str) -> str:
+    release = consortium.propose(title=title)
+    consortium.step("clinic")
+    consortium.withdraw(release, "insurer")
+    consortium.step("clinic")
     return release
 
 
-def test_spec_that_is_over_and_was_never_approved_is_dropped_when_a_later_one_comes(pair: Consortium) -> None:
-    old = over(pair, "old")
-    soon(pair, hours=RETENTION / timedelta(hours=1) + 1)
-    assert specs_kept(pair)[old] > 0
-    new = pair.propose(title="new")
-    pair.step("clinic")
-    kept = specs_kept(pair)
+def test_spec_that_is_over_and_was_never_approved_is_dropped_when_a_later_one_comes(consortium: Consortium) -> None:
+    old = over(consortium, "old")
+    soon(consortium, hours=RETENTION / timedelta(hours=1) + 1)
+    assert specs_kept(consortium)[old] > 0
+    new = consortium.propose(title="new")
+    consortium.step("clinic")
+    kept = specs_kept(consortium)
     assert (kept[old], kept[new] > 0) == (0, True)
-    with pair.agent("clinic") as agent:
+    with consortium.agent("clinic") as agent:
         assert [p.release for p in agent.proposals.all()] == [new]
         assert old in agent.proposals.finished(agent.coordinator.key.fingerprint)
         with pytest.raises(NotFoundError):
             agent.proposals.get(old)
 
 
-def test_approved_spec_is_kept_however_old(pair: Consortium) -> None:
-    release = pair.propose(title="approved")
-    with pair.agent("clinic") as agent:
+def test_approved_spec_is_kept_however_old(consortium: Consortium) -> None:
+    release = consortium.propose(title="approved")
+    with consortium.agent("clinic") as agent:
         agent.step(strictly)
         agent.approve(release, BY_A_PERSON)
-    pair.withdraw(release, "insurer")
-    pair.step("clinic")
-    soon(pair, hours=RETENTION / timedelta(hours=1) + 1)
-    pair.propose(title="new")
-    pair.step("clinic")
-    assert specs_kept(pair)[release] > 0
+    consortium.withdraw(release, "insurer")
+    consortium.step("clinic")
+    soon(consortium, hours=RETENTION / timedelta(hours=1) + 1)
+    consortium.propose(title="new")
+    consortium.step("clinic")
+    assert specs_kept(consortium)[release] > 0
 
 
-def test_release_whose_spec_the_coordinator_has_dropped_is_wound_up(pair: Consortium) -> None:
-    release = pair.propose(title="approved")
-    with pair.agent("clinic") as agent:
+def test_release_whose_spec_the_coordinator_has_dropped_is_wound_up(consortium: Consortium) -> None:
+    release = consortium.propose(title="approved")
+    with consortium.agent("clinic") as agent:
         agent.step(strictly)
         agent.approve(release, BY_A_PERSON)
         reserved = agent.ledger.spent()
-    pair.withdraw(release, "insurer")
-    soon(pair, hours=24 * 31)
-    assert prune(pair.coordinator.hub.coordinator) == 1
-    with pair.agent("clinic") as agent:
+    consortium.withdraw(release, "insurer")
+    soon(consortium, hours=24 * 31)
+    assert prune(consortium.coordinator.hub.coordinator) == 1
+    with consortium.agent("clinic") as agent:
         agent.step(strictly)
         assert agent.ledger.spent() < reserved
         assert agent.proposals.get(release).state == "rejected"
 
 
-def test_agent_that_never_saw_a_dropped_release_notes_its_end_once(pair: Consortium) -> None:
-    release = pair.propose(title="missed")
-    pair.withdraw(release, "insurer")
-    soon(pair, hours=24 * 31)
-    prune(pair.coordinator.hub.coordinator)
-    with pair.agent("clinic") as agent:
+def test_agent_that_never_saw_a_dropped_release_notes_its_end_once(consortium: Consortium) -> None:
+    release = consortium.propose(title="missed")
+    consortium.withdraw(release, "insurer")
+    soon(consortium, hours=24 * 31)
+    prune(consortium.coordinator.hub.coordinator)
+    with consortium.agent("clinic") as agent:
         agent.step(strictly)
         assert release in agent.proposals.finished(agent.coordinator.key.fingerprint)
         assert agent.proposals.all() == []
 
 
-def test_open_release_shown_without_its_spec_is_refused(pair: Consortium) -> None:
-    release = pair.propose(title="odd")
-    pair.coordinator.shown = lambda view: view | {"spec": None}
-    with pair.agent("clinic") as agent, pytest.raises(DocumentError, match="without its spec"):
+def test_open_release_shown_without_its_spec_is_refused(consortium: Consortium) -> None:
+    release = consortium.propose(title="odd")
+    consortium.coordinator.shown = lambda view: view | {"spec": None}
+    with consortium.agent("clinic") as agent, pytest.raises(DocumentError, match="without its spec"):
         agent.handle(agent.client.release(release), release)

@@ -1,11 +1,19 @@
-"""Whole rounds of real agents over an coordinator in the same process."""
+"""Whole rounds of real agents over a coordinator in the same process, of one table or of its partitions."""
 
+import socket
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.errors import SourceError
+from commingle.party_agent.home.home import EngineSettings
+from commingle.party_agent.private import dask_engine
+from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.schema import Whitening
@@ -13,7 +21,21 @@ from commingle.shared.documents.statements import AlignmentStatement, BlockState
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.matrix import check_block
 from commingle.shared.release.plan import plan_block
-from tests.world.consortium import BLOOD_CONTRASTS, LINKAGE, NAMES, N, Noise, consortium_of, strictly
+from tests.party_agent.private.lake import write_partitions
+from tests.party_agent.private.tables import column
+from tests.party_agent.releasing import approved_by_all, blocks_before_and_after_the_file, look, spent, state_of
+from tests.world.consortium import (
+    BLOOD_CONTRASTS,
+    LINKAGE,
+    NAMES,
+    SCHEMAS,
+    Consortium,
+    N,
+    Noise,
+    consortium_of,
+    rows_of,
+    strictly,
+)
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
@@ -61,8 +83,7 @@ def test_whitened_release_is_published_with_the_noise_of_its_row_norm(tmp_path: 
 def test_alignment_digests_of_tables_in_different_order_agree(tmp_path: Path) -> None:
     consortium = consortium_of(tmp_path, *NAMES)
     release = consortium.propose()
-    for name in NAMES:
-        consortium.step(name)
+    look(consortium, *NAMES)
     found = consortium.coordinator.found(release)
     ids = sorted(f"s{i}".encode() for i in range(N))
     listed = (len(i).to_bytes(4, "big") + i for i in ids)
@@ -103,9 +124,7 @@ def test_release_that_does_not_name_this_party_is_not_looked_at(tmp_path: Path) 
 def test_two_releases_add_up_in_the_ledger(tmp_path: Path) -> None:
     consortium = consortium_of(tmp_path, "clinic", "lab")
     releases = [consortium.propose(title=title, mechanism=m) for title, m in (("one", "rmgm"), ("two", "dgm"))]
-    for _ in range(3):
-        for name in ("clinic", "lab"):
-            consortium.step(name)
+    look(consortium, *3 * ("clinic", "lab"))
     assert [consortium.state(release) for release in releases] == ["published", "published"]
     with consortium.agent("lab") as agent:
         charges = [agent.ledger.charge(release) for release in releases]
@@ -132,3 +151,77 @@ def test_rounds_of_different_noise_differ_only_by_the_noise(tmp_path: Path) -> N
 def _table(path: Path) -> list[dict[str, str]]:
     header, *lines = path.read_text().splitlines()
     return [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+
+
+@pytest.fixture
+def folder(pair: Consortium, tmp_path: Path) -> Path:
+    """The clinic's table in partitions, registered in place of its file."""
+    rows = rows_of("clinic")
+    columns = {name: column([row[name] for row in rows]) for name in rows[0]}
+    folder = write_partitions(tmp_path / "lake", columns, [9, 20])
+    request = DatasetRequest(
+        subjects="listed",
+        name="main",
+        source=PartitionedSource(path=str(folder)),
+        subject_id="subject",
+        attributes=SCHEMAS["clinic"],
+    )
+    with pair.agent("clinic") as agent:
+        found = agent.datasets.register(request, replace=True)
+        assert found.view(counts=False).source == str(folder)
+    return folder
+
+
+def test_release_of_partitions_is_that_of_the_file(pair: Consortium, folder: Path) -> None:
+    assert folder.is_dir()
+    parts, whole = blocks_before_and_after_the_file(pair)
+    assert parts == whole
+
+
+def test_partition_that_cannot_be_read_is_told_to_the_owner_and_leaves_the_snapshot(
+    pair: Consortium, folder: Path
+) -> None:
+    (folder / "part-1.parquet").write_bytes(b"half")
+    with pair.agent("clinic") as agent:
+        before = agent.datasets.get("main")
+        with pytest.raises(SourceError, match=r"cannot read partition 2 of 3 \(part-1.parquet\)"):
+            agent.datasets.read_again("main", strict=False)
+        assert agent.datasets.get("main") == before
+    release = approved_by_all(pair)
+    pair.step("clinic")
+    assert state_of(pair, release) == "acked"
+
+
+@pytest.mark.slow
+def test_scheduler_that_is_not_there_costs_nothing_more_and_releases_nothing(
+    pair: Consortium, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert folder.is_dir()
+    monkeypatch.setattr(dask_engine, "_CONNECT_SECONDS", 0.3)
+    release, home = approved_by_all(pair), pair.homes["clinic"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        gone = EngineSettings(kind="dask", scheduler=f"tcp://127.0.0.1:{free.getsockname()[1]}")
+    home.save_settings(home.settings().model_copy(update={"engine": gone}))
+    noise, before = Noise(), spent(pair)
+    with pytest.raises(SourceError, match="do not answer"):
+        pair.step("clinic", draw=noise)
+    assert (state_of(pair, release), spent(pair), noise.calls) == ("debited", before, [])
+    home.save_settings(home.settings().model_copy(update={"engine": EngineSettings()}))
+    pair.step("clinic", draw=noise)
+    assert (state_of(pair, release), spent(pair)) == ("acked", before)
+
+
+def test_partitions_written_anew_by_another_job_give_the_same_snapshot(pair: Consortium, folder: Path) -> None:
+    def rows() -> list[object]:
+        snapshot = agent.datasets.snapshot(agent.datasets.get("main").snapshot)
+        return [(ids.to_pylist(), rows.tolist()) for ids, rows in snapshot.records()]
+
+    with pair.agent("clinic") as agent:
+        before, whole = rows(), pq.read_table(folder)
+        for path in folder.iterdir():
+            path.unlink()
+        order = pa.array(range(len(whole) - 1, -1, -1))
+        pq.write_table(whole.take(order), folder / "compacted.parquet")
+        agent.datasets.read_again("main", strict=True)
+        assert rows() == before

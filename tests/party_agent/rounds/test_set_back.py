@@ -32,7 +32,7 @@ from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.runtime.settings import system_clock
 from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.regression.asking import clinic, request
-from tests.party_agent.releasing import dying_at
+from tests.party_agent.releasing import dying_at, look, publish
 from tests.world.consortium import BY_A_PERSON, Consortium, Noise, second_beside, soon, strictly
 from tests.world.transport import no_fault, on_a_socket, unreachable
 
@@ -50,14 +50,6 @@ def step_everywhere(consortium: Consortium) -> None:
     with consortium.agents("clinic") as agents:
         for agent in agents.consortia:
             agent.step(strictly)
-
-
-def publish(pair: Consortium, title: str = "study") -> str:
-    release = pair.propose(title=title)
-    for name in ("clinic", "insurer", "clinic", "insurer", "clinic", "insurer"):
-        pair.step(name)
-    assert pair.state(release) == "published"
-    return release
 
 
 def refuse_to_start(pair: Consortium, name: str = "clinic") -> None:
@@ -169,26 +161,20 @@ def test_backup_restored_four_times_gives_one_answer_to_one_regression(tmp_path:
             assert (noise.drawn, agent.ledger.charges()) == ([], [])
 
 
-def test_old_backup_with_an_open_proposal_signs_nothing_over_two_starts(pair: Consortium) -> None:
+@pytest.mark.parametrize("newest", ["published", "approved"])
+def test_old_backup_with_an_open_proposal_signs_nothing_over_two_starts(pair: Consortium, newest: str) -> None:
     backup = LocalUser(pair).back_up()
-    publish(pair)
+    if newest == "published":
+        publish(pair)
+    else:
+        pair.propose()
+        pair.step("clinic")
     waiting = pair.propose(title="waits")
     LocalUser(pair).restore(backup)
     for _ in range(2):
         refuse_to_start(pair)
     with pair.agents("clinic") as agents, pytest.raises(StaleLedgerError):
         agents.consortia[0].approve(waiting, BY_A_PERSON)
-    assert pair.coordinator.found(waiting).approvals == {}
-
-
-def test_old_backup_signs_nothing_where_the_newest_ledger_had_only_approved(pair: Consortium) -> None:
-    backup = LocalUser(pair).back_up()
-    pair.propose()
-    pair.step("clinic")
-    waiting = pair.propose(title="waits")
-    LocalUser(pair).restore(backup)
-    for _ in range(2):
-        refuse_to_start(pair)
     assert pair.coordinator.found(waiting).approvals == {}
 
 
@@ -206,17 +192,15 @@ def test_restored_ledger_adopts_what_was_spent_and_goes_on(pair: Consortium) -> 
     with pair.agent("clinic") as agent:
         assert agent.ledger.spent() == spent
         assert not agent.ledger.lost().loss.gaussian  # which version of an agent spent it nobody knows
-        assert agent.ledger.charge_in(agent.store._connection, release).state is ChargeState.ADOPTED
-    for name in ("clinic", "insurer", "clinic", "insurer", "clinic"):
-        pair.step(name)
+        assert agent.ledger.charge_of(release).state is ChargeState.ADOPTED
+    look(pair, "clinic", "insurer", "clinic", "insurer", "clinic")
     assert pair.state(waiting) == "published"
 
 
 def test_delta_of_a_lost_exchange_is_adopted_once_and_under_its_release(pair: Consortium) -> None:
     backup = LocalUser(pair).back_up()
     release = pair.propose(mechanism="moments")
-    for name in 8 * ("clinic", "insurer"):
-        pair.step(name)
+    look(pair, *8 * ("clinic", "insurer"))
     assert pair.state(release) == "published"
     with pair.agent("clinic") as agent:
         lost = agent.ledger.lost()
@@ -341,15 +325,13 @@ def test_regression_whose_witness_goes_away_is_kept_and_shown_when_it_is_back(tm
 
 def test_block_leaves_only_after_its_debit_was_witnessed(pair: Consortium) -> None:
     release = pair.propose()
-    for name in ("clinic", "insurer"):
-        pair.step(name)
+    look(pair, "clinic", "insurer")
     pair.coordinator.before = unreachable("PUT", "ledger-heads")
     with pytest.raises(RemoteError):
         pair.step("clinic")
     assert pair.coordinator.received == {}
     pair.coordinator.before = no_fault
-    for name in ("clinic", "insurer", "clinic"):
-        pair.step(name)
+    look(pair, "clinic", "insurer", "clinic")
     assert pair.state(release) == "published"
 
 

@@ -1,4 +1,4 @@
-"""Releases of two stages over the real coordinator: published, verified, undone; a crash leaves one draw of each."""
+"""Releases of two stages, or sparsely mixed: published, verified, undone; a crash leaves one draw of each."""
 
 from io import StringIO
 from pathlib import Path
@@ -10,8 +10,8 @@ from rich.console import Console
 
 from commingle.party_agent.cli.decide import show_proposal
 from commingle.party_agent.edge.views import proposal_view
-from commingle.party_agent.rounds.counts import Viewer
 from commingle.party_agent.rounds.forecasts import Forecasts
+from commingle.party_agent.rounds.jobs import Viewer
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
 from commingle.shared.documents.dsse import open_envelope
@@ -25,23 +25,17 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
+from commingle.shared.mechanisms.rows.sparse import SparseEntries
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.resolve import closed
 from tests.party_agent.exchanging import approved, crash_at, messages
-from tests.party_agent.releasing import spent
+from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import rows_by_subject
 from tests.world.consortium import Consortium, Noise, consortium_of
 from tests.world.documents import signed_document
 from tests.world.noise import exact
 
 PAIR = ("clinic", "insurer")
-
-
-def published(consortium: Consortium, release: str) -> Release:
-    assert consortium.state(release) == "published"
-    with consortium.coordinator.client() as client:
-        parts = [client.get(f"/v1/releases/{release}/{name}").content for name in ("manifest", "matrix", "moments")]
-    return Release.of(ReleaseFiles(*parts))
 
 
 def statement_of(consortium: Consortium, release: str, party: str) -> BlockStatement:
@@ -56,9 +50,7 @@ def test_release_without_noise_holds_rows_scaled_and_cut_by_its_sums_and_is_undo
 ) -> None:
     consortium = consortium_of(tmp_path, *PAIR)
     release = consortium.propose(mechanism=mechanism, first_stage_share=0.25)
-    for _ in range(5):
-        for name in PAIR:
-            consortium.step(name, draw=exact)
+    look(consortium, *5 * PAIR, draw=exact)
     found = published(consortium, release)
     assert found.columns == ("(intercept)", "scaled[age]", "scaled[bmi]", "scaled[charges]")
     assert "a key that calls itself clinic signed the sums by which its columns are undone" in found.published.findings
@@ -84,9 +76,7 @@ def test_one_charge_is_the_sum_of_both_stages_and_the_manifest_states_both(
 ) -> None:
     consortium = consortium_of(tmp_path, *PAIR)
     release = consortium.propose(mechanism=mechanism, first_stage_share=0.25)
-    for _ in range(5):
-        for name in PAIR:
-            consortium.step(name)
+    look(consortium, *5 * PAIR)
     found = published(consortium, release)
     for name, loss in zip(PAIR, found.privacy.per_party, strict=True):
         plan = plan_block(found.spec, found.spec.party(name))
@@ -110,9 +100,7 @@ def test_sums_of_a_party_that_crashed_are_those_its_columns_were_signed_with(
     release = approved(consortium, first_stage_share=0.25)
     noise = Noise()
     crash_at(consortium, point, party)
-    for _ in range(5):
-        for name in PAIR:
-            consortium.step(name, draw=noise)
+    look(consortium, *5 * PAIR, draw=noise)
     columns = decode(ColumnsStatement, messages(consortium, release, "columns")[party].payload_bytes)
     assert columns.sums is not None
     assert statement_of(consortium, release, party).sums == columns.sums
@@ -125,8 +113,7 @@ def test_block_without_the_sums_that_the_spec_calls_for_is_refused(
 ) -> None:
     consortium = consortium_of(tmp_path, *PAIR)
     release = consortium.propose(mechanism="rmgm", first_stage_share=0.25)
-    for name in (*PAIR, *PAIR):
-        consortium.step(name)
+    look(consortium, *PAIR, *PAIR)
     statement = statement_of(consortium, release, "clinic")
     spec = consortium.coordinator.found(release).document
     plan = plan_block(spec, spec.party("clinic"))
@@ -163,9 +150,7 @@ def test_manifest_with_the_loss_of_a_first_stage_in_another_place_is_refused(
     consortium.enrol_everybody()
     changed = spec.model_copy(update={"parties": parties, "calibration": calibration})
     release = consortium.coordinator.propose(changed)
-    for _ in range(5):
-        for name in PAIR:
-            consortium.step(name)
+    look(consortium, *5 * PAIR)
     found = published(consortium, release)
     privacy = restatement(found.privacy, outsiders=found.privacy.per_subject_outsiders is not None)
     assert privacy.scopes == found.privacy.scopes
@@ -190,3 +175,24 @@ def test_proposal_says_what_the_first_stage_publishes_and_costs(tmp_path: Path) 
     shown = StringIO()
     show_proposal(Console(file=shown, width=200), view)
     assert "first publishes 4 sums of this party's columns with noise" in shown.getvalue()
+
+
+def test_sparse_release_without_noise_holds_signed_sums_of_rows(tmp_path: Path) -> None:
+    consortium = consortium_of(tmp_path, *PAIR)
+    release = consortium.propose(mechanism="rmgm", projection="sparse", first_stage_share=None)
+    consortium.step("clinic", draw=exact)
+    with consortium.agent("clinic") as agent:
+        view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.TOKEN)
+    shown = StringIO()
+    show_proposal(Console(file=shown, width=200), view)
+    assert view.projection == "sparse"
+    assert "rmgm, sparse mixing, k = 16" in shown.getvalue()
+    look(consortium, *3 * PAIR, draw=exact)
+    found = published(consortium, release)
+    assert found.spec.projection == "sparse"
+    rows = np.hstack([rows_by_subject(consortium.table(name)) for name in PAIR])
+    assert found.prepared.n == len(rows)
+    places, signs = SparseEntries(bytes.fromhex(found.spec.seed), 16).of(np.arange(len(rows)))
+    mixed = np.zeros((16, 1 + rows.shape[1]))
+    np.add.at(mixed, places, signs[:, None] * np.column_stack([np.ones(len(rows)), rows]))
+    assert found.prepared.gram == pytest.approx(mixed.T @ mixed, abs=2**-13 * len(rows))  # values were rounded to 2^-16

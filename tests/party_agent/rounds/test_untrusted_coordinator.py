@@ -24,6 +24,7 @@ from commingle.shared.dp.accounting import ZERO
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
+from tests.party_agent.releasing import approved_by_all, look
 from tests.world.consortium import Consortium, Noise, consortium_of, strictly
 from tests.world.documents import enrolment
 from tests.world.tampering import NOW
@@ -31,14 +32,6 @@ from tests.world.transport import answering
 
 STRANGER = SigningKey(b"\xee" * 32)
 HEAD = "0" * 64
-
-
-def approved_by_all(pair: Consortium) -> str:
-    release = pair.propose()
-    pair.step("clinic")
-    pair.step("insurer")
-    assert pair.state(release) == "approved"
-    return release
 
 
 def enrol(pair: Consortium, name: str, key: SigningKey) -> None:
@@ -55,67 +48,65 @@ def dump(envelope: Envelope) -> dict[str, Any]:
     return envelope.model_dump(mode="json")
 
 
-def test_spec_signed_by_nobody_we_trust_is_ignored(pair: Consortium) -> None:
+def view_with(**changes: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda view: {**view, **changes}
+
+
+def by_a_stranger(pair: Consortium) -> None:
     pair.plant(pair.spec(proposer=STRANGER), key=STRANGER)
-    with pytest.raises(SignatureError, match="not expected here"):
-        pair.step("clinic")
-    assert nothing_spent(pair)
-    with pair.agent("clinic") as agent:
-        assert agent.proposals.all() == []
 
 
-def test_spec_signed_by_a_member_of_the_directory_that_is_not_pinned_is_ignored(pair: Consortium) -> None:
+def by_a_member_that_is_not_pinned(pair: Consortium) -> None:
     enrol(pair, "stranger", STRANGER)
     pair.propose(key=STRANGER)
-    with pytest.raises(SignatureError):
-        pair.step("clinic")
-    assert nothing_spent(pair)
 
 
-def test_spec_that_names_another_proposer_than_its_signer_is_ignored(pair: Consortium) -> None:
+def by_another_than_its_proposer(pair: Consortium) -> None:
     pair.plant(pair.spec(proposer=STRANGER))
-    with pytest.raises(SignatureError, match="another proposer"):
-        pair.step("clinic")
-    assert nothing_spent(pair)
 
 
-def test_spec_whose_signature_is_broken_is_ignored(pair: Consortium) -> None:
-    release = pair.propose()
-    found = pair.coordinator.found(release)
-    payload = found.spec.payload_bytes.replace(b'"epsilon":1.0', b'"epsilon":2.0')
-    broken = found.spec.model_copy(update={"payload": b64encode(payload).decode()})
+def with_a_broken_signature(pair: Consortium) -> None:
+    spec = pair.coordinator.found(pair.propose()).spec
+    payload = spec.payload_bytes.replace(b'"epsilon":1.0', b'"epsilon":2.0')
+    broken = spec.model_copy(update={"payload": b64encode(payload).decode()})
     pair.coordinator.shown = view_with(spec=dump(broken))
-    with pytest.raises(SignatureError, match="does not verify"):
-        pair.step("clinic")
-    assert nothing_spent(pair)
 
 
-def test_other_spec_under_the_same_id_is_ignored(pair: Consortium) -> None:
+def another_under_the_same_id(pair: Consortium) -> None:
     pair.propose()
     other = seal(pair.spec(title="other"), kind="spec", key=pair.coordinator.key)
     pair.coordinator.shown = view_with(spec=dump(other))
-    with pytest.raises(DocumentError, match="another spec under this id"):
+
+
+def with_another_key_for_this_party(pair: Consortium) -> None:
+    clinic, insurer = (spec := pair.spec()).parties
+    other = clinic.model_copy(update={"signing_key": STRANGER.verifying_key.raw.hex()})
+    pair.plant(spec.model_copy(update={"parties": (other, insurer)}))
+
+
+def that_no_noise_level_serves(pair: Consortium) -> None:
+    pair.plant(pair.spec().model_copy(update={"epsilon": 5.45e-8, "delta": 1e-300, "k": 40}))
+
+
+@pytest.mark.parametrize(
+    ("show", "error", "said"),
+    [
+        (by_a_stranger, SignatureError, "not expected here"),
+        (by_a_member_that_is_not_pinned, SignatureError, "not expected here"),
+        (by_another_than_its_proposer, SignatureError, "another proposer"),
+        (with_a_broken_signature, SignatureError, "does not verify"),
+        (another_under_the_same_id, DocumentError, "another spec under this id"),
+        (with_another_key_for_this_party, DocumentError, "another key for this party"),
+        (that_no_noise_level_serves, SpecError, "too much noise"),
+    ],
+)
+def test_spec_that_cannot_be_is_ignored_and_spoils_no_list(
+    pair: Consortium, show: Callable[[Consortium], None], error: type[CommingleError], said: str
+) -> None:
+    show(pair)
+    with pytest.raises(error, match=said):
         pair.step("clinic")
     assert nothing_spent(pair)
-
-
-def test_spec_that_names_another_key_for_this_party_is_ignored(pair: Consortium) -> None:
-    spec = pair.spec()
-    parties = tuple(
-        p.model_copy(update={"signing_key": STRANGER.verifying_key.raw.hex()}) if p.name == "clinic" else p
-        for p in spec.parties
-    )
-    pair.plant(spec.model_copy(update={"parties": parties}))
-    with pytest.raises(DocumentError, match="another key for this party"):
-        pair.step("clinic")
-    assert nothing_spent(pair)
-
-
-def test_spec_no_noise_level_serves_is_ignored_and_spoils_no_list(pair: Consortium) -> None:
-    spec = pair.spec().model_copy(update={"epsilon": 5.45e-8, "delta": 1e-300, "k": 40})
-    pair.plant(spec)
-    with pytest.raises(SpecError, match="too much noise"):
-        pair.step("clinic")
     with pair.agent("clinic") as agent:
         assert agent.proposals.all() == []
 
@@ -201,10 +192,6 @@ def test_refusals_of_every_kind_are_remote_errors(pair: Consortium) -> None:
         with pytest.raises(error):
             pair.step("clinic")
         assert nothing_spent(pair), (status, body)
-
-
-def view_with(**changes: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return lambda view: {**view, **changes}
 
 
 @pytest.mark.parametrize(
@@ -298,8 +285,7 @@ def test_ledger_that_was_deleted_halts(pair: Consortium) -> None:
 def test_look_back_of_a_ledger_in_order_asks_for_no_release_that_ended_here(tmp_path: Path) -> None:
     consortium = consortium_of(tmp_path, "clinic", "insurer")
     done = approved_by_all(consortium)
-    for name in ("clinic", "insurer", "clinic"):
-        consortium.step(name)
+    look(consortium, "clinic", "insurer", "clinic")
     consortium.coordinator.requests.clear()
     with consortium.agent("clinic") as agent:
         agent.step(strictly)

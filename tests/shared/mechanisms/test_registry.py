@@ -28,7 +28,7 @@ ALLOWED = {
     "party_agent/edge/client.py": Counter(moments=1),
     "party_agent/edge/release_routes.py": Counter(moments=2),
     # descriptions and examples of the interfaces
-    "party_agent/edge/examples.py": Counter(rmgm=1),
+    "party_agent/edge/api.py": Counter(rmgm=1),
     "party_agent/wire/answers.py": Counter(rmgm=4, dgm=1),
     "services/learner/requests.py": Counter(rmgm=1),
     "services/learner/views.py": Counter(rmgm=2),

@@ -1,0 +1,244 @@
+"""What all routes of the local API work with: the agents, who may ask, bodies of requests, and threads of their own.
+
+Strict models are validated over the received bytes. A test sends every example, in this order, to an agent of a made-up
+clinic.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from commingle.party_agent.edge.loop import Loops
+from commingle.party_agent.errors import AgentError
+from commingle.party_agent.home.tokens import AgentScope, find_token
+from commingle.party_agent.ledger.rulings import Ruling
+from commingle.party_agent.rounds.agents import Agents
+from commingle.party_agent.rounds.jobs import Viewer
+from commingle.party_agent.rounds.proposals import DecisionNote
+from commingle.shared.documents.model import WireModel, decode
+from commingle.shared.runtime.errors import RequestBodyError, ScopeError, TooLargeError
+from commingle.shared.text import printable
+
+Model = TypeVar("Model", bound=WireModel)
+LARGEST_DOCUMENT_BYTES = 8 << 20  # more than the longest schema takes
+_PATIENCE_SECONDS = 60.0
+_SLOWEST = 64 << 10  # bytes per second that a sender has to keep up, beyond the patience
+
+
+async def document(request: Request, model: type[Model]) -> Model:
+    """The body as a model. Raises DocumentError, TooLargeError, RequestBodyError."""
+    return decode(model, await read_body(request))
+
+
+async def read_body(request: Request, largest_bytes: int = LARGEST_DOCUMENT_BYTES) -> bytes:
+    """The whole body.
+
+    Raises:
+        TooLargeError: without reading further than the limit.
+        RequestBodyError: it does not come in time.
+    """
+    received = bytearray()
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS + largest_bytes / _SLOWEST):
+            async for piece in request.stream():
+                received += piece
+                if len(received) > largest_bytes:
+                    raise TooLargeError(
+                        f"the body is larger than {largest_bytes} bytes", remedy="Send rows in smaller pieces."
+                    )
+    except TimeoutError:
+        raise RequestBodyError("the body did not come in time", remedy="Send smaller pieces.") from None
+    return bytes(received)
+
+
+SCHEMA: list[dict[str, Any]] = [
+    {"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"},
+    {"kind": "numeric", "name": "glucose", "lower": 2, "upper": 30, "unit": "mmol/l", "missing": "indicator"},
+    {"kind": "binary", "name": "emergency", "levels": ["no", "yes"]},
+]
+CSV_ROWS = "patient,age,glucose,emergency\np1,54,5.8,no\np2,71,,yes\n"
+JSON_ROWS = (
+    '{"patient": "p1", "age": 54, "glucose": 5.8, "emergency": "no"}\n'
+    '{"patient": "p2", "age": 71, "glucose": null, "emergency": "yes"}\n'
+)
+CLOSE = {"One piece, in place of yesterday's rows": {"pieces": 1}}
+DATASET = {
+    "Rows that are pushed": {
+        "name": "stays",
+        "source": {"kind": "pushed"},
+        "subject_id": "patient",
+        "attributes": SCHEMA,
+    },
+    "A file": {
+        "name": "stays",
+        "source": {"kind": "file", "path": "/srv/etl/stays.csv"},
+        "subject_id": "patient",
+        "attributes": SCHEMA,
+    },
+    "A query": {
+        "name": "stays",
+        "source": {
+            "kind": "sql",
+            "url": "postgresql+psycopg://commingle@db/stays",
+            "query": "SELECT patient, age, glucose, emergency FROM stays",
+        },
+        "subject_id": "patient",
+        "attributes": SCHEMA,
+    },
+}
+STUDY = {
+    "A linear model over two parties": {
+        "study": "Length of stay",
+        "purpose": "Which admissions stay long, to plan beds.",
+        "requester": "Dr. Adams, Ward 3",
+        "ethics_reference": "vote 12/26",
+        "target": "length_of_stay",
+        "mechanism": "rmgm",
+        "epsilon": 1,
+        "delta": 1e-5,
+        "n": 5000,
+        "parties": [
+            {"name": "clinic", "dataset": "stays", "attributes": SCHEMA},
+            {
+                "name": "insurer",
+                "dataset": "main",
+                "attributes": [{"kind": "numeric", "name": "length_of_stay", "lower": 0, "upper": 30, "unit": "days"}],
+            },
+        ],
+    }
+}
+NOTE = {"A decision, and whose": {"by": "Dr. Adams", "why": "vote 12/26"}}
+REGRESSION = {
+    "Glucose by age": {
+        "dataset": "stays",
+        "target": "age",
+        "features": ["emergency"],
+        "epsilon": 1,
+        "delta": 1e-6,
+        "n": 2000,
+        "nonce": "5d0f0e2c9be34f7d8a2b7c6e1f4a3b5c6d7e8f90a1b2c3d4e5f60718293a4b5c",
+    }
+}
+
+
+class UnauthorisedError(AgentError):
+    """No valid bearer token."""
+
+    code = "unauthorised"
+
+
+T = TypeVar("T")
+
+
+class OwnThread:
+    """Calls functions one after the other, in the order in which they were given. Safe to use from several threads.
+
+    The process ends without waiting for it, as it may hang in a read of a network drive.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._newest: dict[str, object] = {}
+        self._starting = Lock()
+        self._started = False
+
+    async def run(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call it when its turn comes. Cancelled before, it is not called. Raises what it raises."""
+        future: Future[T] = Future()
+        self._waiting.put((future, partial(copy_context().run, function, *arguments)))
+        self._start()
+        return await asyncio.wrap_future(future)
+
+    async def run_newest(self, key: str, function: Callable[..., T], *arguments: object) -> T | None:
+        """Call it as `run` does; None where the same key was given again meanwhile: only the newest call is done."""
+        mark = self._newest[key] = object()
+
+        def unless_newer() -> T | None:
+            if self._newest.get(key) is not mark:
+                return None
+            return function(*arguments)
+
+        return await self.run(unless_newer)
+
+    def _start(self) -> None:
+        with self._starting:
+            if not self._started:
+                self._started = True
+                Thread(target=self._work, name=self._name, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            future, call = self._waiting.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+                future.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalApi:
+    """What the API works on.
+
+    Attributes:
+        loops: None where a command runs the API in its own process.
+        peer_is_operator: whether only the operator can be at the other end, so that who sends no token is. On the
+            network nobody is: there, tokens alone count.
+        readings: where tables are read, one at a time.
+        ledger: where `/readyz` asks the ledger.
+    """
+
+    agents: Agents
+    loops: Loops | None
+    peer_is_operator: bool
+    readings: OwnThread = field(default_factory=lambda: OwnThread("readings"))
+    ledger: OwnThread = field(default_factory=lambda: OwnThread("readiness"))
+
+
+def guard(api: LocalApi, scope_of: Mapping[str, AgentScope]) -> Any:  # noqa: ANN401 - a FastAPI dependency
+    bearer = HTTPBearer(auto_error=False)
+
+    def check(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+        request.state.operator = api.peer_is_operator and "authorization" not in request.headers
+        request.state.viewer = Viewer.OPERATOR if request.state.operator else Viewer.TOKEN
+        if request.state.operator:
+            return
+        text = "" if given is None else given.credentials
+        found = find_token(api.agents.home, text, api.agents.clock())
+        if found is None:
+            raise UnauthorisedError(
+                "no valid bearer token", remedy="Make one: commingle party token create; send Authorization: Bearer …"
+            )
+        request.state.token, token = found
+        request.state.person, scope = token.person, scope_of[request.method]
+        if scope not in token.scopes:
+            raise ScopeError(
+                f"this token does not have the scope {scope}", remedy="Make one: commingle party token create"
+            )
+
+    return check
+
+
+async def ruling_of(request: Request) -> Ruling:
+    """Who decides: whom the token was made for, or whom the body names, beside the token."""
+    given = decode(DecisionNote, await read_body(request) or b"{}")
+    if request.state.operator:
+        name = given.by or "the operator"
+        return Ruling(by=name, why=given.why, person=name)
+    person, token = request.state.person, printable(request.state.token)[:50]
+    if person and given.by not in {"", person}:
+        raise ScopeError(f"this token is {person}'s, and nobody else decides with it", remedy="Leave `by` out.")
+    name = given.by[:120]
+    by = f"{name or person} (token {token})" if name or person else f"token {token}"
+    return Ruling(by=by, why=given.why, token=request.state.token, person=person)
