@@ -23,24 +23,32 @@ _TICKS = tuple(base * 10.0**exponent for exponent in range(-9, 10) for base in (
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.38, 1.3, 7.0
 
 
-def new_axes(*, rows: int, width_inches: float = _WIDTH_INCHES) -> "Axes":
-    """Axes on a new figure that is high enough for so many rows of text.
+def axes_on(ax: "Axes | None", *, rows: int, width_inches: float = _WIDTH_INCHES) -> "Axes":
+    """`ax`, or axes on a new figure that is high enough for so many rows of text.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
+    if ax is not None:
+        return ax
     try:
         from matplotlib import pyplot as plt  # noqa: PLC0415 - as above
     except ImportError:
         raise MissingExtraError("matplotlib", extra="plot") from None
     height = _MARGIN_INCHES + _ROW_INCHES * rows
-    _, ax = plt.subplots(figsize=(width_inches, height), dpi=110, layout="constrained")
-    return ax
+    return plt.subplots(figsize=(width_inches, height), dpi=110, layout="constrained")[1]
 
 
 def plain_label(name: str) -> str:
     """A name for a picture, in which dollars would begin a formula."""
     return printable(name).replace("$", r"\$")
+
+
+def entitle(ax: "Axes", title: str, x: str, y: str = "") -> None:
+    """Say what it shows, and what is along its axes."""
+    ax.set_title(plain_label(title), fontsize=11, color=INK)
+    ax.set_xlabel(plain_label(x), fontsize=9)
+    ax.set_ylabel(plain_label(y), fontsize=9)
 
 
 def tidy(ax: "Axes") -> None:
@@ -51,11 +59,16 @@ def tidy(ax: "Axes") -> None:
     ax.spines[:].set_visible(False)
 
 
-def draw_intervals(ax: "Axes", labels: Sequence[str], values: Array, intervals: Array) -> None:
-    """One row for each label: values (q,), intervals (q, 2)."""
+def draw_intervals(
+    ax: "Axes | None", labels: Sequence[str], values: Array, intervals: Array, *, title: str, x: str
+) -> "Axes":
+    """One row for each label: values (q,), intervals (q, 2); on `ax` or a new figure."""
+    ax = axes_on(ax, rows=len(labels))
     ax.axvline(0, color=INK, linewidth=0.9, zorder=1)
     _draw_rows(ax, np.arange(len(labels), dtype=np.float64), values, intervals, COLOURS[0])
     _label_rows(ax, labels)
+    entitle(ax, title, x)
+    return ax
 
 
 def draw_groups(ax: "Axes", labels: Sequence[str], groups: Sequence[str], values: Array, intervals: Array) -> None:
@@ -63,14 +76,17 @@ def draw_groups(ax: "Axes", labels: Sequence[str], groups: Sequence[str], values
     size = len(groups)
     for g, name in enumerate(groups):
         places = np.arange(len(labels), dtype=np.float64) + _GROUPED * ((g + 0.5) / size - 0.5)
-        _draw_rows(ax, places, values[:, g], intervals[:, g], COLOURS[g % len(COLOURS)], name)
+        _draw_rows(ax, places, values[:, g], intervals[:, g], COLOURS[g % len(COLOURS)], plain_label(name))
     _label_rows(ax, labels)
     if size > 1:
         ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def draw_ratios(ax: "Axes", labels: Sequence[str], values: Array, intervals: Array) -> None:
+def draw_ratios(
+    ax: "Axes | None", labels: Sequence[str], values: Array, intervals: Array, *, title: str, x: str
+) -> "Axes":
     """A forest plot: ratios (q,) with intervals (q, 2) about 1 on a log axis, an arrow where an end is out of reach."""
+    ax = axes_on(ax, rows=len(labels))
     places, near = np.arange(len(labels), dtype=np.float64), values[np.isfinite(values) & (values > 0)]
     ends = intervals[np.isfinite(intervals) & (intervals > 0)]
     ends = ends[(ends >= near.min(initial=1.0) / _REACH) & (ends <= near.max(initial=1.0) * _REACH)]
@@ -88,6 +104,8 @@ def draw_ratios(ax: "Axes", labels: Sequence[str], values: Array, intervals: Arr
     ticks = [tick for tick in _TICKS if least <= tick <= most]
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
+    entitle(ax, title, x)
+    return ax
 
 
 def save(ax: "Axes", path: Path) -> None:
@@ -113,7 +131,7 @@ def _draw_rows(  # noqa: PLR0917 - of one module
 
 
 def _label_rows(ax: "Axes", labels: Sequence[str]) -> None:
-    ax.set_yticks(np.arange(len(labels)), labels)
+    ax.set_yticks(np.arange(len(labels)), list(map(plain_label, labels)))
     ax.set_ylim(max(1, len(labels)) - 0.5, -0.5)
     tidy(ax)
     ax.grid(visible=False, axis="y")

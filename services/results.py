@@ -36,7 +36,6 @@ class ResultColumn:
     """Numbers under one heading, NaN where there are none.
 
     Attributes:
-        heading: theirs.
         numbers: (rows,).
         form: how people are shown them, in each row where it is not one for all.
         interval: (rows, 2), shown in the same cell; columns of their own in a frame or a file.
@@ -49,7 +48,7 @@ class ResultColumn:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """That of each row."""
+        """The form of each row."""
         return (self.form,) * len(self.numbers) if isinstance(self.form, str) else self.form
 
     def numerals(self) -> list[str]:
@@ -82,13 +81,10 @@ class ResultTable:
     """One result.
 
     Attributes:
-        title: what it is.
         facts: name and value of what holds for the whole table.
-        heading: of the labels.
         labels: one for each row.
         columns: as long as `labels` each.
         notes: sentences below the table.
-        warnings: sentences that must not be overlooked.
     """
 
     title: str
@@ -175,7 +171,11 @@ class ResultTable:
 
 
 class Result(ABC):
-    """A frozen dataclass of names, numbers and arrays that notebooks render, pandas takes over and JSON holds."""
+    """A frozen dataclass of names, numbers and arrays that notebooks render, pandas takes over and JSON holds.
+
+    Where it has them, `sentence` says the result in words, `warnings` what must not be overlooked, and `subjects` how
+    many of these parties hold and share, where they are keyed.
+    """
 
     __slots__ = ()
 

@@ -21,18 +21,18 @@ _COMMANDS = {
     "study": ("commingle.party_agent.cli.study", "Write a study, and see what every member would answer to it."),
     "plan": ("commingle.services.planning.cli", "Say what a release will be worth, before any budget is spent."),
     "fit": (
-        "commingle.services.client.fit_cli",
+        "commingle.services.client.release_cli",
         "Verify a published release and fit a linear or generalised linear model on it.",
     ),
-    "describe": ("commingle.services.client.tables_cli", "Say who is in a release: levels and means, by group."),
+    "describe": ("commingle.services.client.release_cli", "Say who is in a release: levels and means, by group."),
     "table": (
-        "commingle.services.client.tables_cli",
+        "commingle.services.client.release_cli",
         "Count two attributes of a release: shares, odds ratios.",
     ),
-    "survival": ("commingle.services.client.tables_cli", "Follow people until an event: Kaplan-Meier curves."),
-    "synthesize": ("commingle.services.client.synthesize_cli", "Draw synthetic rows of a release into a file."),
+    "survival": ("commingle.services.client.release_cli", "Follow people until an event: Kaplan-Meier curves."),
+    "synthesize": ("commingle.services.client.release_cli", "Draw synthetic rows of a release into a file."),
     "export": (
-        "commingle.services.client.export_cli",
+        "commingle.services.client.release_cli",
         "Write a release as files for R, Stata, SAS and catalogues.",
     ),
     "verify": (
@@ -40,7 +40,7 @@ _COMMANDS = {
         "Check a published release offline: who signed what, and that the matrix is what they signed.",
     ),
     "members": (
-        "commingle.services.client.members_cli",
+        "commingle.services.client.verify_cli",
         "Show every key that a coordinator has had for every member, as one signed chain.",
     ),
     "coordinator": ("commingle.coordinator.cli", "Run and operate a coordinator."),

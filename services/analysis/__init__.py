@@ -3,14 +3,12 @@
 See docs/design/estimation.md#more-from-the-same-moments.
 """
 
-from commingle.services.analysis.components import PrincipalComponents, pca
+from commingle.services.analysis.covariance import PartialCorrelations, PrincipalComponents, partial_correlations, pca
 from commingle.services.analysis.description import Description, describe
-from commingle.services.analysis.nested import Comparison, compare
-from commingle.services.analysis.partial import PartialCorrelations, partial_correlations
+from commingle.services.analysis.linear_models import Comparison, TwoStageFit, compare, two_stage
 from commingle.services.analysis.paths import CoefficientPath, lasso_path, ridge_path
 from commingle.services.analysis.survival import Survival, survival
 from commingle.services.analysis.tables import CrossTable, cross_table
-from commingle.services.analysis.two_stage import TwoStageFit, two_stage
 
 __all__ = [
     "CoefficientPath",

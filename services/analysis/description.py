@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc, ndtri
+from scipy.special import chdtrc
 
-from commingle.services.analysis.tables import INTERVALS, independence, trend
+from commingle.services.analysis.tables import independence, trend
 from commingle.services.fit.subjects import about_tables
-from commingle.services.plotting import INK, draw_groups, new_axes, plain_label
+from commingle.services.intervals import INTERVALS, around, normal_reach, percent
+from commingle.services.plotting import axes_on, draw_groups, entitle
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, NumericAttribute
 from commingle.shared.estimation.cells import ENOUGH, Cells, fieller, mapped
@@ -22,47 +23,19 @@ if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Line:
-    """One level of an attribute, or the mean of a number, in each of G groups.
-
-    Attributes:
-        label: of the line.
-        counts: (G,) people with that level; who have that number.
-        values: (G,) shares of each group's people, or means.
-        intervals: (G, 2) for the population.
-        deviation: of a number among all; NaN for a level.
-        p_value: of the test that groups do not differ in this attribute, at its first line; NaN elsewhere.
-        trend_p_value: the same of no trend across ordered levels.
-    """
-
-    label: str
-    counts: Array
-    values: Array
-    intervals: Array
-    deviation: float = float("nan")
-    p_value: float = float("nan")
-    trend_p_value: float = float("nan")
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Description(Drawn):
     """A line for each level, and one for each number.
 
     Attributes:
         by: the attribute whose levels are the groups; None for everybody as one.
-        groups: their labels.
         people: (G,) how many.
-        lines: labels.
         counts: (lines, G).
         values: (lines, G) shares, or means in original units.
         intervals: (lines, G, 2) for the population.
         deviations: (lines,) standard deviations of numbers; NaN for levels.
         p_values: (lines,) of tests that know the noise, at an attribute's first line.
         trend_p_values: (lines,) of a trend across groups and levels in the study's order.
-        confidence_level: of the intervals.
-        warnings: sentences for people.
-        subjects: where they are keyed, how many parties hold and share.
     """
 
     by: str | None
@@ -80,7 +53,6 @@ class Description(Drawn):
     subjects: tuple[str, ...]
 
     def table(self) -> ResultTable:
-        """One row for each line; of each group the count, the share or mean, and its interval."""
         columns: list[ResultColumn] = []
         forms = tuple(".1%" if np.isnan(deviation) else ".4g" for deviation in self.deviations)
         for g, name in enumerate(self.groups):
@@ -100,7 +72,7 @@ class Description(Drawn):
             title=self._title,
             facts=(
                 ("people who count" if self.subjects else "people", counted),
-                ("intervals", f"{100 * self.confidence_level:g} %"),
+                ("intervals", percent(self.confidence_level)),
             ),
             heading="attribute",
             labels=self.lines,
@@ -116,20 +88,27 @@ class Description(Drawn):
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the share of each level in each group, with its interval; on `ax` or a new figure. Numbers have none."""
         shares = np.flatnonzero(np.isnan(self.deviations))
-        if ax is None:
-            ax = new_axes(rows=max(1, round(len(shares) * max(1.0, len(self.groups) / 2))))
-        labels = [plain_label(self.lines[i]) for i in shares]
-        named = [plain_label(f"{self.by} = {group}") for group in self.groups]
+        ax = axes_on(ax, rows=max(1, round(len(shares) * max(1.0, len(self.groups) / 2))))
+        labels, named = [self.lines[i] for i in shares], [f"{self.by} = {group}" for group in self.groups]
         draw_groups(ax, labels, named, 100 * self.values[shares], 100 * self.intervals[shares])
-        ax.set_title(plain_label(self._title), fontsize=11, color=INK)
         whose = "of the people of a group" if self.by else "of everybody"
-        ax.set_xlabel(f"% {whose} ({100 * self.confidence_level:g} % intervals)", fontsize=9)
+        entitle(ax, self._title, f"% {whose} ({percent(self.confidence_level)} intervals)")
         ax.set_xlim(left=0)
         return ax
 
     @property
     def _title(self) -> str:
         return "Who is in the data" + (f", by {self.by}" if self.by else "")
+
+
+class _Line(NamedTuple):
+    label: str
+    counts: Array
+    values: Array
+    intervals: Array
+    deviation: float = float("nan")
+    p_value: float = float("nan")
+    trend_p_value: float = float("nan")
 
 
 def describe(
@@ -153,8 +132,8 @@ def describe(
     """
     sums = CrossProducts.of(prepared)
     chosen = names_of([n for n in prepared.attributes if n != by] if attributes is None else attributes)
-    z = float(ndtri((1 + confidence_level) / 2))
-    lines: list[Line] = []
+    z = normal_reach(confidence_level)
+    lines: list[_Line] = []
     left_out: list[str] = []
     for name in chosen:
         try:
@@ -166,6 +145,7 @@ def describe(
     groups, forms = (("everybody",), None) if by is None else sums.levels(by)
     people = sums.values.diagonal()[sums.whose].max(keepdims=True) if forms is None else sums.people(forms)[0]
     whose = about_tables(prepared, (*chosen, *((by,) if by else ())))
+    gone = [f"Left out, as their missing cells count as something else: {', '.join(left_out)}."] if left_out else []
     return Description(
         by=by,
         groups=groups,
@@ -178,19 +158,12 @@ def describe(
         p_values=np.array([line.p_value for line in lines]),
         trend_p_values=np.array([line.trend_p_value for line in lines]),
         confidence_level=confidence_level,
-        warnings=(
-            *(
-                [f"Left out, as their missing cells count as something else: {', '.join(left_out)}."]
-                if left_out
-                else []
-            ),
-            *whose.doubts,
-        ),
+        warnings=(*gone, *whose.doubts),
         subjects=whose.notes,
     )
 
 
-def _lines(sums: CrossProducts, name: str, by: str | None, z: float) -> list[Line]:
+def _lines(sums: CrossProducts, name: str, by: str | None, z: float) -> list[_Line]:
     labels, groups = (("everybody",), sums.present(name)[None]) if by is None else sums.levels(by)
     if isinstance(sums.prepared.attributes[name], NumericAttribute):
         return [_mean(sums, name, (labels, groups), z)]
@@ -203,23 +176,19 @@ def _lines(sums: CrossProducts, name: str, by: str | None, z: float) -> list[Lin
         shares = [_share(cells, covariance, (place, g), z) for g in range(len(labels))]
         values, intervals = (np.array(each) for each in zip(*shares, strict=True))
         p, p_trend = _tests(cells) if place == 0 else (np.nan, np.nan)
-        line = Line(f"{name} = {label}", cells.counts[place], values, intervals, p_value=p, trend_p_value=p_trend)
+        line = _Line(f"{name} = {label}", cells.counts[place], values, intervals, p_value=p, trend_p_value=p_trend)
         found.append(line)
     return found
 
 
 def _tests(cells: Cells) -> tuple[float, float]:
-    """P values: of no difference, and of no trend."""
     known = cells.known()
     filled = known.filled()
-    if min(filled.counts.shape) <= 1:
-        return float("nan"), float("nan")
     statistic, degrees = independence(filled)
     return float(chdtrc(degrees, statistic)), trend(filled, (known.rows, known.columns))
 
 
 def _share(cells: Cells, covariance: Array, at: tuple[int, int], z: float) -> tuple[float, tuple[float, float]]:
-    """Of the people of one column, those in one row; NaN where there may be nobody."""
     which = np.zeros((2, *cells.counts.shape))
     which[0][at] = 1.0
     which[1, :, at[1]] = 1.0
@@ -231,8 +200,8 @@ def _share(cells: Cells, covariance: Array, at: tuple[int, int], z: float) -> tu
     return min(max(some / everybody, 0.0), 1.0), (min(low, 1.0), min(high, 1.0))
 
 
-def _mean(sums: CrossProducts, name: str, by: tuple[tuple[str, ...], Array], z: float) -> Line:
-    """Of a number v in every group: <v g> / <h g>, h being who has one; sampled with the deviation of all.
+def _mean(sums: CrossProducts, name: str, by: tuple[tuple[str, ...], Array], z: float) -> _Line:
+    """The mean of a number v in every group: <v g> / <h g>, h being who has one; sampled with the deviation of all.
 
     d m = (d<v g> - m d<h g>) / <h g>, plus sd^2 / <h g> for the drawing.
     """
@@ -250,13 +219,11 @@ def _mean(sums: CrossProducts, name: str, by: tuple[tuple[str, ...], Array], z: 
     sure = [g for g, label in enumerate(labels) if label != GAP and counts[g] > ENOUGH * counted[g]]
     attribute: Any = sums.prepared.attributes[name]
     label = f"{name} ({attribute.unit})" if attribute.unit else name
-    intervals = np.column_stack([means - reach, means + reach])
     deviation, p = float(np.sqrt(variance)), _differ(means, covariance, sure)
-    return Line(label, counts, means, intervals, deviation, p, _rise(means, covariance, counts, sure))
+    return _Line(label, counts, means, around(means, reach), deviation, p, _rise(means, covariance, counts, sure))
 
 
 def _differ(means: Array, covariance: Array, groups: list[int]) -> float:
-    """The p value of Wald's test that these groups have one mean; NaN of fewer than two."""
     if len(groups) <= 1:
         return float("nan")
     contrasts = np.eye(len(means))[groups[1:]] - np.eye(len(means))[groups[0]]

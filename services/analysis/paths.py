@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from commingle.services.analysis.errors import PenaltyError
-from commingle.services.analysis.moments import Covariance, estimate
+from commingle.services.analysis.covariance import Covariance, estimate
+from commingle.services.errors import PenaltyError
 from commingle.services.fit.fitting import fit_prepared
-from commingle.services.fit.missing import usable
-from commingle.services.fit.predicting import Predictor
-from commingle.services.fit.terms import Values, public_ranges
-from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, new_axes, plain_label, tidy
+from commingle.services.fit.predicting import Predictor, Values, public_ranges
+from commingle.services.fit.subjects import usable
+from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import MissingExtraError
@@ -89,8 +88,7 @@ class CoefficientPath(Result):
 
         The best penalty is a line; of lasso, penalties at which noise alone stays at 0 are shaded.
         """
-        if ax is None:
-            ax = new_axes(rows=_PLOT_ROWS, width_inches=_PLOT_INCHES)
+        ax = axes_on(ax, rows=_PLOT_ROWS, width_inches=_PLOT_INCHES)
         effects = self.coefficients[:, 1:] * public_ranges(self.schema)
         order = np.argsort(-np.abs(effects[self.best]), kind="stable")
         for place, i in enumerate(order):
@@ -100,25 +98,19 @@ class CoefficientPath(Result):
         if len(order) > len(COLOURS):
             ax.plot([], [], color=OTHERS, label=f"{len(order) - len(COLOURS)} others")
         ax.axvline(self.penalties[self.best], color=INK, linewidth=0.9, linestyle="--", label="best penalty")
-        self._frame(ax)
-        return ax
-
-    def _frame(self, ax: "Axes") -> None:
-        """Everything around the lines."""
-        target, said = plain_label(self.target), "penalty"
+        said = "penalty"
         if self.noise_penalty is not None:
             ax.axvspan(self.noise_penalty, max(self.penalties[0], self.noise_penalty), color=GRID, zorder=0)
             said = "penalty (shaded: noise alone stays at 0)"
         ax.set_xscale("log")
         ax.invert_xaxis()  # the smallest model at the left
         tidy(ax)
-        ax.set_title(f"{self._called} path of {target}", fontsize=11, color=INK)
-        ax.set_xlabel(said, fontsize=9)
-        ax.set_ylabel(f"change of {target} over a feature's public range", fontsize=9)
+        y = f"change of {self.target} over a feature's public range"
+        entitle(ax, f"{self._called} path of {self.target}", said, y)
         ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+        return ax
 
     def table(self) -> ResultTable:
-        """One row per penalty."""
         noise = () if self.noise_penalty is None else (("noise alone stays below", f"{self.noise_penalty:.3g}"),)
         return ResultTable(
             title=f"{self._called} path of {self.target}",
@@ -228,7 +220,7 @@ def _path(
     solver: Solver,
 ) -> CoefficientPath:
     plain = fit_prepared(prepared, FitRequest(target=target, features=None if features is None else names_of(features)))
-    prepared = usable(prepared, target, plain.features).prepared
+    prepared, _ = usable(prepared, target, plain.features)
     problem = _problem(prepared, target, plain.features)
     x, y = problem.rows[:, :-1], problem.rows[:, -1]
     if penalties is None:
@@ -265,13 +257,11 @@ def _path(
 
 
 def _unfinished(inexact: int, count: int) -> tuple[str, ...]:
-    if not inexact:
-        return ()
     warning = (
         f"For {inexact} of {count} penalties the coefficients are not exact: the features are too many or too much "
         "alike for the time there is. Name fewer features, or larger penalties."
     )
-    return (warning,)
+    return (warning,) if inexact else ()
 
 
 def _problem(prepared: PreparedMoments, target: str, features: tuple[str, ...]) -> _Problem:
@@ -287,7 +277,6 @@ def _problem(prepared: PreparedMoments, target: str, features: tuple[str, ...]) 
 
 
 def _with_intercept(problem: _Problem, slopes: Array) -> Array:
-    """Slopes on columns of variance 1 in the system's units, behind the intercept they imply."""
     c = problem.signal.centred
     b = c.centring.T @ (slopes / problem.units)
     b[0] += c.label_mean
@@ -336,7 +325,6 @@ def _noise_penalty(problem: _Problem) -> float:
 
 
 def _in_order(penalties: Sequence[float]) -> Array:
-    """The penalties in descending order."""
     given = np.array(penalties, dtype=np.float64)
     if given.ndim != 1 or not 0 < len(given) <= MAX_PENALTIES or not (np.isfinite(given) & (given > 0)).all():
         raise PenaltyError(

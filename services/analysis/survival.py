@@ -8,15 +8,16 @@ table (`services.analysis.tables`): noise of known covariance, and people drawn 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import chdtrc, ndtri
+from scipy.special import chdtrc
 
-from commingle.services.analysis.errors import LevelError
-from commingle.services.analysis.tables import INTERVALS, facts_of_test
+from commingle.services.analysis.tables import facts_of_test
+from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
-from commingle.services.plotting import COLOURS, INK, new_axes, plain_label, tidy
+from commingle.services.intervals import INTERVALS, normal_reach, percent, standard_errors
+from commingle.services.plotting import COLOURS, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, Levelled
 from commingle.shared.estimation.cells import ENOUGH, Cells, mapped
@@ -39,11 +40,9 @@ class Survival(Drawn):
         outcome: the crossed attribute.
         by: the attribute whose levels are the groups; None for everybody as one.
         time, event: its parts, the second with its last level.
-        unit: of time.
         intervals: what they are called.
         begin: of the first one, where everybody is at risk.
         ends: (K,) of each.
-        groups: their labels.
         at_risk: (G, K) when an interval begins, negative where noise is larger.
         at_risk_errors: (G, K) standard errors of the noise in them.
         events: (G, K) in each interval.
@@ -54,10 +53,6 @@ class Survival(Drawn):
         restricted_mean_intervals: (G, 2) for the population.
         horizons: (G,) NaN where there is no share at all.
         statistic, degrees_of_freedom, p_value: of the log-rank test that knows the noise; NaN for one group.
-        confidence_level: of all intervals.
-        sentence: what the curves say, in one.
-        warnings: sentences for people.
-        subjects: where they are keyed, how many parties hold and share.
     """
 
     outcome: str
@@ -86,7 +81,6 @@ class Survival(Drawn):
     subjects: tuple[str, ...]
 
     def table(self) -> ResultTable:
-        """One row for each interval; of each group who is at risk, events, and the share without one at its end."""
         columns: list[ResultColumn] = []
         for g, name in enumerate(self.groups):
             of = f"{name}: " if self.by else ""
@@ -99,7 +93,7 @@ class Survival(Drawn):
         test = facts_of_test("log-rank chi-squared", self.statistic, self.degrees_of_freedom, self.p_value)
         return ResultTable(
             title=f"Time to {self.event}" + (f", by {self.by}" if self.by else ""),
-            facts=(*(test if self.by else ()), ("intervals", f"{100 * self.confidence_level:g} %")),
+            facts=(*(test if self.by else ()), ("intervals", percent(self.confidence_level))),
             heading=f"{self.time} ({self.unit})" if self.unit else self.time,
             labels=self.intervals,
             columns=tuple(columns),
@@ -109,8 +103,7 @@ class Survival(Drawn):
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the curve of each group at the ends of intervals, with its band; on `ax` or a new figure."""
-        if ax is None:
-            ax = new_axes(rows=_PLOT_ROWS)
+        ax = axes_on(ax, rows=_PLOT_ROWS)
         times = np.append(self.begin, self.ends)
         for g, name in enumerate(self.groups):
             colour = COLOURS[g % len(COLOURS)]
@@ -120,9 +113,8 @@ class Survival(Drawn):
             ax.fill_between(times, low, high, color=colour, alpha=0.15, linewidth=0)
         tidy(ax)
         ax.set_ylim(0, 101)
-        ax.set_title(plain_label(self.table().title), fontsize=11, color=INK)
-        ax.set_xlabel(plain_label(self.table().heading), fontsize=9)
-        ax.set_ylabel(f"% without ({100 * self.confidence_level:g} % intervals)", fontsize=9)
+        shown = self.table()
+        entitle(ax, shown.title, shown.heading, f"% without ({percent(self.confidence_level)} intervals)")
         if self.by:
             ax.legend(frameon=False, title=plain_label(self.by))
         return ax
@@ -159,78 +151,45 @@ def survival(
     if by == outcome:
         raise LevelError(f"{outcome!r} is named twice", remedy="Name another attribute for the groups.")
     cells = _cells(sums, outcome, by)
-    z = float(ndtri((1 + confidence_level) / 2))
-    ends = np.array([*times.cuts, times.upper])
-    curves = [
-        _curve(cells.at(list(range(len(cells.rows))), [g]), ends - np.append(times.lower, ends[:-1]), z)
-        for g in range(len(cells.columns))
-    ]
-    sure = [g for g, curve in enumerate(curves) if curve.reached]
-    statistic, degrees = log_rank(cells.at(list(range(len(cells.rows))), sure)) if len(sure) > 1 else (np.nan, 0)
-    p_value = float(chdtrc(degrees, statistic)) if degrees else float("nan")
+    every, ends = list(range(len(cells.rows))), np.array([*times.cuts, times.upper])
+    z = normal_reach(confidence_level)
+    curves = [_curve(cells.at(every, [g]), times.lower, ends, z) for g in range(len(cells.columns))]
+    reached = [int(np.isfinite(curve["survival"]).sum()) for curve in curves]
+    sure = [g for g, k in enumerate(reached) if k]
+    statistic, degrees = log_rank(cells.at(every, sure)) if len(sure) > 1 else (np.nan, 0)
+    p_value = float(chdtrc(degrees, statistic))
     whose = about_tables(prepared, (outcome, by) if by else (outcome,))
-    reached = [curve.reached for curve in curves]
-    event, unit = f"{ended.name} = {ended.levels[-1]}", times.unit
+    event = f"{ended.name} = {ended.levels[-1]}"
+    made = {name: np.array([curve[name] for curve in curves]) for name in curves[0]}
     return Survival(
         outcome=outcome,
         by=by,
         time=time.name,
         event=event,
-        unit=unit,
+        unit=times.unit,
         intervals=times.levels,
         begin=times.lower,
         ends=ends,
         groups=cells.columns,
-        at_risk=np.array([curve.at_risk for curve in curves]),
-        at_risk_errors=np.array([curve.at_risk_errors for curve in curves]),
-        events=np.array([curve.events for curve in curves]),
-        survival=np.array([curve.survival for curve in curves]),
-        survival_intervals=np.array([curve.bands for curve in curves]),
-        restricted_means=np.array([curve.mean for curve in curves]),
-        restricted_mean_intervals=np.array([curve.mean_band for curve in curves]),
-        horizons=np.array([ends[k - 1] if k else np.nan for k in reached]),
+        **made,
         statistic=statistic,
         degrees_of_freedom=degrees,
         p_value=p_value,
         confidence_level=confidence_level,
-        sentence=_sentence(event, cells.columns, curves, (ends, unit, p_value)),
-        warnings=(
-            *_few(cells.columns, reached, times.levels),
-            *whose.doubts,
-        ),
+        sentence=_sentence(event, cells.columns, made["survival"], (ends, times.unit, p_value)),
+        warnings=(*_few(cells.columns, reached, times.levels), *whose.doubts),
         subjects=whose.notes,
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Curve:
-    """Of one group.
+def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
+    """What `Survival` has for each group, of the one column of cells, rows c_0, d_0, c_1, d_1, ...
 
-    Attributes:
-        reached: intervals at whose ends there is a share: the first ones, as long as enough are at risk, but the last.
-        at_risk, at_risk_errors, events, survival: (K,).
-        bands: (K, 2).
-        mean: the restricted one, up to the last end reached.
-        mean_band: (2,).
-    """
-
-    reached: int
-    at_risk: Array
-    at_risk_errors: Array
-    events: Array
-    survival: Array
-    bands: Array
-    mean: float
-    mean_band: Array
-
-
-def _curve(cells: Cells, widths: Array, z: float) -> Curve:
-    """Of the one column of cells, rows c_0, d_0, c_1, d_1, ..., in intervals of these widths.
-
+    Shares are of the first intervals, as long as enough are at risk, but the last.
     To first order d log S_k = - sum over j <= k of d h_j / (1 - h_j), d h_j = (d d_j - h_j d m_j) / m_j with
     m_j = n_j - c_j / 2: drawing alone gives Greenwood's variance. The restricted mean is sum w_k (S_k-1 + S_k) / 2.
     """
-    K = len(widths)
+    K = len(ends)
     risk, left, event = _sums_of(K)
     x, covariance = cells.counts[:, 0], cells.covariance()
     n, m, d = risk @ x, left @ x, event @ x
@@ -246,12 +205,20 @@ def _curve(cells: Cells, widths: Array, z: float) -> Curve:
     shares, bands = np.full(K, np.nan), np.full((K, 2), np.nan)
     shares[:reached] = np.minimum(S, 1.0)
     bands[:reached] = np.minimum(np.column_stack([S * np.exp(-reach), S * np.exp(reach)]), 1.0)
-    w = widths[:reached]
+    w = np.diff(ends[:reached], prepend=begin)
     halves = (w + np.append(w[1:], 0.0)) / 2
     mean = float(w[0] / 2 + halves @ S) if reached else float("nan")
     spread = z * np.sqrt(mapped((halves * S) @ J, covariance)) if reached else np.nan
-    errors = np.sqrt(np.maximum(np.diag(mapped(risk, cells.noise)), 0.0))
-    return Curve(reached, n, errors, d, shares, bands, mean, np.array([mean - spread, mean + spread]))
+    return {
+        "at_risk": n,
+        "at_risk_errors": standard_errors(mapped(risk, cells.noise)),
+        "events": d,
+        "survival": shares,
+        "survival_intervals": bands,
+        "restricted_means": mean,
+        "restricted_mean_intervals": np.array([mean - spread, mean + spread]),
+        "horizons": ends[reached - 1] if reached else np.nan,
+    }
 
 
 def _sums_of(K: int) -> tuple[Array, Array, Array]:
@@ -315,16 +282,14 @@ def _cells(sums: CrossProducts, outcome: str, by: str | None) -> Cells:
 
 def _few(groups: tuple[str, ...], reached: list[int], intervals: tuple[str, ...]) -> list[str]:
     found = [f"{name} from {intervals[k]}" for name, k in zip(groups, reached, strict=True) if k < len(intervals) - 1]
-    if not found:
-        return []
     ended = f"Noise leaves open who is still at risk ({'; '.join(found)}), so shares end there."
-    return [f"{ended} The test leaves out groups without a share."]
+    return [f"{ended} The test leaves out groups without a share."] if found else []
 
 
-def _sentence(event: str, groups: tuple[str, ...], curves: list[Curve], about: tuple[Array, str | None, float]) -> str:
-    (ends, unit, p), last = about, min(curve.reached for curve in curves)
+def _sentence(event: str, groups: tuple[str, ...], shares: Array, about: tuple[Array, str | None, float]) -> str:
+    (ends, unit, p), last = about, int(np.isfinite(shares).sum(axis=1).min())
     if not last:
         return "Noise leaves open whether anybody is at risk in every group."
-    share = [f"{curve.survival[last - 1]:.1%} of {name}" for name, curve in zip(groups, curves, strict=True)]
+    share = [f"{x:.1%} of {name}" for name, x in zip(groups, shares[:, last - 1], strict=True)]
     said = f"{', '.join(share)} reach {ends[last - 1]:g}{f' {unit}' if unit else ''} without {event}"
     return f"{said}; log-rank p {number_text(p, 'p')}." if len(groups) > 1 and np.isfinite(p) else f"{said}."

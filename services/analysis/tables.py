@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import chdtrc, ndtri
+from scipy.special import chdtrc
 
-from commingle.services.analysis.errors import LevelError
+from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
-from commingle.services.plotting import INK, draw_intervals, draw_ratios, new_axes, plain_label
+from commingle.services.intervals import INTERVALS, normal_reach, percent
+from commingle.services.plotting import draw_intervals, draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.estimation.cells import Cells, compared, mapped
 from commingle.shared.estimation.cross_products import Array, CrossProducts
@@ -22,19 +23,17 @@ from commingle.shared.estimation.prepared import PreparedMoments
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INTERVALS = "Intervals are for the population, and count the privacy noise and the drawing of these people."
-
 
 def independence(cells: Cells) -> tuple[float, int]:
-    """The chi-squared statistic of independence that knows the noise, and its degrees of freedom.
+    """The chi-squared statistic of independence that knows the noise, and its degrees of freedom; NaN of one level.
 
     D^T Cov(D)^-1 D of `_departures` without the last row and column; a score test.
     """
+    if min(cells.counts.shape) <= 1:
+        return float("nan"), 0
     D, covariance = _departures(cells)
     a, b = np.indices(cells.counts.shape).reshape(2, -1)
     kept = np.flatnonzero((a < cells.counts.shape[0] - 1) & (b < cells.counts.shape[1] - 1))
-    if len(kept) == 0:
-        return float("nan"), 0
     return float(D[kept] @ np.linalg.solve(covariance[np.ix_(kept, kept)], D[kept])), len(kept)
 
 
@@ -73,7 +72,6 @@ class CrossTable(Drawn):
     """Counts of two attributes, and how one level of the second goes with levels of the first.
 
     Attributes:
-        row, column: names of the attributes.
         rows, columns: their levels, a gap last.
         counts: (L1, L2), negative where noise is larger than a count.
         count_errors: (L1, L2) standard errors of the noise in them.
@@ -81,14 +79,10 @@ class CrossTable(Drawn):
         reference: the level of `row` with which others are compared.
         compared: levels of `row` that are known, (R,).
         shares: (R,) of those with the event among all with each level whose `column` is known.
-        share_intervals, difference_intervals, ratio_intervals, odds_intervals: (R, 2).
+        share_intervals, difference_intervals, ratio_intervals, odds_intervals: (R, 2) for the population.
         differences, ratios, odds_ratios: (R,) of shares against the reference, NaN at the reference itself.
         statistic, degrees_of_freedom, p_value: of the test of independence that knows the noise.
         trend_p_value: of the test of a trend across levels in the study's order; NaN of two levels by two.
-        confidence_level: of all intervals, which are for the population that these people are drawn from.
-        sentence: what the table says, in one.
-        warnings: sentences for people.
-        subjects: where they are keyed, how many parties hold and share.
         noise: (L1 L2, L1 L2) the covariance of the noise in the counts.
     """
 
@@ -120,7 +114,6 @@ class CrossTable(Drawn):
     noise: Array = field(repr=False)
 
     def table(self) -> ResultTable:
-        """One row for each level of `row`: counts by level of `column`, then shares and ratios."""
         places = [self.compared.index(label) if label in self.compared else None for label in self.rows]
 
         def at(values: Array) -> Array:
@@ -143,7 +136,7 @@ class CrossTable(Drawn):
                 ("people who count" if self.subjects else "people", f"{self.counts.sum():,.0f}"),
                 *facts_of_test("chi-squared", self.statistic, self.degrees_of_freedom, self.p_value),
                 *(() if np.isnan(self.trend_p_value) else (("p of a trend", number_text(self.trend_p_value, "p")),)),
-                ("intervals", f"{100 * self.confidence_level:g} %"),
+                ("intervals", percent(self.confidence_level)),
             ),
             heading=self.row,
             labels=self.rows,
@@ -160,24 +153,21 @@ class CrossTable(Drawn):
     def plot_ratios(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the odds ratio of each level of `row` but the reference; on `ax` or a new figure."""
         others = [i for i, label in enumerate(self.compared) if label != self.reference]
-        if ax is None:
-            ax = new_axes(rows=len(others))
-        labels = tuple(plain_label(self.compared[i]) for i in others)
-        draw_ratios(ax, labels, self.odds_ratios[others], self.odds_intervals[others])
-        event, row = plain_label(f"{self.column} = {self.event}"), plain_label(self.row)
-        ax.set_title(f"{event} by {row}", fontsize=11, color=INK)
-        against = plain_label(f"{self.row} = {self.reference}")
-        ax.set_xlabel(f"odds ratio against {against} ({100 * self.confidence_level:g} % intervals)", fontsize=9)
-        return ax
+        return draw_ratios(
+            ax,
+            [self.compared[i] for i in others],
+            self.odds_ratios[others],
+            self.odds_intervals[others],
+            title=f"{self.column} = {self.event} by {self.row}",
+            x=f"odds ratio against {self.row} = {self.reference} ({percent(self.confidence_level)} intervals)",
+        )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the share with the event at each level of `row`, with its interval; on `ax` or a new figure."""
-        if ax is None:
-            ax = new_axes(rows=len(self.compared))
-        draw_intervals(ax, tuple(map(plain_label, self.compared)), 100 * self.shares, 100 * self.share_intervals)
-        event, row = plain_label(f"{self.column} = {self.event}"), plain_label(self.row)
-        ax.set_title(f"{event} by {row}", fontsize=11, color=INK)
-        ax.set_xlabel(f"% with {event} ({100 * self.confidence_level:g} % intervals)", fontsize=9)
+        event = f"{self.column} = {self.event}"
+        x = f"% with {event} ({percent(self.confidence_level)} intervals)"
+        shares, reach = 100 * self.shares, 100 * self.share_intervals
+        ax = draw_intervals(ax, self.compared, shares, reach, title=f"{event} by {self.row}", x=x)
         ax.set_xlim(left=0)
         return ax
 
@@ -205,8 +195,7 @@ def cross_table(
         NoTablesError: no moments, or an attribute without levels.
         UnknownAttributeError, LevelError: a name that there is not.
     """
-    sums = CrossProducts.of(prepared)
-    cells = Cells.of(sums, row, column)
+    cells = Cells.of(CrossProducts.of(prepared), row, column)
     if row == column:
         raise LevelError(f"{row!r} is named twice", remedy="Name two attributes.")
     plain = cells.known()
@@ -215,10 +204,10 @@ def cross_table(
     cells = cells.merged(reference, event)
     known = cells.known()
     place, base = known.columns.index(event), known.rows.index(reference)
-    z = float(ndtri((1 + confidence_level) / 2))
+    z = normal_reach(confidence_level)
     whose = about_tables(prepared, (row, column))
     filled = known.filled()
-    statistic, degrees = independence(filled) if min(filled.counts.shape) > 1 else (float("nan"), 0)
+    statistic, degrees = independence(filled)
     made = compared(known, place, base, z)
     few = tuple(f"{row} = {label}" for label in known.rows if label not in filled.rows)
     few += tuple(f"{column} = {label}" for label in known.columns if label not in filled.columns)
@@ -235,22 +224,18 @@ def cross_table(
         **made,
         statistic=statistic,
         degrees_of_freedom=degrees,
-        p_value=float(chdtrc(degrees, statistic)) if degrees else float("nan"),
+        p_value=float(chdtrc(degrees, statistic)),
         trend_p_value=trend(plain.filled(), (plain.rows, plain.columns)),
         confidence_level=confidence_level,
         sentence=_sentence(row, f"{column} = {event}", known.rows, base, made),
-        warnings=(
-            *_merged(plain, known),
-            *_few(few),
-            *whose.doubts,
-        ),
+        warnings=(*_merged(plain, known), *_few(few), *whose.doubts),
         subjects=whose.notes,
         noise=cells.noise,
     )
 
 
 def facts_of_test(name: str, statistic: float, degrees: int, p_value: float) -> tuple[tuple[str, str], ...]:
-    """A test as facts of a table."""
+    """A chi-squared test as facts of a table."""
     return (name, f"{statistic:.1f}"), ("degrees of freedom", f"{degrees}"), ("p", number_text(p_value, "p"))
 
 
@@ -269,20 +254,16 @@ def _span(errors: Array) -> str:
 
 def _merged(before: Cells, after: Cells) -> list[str]:
     gone = [label for label in (*before.rows, *before.columns) if label not in (*after.rows, *after.columns)]
-    if not gone:
-        return []
-    return [f"Noise leaves open whether there is anybody with {', '.join(gone)}: these levels count as one, other."]
+    who = f"Noise leaves open whether there is anybody with {', '.join(gone)}"
+    return [f"{who}: these levels count as one, other."] if gone else []
 
 
 def _few(levels: tuple[str, ...]) -> list[str]:
-    if not levels:
-        return []
     who = f"Noise leaves open whether there is anybody with {', '.join(levels)}."
-    return [f"{who} Do not rely on what is said of them; the test leaves them out."]
+    return [f"{who} Do not rely on what is said of them; the test leaves them out."] if levels else []
 
 
 def _sentence(of: str, said: str, rows: tuple[str, ...], base: int, made: dict[str, Array]) -> str:
-    """The comparison that stands out most, in words: levels of an attribute, and the event."""
     bounded = np.isfinite(made["odds_intervals"]).all(axis=1) & (made["odds_ratios"] > 0)
     if not bounded.any():
         return f"Noise leaves open how {said} goes with {of}."

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from commingle.services.analysis.errors import NoSignalError
-from commingle.services.analysis.moments import Covariance, columns_of, estimate
+from commingle.services.analysis.covariance import Covariance, columns_of, estimate
 from commingle.services.client.metadata import Distribution, citation, croissant, dcat, privacy_sentence
-from commingle.services.errors import OutputError
+from commingle.services.errors import NoSignalError, OutputError
+from commingle.services.intervals import standard_errors
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.estimation.cells import Cells
@@ -52,13 +52,11 @@ class Export(Result):
     """A release as files.
 
     Attributes:
-        release: its id.
         variables: what the columns of the covariance are called.
         labels: what they are called here.
         n: subjects that moments are of; 0 where there are none.
         means: (p,) in original units.
         deviations: (p,) standard deviations, that of the noise taken off.
-        warnings: sentences for people.
         files: by name.
     """
 
@@ -72,7 +70,6 @@ class Export(Result):
     files: Mapping[str, bytes] = field(repr=False)
 
     def table(self) -> ResultTable:
-        """A row for each variable: label, mean, standard deviation."""
         variables = (f"{name}: {label}" for name, label in zip(self.variables, self.labels, strict=True))
         return ResultTable(
             title="Exported",
@@ -148,7 +145,6 @@ def export(
 def _covariance(
     prepared: PreparedMoments, names: Sequence[str]
 ) -> tuple[tuple[int, ...], Covariance | None, list[str]]:
-    """Columns in which there is more than noise, their covariance, and what was left out, in sentences."""
     kept, twice, buried = list[int](), list[str](), list[str]()
     for name in names:
         if _parts(prepared.attributes[name]) & set(names):  # columns of its part are sums of its own
@@ -194,7 +190,6 @@ def variable_names(labels: Iterable[str]) -> list[str]:
 def _codebook(
     published: PublishedRelease, prepared: PreparedMoments, names: Sequence[str], variables: Mapping[int, str]
 ) -> Iterable[tuple[object, ...]]:
-    """A row for each number and each level; a reference level has no variable."""
     member = {a.name: party.name for party in published.spec.parties for a in party.attributes}
     for name in names:
         attribute = prepared.attributes[name]
@@ -217,7 +212,6 @@ def _missing(attribute: Attribute) -> str:
 
 
 def _counts(prepared: PreparedMoments, names: Sequence[str]) -> list[tuple[object, ...]]:
-    """Of each attribute with levels, and of each two: a row for each cell. None of a release of rows."""
     found, levelled = list[tuple[object, ...]](), list[str]()
     try:
         sums = CrossProducts.of(prepared)
@@ -230,19 +224,14 @@ def _counts(prepared: PreparedMoments, names: Sequence[str]) -> list[tuple[objec
             continue
         levelled.append(name)
         counts, noise = sums.sums(products(indicators, sums.present(name)[None]))
-        cells = zip(labels, counts.tolist(), _errors(noise), strict=True)
+        cells = zip(labels, counts.tolist(), standard_errors(noise).tolist(), strict=True)
         found += [(name, level, "", "", count, error) for level, count, error in cells]
     for one, other in combinations(levelled, 2):
         table = Cells.of(sums, one, other)
         places = [(row, column) for row in table.rows for column in table.columns]
-        cells_of = zip(places, table.counts.ravel().tolist(), _errors(table.noise), strict=True)
+        cells_of = zip(places, table.counts.ravel().tolist(), table.errors.ravel().tolist(), strict=True)
         found += [(one, row, other, column, count, error) for (row, column), count, error in cells_of]
     return found
-
-
-def _errors(noise: Array) -> list[float]:
-    deviations: list[float] = np.sqrt(np.maximum(np.diag(noise), 0.0)).tolist()
-    return deviations
 
 
 def _csv(

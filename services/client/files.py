@@ -25,6 +25,19 @@ _FOR_EVERYONE = 0o644
 _CELL_BYTES = 8
 _MATRIX_OVERHEAD_BYTES = 4 << 20  # Parquet's own: schema, statistics, page headers
 _LARGEST_MATRIX_BYTES = 8 << 30
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_log = logging.getLogger(__name__)
+
+
+def write_for_everyone(place: Path, files: Mapping[Path, bytes]) -> None:
+    """Write files that anybody may read, over those of the same names. Raises ReleaseDirectoryError, naming `place`."""
+    try:
+        for path, data in files.items():
+            write_durably(path, data, mode=_FOR_EVERYONE)
+    except OSError as error:
+        raise ReleaseDirectoryError(
+            f"cannot write to {place} ({error.strerror})", remedy="Choose a directory you may write to."
+        ) from None
 
 
 def largest_matrix(manifest: bytes, *, trusted_coordinator: str | None = None) -> int:
@@ -36,13 +49,7 @@ def largest_matrix(manifest: bytes, *, trusted_coordinator: str | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFiles:
-    """Nothing about these bytes has been checked until `verify` returns.
-
-    Attributes:
-        manifest: JSON of a signed document.
-        matrix: Parquet.
-        moments: JSON.
-    """
+    """Nothing about these bytes has been checked until `verify` returns."""
 
     manifest: bytes = field(repr=False)
     matrix: bytes = field(repr=False)
@@ -71,13 +78,8 @@ class ReleaseFiles:
         Raises:
             ReleaseDirectoryError: it cannot be written.
         """
-        try:
-            for name, data in ((MANIFEST, self.manifest), (MATRIX, self.matrix), (MOMENTS, self.moments)):
-                write_durably(directory / name, data, mode=_FOR_EVERYONE)
-        except OSError as error:
-            raise ReleaseDirectoryError(
-                f"cannot write to {directory} ({error.strerror})", remedy="Choose a directory you may write to."
-            ) from None
+        files = ((MANIFEST, self.manifest), (MATRIX, self.matrix), (MOMENTS, self.moments))
+        write_for_everyone(directory, {directory / name: data for name, data in files})
 
     @property
     def digests(self) -> tuple[str, str, str]:
@@ -90,10 +92,6 @@ class ReleaseFiles:
         return verify_release(
             self.manifest, self.matrix, self.moments, trusted_coordinator=trusted_coordinator, members=members
         )
-
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_log = logging.getLogger(__name__)
 
 
 class ReleaseCache:

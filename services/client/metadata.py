@@ -51,7 +51,6 @@ class Distribution:
     """A file in which a release is to be had.
 
     Attributes:
-        name: of the file.
         url: where it is, from where the metadata are.
         media_type: as `text/csv`.
         about: what it holds, in a sentence.
@@ -70,7 +69,7 @@ class Distribution:
 
     @classmethod
     def of(cls, name: str, media_type: str, about: str, data: bytes, columns: Mapping[str, bool] | None = None) -> Self:
-        """Of a file that lies beside the metadata."""
+        """A file that lies beside the metadata."""
         return cls(name, name, media_type, about, sha256(data).hexdigest(), len(data), columns)
 
 

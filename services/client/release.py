@@ -28,8 +28,6 @@ _R = TypeVar("_R")
 
 
 def _of_moments(analyse: Callable[Concatenate[PreparedMoments, _P], _R]) -> Callable[Concatenate["Release", _P], _R]:
-    """The analysis as a method: of the release's own moments, with the same other arguments."""
-
     @wraps(analyse)
     def method(release: "Release", /, *args: _P.args, **options: _P.kwargs) -> _R:
         return analyse(release.prepared, *args, **options)

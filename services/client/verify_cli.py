@@ -1,4 +1,8 @@
-"""`commingle verify`: a release, the histories beside it, or a party's regression, checked offline."""
+"""`commingle verify` and `commingle members`: who signed what.
+
+The first checks a release, the histories beside it, or a party's regression, offline; the second a coordinator's log of
+member keys, and compares it with the one seen before.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.files import ReleaseFiles, write_for_everyone
 from commingle.services.client.metadata import citation
-from commingle.services.client.options import coordinator_key_option, member_option
+from commingle.services.client.options import CoordinatorAccess, access_options, coordinator_key_option, member_option
 from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
@@ -29,13 +33,17 @@ from commingle.shared.release.audit import (
     verify_party_audit,
 )
 from commingle.shared.release.member_log import KIND as MEMBER_LOG
-from commingle.shared.release.member_log import confirm_by_log, verify_member_log
+from commingle.shared.release.member_log import VerifiedLog, confirm_by_log, verify_member_log
 from commingle.shared.release.verification import PublishedRelease, called
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, read_plain
 from commingle.shared.text import quoted
 
 _AUDIT_FILES = "audit-*.json"
+_WHAT_IT_IS = (
+    "A name here is what a key calls itself. Compare your own keys with this list, and the head with what others see: "
+    "keys that nobody knows, or two heads, mean that the coordinator makes up members."
+)
 _RELEASE_NOT_PINNED = (
     "The coordinator's key was not pinned: whoever made this directory may have made up coordinator and parties alike. "
     "Give --coordinator-key, or compare the fingerprints above with people you know."
@@ -171,7 +179,6 @@ def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: b
 def _print_release(
     console: Console, found: PublishedRelease, evidence: Sequence[str], *, pinned: bool, replacement: bool
 ) -> None:
-    """Findings, then what the release costs."""
     spec, privacy = found.spec, found.manifest.privacy
     size = f"{spec.mechanism}, {found.size}"
     about = "\n".join([quoted(spec.study), *spec.stated_sentences, size, *kept_words(spec)])
@@ -205,7 +212,6 @@ def _regression_dict(found: VerifiedRegression, *, pinned: bool) -> dict[str, An
 
 
 def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bool, replacement: bool) -> None:
-    """Findings, coefficients, then what they cost."""
     document, privacy = found.document, found.document.privacy
     about = "" if document.request.n is None else "about "
     size = f"{document.target.name} by {document.method}, n = {about}{document.n}"
@@ -229,7 +235,6 @@ def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bo
 
 
 def _confirm(path: Path, release: PublishedRelease, files: ReleaseFiles) -> str:
-    """What a party's or the coordinator's history confirms of the release. Raises ProtocolError where it does not."""
     data = _read(path, remedy="Mend its permissions or leave it out.")
     kind = decode(SignedDocument, data).envelope.payloadType
     if kind == payload_type("coordinator-audit"):
@@ -276,3 +281,65 @@ def _losses(privacy: PrivacyStatement, *, pinned: frozenset[str], replacement: b
     add("a subject, to outsiders", privacy.outsiders)
     add("a subject, to everybody", privacy.per_subject)
     return table
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle members https://hub.example.org --coordinator-key FINGERPRINT --cache ./cache
+  commingle members https://hub.example.org --member charite=FINGERPRINT --out release/audit-members.json
+"""
+)
+@click.argument("url", metavar="URL")
+@access_options
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep the log here, and refuse one that does not continue the one kept.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the signed log, for `commingle verify`."
+)
+@json_option
+def members(*, url: str, access: CoordinatorAccess, cache: Path | None, out: Path | None, as_json: bool) -> None:
+    """Show every key that a coordinator has had for every member, as one signed chain."""
+    with access.client(url, cache=cache) as client:
+        known, signed = client.member_log()
+    if out is not None:
+        write_for_everyone(out, {out: signed})
+    emit(
+        _log_dict(known, access.members, pinned=access.coordinator_key is not None),
+        as_json=as_json,
+        text=lambda console: _print_log(console, known, access.members),
+    )
+
+
+def _log_dict(known: VerifiedLog, pins: Mapping[str, str], *, pinned: bool) -> dict[str, Any]:
+    return {
+        "coordinator": known.signer,
+        "coordinator_pinned": pinned,
+        "head": known.log.head,
+        "entries": [
+            {**entry.model_dump(mode="json"), "pinned": pins.get(entry.party) == entry.key} for entry in known.entries
+        ],
+        "members": {
+            name: {"keys": list(keys), "revoked": name in known.revoked} for name, keys in known.members.items()
+        },
+        "replaced": _replaced(known, pins),
+    }
+
+
+def _replaced(known: VerifiedLog, pins: Mapping[str, str]) -> list[str]:
+    return [name for name, key in pins.items() if known.members.get(name, (key,))[-1] != key]
+
+
+def _print_log(console: Console, known: VerifiedLog, pins: Mapping[str, str]) -> None:
+    table = Table("when", "what", "calls itself", "key", "after")
+    for entry in known.entries:
+        key = f"{entry.key}{' (pinned)' if pins.get(entry.party) == entry.key else ''}"
+        table.add_row(f"{entry.at:%Y-%m-%d %H:%M}", entry.kind, entry.party, key, entry.previous[:16])
+    console.print(table)
+    for name in _replaced(known, pins):
+        console.print(Text(f"{name} has another key since the pinned one: ask whether it replaced it.", style="yellow"))
+    console.print(f"Signed by {known.signer}\nhead {known.log.head}\n{_WHAT_IT_IS}", highlight=False, soft_wrap=True)

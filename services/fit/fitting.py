@@ -2,16 +2,15 @@
 
 import numpy as np
 
-from commingle.services.fit.missing import usable
 from commingle.services.fit.result import Fit
-from commingle.services.fit.subjects import about_subjects
+from commingle.services.fit.subjects import about_subjects, usable
+from commingle.services.intervals import require_confidence
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute
 from commingle.shared.estimation.covariance import covariance
 from commingle.shared.estimation.diagnostics import cut_rows, diagnose
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
-    ConfidenceError,
     EstimatorKindError,
     FeaturesError,
     InterceptError,
@@ -46,7 +45,7 @@ def fit(moments: SecondMoments, attributes: tuple[Attribute, ...], request: FitR
 
 
 def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
-    """The same for many fits of one release.
+    """Fit one linear model on moments that serve many fits of one release.
 
     Raises:
         EstimationError: see errors.py.
@@ -54,8 +53,8 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     name, estimator = _estimator(prepared, request)
     _check(request, name, estimator)
     target, features = _names(prepared, request, estimator)
-    given = usable(prepared, target, features)
-    prepared, method = given.prepared, mechanism_of(given.prepared).fit
+    prepared, notes = usable(prepared, target, features)
+    method = mechanism_of(prepared).fit
     name, estimator = _estimator(prepared, request)  # those of pairwise moments, where these are
     chosen = tuple(i for name in features for i in prepared.columns[name])
     system = build_system(prepared, prepared.columns[target][0], chosen, intercept=request.intercept)
@@ -92,7 +91,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         counts=subjects.counts,
         schema=tuple(prepared.attributes[name] for name in features),
         response=prepared.attributes[target],
-        imputed=given.notes,
+        imputed=notes,
     )
 
 
@@ -113,10 +112,7 @@ def _estimator(prepared: PreparedMoments, request: FitRequest) -> tuple[str, Est
 def _check(request: FitRequest, name: str, estimator: Estimator) -> None:
     if not estimator.uses_features and not request.intercept:
         raise InterceptError(f"{name} is nothing but an intercept", remedy="Leave the intercept in.")
-    if not 0 < request.confidence_level < 1:
-        raise ConfidenceError(
-            f"a confidence level of {request.confidence_level} is not between 0 and 1", remedy="Use 0.95."
-        )
+    require_confidence(request.confidence_level)
     require_interval(request.interval_for)
 
 

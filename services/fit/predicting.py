@@ -1,17 +1,140 @@
-"""Predictions within what a release knows: features and expected targets lie within their public bounds.
+"""Terms of a model: their values for rows in original units, the ranges that are public, and predictions within these.
 
 Nobody has rows beyond the bounds: agents clip them. A line that is drawn on beyond them promises what no row said.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from commingle.services.fit.terms import Values, term_matrix
-from commingle.shared.documents.schema import Attribute, NumericAttribute, parts_of
+from commingle.shared.documents.schema import GAP, Attribute, Factor, Levelled, NumericAttribute, parts_of
+from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array
+
+Values = Sequence[float | None] | Sequence[str | None] | NDArray[Any]
+
+
+def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *, intercept: bool) -> Array:
+    """One row per row and one column per term, (m, p_x). Attributes that the model does not use are ignored.
+
+    A product is made of the values of its factors, clipped to their public bounds. None and NaN are missing cells of
+    attributes that mark these. Where levels are the intervals of a number, a value is one of them or the number.
+
+    Raises:
+        RowsError: an attribute is missing, of another length, or holds something that is not one of its values.
+    """
+    asked = dict.fromkeys(name for a in attributes for name in asked_for(a))
+    missing = [name for name in asked if name not in rows]
+    if missing:
+        raise RowsError(f"the rows lack {', '.join(map(repr, missing))}", remedy=f"Give all of: {', '.join(asked)}.")
+    lengths = {len(rows[name]) for name in asked} or {len(values) for values in rows.values()}
+    if len(lengths) != 1:
+        raise RowsError(
+            "the rows have no length" if not lengths else f"the attributes differ in length: {sorted(lengths)}",
+            remedy="Give one value of each attribute for every row.",
+        )
+    columns = [np.ones(lengths.pop())] if intercept else []
+    for attribute in attributes:
+        columns += _columns(attribute, *(rows[name] for name in asked_for(attribute)))
+    return np.column_stack(columns)
+
+
+def asked_for(attribute: Attribute) -> tuple[str, ...]:
+    """Names whose values are needed to predict: its own, or those of the factors of a product."""
+    parts = parts_of(attribute) if isinstance(attribute, NumericAttribute) else ()
+    return tuple(part.name for part in parts) or (attribute.name,)
+
+
+def public_ranges(attributes: tuple[Attribute, ...]) -> Array:
+    """Ranges of all terms but the intercept: upper - lower of a number, 1 for a level or a mark."""
+    widths = np.ones(sum(len(a.columns) for a in attributes))
+    start = 0
+    for attribute in attributes:
+        if isinstance(attribute, NumericAttribute):
+            widths[start] = attribute.upper - attribute.lower
+        start += len(attribute.columns)
+    return widths
+
+
+def level_places(attribute: Levelled, values: Values) -> NDArray[np.intp]:
+    """Which level each value is, (m,); one more than the last is a missing cell of an attribute that marks these.
+
+    A number is in its interval by the rule of agents (`shared.encoding.cut`), if the levels are intervals of one.
+
+    Raises:
+        RowsError: a value is no level, no number where that would do, or missing and not marked.
+    """
+    marked, of = attribute.missing == "indicator", attribute.intervals
+    known = {level: place for place, level in enumerate((*attribute.levels, *((GAP,) if marked else ())))}
+    cells, gaps = np.asarray(values, dtype=object), _gaps(values)
+    found = np.where(gaps, len(attribute.levels) if marked else -1, 0)
+    numbers = np.zeros_like(gaps) if of is None else _are_numbers(values) & ~gaps
+    if of is not None:
+        found[numbers] = of.places_of(cells[numbers].astype(np.float64))
+    texts = ~gaps & ~numbers
+    found[texts] = [known.get(str(cell), -1) for cell in cells[texts].tolist()]
+    if (found < 0).any():
+        or_number = "" if of is None else ", or a number"
+        raise RowsError(
+            f"{attribute.name!r} holds something that is not one of its levels",
+            remedy=f"Its levels are: {', '.join(attribute.levels)}{or_number}.",
+        )
+    return found
+
+
+def _columns(attribute: Attribute, values: Values, *others: Values) -> list[Array]:
+    marked = attribute.missing == "indicator"
+    if isinstance(attribute, NumericAttribute) and attribute.product is not None:
+        return _product_columns(attribute, attribute.product, (values, *others))
+    if isinstance(attribute, NumericAttribute):
+        return _numeric_columns(attribute, values) if marked else [_numbers(attribute.name, values)]
+    places = level_places(attribute, values)
+    gaps = places == len(attribute.levels)
+    levels = enumerate(attribute.columns[: len(attribute.columns) - marked], start=1)
+    terms = [np.where(gaps, column.offset, places == level) for level, column in levels]
+    return [*terms, gaps.astype(np.float64)] if marked else terms
+
+
+def _numeric_columns(attribute: NumericAttribute, values: Values) -> list[Array]:
+    gaps = _gaps(values)
+    term = np.full(len(gaps), attribute.columns[0].offset)
+    term[~gaps] = _numbers(attribute.name, np.asarray(values, dtype=object)[~gaps])
+    return [term, gaps.astype(np.float64)]
+
+
+def _product_columns(attribute: NumericAttribute, factors: Sequence[Factor], each: Sequence[Values]) -> list[Array]:
+    """T_k of the encoded factors multiplied, as agents have it (`shared.encoding.as_released`), but for rounding."""
+    product, gaps = np.ones(len(each[0])), np.zeros(len(each[0]), np.bool_)
+    for (factor, degree), values in zip(Counter(factors).items(), each, strict=True):
+        term, *mark = _columns(factor, values)
+        encoded = np.clip((term - factor.columns[0].offset) / factor.columns[0].scale, -1, 1)
+        product *= np.cos(degree * np.arccos(encoded))  # T_k(cos t) = cos(k t)
+        gaps |= mark[0] > 0 if mark else False
+    product[gaps] = 0.0
+    return [product, gaps.astype(np.float64)] if attribute.missing == "indicator" else [product]
+
+
+def _gaps(values: Values) -> NDArray[np.bool_]:
+    missing = (value is None or (isinstance(value, float | np.floating) and isnan(value)) for value in values)
+    return np.fromiter(missing, dtype=bool, count=len(values))
+
+
+def _are_numbers(values: Values) -> NDArray[np.bool_]:
+    numbers = (isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in values)
+    return np.fromiter(numbers, dtype=bool, count=len(values))
+
+
+def _numbers(name: str, values: Values) -> Array:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise RowsError(f"{name!r} holds something that is not a number", remedy="Give numbers.") from None
 
 
 class OutsideBoundsWarning(UserWarning):
@@ -39,7 +162,6 @@ class Predictor:
         coefficients: (p_x,), the intercept first if there is one.
         schema: the attributes of the features.
         response: that of the target.
-        intercept: whether there is one.
     """
 
     coefficients: Array
@@ -72,7 +194,7 @@ class Predictor:
         return Predicted(values, tuple(dict.fromkeys(said)))
 
     def warned(self, rows: Mapping[str, Values], *, extrapolate: bool = False) -> Array:
-        """The same (m,), with an OutsideBoundsWarning for each kind of value that was clipped. Raises RowsError."""
+        """Expected targets (m,); an OutsideBoundsWarning for each kind of value that was clipped. Raises RowsError."""
         found = self.of(rows, extrapolate=extrapolate)
         for said in found.warnings:
             warnings.warn(f"{said} Pass extrapolate=True to take them as they are.", OutsideBoundsWarning, stacklevel=3)
@@ -91,7 +213,6 @@ def _outside(factor: Attribute, values: Values) -> list[str]:
 
 
 def _clip(values: Array, lower: float, upper: float, what: str) -> list[str]:
-    """Clip in place, and say how many were outside."""
     outside = int(np.count_nonzero((values < lower) | (values > upper)))
     np.clip(values, lower, upper, out=values)
     if not outside:

@@ -1,19 +1,20 @@
-"""A fitted linear model in original units: its figures, and how they are shown."""
+"""A fitted linear model in original units, and the curve of one of its numbers: figures, and how they are shown."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from commingle.services.fit.curve import Curve, curve_of
-from commingle.services.fit.predicting import Predictor
-from commingle.services.fit.terms import Values, public_ranges
-from commingle.services.plotting import INK, draw_intervals, new_axes, plain_label
+from commingle.services.fit.predicting import Predictor, Values, public_ranges, term_matrix
+from commingle.services.intervals import around, percent, standard_errors
+from commingle.services.plotting import COLOURS, INK, axes_on, draw_intervals, entitle, tidy
 from commingle.services.results import Drawn, ResultColumn, ResultTable, json_value, three_digits
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
+from commingle.shared.estimation.cells import mapped
+from commingle.shared.estimation.errors import UnknownAttributeError
 from commingle.shared.estimation.method import Diagnostics
 from commingle.shared.estimation.overlap import Held
 from commingle.shared.estimation.prepared import Array
@@ -21,8 +22,113 @@ from commingle.shared.estimation.request import Coverage
 from commingle.shared.mechanisms.registry import mechanism_named
 from commingle.shared.text import printable
 
-if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
+if TYPE_CHECKING:  # slow to import
     from matplotlib.axes import Axes
+
+
+_POINTS = 101
+_SHOWN = 10  # steps of a table
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Curve(Drawn):
+    """The expected target at each value of a number, less that at the middle of its bounds.
+
+    What else the number is multiplied with stays at the middle of its bounds, or at its first level.
+
+    Attributes:
+        attribute: the number, as it is registered.
+        at: (m,) values, from one bound to the other.
+        differences: (m,), in the target's unit.
+        intervals: (m, 2), each by itself, as the fit's; NaN where it has none.
+    """
+
+    attribute: NumericAttribute
+    target: str
+    at: Array
+    differences: Array
+    intervals: Array = field(repr=False)
+    confidence_level: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def middle(self) -> float:
+        """Where the curve is 0."""
+        return self.attribute.columns[0].offset
+
+    def table(self) -> ResultTable:
+        shown = np.round(np.linspace(0, len(self.at) - 1, _SHOWN + 1)).astype(np.intp)
+        unit = f" {self.attribute.unit}" if self.attribute.unit else ""
+        change = ResultColumn(f"difference of {self.target}", self.differences[shown], interval=self.intervals[shown])
+        return ResultTable(
+            title=f"{self.target} by {self.attribute.name}, beside {self.attribute.name} of {self.middle:g}{unit}",
+            heading=self.attribute.name,
+            labels=tuple(self.at[shown].tolist()),
+            columns=(change,),
+            notes=(f"Each {percent(self.confidence_level)} interval is for its own point.",),
+            warnings=self.warnings,
+        )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """The curve with its band; on `ax` or a new figure."""
+        ax = axes_on(ax, rows=7)
+        ax.axhline(0, color=INK, linewidth=0.9)
+        ax.fill_between(self.at, *self.intervals.T, color=COLOURS[0], alpha=0.2, linewidth=0)
+        ax.plot(self.at, self.differences, color=COLOURS[0], linewidth=2)
+        name, unit = self.attribute.name, f" ({self.attribute.unit})" if self.attribute.unit else ""
+        y = f"change of {self.target} from {name} of {self.middle:g}"
+        entitle(ax, f"{self.target} by {name}", f"{name}{unit}", y)
+        tidy(ax)
+        return ax
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("target", "at", "differences", "intervals", "confidence_level", "warnings")
+        return {"attribute": self.attribute.name} | {name: json_value(getattr(self, name)) for name in names}
+
+
+def curve_of(fit: "Fit", name: str) -> Curve:
+    """The curve of a number in a fit: of itself, of its intervals, and of the products that it is a factor of.
+
+    Raises:
+        UnknownAttributeError: no term of the fit is made of a number of that name.
+    """
+    numbers = {part.name: part for part in _values_of(fit.schema) if isinstance(part, NumericAttribute)}
+    if name not in numbers:
+        raise UnknownAttributeError(name, numbers)
+    number = numbers[name]
+    at, middle = np.linspace(number.lower, number.upper, _POINTS), number.columns[0].offset
+    terms = _terms(fit, name, [*at.tolist(), middle])
+    change = terms[:-1] - terms[-1]
+    errors = standard_errors(mapped(change, fit.covariance))
+    reach = stdtrit(fit.degrees_of_freedom, (1 + fit.confidence_level) / 2) * errors
+    differences = np.asarray(change @ fit.coefficients)
+    return Curve(
+        attribute=number,
+        target=fit.target,
+        at=at,
+        differences=differences,
+        intervals=around(differences, reach),
+        confidence_level=fit.confidence_level,
+        warnings=fit.warnings,
+    )
+
+
+def _values_of(schema: tuple[Attribute, ...]) -> Iterator[Attribute]:
+    """What rows to predict from hold: numbers and levels as they are registered, but pairs as they are."""
+    for attribute in schema:
+        is_pairs = isinstance(attribute, CategoricalAttribute) and attribute.cross is not None
+        yield from (attribute,) if is_pairs else as_registered(attribute)
+
+
+def _terms(fit: "Fit", name: str, values: list[float]) -> Array:
+    rows: dict[str, Values] = {name: values}
+    for part in _values_of(fit.schema):
+        if isinstance(part, NumericAttribute):
+            rows.setdefault(part.name, [part.columns[0].offset] * len(values))
+        else:
+            rows.setdefault(part.name, [part.levels[0]] * len(values))
+    return term_matrix(rows, fit.schema, intercept=fit.intercept)
+
 
 COVERED = {
     "table": "Intervals are for the same fit on the full private table.",
@@ -46,9 +152,7 @@ class Fit(Drawn):
         interval_for: what the intervals cover: the coefficients of the same fit on the private `table`, those of
             the `population`, those of an endless noisy `release` like this one (`ols`), or `none`.
         epsilon, delta: of each party of the release; None for a fit of moments alone.
-        n: subjects.
         rows: published rows; n where there are none.
-        warnings: sentences for people.
         schema: the attributes of `features`.
         response: that of `target`.
         imputed: what becomes of missing cells, a sentence for each attribute in use that accepts them.
@@ -82,7 +186,7 @@ class Fit(Drawn):
     @property
     def standard_errors(self) -> Array:
         """(p_x,)."""
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        return standard_errors(self.covariance)
 
     @property
     def t_values(self) -> Array:
@@ -99,7 +203,7 @@ class Fit(Drawn):
     def intervals(self) -> Array:
         """(p_x, 2), t quantiles with `degrees_of_freedom`, at `confidence_level`."""
         reach = stdtrit(self.degrees_of_freedom, (1 + self.confidence_level) / 2) * self.standard_errors
-        return np.column_stack([self.coefficients - reach, self.coefficients + reach])
+        return around(self.coefficients, reach)
 
     @property
     def predictor(self) -> Predictor:
@@ -130,7 +234,6 @@ class Fit(Drawn):
         return curve_of(self, name)
 
     def table(self) -> ResultTable:
-        """The fit as rows and columns, one row per term."""
         low, high = self.intervals.T
         level = f"{100 * self.confidence_level:g} %"
         r_squared = self.diagnostics.r_squared
@@ -184,19 +287,19 @@ class Fit(Drawn):
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw what each term does to the target over its public range, with intervals; on `ax` or a new figure."""
-        if ax is None:
-            ax = new_axes(rows=len(self.terms))
         start, width = int(self.intercept), public_ranges(self.schema)
         intervals = self.intervals[start:] * width[:, None]
-        target = plain_label(self.target)
-        draw_intervals(ax, tuple(map(plain_label, self.terms[start:])), self.coefficients[start:] * width, intervals)
-        covered = "no intervals" if np.isnan(intervals).all() else f"{100 * self.confidence_level:g} % interval"
-        ax.set_title(f"{target} by {self.estimator}", fontsize=11, color=INK)
-        ax.set_xlabel(f"change of {target} over a feature's public range ({covered})", fontsize=9)
-        return ax
+        covered = "no intervals" if np.isnan(intervals).all() else f"{percent(self.confidence_level)} interval"
+        return draw_intervals(
+            ax,
+            self.terms[start:],
+            self.coefficients[start:] * width,
+            intervals,
+            title=f"{self.target} by {self.estimator}",
+            x=f"change of {self.target} over a feature's public range ({covered})",
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: lists, and None for what is not a finite number."""
         asked = ("estimator", "target", "intercept", "degrees_of_freedom", "confidence_level", "interval_for")
         release = ("n", "rows", "mechanism")
         said = ("warnings", "imputed", "subjects")
@@ -210,7 +313,6 @@ class Fit(Drawn):
 
 
 def _text_rows(fit: Fit) -> list[str]:
-    """Head, rule and one line per term, of the same columns as the table."""
     tail = (1 - fit.confidence_level) / 2
     headings = ("coef", "std err", "t", "P>|t|", f"[{tail:.4g}", f"{1 - tail:.4g}]")
     label = min(26, max(12, *(len(term) for term in fit.terms)))

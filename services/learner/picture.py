@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from commingle.services.analysis import Survival
-from commingle.services.fit.terms import public_ranges
+from commingle.services.fit.predicting import public_ranges
 from commingle.services.plotting import COLOURS
 from commingle.services.results import ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import Attribute

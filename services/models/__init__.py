@@ -1,9 +1,8 @@
 """Odds ratios, rates, hazard ratios and synthetic rows of a release of moments, at no further cost of privacy."""
 
-from commingle.services.models.family import FAMILIES
-from commingle.services.models.glm import glm
+from commingle.services.models.glm import GeneralisedFit, glm
 from commingle.services.models.hazard_ratios import HazardRatios, hazard_ratios
-from commingle.services.models.result import GeneralisedFit
+from commingle.services.models.outcome import FAMILIES
 from commingle.services.models.stratified import StratifiedTable, stratified
 from commingle.services.models.synthetic import SyntheticRows, synthesize
 

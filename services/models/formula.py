@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from commingle.services.models.errors import FormulaError, InteractionError
+from commingle.services.errors import FormulaError, InteractionError
 from commingle.shared.estimation.errors import FeaturesError, TargetAmongFeaturesError, UnknownAttributeError
 
 _TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]*)`(?P<event>\[[^\]]*\])?|(?P<sign>[~+*:^|()-])|(?P<bare>[^~+*:^|()`-]+))")

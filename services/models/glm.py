@@ -1,26 +1,190 @@
-"""Generalised linear models of one release of moments (docs/odds-ratios.md)."""
+"""Generalised linear models of one release of moments (docs/odds-ratios.md), and how well they do."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from commingle.services.fit.predicting import Values, level_places
 from commingle.services.fit.subjects import about_tables
-from commingle.services.models.family import outcome_of
+from commingle.services.intervals import (
+    LogRatios,
+    normal_reach,
+    percent,
+    require_confidence,
+    standard_errors,
+    two_sided,
+)
 from commingle.services.models.formula import Formula, parse
-from commingle.services.models.outcome import Outcome, Scalar
-from commingle.services.models.performance import Calibration, auc, calibration, marginal_effects
-from commingle.services.models.result import GeneralisedFit
-from commingle.services.models.score import Design, errors, first_term, solve
-from commingle.services.models.tree import Factor
-from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
-from commingle.shared.documents.schema import GAP, NumericAttribute
+from commingle.services.models.outcome import Outcome, Scalar, outcome_of
+from commingle.services.models.score import Design, Equation
+from commingle.services.models.weighted_rows import Factor, ratios, terms_of
+from commingle.services.plotting import draw_ratios
+from commingle.services.results import Drawn, ResultColumn, ResultTable
+from commingle.shared.documents.schema import Levelled, NumericAttribute
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.errors import ConfidenceError
+from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import IntervalFor, require_interval
+
+if TYPE_CHECKING:  # slow to import
+    from matplotlib.axes import Axes
+
+
+_SURE = 3.0  # errors of a count, above none
+COVERED = {
+    "table": "Intervals are for the same fit on the full private table, and count the privacy noise.",
+    "population": "Intervals are for the population, and count the privacy noise and the drawing of these people.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GeneralisedFit(Drawn):
+    """A generalised linear model with the family's own link: logit of an event's chance, log of an expected count.
+
+    Attributes:
+        outcome: attribute, with the event in brackets where it has levels.
+        terms: p labels, the intercept first; a level is against the first one of its attribute.
+        coefficients: (p,), log odds or rate ratios.
+        standard_errors: (p,).
+        intervals: (p, 2) of the coefficients.
+        p_values: (p,) two-sided, of the normal law.
+        ratios: (p,) odds or rate ratios; of the intercept, the odds or the rate where all levels are the first.
+        ratio_intervals: (p, 2).
+        covariance: (p, p).
+        marginal_effects: (p,) mean change of the expected outcome, a level in place of the first; NaN first.
+        marginal_errors: (p,).
+        auc: expected where the model is right, and `auc_interval` (2,); None of counts.
+        levels: labels of all levels of all features, for `expected`.
+        expected: (t,) mean outcome by level, by the model.
+        observed: (t,) as released, with `observed_errors` of noise and drawing.
+        n: people with an outcome, and `n_interval` (2,).
+        about: whom the model speaks of.
+        prior: what was assumed of coefficients.
+        law: of the outcome.
+    """
+
+    family: str
+    outcome: str
+    features: tuple[str, ...]
+    terms: tuple[str, ...]
+    coefficients: Array
+    standard_errors: Array
+    intervals: Array
+    p_values: Array
+    ratios: Array
+    ratio_intervals: Array
+    covariance: Array
+    marginal_effects: Array
+    marginal_errors: Array
+    auc: float | None
+    auc_interval: tuple[float, float] | None
+    levels: tuple[str, ...]
+    expected: Array
+    observed: Array
+    observed_errors: Array
+    n: int
+    n_interval: tuple[int, int]
+    confidence_level: float
+    interval_for: IntervalFor
+    sentence: str
+    about: str
+    prior: str
+    subjects: tuple[str, ...]
+    warnings: tuple[str, ...]
+    schema: tuple[Levelled, ...] = field(repr=False)
+    law: Outcome = field(repr=False)
+
+    def predict(self, rows: Mapping[str, Values]) -> Array:
+        """Expected outcomes, (m,): chances within 0 and 1, or rates.
+
+        A value is a level, a number where levels are its intervals, or None for a missing cell.
+
+        Raises:
+            RowsError: a feature is missing, of another length, or holds what is not one of its levels.
+        """
+        lacking = [name for name in self.features if name not in rows]
+        if lacking or len({len(rows[name]) for name in self.features}) != 1:
+            raise RowsError("a feature is missing, or of another length", remedy=f"Give {', '.join(self.features)}.")
+        places = [
+            level_places(attribute, rows[attribute.name]) for attribute in self.schema
+        ]  # a marked gap is the last
+        sizes = [len(attribute.levels) + (attribute.missing == "indicator") for attribute in self.schema]
+        blocks = [np.eye(size)[place, 1:] for size, place in zip(sizes, places, strict=True)]
+        X = np.hstack([np.ones((len(places[0]), 1)), *blocks])
+        return self.law.prediction(X, self.coefficients)
+
+    def table(self) -> ResultTable:
+        low, high = self.n_interval
+        facts = [("people", f"{self.n:,}" if low == high else f"about {self.n:,} ({low:,} to {high:,})")]
+        if self.auc_interval is not None:
+            least, most = self.auc_interval
+            facts.append(("AUC", f"{self.auc:.3f} ({least:.3f} to {most:.3f})"))
+        return ResultTable(
+            title=f"{self.family.capitalize()} model of {self.outcome}",
+            facts=(*facts, ("intervals", percent(self.confidence_level))),
+            heading="term",
+            labels=self.terms,
+            columns=(
+                ResultColumn(self.law.ratio, self.ratios, ".3f", interval=self.ratio_intervals),
+                ResultColumn("coefficient", self.coefficients, ".3f"),
+                ResultColumn("standard error", self.standard_errors, ".3f"),
+                ResultColumn("p", self.p_values, "p"),
+                ResultColumn("marginal effect", self.marginal_effects, ".4f"),
+            ),
+            notes=(self.sentence, COVERED[self.interval_for], self.about, self.prior, *self.subjects),
+            warnings=self.warnings,
+        )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the ratio of every level against the first one, with its interval; on `ax` or a new figure."""
+        start = self.law.alone
+        return draw_ratios(
+            ax,
+            self.terms[start:],
+            self.ratios[start:],
+            self.ratio_intervals[start:],
+            title=self.outcome,
+            x=f"{self.law.ratio} against the first level ({percent(self.confidence_level)} intervals)",
+        )
+
+    def summary(self) -> str:
+        """The table as text."""
+        return self.table().to_text()
+
+    def calibration(self) -> ResultTable:
+        """Mean outcomes by level: what the model expects beside what was released."""
+        return ResultTable(
+            title=f"Calibration of {self.outcome}",
+            heading="level",
+            labels=self.levels,
+            columns=(
+                ResultColumn("expected", self.expected, ".4f"),
+                ResultColumn("observed", self.observed, ".4f"),
+                ResultColumn("standard error", self.observed_errors, ".4f"),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """Mean outcomes by level.
+
+    Attributes:
+        expected: (t,) by the model.
+        observed: (t,) as released.
+        errors: (t,) of `observed`, noise and drawing.
+        few: (t,) whether hardly anybody may have the event, or not have it.
+    """
+
+    expected: Array
+    observed: Array
+    errors: Array
+    few: NDArray[np.bool_]
 
 
 def glm(
@@ -44,82 +208,33 @@ def glm(
 
     Raises:
         NoTablesError: a release of rows, a number among the features, or missing cells that count as something else.
-        EstimationError: see `errors` here and in shared.estimation.
+        EstimationError: see `services.errors` and `shared.estimation.errors`.
     """
     require_interval(interval_for)
-    if not 0 < confidence_level < 1:
-        raise ConfidenceError(f"a confidence level of {confidence_level} is not between 0 and 1", remedy="Use 0.95.")
+    require_confidence(confidence_level)
     sums = CrossProducts.of(prepared)
     asked = parse(formula, tuple(prepared.attributes)) if isinstance(formula, str) else formula
-    sums, outcome, factors = _used(sums, outcome_of(sums, asked, family), asked.features)
-    columns = [i for name in (asked.outcome, *asked.features) for i in prepared.columns[name]]
-    if prepared.pairs is not None:
-        prepared.pairs.require(np.array(columns, np.intp) - 1)
-    rows = weighted_rows(sums, [*factors, *_observed(outcome)], entropy=entropy)
-    design = _design(rows, factors, outcome, prepared.shared(columns))
-    b = solve(design, outcome, first_term(sums, design, outcome)[0])
-    found = errors(sums, rows, design, outcome, b)
+    equation = Equation.of(sums, asked.outcome, outcome_of(sums, asked, family), asked.features, entropy)
+    design, b, found = equation.solved(equation.law)
     covers: IntervalFor = "population" if prepared.keyed else interval_for
     covariance = found.table if covers == "table" else found.population
-    checked = calibration(sums, design, outcome, b, _levels(rows, factors))
-    return _result(
-        _Fitted(prepared, sums, asked, outcome, factors, design, b, covariance, found.population, checked),
-        confidence_level,
-        covers,
-    )
-
-
-def _used(
-    sums: CrossProducts, outcome: Outcome, features: tuple[str, ...]
-) -> tuple[CrossProducts, Outcome, tuple[Factor, ...]]:
-    """All of these in the presences and columns that they use: forms are as large as their square."""
-    factors = [Factor.of(sums, name) for name in features]
-    fewer, kept = sums.using(np.vstack([outcome.value, outcome.known, *(f.indicators for f in factors)]))
-    return fewer, outcome.at(kept), tuple(f.at(kept) for f in factors)
+    return _result(_Fitted(asked, equation, design, b, covariance, found.population), confidence_level, covers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fitted:
-    prepared: PreparedMoments
-    sums: CrossProducts
     asked: Formula
-    outcome: Outcome
-    factors: Sequence[Factor]
+    equation: Equation[Outcome]
     design: Design
     b: Array
     covariance: Array
     population: Array
-    checked: Calibration
-
-
-def _observed(outcome: Outcome) -> tuple[Factor, ...]:
-    """Who has an outcome, as an attribute of the weighted rows, where some lack it."""
-    if not outcome.gaps:
-        return ()
-    return (Factor("", ("known", GAP), np.array([outcome.known, outcome.present - outcome.known]), outcome.present),)
-
-
-def _design(rows: WeightedRows, factors: Sequence[Factor], outcome: Outcome, n: int) -> Design:
-    p = 1 + sum(len(f.labels) - 1 for f in factors)
-    weights = rows.weights * (rows.codes[:, -1] == 0) if outcome.gaps else rows.weights
-    alone = [outcome.present for _ in outcome.intercepts]
-    present = [*alone, *(f.present for f in factors for _ in f.labels[1:])]
-    columns = [*alone, *(column for f in factors for column in f.indicators[1:])]
-    return Design(rows.points.X[:, :p], weights, np.array(columns), np.array(present), n, len(alone))
-
-
-def _levels(rows: WeightedRows, factors: Sequence[Factor]) -> tuple[Array, Array]:
-    who = [np.eye(len(f.labels))[rows.codes[:, j]] for j, f in enumerate(factors)]
-    return np.hstack(who), np.vstack([f.indicators for f in factors])
 
 
 def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> GeneralisedFit:
-    outcome, factors, b, covariance = fitted.outcome, fitted.factors, fitted.b, fitted.covariance
-    z = float(ndtri((1 + confidence_level) / 2))
-    se = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p_values = 2 * ndtr(-np.abs(b / se))
-    intervals = np.column_stack([b - z * se, b + z * se])
+    outcome, factors, b, covariance = fitted.equation.law, fitted.equation.factors, fitted.b, fitted.covariance
+    prepared, z, checked = fitted.equation.sums.prepared, normal_reach(confidence_level), _calibration(fitted)
+    estimates = LogRatios(b, standard_errors(covariance), confidence_level)
     n, n_interval = _people(fitted, z)
     effects = effect_errors = np.full(len(b), np.nan)
     area, area_interval = None, None
@@ -130,78 +245,66 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
     if isinstance(outcome, Scalar) and outcome.family == "binomial":
         area, error = auc(fitted.design, outcome, b, fitted.population, max(n, 1))
         area_interval = (max(area - z * error, 0.0), min(area + z * error, 1.0))
-    whose = about_tables(fitted.prepared, (*fitted.asked.features, fitted.asked.outcome))
-    terms = (*outcome.intercepts, *(f"{f.name}[{label}]" for f in factors for label in f.labels[1:]))
-    levels = tuple(f"{f.name}[{label}]" for f in factors for label in f.labels)
-    with np.errstate(over="ignore"):
-        ratios, ratio_intervals = np.exp(b), np.exp(intervals)
+    whose = about_tables(prepared, (*fitted.asked.features, fitted.asked.outcome))
+    levels = tuple(label for f in factors for label in f.names)
     return GeneralisedFit(
         family=outcome.family,
         outcome=outcome.name,
         features=fitted.asked.features,
-        terms=terms,
+        terms=(*outcome.intercepts, *terms_of(factors)[0]),
         coefficients=b,
-        standard_errors=se,
-        intervals=intervals,
-        p_values=p_values,
-        ratios=ratios,
-        ratio_intervals=ratio_intervals,
+        standard_errors=estimates.errors,
+        intervals=estimates.intervals,
+        p_values=two_sided(b, estimates.errors),
+        ratios=estimates.ratios,
+        ratio_intervals=estimates.ratio_intervals,
         covariance=covariance,
         marginal_effects=effects,
         marginal_errors=effect_errors,
         auc=area,
         auc_interval=area_interval,
         levels=levels,
-        expected=fitted.checked.expected,
-        observed=fitted.checked.observed,
-        observed_errors=fitted.checked.errors,
+        expected=checked.expected,
+        observed=checked.observed,
+        observed_errors=checked.errors,
         n=n,
         n_interval=n_interval,
         confidence_level=confidence_level,
         interval_for=covers,
-        sentence=_sentence(fitted, se, terms, (ratios, ratio_intervals), confidence_level),
+        sentence=_sentence(outcome, factors, estimates),
         about=_about(fitted),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=whose.notes,
-        warnings=(*_cautions(fitted.checked, levels), *whose.doubts),
-        schema=tuple(a for f in factors if not isinstance(a := fitted.prepared.attributes[f.name], NumericAttribute)),
+        warnings=(*_cautions(checked, levels), *whose.doubts),
+        schema=tuple(a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)),
         law=outcome,
     )
 
 
 def _people(fitted: _Fitted, z: float) -> tuple[int, tuple[int, int]]:
-    """Those with an outcome whom the parties share, the fewest of all pairs, and the interval of that count."""
     at = np.unique(fitted.design.present, axis=0)
-    counts, covariance = fitted.sums.sums(products(at, fitted.outcome.known[None]))
+    counts, covariance = fitted.equation.sums.sums(products(at, fitted.equation.law.known[None]))
     least = int(counts.argmin())
-    reach = z * float(np.sqrt(max(covariance[least, least], 0.0)))
+    reach = z * float(standard_errors(covariance)[least])
     low, n, high = (max(round(float(counts[least]) + by), 0) for by in (-reach, 0.0, reach))
     return n, (low, high)
 
 
 def _about(fitted: _Fitted) -> str:
-    name = fitted.asked.outcome
-    everybody = "the people whom these members share" if fitted.prepared.keyed else "everybody in the release"
-    whom = f"{everybody} whose {name} is known" if fitted.outcome.gaps else everybody
-    marked = [f.name for f in fitted.factors if fitted.prepared.attributes[f.name].missing == "indicator"]
+    name, equation = fitted.asked.outcome, fitted.equation
+    prepared = equation.sums.prepared
+    everybody = "the people whom these members share" if prepared.keyed else "everybody in the release"
+    whom = f"{everybody} whose {name} is known" if equation.law.gaps else everybody
+    marked = [f.name for f in equation.factors if prepared.attributes[f.name].missing == "indicator"]
     said = f" Missing cells of {', '.join(marked)} are a level." if marked else ""
     return f"The model speaks of {whom}.{said}"
 
 
-def _sentence(
-    fitted: _Fitted, se: Array, terms: tuple[str, ...], ratios: tuple[Array, Array], confidence_level: float
-) -> str:
-    """What the clearest term says."""
-    start = len(fitted.outcome.intercepts)
-    term = start + int((np.abs(fitted.b[start:]) / np.maximum(se[start:], 1e-12)).argmax())
-    first = {f"{f.name}[{label}]": f"{f.name}[{f.labels[0]}]" for f in fitted.factors for label in f.labels[1:]}
-    low, high = ratios[1][term].tolist()
-    what = {"binomial": "odds", "ordinal": "odds of a higher level"}.get(fitted.outcome.family, "expected count")
-    return (
-        f"All other features alike, {what} of {fitted.outcome.name} {'is' if what == 'expected count' else 'are'} "
-        f"{ratios[0][term]:.2f} times as high at {terms[term]} as at {first[terms[term]]} "
-        f"({100 * confidence_level:g} % interval {low:.2f} to {high:.2f})."
-    )
+def _sentence(outcome: Outcome, factors: list[Factor], estimates: LogRatios) -> str:
+    said = {"binomial": f"odds of {outcome.name} are", "ordinal": f"odds of a higher level of {outcome.name} are"}
+    what, start = said.get(outcome.family, f"expected count of {outcome.name} is"), outcome.alone
+    of_features = LogRatios(estimates.logs[start:], estimates.errors[start:], estimates.confidence_level)
+    return of_features.clearest(what, *terms_of(factors)) or ""
 
 
 def _cautions(checked: Calibration, levels: tuple[str, ...]) -> tuple[str, ...]:
@@ -210,3 +313,75 @@ def _cautions(checked: Calibration, levels: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     said = f"At {', '.join(few)} hardly anybody may have the event, or hardly anybody not: the data may leave their "
     return (said + "odds open, and the prior has the say.",)
+
+
+def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) -> tuple[float, float]:
+    """The AUC that predictions have among the people of the release if they are calibrated, and its standard error.
+
+    With K = P(score above a non-event's), M = P(score below an event's), AUC = E[w p K] / E[w p]. Probabilities are in
+    order of scores, so to first order errors of b move the AUC through p alone; people vary as DeLong says. Errors of b
+    also make scores spread by t = tr(Cov(b) Cov(x)) of v = Var(x b), which is not signal: by the binormal law
+    AUC = Phi((1 - t / v) Phi^-1(AUC of the spread scores)).
+    """
+    eta, w = design.X @ b, design.weights / design.weights.sum()
+    p = outcome.link_inverse(eta)
+    events, others = w * p, w * (1 - p)
+    share = float(events.sum())
+    _, at = np.unique(np.round(eta, 9), return_inverse=True)
+    K, M = _below(others, at) / (1 - share), 1 - _below(events, at) / share
+    value = float(events @ K) / share
+    by_p = w * ((K - value) / share - (M - value) / (1 - share))
+    gradient = design.X.T @ (by_p * p * (1 - p))
+    drawn = float(events @ (K - value) ** 2) / share**2 + float(others @ (M - value) ** 2) / (1 - share) ** 2
+    about = design.X - w @ design.X
+    spread = (about * w[:, None]).T @ about
+    kept = max(1 - float(np.sum(spread * covariance)) / max(float(b @ spread @ b), 1e-12), 0.0)
+    error = float(np.sqrt(max(gradient @ covariance @ gradient + drawn / n, 0.0)))
+    return float(ndtr(kept * ndtri(value))), error
+
+
+def _below(mass: Array, at: NDArray[np.intp]) -> Array:
+    each = np.bincount(at, weights=mass)
+    return np.asarray((np.cumsum(each) - each / 2)[at])
+
+
+def marginal_effects(
+    design: Design, outcome: Scalar, b: Array, covariance: Array, blocks: list[slice]
+) -> tuple[Array, Array]:
+    """Mean change of the expected outcome, (p,), if everybody had a level in place of the first; and its errors.
+
+    Errors are those of b; NaN for the intercept.
+    """
+    X, w = design.X, design.weights / design.weights.sum()
+    values, found = np.full(len(b), np.nan), np.full(len(b), np.nan)
+    linear = X @ b
+    for block in blocks:
+        without = linear - X[:, block] @ b[block]
+        low = outcome.link_inverse(without)
+        slope = w * outcome.variance(low)
+        for term in range(block.start, block.stop):
+            high = outcome.link_inverse(without + b[term])
+            values[term] = w @ (high - low)
+            slopes = w * outcome.variance(high)
+            gradient = X.T @ (slopes - slope)
+            gradient[block] = 0.0
+            gradient[term] = slopes.sum()
+            found[term] = np.sqrt(max(gradient @ covariance @ gradient, 0.0))
+    return values, found
+
+
+def _calibration(fitted: _Fitted) -> Calibration:
+    sums, design, outcome, factors = fitted.equation.sums, fitted.design, fitted.equation.law, fitted.equation.factors
+    who = np.hstack([np.eye(len(f.labels))[fitted.equation.rows.codes[:, j]] for j, f in enumerate(factors)])
+    columns, mu = np.vstack([f.indicators for f in factors]), outcome.mean(design.X, fitted.b)
+    expected = (design.weights * mu) @ who / np.maximum(design.weights @ who, 1e-12)
+    with_event, with_outcome = products(columns, outcome.value[None]), products(columns, outcome.known[None])
+    observed, forms = ratios(sums, with_event, with_outcome)
+    people, _ = sums.sums(with_outcome)
+    variance = np.diag(sums.covariance(forms)) + outcome.variance(expected) / np.maximum(people, 1.0)
+    few = np.zeros(len(columns), np.bool_)
+    if outcome.family == "binomial":
+        for form in (with_event, with_outcome - with_event):
+            count, noise = sums.sums(form)
+            few |= count < _SURE * np.sqrt(np.maximum(np.diag(noise), 0.0) + np.maximum(count, 1.0))
+    return Calibration(expected, observed, np.sqrt(np.maximum(variance, 0.0)), few)

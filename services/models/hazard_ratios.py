@@ -5,27 +5,26 @@ The equations are those of `hazards`; what they estimate is said in docs/questio
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc, ndtr, ndtri
+from scipy.special import chdtrc
 
-from commingle.services.analysis.errors import LevelError
 from commingle.services.analysis.survival import time_by_event
-from commingle.services.analysis.tables import INTERVALS, facts_of_test
+from commingle.services.analysis.tables import facts_of_test
+from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
+from commingle.services.intervals import INTERVALS, LogRatios, percent, require_confidence, standard_errors, two_sided
 from commingle.services.models.formula import Formula
 from commingle.services.models.hazards import Hazards
-from commingle.services.models.score import Design, errors, first_term, solve
-from commingle.services.models.tree import Factor
-from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
-from commingle.services.plotting import INK, draw_ratios, new_axes, plain_label
+from commingle.services.models.score import Equation
+from commingle.services.models.weighted_rows import terms_of
+from commingle.services.plotting import draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable
-from commingle.shared.documents.schema import GAP
+from commingle.shared.documents.schema import GAP, Levelled
 from commingle.shared.estimation.cells import ENOUGH
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.errors import ConfidenceError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import names_of
 
@@ -39,7 +38,6 @@ ESTIMATES = (
 PRIOR = "Log hazard ratios have a normal prior of mean 0 and standard deviation 1."
 _SUSPICIOUS = 0.05
 _CLEAR = 40.0  # standard errors of its noise, for the count of a level
-_SMALLEST = 0.9  # of an interval's share: what noise may take of it
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -51,7 +49,6 @@ class HazardRatios(Drawn):
     Attributes:
         outcome: the crossed attribute.
         event: what they are of.
-        features: attributes.
         terms: m labels.
         coefficients: (m,) log hazard ratios.
         standard_errors: (m,) for the population, as all that follows.
@@ -65,10 +62,6 @@ class HazardRatios(Drawn):
         interval_ratios: (m, H) in each, where the test says that they change; NaN otherwise.
         interval_ratio_intervals: (m, H, 2).
         events: (m,) people with each level and the event, negative where noise is larger.
-        confidence_level: of all intervals.
-        sentence: what the clearest term says.
-        subjects: where they are keyed, how many parties hold and share.
-        warnings: sentences for people.
     """
 
     outcome: str
@@ -95,13 +88,12 @@ class HazardRatios(Drawn):
     warnings: tuple[str, ...]
 
     def table(self) -> ResultTable:
-        """A row for each term; the ratios of each interval where they change."""
         changing = () if np.isnan(self.interval_ratios).all() else enumerate(self.intervals)
         return ResultTable(
             title=f"Hazard ratios of {self.event}",
             facts=(
                 *facts_of_test("change with time, chi-squared", self.statistic, self.degrees_of_freedom, self.p_value),
-                ("intervals", f"{100 * self.confidence_level:g} %"),
+                ("intervals", percent(self.confidence_level)),
             ),
             heading="term",
             labels=self.terms,
@@ -121,13 +113,8 @@ class HazardRatios(Drawn):
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the hazard ratio of every level against the first one, with its interval; on `ax` or a new figure."""
-        if ax is None:
-            ax = new_axes(rows=len(self.terms))
-        draw_ratios(ax, tuple(map(plain_label, self.terms)), self.ratios, self.ratio_intervals)
-        ax.set_title(plain_label(self.event), fontsize=11, color=INK)
-        covered = f"{100 * self.confidence_level:g} % intervals"
-        ax.set_xlabel(f"hazard ratio against the first level ({covered})", fontsize=9)
-        return ax
+        x = f"hazard ratio against the first level ({percent(self.confidence_level)} intervals)"
+        return draw_ratios(ax, self.terms, self.ratios, self.ratio_intervals, title=self.event, x=x)
 
 
 def hazard_ratios(
@@ -150,37 +137,21 @@ def hazard_ratios(
     Raises:
         NoTablesError: no moments, or an attribute without levels.
         LevelError: an outcome that is not time by event, a feature that is a part of it, or nobody with the event.
-        EstimationError: see `errors` here and in shared.estimation.
+        EstimationError: see `services.errors` and `shared.estimation.errors`.
     """
-    if not 0 < confidence_level < 1:
-        raise ConfidenceError(f"a confidence level of {confidence_level} is not between 0 and 1", remedy="Use 0.95.")
+    require_confidence(confidence_level)
     sums = CrossProducts.of(prepared)
     times, parts = time_by_event(prepared, outcome)
-    names = Formula.of(outcome, names_of(features), tuple(prepared.attributes)).features
-    if inside := {part.name for part in parts} & set(names):
-        raise LevelError(f"{', '.join(inside)} is a part of {outcome}", remedy="Leave it out of the features.")
-    factors = [Factor.of(sums, name) for name in names]
-    law = _law(sums, outcome)
-    sums, kept = sums.using(np.vstack([law.known, law.indicators, *(f.indicators for f in factors)]))
-    law, factors = law.at(kept), [f.at(kept) for f in factors]
-    columns = [i for name in (outcome, *names) for i in prepared.columns[name]]
-    if prepared.pairs is not None:
-        prepared.pairs.require(np.array(columns, np.intp) - 1)
-    missing = Factor("", ("known", GAP), np.array([law.known, law.present - law.known]), law.present)
-    rows = weighted_rows(sums, [*factors, *([missing] if law.gaps else [])], entropy=entropy)
-    asked = _Asked(sums, rows, factors, law, prepared.shared(columns))
-    b, covariance = asked.fit(np.ones((law.size, 1)))
-    events, nobody, few = asked.rare()
+    names = _features(prepared, outcome, features, parts)
+    equation = Equation.of(sums, outcome, _law(sums, outcome), names, entropy)
+    events, nobody, few = _rare(equation)
+    size = equation.law.size
+    b, covariance = _fit(equation, np.ones((size, 1)))
     b[nobody] = covariance[nobody] = covariance[:, nobody] = np.nan
-    change, statistic, degrees = asked.change()
-    p_value = float(chdtrc(degrees, statistic)) if degrees else float("nan")
-    z = float(ndtri((1 + confidence_level) / 2))
-    each, reach = asked.by_interval(z, changing=p_value < _SUSPICIOUS)
-    each[nobody] = reach[nobody] = change[nobody] = np.nan
-    se = np.sqrt(np.diag(covariance))
-    with np.errstate(over="ignore"):
-        ratios, reaches = np.exp(b), np.exp(np.column_stack([b - z * se, b + z * se]))
-    terms = tuple(f"{f.name}[{label}]" for f in factors for label in f.labels[1:])
+    found = LogRatios(b, np.sqrt(np.diag(covariance)), confidence_level)
+    changes = _changes(equation, confidence_level)
+    changes.by_interval.logs[nobody] = changes.p_values[nobody] = np.nan
+    terms, references = terms_of(equation.factors)
     whose = about_tables(prepared, (outcome, *names))
     event = f"{parts[1].name} = {parts[1].levels[-1]}"
     gone = [term for term, so in zip(terms, nobody, strict=True) if so]
@@ -190,24 +161,34 @@ def hazard_ratios(
         features=names,
         terms=terms,
         coefficients=b,
-        standard_errors=se,
-        p_values=2 * ndtr(-np.abs(b / se)),
-        ratios=ratios,
-        ratio_intervals=reaches,
+        standard_errors=found.errors,
+        p_values=two_sided(b, found.errors),
+        ratios=found.ratios,
+        ratio_intervals=found.ratio_intervals,
         covariance=covariance,
-        change_p_values=change,
-        statistic=statistic,
-        degrees_of_freedom=degrees,
-        p_value=p_value,
-        intervals=times.levels[: law.size],
-        interval_ratios=each,
-        interval_ratio_intervals=reach,
+        change_p_values=changes.p_values,
+        statistic=changes.statistic,
+        degrees_of_freedom=changes.degrees,
+        p_value=changes.p_value,
+        intervals=times.levels[:size],
+        interval_ratios=changes.by_interval.ratios,
+        interval_ratio_intervals=changes.by_interval.ratio_intervals,
         events=events,
         confidence_level=confidence_level,
-        sentence=_sentence(event, factors, (b, se, ratios, reaches), confidence_level),
+        sentence=found.clearest(f"the hazard of {event} is", terms, references)
+        or f"Noise leaves open how the hazard of {event} goes with these features.",
         subjects=whose.notes,
-        warnings=(*_cautions(few, gone, times.levels, law.size, p_value), *whose.doubts),
+        warnings=(*_cautions(few, gone, times.levels, size, changes.p_value), *whose.doubts),
     )
+
+
+def _features(
+    prepared: PreparedMoments, outcome: str, features: str | Sequence[str], parts: tuple[Levelled, Levelled]
+) -> tuple[str, ...]:
+    names = Formula.of(outcome, names_of(features), tuple(prepared.attributes)).features
+    if inside := {part.name for part in parts} & set(names):
+        raise LevelError(f"{', '.join(inside)} is a part of {outcome}", remedy="Leave it out of the features.")
+    return names
 
 
 def _law(sums: CrossProducts, outcome: str) -> Hazards:
@@ -229,77 +210,57 @@ def _law(sums: CrossProducts, outcome: str) -> Hazards:
 
 
 def _stand_out(counts: Array, noise: Array) -> NDArray[np.bool_]:
-    return np.asarray(counts > ENOUGH * np.sqrt(np.maximum(np.diag(noise), 0.0) + np.maximum(counts, 0.0)))
+    return np.asarray(counts > ENOUGH * np.hypot(standard_errors(noise), np.sqrt(np.maximum(counts, 0.0))))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    sums: CrossProducts
-    rows: WeightedRows
-    factors: Sequence[Factor]
-    law: Hazards
-    n: int
+def _fit(equation: Equation[Hazards], basis: Array) -> tuple[Array, Array]:
+    """Log ratios of each function of the basis, (r m,), and their covariance for the population."""
+    law = equation.law.along(basis)
+    _, b, found = equation.solved(law)
+    m = (len(b) - law.alone) // law.repeats
+    used = slice(law.alone, law.alone + basis.shape[1] * m)
+    return b[used], found.population[used, used]
 
-    @property
-    def terms(self) -> int:
-        return sum(len(f.labels) - 1 for f in self.factors)
 
-    def fit(self, basis: Array) -> tuple[Array, Array]:
-        """Log ratios of each function of the basis, (r m,), and their covariance for the population."""
-        law, m = self.law.along(basis), self.terms
-        twice = [column for f in self.factors for column in f.indicators[1:]] * (basis.shape[1] + 1)
-        whose = [f.present for f in self.factors for _ in f.labels[1:]] * (basis.shape[1] + 1)
-        alone = [law.present] * (2 * law.size)
-        weights = self.rows.weights * (self.rows.codes[:, -1] == 0) if law.gaps else self.rows.weights
-        design = Design(
-            self.rows.points.X[:, : 1 + m],
-            weights,
-            np.array([*alone, *twice]),
-            np.array([*alone, *whose]),
-            self.n,
-            len(alone),
-        )
-        t = first_term(self.sums, design, law)[0]
-        t[: len(alone)] = np.maximum(t[: len(alone)], -_SMALLEST * law.shares[:-1])
-        b = solve(design, law, t)
-        used = slice(len(alone), len(alone) + basis.shape[1] * m)
-        return b[used], errors(self.sums, self.rows, design, law, b).population[used, used]
+class _Changes(NamedTuple):
+    p_values: Array
+    statistic: float
+    degrees: int
+    p_value: float
+    by_interval: LogRatios
 
-    def change(self) -> tuple[Array, float, int]:
-        """P values of no change with time, (m,); chi-squared of all, and its degrees of freedom."""
-        m, H = self.terms, self.law.size
-        if H == 1:
-            return np.full(m, np.nan), float("nan"), 0
-        events, k = self.law.shares[:H] / self.law.shares[:H].sum(), np.arange(H, dtype=float)
+
+def _changes(equation: Equation[Hazards], confidence_level: float) -> _Changes:
+    """P values of no change with time, (m,), a test of all, and ratios in each interval, (m, H), where they change."""
+    m, H = len(terms_of(equation.factors)[0]), equation.law.size
+    alone, statistic, degrees = np.full(m, np.nan), float("nan"), 0
+    if H > 1:
+        events, k = equation.law.shares[:H] / equation.law.shares[:H].sum(), np.arange(H, dtype=float)
         about = k - events @ k
-        b, covariance = self.fit(np.column_stack([np.ones(H), about / np.sqrt(events @ about**2)]))
+        b, covariance = _fit(equation, np.column_stack([np.ones(H), about / np.sqrt(events @ about**2)]))
         b, covariance = b[m:], covariance[m:, m:]
-        alone = 2 * ndtr(-np.abs(b) / np.sqrt(np.diag(covariance)))
-        return alone, float(b @ np.linalg.solve(covariance, b)), m
+        alone, degrees = two_sided(b, np.sqrt(np.diag(covariance))), m
+        statistic = float(b @ np.linalg.solve(covariance, b))
+    p_value = float(chdtrc(degrees, statistic))
+    logs = errors = np.full((m, H), np.nan)
+    if p_value < _SUSPICIOUS:
+        b, covariance = _fit(equation, np.eye(H))
+        logs, errors = b.reshape(H, m).T, np.sqrt(np.diag(covariance)).reshape(H, m).T
+    return _Changes(alone, statistic, degrees, p_value, LogRatios(logs, errors, confidence_level))
 
-    def by_interval(self, z: float, *, changing: bool) -> tuple[Array, Array]:
-        """Ratios in each interval, (m, H), and their intervals, where they change; NaN otherwise."""
-        m, H = self.terms, self.law.size
-        if not changing:
-            return np.full((m, H), np.nan), np.full((m, H, 2), np.nan)
-        b, covariance = self.fit(np.eye(H))
-        b, reach = b.reshape(H, m).T, z * np.sqrt(np.diag(covariance)).reshape(H, m).T
-        with np.errstate(over="ignore"):
-            return np.exp(b), np.exp(np.stack([b - reach, b + reach], axis=2))
 
-    def rare(self) -> tuple[Array, NDArray[np.bool_], list[str]]:
-        """By term (m,) people with the event, and whether noise leaves open if anybody has its level; rare levels."""
-        sums, few = self.sums, list[str]()
-        found, open_levels = [], []
-        for f in self.factors:
-            events, noise = sums.sums(products(f.indicators, self.law.indicators[: self.law.size].sum(axis=0)[None]))
-            people, people_noise = sums.sums(products(f.indicators, self.law.known[None]))
-            hidden = people < _CLEAR * np.sqrt(np.maximum(np.diag(people_noise), 0.0))
-            rare = ~_stand_out(events, noise) | hidden
-            few += [f"{f.name}[{label}]" for label, so in zip(f.labels, rare, strict=True) if so]
-            found.append(events[1:])
-            open_levels.append(~_stand_out(people, people_noise)[1:])
-        return np.concatenate(found), np.concatenate(open_levels), few
+def _rare(equation: Equation[Hazards]) -> tuple[Array, NDArray[np.bool_], list[str]]:
+    """By term (m,) people with the event, and whether noise leaves open if anybody has its level; rare levels."""
+    sums, law, few = equation.sums, equation.law, list[str]()
+    found, open_levels = [], []
+    for f in equation.factors:
+        events, noise = sums.sums(products(f.indicators, law.indicators[: law.size].sum(axis=0)[None]))
+        people, people_noise = sums.sums(products(f.indicators, law.known[None]))
+        rare = ~_stand_out(events, noise) | (people < _CLEAR * standard_errors(people_noise))
+        few += [name for name, so in zip(f.names, rare, strict=True) if so]
+        found.append(events[1:])
+        open_levels.append(~_stand_out(people, people_noise)[1:])
+    return np.concatenate(found), np.concatenate(open_levels), few
 
 
 def _cautions(few: list[str], gone: list[str], intervals: tuple[str, ...], size: int, p_value: float) -> list[str]:
@@ -317,20 +278,3 @@ def _cautions(few: list[str], gone: list[str], intervals: tuple[str, ...], size:
     if size < len(intervals) - 1:
         said.append(f"Noise leaves open who is still at risk from {intervals[size]}: hazards end there.")
     return said
-
-
-def _sentence(
-    event: str, factors: Sequence[Factor], found: tuple[Array, Array, Array, Array], confidence_level: float
-) -> str:
-    b, se, ratios, reaches = found
-    at = [(f, label) for f in factors for label in f.labels[1:]]
-    clear = np.abs(b) / np.maximum(se, 1e-12)
-    if np.isnan(clear).all():
-        return f"Noise leaves open how the hazard of {event} goes with these features."
-    term = int(np.nanargmax(clear))
-    factor, label = at[term]
-    (low, high), name = reaches[term].tolist(), factor.name
-    return (
-        f"All other features alike, the hazard of {event} is {ratios[term]:.2f} times as high at {name}[{label}] "
-        f"as at {name}[{factor.labels[0]}] ({100 * confidence_level:g} % interval {low:.2f} to {high:.2f})."
-    )

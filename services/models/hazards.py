@@ -14,39 +14,36 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from commingle.services.models.score import Law
 from commingle.shared.estimation.prepared import Array
 
 _LARGEST = 30.0
 _LEAST = 1e-4
+_SMALLEST = 0.9  # of an interval's share: what noise may take of it
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Hazards:
+class Hazards(Law):
     """The law of H intervals and a rest, 2 H + 1 levels: event in each, left otherwise in each, still there after them.
 
     Attributes:
         indicators: (2 H + 1, q) of the levels, as combinations of a release's columns.
-        known: (q,) who has one.
-        present: (q,) who is at the party that holds them.
         shares: (2 H + 1,) of the levels.
         basis: (H, r) G.
         residuals: (r + 1, 2 H + 1) z of each level, that of leaving last.
-        gaps: whether some may lack the outcome.
     """
 
+    FORMS = ("indicators", *Law.FORMS)
+
     indicators: Array
-    known: Array
-    present: Array
     shares: Array
     basis: Array
     residuals: Array
-    gaps: bool
 
     @classmethod
     def of(cls, indicators: Array, present: Array, counts: Array, basis: Array, *, gaps: bool) -> Self:
-        """Of `counts` (2 H + 1,), as released; none is less than one in ten thousand."""
+        """The law of `counts` (2 H + 1,), as released; none is less than one in ten thousand."""
         kept = np.maximum(counts, _LEAST * max(float(counts.sum()), 1.0))
         made = cls(
             indicators=indicators,
@@ -60,23 +57,22 @@ class Hazards:
         return made.along(basis)
 
     def along(self, basis: Array) -> Self:
-        """The same with ratios that move along other functions of time."""
+        """The law with ratios that move along other functions of time."""
         z = np.vstack([basis.T @ self.residual(0), self.residual(1).sum(axis=0)])
         return replace(self, basis=basis, residuals=z)
-
-    def at(self, columns: NDArray[np.intp]) -> Self:
-        """The same of some columns of the release."""
-        return replace(
-            self,
-            indicators=self.indicators[:, columns],
-            known=self.known[columns],
-            present=self.present[columns],
-        )
 
     @property
     def size(self) -> int:
         """H."""
         return len(self.basis)
+
+    @property
+    def alone(self) -> int:
+        return 2 * self.size
+
+    @property
+    def repeats(self) -> int:
+        return len(self.residuals)
 
     @property
     def pooled(self) -> Array:
@@ -104,25 +100,26 @@ class Hazards:
         return np.asarray(events - h[cause][:, None] * exposed)
 
     def ys(self, p: int) -> Array:
-        """(p, q) indicators less their shares, then residuals for each feature."""
+        # indicators less their shares, then residuals for each feature
         levels = self.indicators[:-1] - np.outer(self.shares[:-1], self.known)
         m = (p - len(levels)) // len(self.residuals)
         return np.vstack([levels, np.repeat(self.residuals @ self.indicators, m, axis=0)])
 
+    def bounded(self, t: Array) -> Array:
+        return np.append(np.maximum(t[: self.alone], -_SMALLEST * self.shares[:-1]), t[self.alone :])
+
     def start(self, t: Array, share: float) -> Array:
-        """Everybody's rates."""
         del share
         return np.concatenate([np.log(self.pooled).ravel(), np.zeros(len(t) - 2 * self.size)])
 
     def expectation(self, X: Array, b: Array) -> Array:
-        """(N, p) chances less shares, and x E(z | x)."""
+        # chances less shares, and x E(z | x)
         p, _ = self._chances(X, b)
         z = p @ self.residuals.T
         features = (z[:, :, None] * X[:, None, 1:]).reshape(len(X), -1)
         return np.hstack([p[:, :-1] - self.shares[:-1], features])
 
     def slope(self, X: Array, w: Array, b: Array) -> Array:
-        """(p, p) the derivative of E_w of the expectation by b, one rate after the other."""
         p, parts = self._chances(X, b)
         H, r, x = self.size, self.basis.shape[1], X[:, 1:]
         alone, along = list[Array](), [np.zeros_like(p) for _ in range(r + 1)]
@@ -141,7 +138,6 @@ class Hazards:
         return np.hstack(blocks)
 
     def spread(self, X: Array, w: Array, b: Array) -> Array:
-        """(p, p) E_w of the covariance of indicators and x z, given x."""
         p, _ = self._chances(X, b)
         x, Z = X[:, 1:], self.residuals
         mean, chances = p @ Z.T, p[:, :-1]

@@ -1,44 +1,55 @@
-"""What a generalised linear model explains: families, and their outcomes as combinations of a release's columns."""
+"""What a generalised linear model explains: families, and their outcomes as combinations of a release's columns.
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+`Ordered` is proportional odds of an outcome with ordered levels, by sums that a release has: P(y <= k | x) =
+F(a_k - x b). The likelihood's score has products of levels with chances that depend on all features, which no sums of
+pairs hold. In its place are, with r the ridit of a level (the share below it and half of its own),
+
+    E 1(y <= k) - E F(a_k - x b) = 0 for each level but the last,
+    E x (2 r(y) - 1) - E x (2 R(x) - 1) - P b / n = 0,
+
+R(x) = E(r(y) | x): linear in what is released for any fixed r, and the score itself where there are two levels.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
+from commingle.services.errors import FamilyError
+from commingle.services.models.formula import Formula
+from commingle.services.models.score import Law
+from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.documents.spec import INTERCEPT
+from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.errors import CategoricalTargetError
 from commingle.shared.estimation.prepared import Array
 
+FAMILIES = ("binomial", "poisson", "ordinal")
 _LARGEST = 30.0
 _LEAST = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Outcome(ABC):
-    """The outcome y of a release, and the estimating functions x (y - c) - x (mu(x b) - c) of its family.
+class Outcome(Law):
+    """The outcome y of a release.
 
     Attributes:
         name: of the attribute, with the event in brackets where one level is modelled.
         family: binomial, poisson or ordinal.
         value: (q,) y as a combination of columns, 0 where it is missing.
-        known: (q,) who has one.
-        present: (q,) who is at the party that holds it.
-        gaps: whether some may lack it.
     """
+
+    FORMS = ("value", *Law.FORMS)
 
     name: str
     family: str
     value: Array
-    known: Array
-    present: Array
-    gaps: bool
 
-    def at(self, columns: NDArray[np.intp]) -> Self:
-        """The same of some columns of the release."""
-        value, known, present = (form[columns] for form in (self.value, self.known, self.present))
-        return replace(self, value=value, known=known, present=present)
+    @property
+    def alone(self) -> int:
+        return len(self.intercepts)
 
     @property
     @abstractmethod
@@ -51,32 +62,12 @@ class Outcome(ABC):
         """Labels of the first terms, which no feature has."""
 
     @abstractmethod
-    def ys(self, p: int) -> Array:
-        """(p, q) y - c of each term, to be multiplied with its x."""
-
-    @abstractmethod
-    def start(self, t: Array, share: float) -> Array:
-        """(p,) coefficients without features, by the first terms E[x (y - c)] and the share with an outcome."""
-
-    @abstractmethod
-    def expectation(self, X: Array, b: Array) -> Array:
-        """(N, p) x (mu - c), for X (N, 1 + m) whose first column is 1."""
-
-    @abstractmethod
-    def slope(self, X: Array, w: Array, b: Array) -> Array:
-        """(p, p) the derivative of E_w x mu by b."""
-
-    @abstractmethod
-    def spread(self, X: Array, w: Array, b: Array) -> Array:
-        """(p, p) E_w Cov(x y given x)."""
-
-    @abstractmethod
     def mean(self, X: Array, b: Array) -> Array:
         """(N,) expected `value`."""
 
     @abstractmethod
     def variance(self, mean: Array) -> Array:
-        """Of y, by its mean."""
+        """(N,) of y, by its mean."""
 
     @abstractmethod
     def prediction(self, X: Array, b: Array) -> Array:
@@ -97,20 +88,16 @@ class Scalar(Outcome):
 
     @property
     def ratio(self) -> str:
-        """What exp of a coefficient is."""
         return "odds ratio" if self.family == "binomial" else "rate ratio"
 
     @property
     def intercepts(self) -> tuple[str, ...]:
-        """One."""
         return (INTERCEPT,)
 
     def ys(self, p: int) -> Array:
-        """The same for every term."""
         return np.tile(self.value - self.centre * self.known, (p, 1))
 
     def start(self, t: Array, share: float) -> Array:
-        """The link of the mean."""
         mean = max(float(t[0]) / share + self.centre, _LEAST)
         b = np.zeros(len(t))
         b[0] = np.log(mean / max(1 - mean, _LEAST)) if self.family == "binomial" else np.log(mean)
@@ -121,16 +108,15 @@ class Scalar(Outcome):
         return expit(eta) if self.family == "binomial" else np.exp(np.minimum(eta, _LARGEST))
 
     def expectation(self, X: Array, b: Array) -> Array:
-        """(N, p) x (mu - c)."""
         return X * (self.mean(X, b) - self.centre)[:, None]
 
     def slope(self, X: Array, w: Array, b: Array) -> Array:
-        """E_w x x' mu'."""
+        # E_w x x' mu'
         half = X * np.sqrt(w * self.variance(self.mean(X, b)))[:, None]
         return np.asarray(half.T @ half)
 
     def spread(self, X: Array, w: Array, b: Array) -> Array:
-        """The slope; of a count times its dispersion, (E y^2 - E mu^2) / E mu."""
+        # of a count times its dispersion, (E y^2 - E mu^2) / E mu
         if self.square is None:
             return self.slope(X, w, b)
         mu = self.mean(X, b)
@@ -138,13 +124,188 @@ class Scalar(Outcome):
         return dispersion * self.slope(X, w, b)
 
     def mean(self, X: Array, b: Array) -> Array:
-        """Mu."""
         return self.link_inverse(X @ b)
 
     def variance(self, mean: Array) -> Array:
-        """The derivative of the mean by the predictor too."""
+        # the derivative of the mean by the predictor too
         return mean * (1 - mean) if self.family == "binomial" else mean
 
     def prediction(self, X: Array, b: Array) -> Array:
-        """Chances, or rates."""
         return self.mean(X, b)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Ordered(Outcome):
+    """K levels in order; `value` is the ridit.
+
+    Attributes:
+        indicators: (K, q) of each, as combinations of columns.
+        shares: (K,) of them among people with an outcome.
+    """
+
+    FORMS = ("indicators", *Outcome.FORMS)
+
+    labels: tuple[str, ...]
+    indicators: Array
+    shares: Array
+
+    @classmethod
+    def of(cls, sums: CrossProducts, name: str, labels: tuple[str, ...], indicators: Array, *, gaps: bool) -> Self:
+        """Levels of a release in the order of the study; no share counts as less than one in a thousand."""
+        present = sums.present(name)
+        counts, _ = sums.sums(products(indicators, present[None]))
+        kept = np.maximum(counts, _LEAST * max(float(counts.sum()), 1.0))
+        shares = kept / kept.sum()
+        return cls(
+            name=name,
+            family="ordinal",
+            value=(np.cumsum(shares) - shares / 2) @ indicators,
+            known=indicators.sum(axis=0),
+            present=present,
+            gaps=gaps,
+            labels=labels,
+            indicators=indicators,
+            shares=shares,
+        )
+
+    @property
+    def ratio(self) -> str:
+        return "odds ratio"
+
+    @property
+    def intercepts(self) -> tuple[str, ...]:
+        return tuple(f"{self.name} <= {label}" for label in self.labels[:-1])
+
+    @property
+    def steps(self) -> Array:
+        """(K - 1,) differences of 2 r between a level and the next."""
+        return np.asarray(2 * np.diff(np.cumsum(self.shares) - self.shares / 2))
+
+    def ys(self, p: int) -> Array:
+        # cumulative indicators less their shares, then 2 r - 1
+        below = np.cumsum(self.indicators, axis=0)[:-1] - np.outer(np.cumsum(self.shares)[:-1], self.known)
+        return np.vstack([below, np.tile(2 * self.value - self.known, (p - len(below), 1))])
+
+    def start(self, t: Array, share: float) -> Array:
+        del share
+        below = np.clip(np.cumsum(self.shares)[:-1], _LEAST, 1 - _LEAST)
+        return np.concatenate([np.log(below / (1 - below)), np.zeros(len(t) - len(below))])
+
+    def cumulative(self, X: Array, b: Array) -> Array:
+        """(N, K - 1) F(a_k - x b)."""
+        k = len(self.labels) - 1
+        return expit(b[:k] - (X[:, 1:] @ b[k:])[:, None])
+
+    def expectation(self, X: Array, b: Array) -> Array:
+        # F less shares, and x (2 R - 1): 2 R - 1 = 2 r_K - 1 - sum of steps F
+        F = self.cumulative(X, b)
+        return np.hstack(
+            [F - np.cumsum(self.shares)[:-1], X[:, 1:] * (self.shares[:-1].sum() - F @ self.steps)[:, None]]
+        )
+
+    def slope(self, X: Array, w: Array, b: Array) -> Array:
+        # with f = F (1 - F): dF_k = f_k (da_k - x db), d(2 R) = sum of steps f_k (x db - da_k)
+        F, x, k = self.cumulative(X, b), X[:, 1:], len(self.labels) - 1
+        f = w[:, None] * F * (1 - F)
+        found = np.zeros((len(b),) * 2)
+        found[:k, :k] = np.diag(f.sum(axis=0))
+        found[:k, k:] = -f.T @ x
+        found[k:, :k] = -x.T @ (f * self.steps)
+        found[k:, k:] = (x * (f @ self.steps)[:, None]).T @ x
+        return found
+
+    def spread(self, X: Array, w: Array, b: Array) -> Array:
+        # Cov(1(y <= k), 1(y <= l)) = F_k (1 - F_l) for k <= l; 2 r(y) falls by a step for each
+        F, x, k = self.cumulative(X, b), X[:, 1:], len(self.labels) - 1
+        each, least = F * self.steps, np.minimum.outer(np.arange(k), np.arange(k))
+        # along_k = sum_l steps_l Cov(1(y <= k), 1(y <= l))
+        along = np.cumsum(each, axis=1) - each + F * (np.cumsum(self.steps[::-1])[::-1] - each.sum(axis=1)[:, None])
+        found = np.zeros((len(b),) * 2)
+        found[:k, :k] = (w @ F)[least] - (F * w[:, None]).T @ F
+        found[k:, :k] = -x.T @ (along * w[:, None])
+        found[:k, k:] = found[k:, :k].T
+        found[k:, k:] = (x * (w * (along @ self.steps))[:, None]).T @ x
+        return found
+
+    def mean(self, X: Array, b: Array) -> Array:
+        return np.asarray((1 + self.shares[:-1].sum() - self.cumulative(X, b) @ self.steps) / 2)
+
+    def variance(self, mean: Array) -> Array:
+        # of ridits, sum of shares r^2 - 1/4, whatever the mean
+        ridits = np.cumsum(self.shares) - self.shares / 2
+        return np.full_like(mean, float(self.shares @ ridits**2) - 0.25)
+
+    def prediction(self, X: Array, b: Array) -> Array:
+        F = self.cumulative(X, b)
+        return np.diff(F, axis=1, prepend=0.0, append=1.0)
+
+
+def outcome_of(sums: CrossProducts, formula: Formula, family: str) -> Outcome:
+    """What a formula and a family ask for.
+
+    Raises:
+        FamilyError: an unknown family, or an outcome that it cannot have.
+        CategoricalTargetError: three levels or more, and no event is named.
+        NoTablesError: missing cells count as something else, or a release without sums.
+        UnknownAttributeError: none of that name.
+    """
+    attribute = sums.prepared.attribute(formula.outcome)
+    if family in {"binomial", "ordinal"}:
+        return _of_levels(sums, formula, attribute, family)
+    if family != "poisson":
+        raise FamilyError(f"there is no family {family!r}", remedy=f"Families: {', '.join(FAMILIES)}.")
+    if formula.event is not None or not isinstance(attribute, NumericAttribute) or attribute.lower < 0:
+        raise FamilyError(
+            f"{formula.outcome} is no count: it has levels, or its lower bound is negative",
+            remedy='Choose a number that cannot be negative, or the family "binomial" for levels.',
+        )
+    value, known = sums.number(formula.outcome)
+    present = sums.present(formula.outcome)
+    (total, squares, n), _ = sums.sums(
+        np.concatenate([products(value[None], np.array([present, value])), products(known[None], present[None])])
+    )
+    mean = max(float(total / max(n, 1.0)), 1e-3)
+    gaps = attribute.missing == "indicator"
+    return Scalar(
+        name=formula.outcome,
+        family=family,
+        value=value,
+        known=known,
+        present=present,
+        gaps=gaps,
+        centre=mean,
+        square=float(squares / max(n, 1.0)),
+    )
+
+
+def _of_levels(sums: CrossProducts, formula: Formula, attribute: Attribute, family: str) -> Outcome:
+    name, event = formula.outcome, formula.event
+    if isinstance(attribute, NumericAttribute):
+        raise FamilyError(
+            f"{name} is a number, and the outcome of a model of the family {family!r} has levels",
+            remedy='Choose an attribute with levels; or propose the study with "cuts" for it.',
+        )
+    labels, indicators = sums.levels(name)
+    known = [label for label in labels if label != GAP or attribute.missing != "indicator"]
+    if family == "ordinal":
+        if event is not None:
+            raise FamilyError("an ordinal model has no event", remedy=f"Write {name} ~ …; its levels are in order.")
+        return Ordered.of(sums, name, tuple(known), indicators[: len(known)], gaps=len(labels) > len(known))
+    if event is None and len(known) > 2:  # noqa: PLR2004 - a binary outcome
+        raise CategoricalTargetError(
+            f"{name!r} has more than two levels, and no event is named",
+            remedy=f"Write {name}[{known[-1]}] ~ …, with one of: {', '.join(known)}; or use the family ordinal.",
+        )
+    event = known[-1] if event is None else event
+    if event not in known:
+        raise FamilyError(f"{name} has no level {event!r}", remedy=f"Its levels: {', '.join(known)}.")
+    place = known.index(event)
+    return Scalar(
+        name=f"{name}[{event}]",
+        family="binomial",
+        value=indicators[place],
+        known=indicators[: len(known)].sum(axis=0),
+        present=sums.present(name),
+        gaps=len(labels) > len(known),
+        centre=0.5,
+    )

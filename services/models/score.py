@@ -6,12 +6,16 @@ The first term is sums of pairs, unbiased with noise of known covariance; the se
 precision of a N(0, 1) prior on every coefficient but intercepts, which bounds what separation leaves open.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from commingle.services.models.weighted_rows import Response, WeightedRows, outer, ratios
+from commingle.services.models.weighted_rows import Factor, Response, WeightedRows, in_use, outer, ratios, weighted_rows
+from commingle.shared.documents.schema import GAP
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.prepared import Array
 
@@ -21,27 +25,69 @@ _FAR = 4.0
 _STILL = 1e-12
 
 
-class Law(Protocol):
-    """What an equation needs of what is explained: see `outcome.Outcome`."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Law(ABC):
+    """What is explained, and the estimating functions x (y - c) - x (mu(x b) - c) of its equation.
+
+    Attributes:
+        known: (q,) who has an outcome, as a combination of a release's columns.
+        present: (q,) who is at the party that holds it.
+        gaps: whether some may lack it.
+    """
+
+    FORMS: ClassVar[tuple[str, ...]] = ("known", "present")
+    """Fields that are combinations of columns."""
+
+    known: Array
+    present: Array
+    gaps: bool
+
+    def at(self, columns: NDArray[np.intp]) -> Self:
+        """The law in some columns of the release."""
+        forms: dict[str, Any] = {name: getattr(self, name)[..., columns] for name in self.FORMS}
+        return replace(self, **forms)
 
     @property
-    def present(self) -> Array:
-        """Who is at the party that holds it."""
+    @abstractmethod
+    def alone(self) -> int:
+        """How many terms, the first ones, have no feature."""
 
+    @property
+    def repeats(self) -> int:
+        """How many terms each level of a feature has."""
+        return 1
+
+    @property
+    def forms(self) -> Array:
+        """(t, q) all that are combinations of columns."""
+        return np.vstack([getattr(self, name) for name in self.FORMS])
+
+    def bounded(self, t: Array) -> Array:
+        """The first terms E[x (y - c)], (p,), as far as noise may take them."""
+        return t
+
+    @abstractmethod
     def ys(self, p: int) -> Array:
-        """What each term's x is multiplied with."""
+        """(p, q) y - c of each term, to be multiplied with its x."""
 
+    @abstractmethod
     def start(self, t: Array, share: float) -> Array:
-        """Coefficients without features."""
+        """(p,) coefficients without features, by the first terms E[x (y - c)] and the share with an outcome."""
 
+    @abstractmethod
     def expectation(self, X: Array, b: Array) -> Array:
-        """By row and term."""
+        """(N, p) x (mu - c), for X (N, 1 + m) whose first column is 1."""
 
+    @abstractmethod
     def slope(self, X: Array, w: Array, b: Array) -> Array:
-        """The derivative of its mean."""
+        """(p, p) the derivative of E_w of the expectation by b."""
 
+    @abstractmethod
     def spread(self, X: Array, w: Array, b: Array) -> Array:
-        """The mean covariance of what it is the expectation of."""
+        """(p, p) E_w Cov(x y given x)."""
+
+
+L = TypeVar("L", bound=Law)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +99,6 @@ class Design:
         weights: (N,) of rows; 0 for those without an outcome.
         columns: (p, q) what the outcome is multiplied with in each of p terms, as combinations of a release's columns.
         present: (p, q) who is at the party of each; the outcome's where no feature is.
-        n: subjects.
         intercepts: terms, the first ones, without a feature.
     """
 
@@ -71,25 +116,79 @@ class Design:
         return np.append(np.zeros(k), np.full(p - k, PRIOR_DEVIATION**-2 / self.n))
 
 
-def first_term(sums: CrossProducts, design: Design, outcome: Law) -> tuple[Array, Array]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Errors:
+    """Covariances of b, (p, p): for the fit on the table, and for the population."""
+
+    table: Array
+    population: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Equation(Generic[L]):
+    """What a law and features of a release make of it.
+
+    Attributes:
+        sums: in the columns that are used.
+        rows: of the features and, last, of who has an outcome, where some lack it.
+        n: subjects.
+    """
+
+    sums: CrossProducts
+    rows: WeightedRows
+    factors: list[Factor]
+    law: L
+    n: int
+
+    @classmethod
+    def of(
+        cls, sums: CrossProducts, outcome: str, law: L, features: Sequence[str], entropy: int | Sequence[int]
+    ) -> "Equation[L]":
+        """The equation of the law of an attribute, `outcome`, by features.
+
+        Raises:
+            NoTablesError: a feature without levels.
+            NoOverlapError: two parties share too few subjects.
+            FeaturesError: too many levels to be fitted together.
+        """
+        prepared, factors = sums.prepared, [Factor.of(sums, name) for name in features]
+        sums, factors, kept = in_use(sums, factors, law.forms, (outcome,))
+        law = law.at(kept)
+        observed = Factor("", ("known", GAP), np.array([law.known, law.present - law.known]), law.present)
+        rows = weighted_rows(sums, [*factors, *([observed] if law.gaps else [])], entropy=entropy)
+        used = [i for name in (outcome, *features) for i in prepared.columns[name]]
+        return cls(sums, rows, factors, law, prepared.shared(used))
+
+    def solved(self, law: L) -> tuple[Design, Array, Errors]:
+        """The design and the coefficients (p,) of this law, and their errors."""
+        levels = [(f.present, column) for f in self.factors for column in f.indicators[1:]]
+        present, columns = ([law.present] * law.alone + list(each) * law.repeats for each in zip(*levels, strict=True))
+        weights = self.rows.weights * (self.rows.codes[:, -1] == 0) if law.gaps else self.rows.weights
+        X = self.rows.points.X[:, : 1 + len(levels)]
+        design = Design(X, weights, np.array(columns), np.array(present), self.n, law.alone)
+        b = solve(design, law, law.bounded(first_term(self.sums, design, law)[0]))
+        return design, b, errors(self.sums, self.rows, design, law, b)
+
+
+def first_term(sums: CrossProducts, design: Design, law: Law) -> tuple[Array, Array]:
     """E[x (y - c)], (p,), and its errors as forms, (p, q, q)."""
-    ys, shared = outcome.ys(len(design.columns)), np.tile(outcome.present, (len(design.columns), 1))
+    ys, shared = law.ys(len(design.columns)), np.tile(law.present, (len(design.columns), 1))
     return ratios(sums, outer(design.columns, ys), outer(design.present, shared))
 
 
-def solve(design: Design, outcome: Law, t: Array) -> Array:
+def solve(design: Design, law: Law, t: Array) -> Array:
     """Solve t - E[has x (mu - c)] - P b / n = 0, by Newton's method with steps halved until the left side shrinks."""
     X, w, P = design.X, design.weights, design.precision
 
     def left(b: Array) -> Array:
-        return np.asarray(t - w @ outcome.expectation(X, b) - P * b)
+        return np.asarray(t - w @ law.expectation(X, b) - P * b)
 
-    b = outcome.start(t, max(float(w.sum()), _STILL))
+    b = law.start(t, max(float(w.sum()), _STILL))
     now = left(b)
     for _ in range(_STEPS):
         if np.abs(now).max() < _STILL:
             break
-        step = np.linalg.solve(outcome.slope(X, w, b) + np.diag(P + _STILL), now)
+        step = np.linalg.solve(law.slope(X, w, b) + np.diag(P + _STILL), now)
         step /= max(1.0, float(np.abs(step).max()) / _FAR)
         while (
             float(np.linalg.norm(after := left(b + step))) > float(np.linalg.norm(now)) and np.abs(step).max() > _STILL
@@ -99,15 +198,7 @@ def solve(design: Design, outcome: Law, t: Array) -> Array:
     return b
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Errors:
-    """Covariances of b, (p, p): for the fit on the table, and for the population."""
-
-    table: Array
-    population: Array
-
-
-def errors(sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Law, b: Array) -> Errors:
+def errors(sums: CrossProducts, rows: WeightedRows, design: Design, law: Law, b: Array) -> Errors:
     """H^-1 [noise] H^-1 and H^-1 [noise + sampling + v v'] H^-1 with H = dE[has x mu] / db + P / n, v = P b / n.
 
     H^-1 v is how far the prior pulls b, which the fit on the table has too.
@@ -116,27 +207,27 @@ def errors(sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Law
     """
     X, w = design.X, design.weights
     has = np.divide(w, rows.weights, out=np.zeros_like(w), where=rows.weights > 0)
-    g = outcome.expectation(X, b) * has[:, None]
+    g = law.expectation(X, b) * has[:, None]
     response = rows.response(g)
-    _, forms = first_term(sums, design, outcome)
+    _, forms = first_term(sums, design, law)
     noise = sums.covariance(forms - np.tensordot(response.B, rows.forms, axes=1)) + response.bias
-    inverse = np.linalg.inv(outcome.slope(X, w, b) + np.diag(design.precision + _STILL))
-    beyond, drawn = _sampling(sums, rows, design, outcome, (g, response, outcome.spread(X, w, b)))
+    inverse = np.linalg.inv(law.slope(X, w, b) + np.diag(design.precision + _STILL))
+    beyond, drawn = _sampling(sums, rows, design, law, (g, response, law.spread(X, w, b)))
     pull = design.precision * b
     return Errors(inverse @ (noise + beyond) @ inverse.T, inverse @ (noise + drawn + np.outer(pull, pull)) @ inverse.T)
 
 
 def _sampling(
-    sums: CrossProducts, rows: WeightedRows, design: Design, outcome: Law, parts: tuple[Array, Response, Array]
+    sums: CrossProducts, rows: WeightedRows, design: Design, law: Law, parts: tuple[Array, Response, Array]
 ) -> tuple[Array, Array]:
-    """Of the score, (p, p), for the table and for the population.
+    """What drawing adds to the score, (p, p), for the table and for the population.
 
     It is a sum of means of u_G = x_G (y - c) - B_G phi_G over groups G, those whom two parties share or one holds.
     Cov(mean over G, mean over H) = k Cov(u_G, u_H), with k = 1 / n of the parties in both, and where there is none
     1 / N by n_ab = n_a n_b / N. Where subjects are listed, k = 1 / n, and the table has drawn its y already.
     """
     g, response, spread = parts
-    terms = [_parties(outcome.present, at) for at in design.present]
+    terms = [_parties(law.present, at) for at in design.present]
     features = feature_groups(rows)
     groups = sorted({*terms, *features})
     t, f = (np.array([groups.index(each) for each in some], np.intp) for some in (terms, features))

@@ -4,19 +4,17 @@ A release has pairs, so of three attributes these rows say what follows from pai
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from commingle.services.analysis import cross_table
-from commingle.services.analysis.errors import LevelError
-from commingle.services.analysis.tables import INTERVALS
+from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
+from commingle.services.intervals import INTERVALS, LogRatios, percent, standard_errors
 from commingle.services.models.score import feature_groups, in_common
-from commingle.services.models.tree import Factor
-from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
-from commingle.services.plotting import INK, draw_ratios, new_axes, plain_label
+from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, weighted_rows
+from commingle.services.plotting import draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.cells import Cells
@@ -42,7 +40,6 @@ class StratifiedTable(Drawn):
     """How one level of an attribute goes with levels of another within the levels of a third one.
 
     Attributes:
-        row, column, within: names of the attributes.
         event: the level of `column` whose odds are compared.
         reference: the level of `row` with which others are compared.
         compared: other levels of `row` that are known, (R,).
@@ -51,10 +48,6 @@ class StratifiedTable(Drawn):
         odds_intervals: (R, 2) for the population.
         log_errors: (R,) standard errors of their logarithms.
         crude: (R,) without strata, and `crude_intervals` (R, 2).
-        confidence_level: of the intervals.
-        sentence: what the table says, in one.
-        warnings: sentences for people.
-        subjects: where they are keyed, how many parties hold and share.
     """
 
     row: str
@@ -75,13 +68,12 @@ class StratifiedTable(Drawn):
     subjects: tuple[str, ...]
 
     def table(self) -> ResultTable:
-        """One row for each level of `row` but the reference."""
         return ResultTable(
             title=f"{self.row} by {self.column}, within {self.within}",
             facts=(
                 ("event", f"{self.column} = {self.event}"),
                 ("strata", f"{len(self.strata)}"),
-                ("intervals", f"{100 * self.confidence_level:g} %"),
+                ("intervals", percent(self.confidence_level)),
             ),
             heading=self.row,
             labels=self.compared,
@@ -101,13 +93,15 @@ class StratifiedTable(Drawn):
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the pooled odds ratio of each level of `row`; on `ax` or a new figure."""
-        if ax is None:
-            ax = new_axes(rows=len(self.compared))
-        draw_ratios(ax, tuple(map(plain_label, self.compared)), self.odds_ratios, self.odds_intervals)
-        ax.set_title(plain_label(f"{self.column} = {self.event} by {self.row}"), fontsize=11, color=INK)
-        against = plain_label(f"{self.row} = {self.reference}, within {self.within}")
-        ax.set_xlabel(f"odds ratio against {against} ({100 * self.confidence_level:g} % intervals)", fontsize=9)
-        return ax
+        against = f"{self.row} = {self.reference}, within {self.within}"
+        return draw_ratios(
+            ax,
+            self.compared,
+            self.odds_ratios,
+            self.odds_intervals,
+            title=f"{self.column} = {self.event} by {self.row}",
+            x=f"odds ratio against {against} ({percent(self.confidence_level)} intervals)",
+        )
 
 
 def stratified(
@@ -142,30 +136,14 @@ def stratified(
     crude = cross_table(prepared, row, column, event=event, reference=reference, confidence_level=confidence_level)
     if within in {row, column}:
         raise LevelError(f"{within!r} is named twice", remedy="Name three attributes.")
-    sums = CrossProducts.of(prepared)
+    sums, names = CrossProducts.of(prepared), (row, column, within)
     sure = {*Cells.of(sums, row, column).known().filled().rows} - {crude.reference}
-    found = [Factor.of(sums, name) for name in (row, column, within)]
-    used = np.array([i for name in (row, column, within) for i in prepared.columns[name]], np.intp)
-    if prepared.pairs is not None:
-        prepared.pairs.require(used - 1)
-    sums, kept = sums.using(np.vstack([f.indicators for f in found]))
-    whole = [f.at(kept) for f in found]
-    factors = [_known(f, prepared.attributes[f.name]) for f in whole]
-    rows = weighted_rows(sums, factors, ridge=RIDGE)
     others = [i for i, label in enumerate(crude.compared) if label in sure]
-    if not others:
-        raise LevelError(
-            f"hardly anybody has another level of {row!r} than {crude.reference}", remedy="Compare other attributes."
-        )
     compared = tuple(crude.compared[i] for i in others)
-    places = [factors[0].labels.index(label) for label in (*compared, crude.reference)]
-    pooled = [_pooled(rows, (i, places[-1]), factors[1].labels.index(crude.event)) for i in places[:-1]]
-    logs, gradients = np.array([log for log, _ in pooled]), np.column_stack([g for _, g in pooled])
-    errors = np.sqrt(np.maximum(np.diag(_covariance(sums, rows, whole, gradients)), 0.0))
-    reach = float(ndtri((1 + confidence_level) / 2)) * errors
-    with np.errstate(over="ignore"):
-        ratios, intervals = np.exp(logs), np.exp(np.column_stack([logs - reach, logs + reach]))
-    whose = about_tables(prepared, (row, column, within))
+    pooled = _pooled(sums, names, (*compared, crude.reference), crude.event)
+    found = LogRatios(pooled.logs, pooled.errors, confidence_level)
+    whose = about_tables(prepared, names)
+    gone = [label for label in crude.compared if label not in {*compared, crude.reference}]
     return StratifiedTable(
         row=row,
         column=column,
@@ -173,24 +151,47 @@ def stratified(
         event=crude.event,
         reference=crude.reference,
         compared=compared,
-        strata=factors[2].labels,
-        odds_ratios=ratios,
-        odds_intervals=intervals,
-        log_errors=errors,
+        strata=pooled.strata,
+        odds_ratios=found.ratios,
+        odds_intervals=found.ratio_intervals,
+        log_errors=found.errors,
         crude=crude.odds_ratios[others],
         crude_intervals=crude.odds_intervals[others],
         confidence_level=confidence_level,
-        sentence=_sentence((row, column, within), (compared, crude.reference, crude.event), ratios, intervals),
+        sentence=_sentence(names, (compared, crude.reference, crude.event), found),
         warnings=(
-            *_left_out(crude.compared, (*compared, crude.reference)),
-            *_rare(sums, factors),
+            *(f"Not compared within strata, as hardly anybody has them: {label}." for label in gone),
+            *pooled.warnings,
             *whose.doubts,
         ),
         subjects=whose.notes,
     )
 
 
-def _pooled(rows: WeightedRows, levels: tuple[int, int], event: int) -> tuple[float, Array]:
+class _Pooled(NamedTuple):
+    logs: Array
+    errors: Array
+    strata: tuple[str, ...]
+    warnings: list[str]
+
+
+def _pooled(sums: CrossProducts, names: tuple[str, str, str], levels: tuple[str, ...], event: str) -> _Pooled:
+    prepared = sums.prepared
+    sums, whole, _ = in_use(sums, [Factor.of(sums, name) for name in names])
+    factors = [_known(f, prepared.attributes[f.name]) for f in whole]
+    rows = weighted_rows(sums, factors, ridge=RIDGE)
+    if len(levels) == 1:
+        raise LevelError(
+            f"hardly anybody has another level of {names[0]!r} than {levels[0]}", remedy="Compare other attributes."
+        )
+    places = [factors[0].labels.index(label) for label in levels]
+    found = [_log_ratio(rows, (i, places[-1]), factors[1].labels.index(event)) for i in places[:-1]]
+    logs, gradients = np.array([log for log, _ in found]), np.column_stack([g for _, g in found])
+    errors = standard_errors(_covariance(sums, rows, whole, gradients))
+    return _Pooled(logs, errors, factors[2].labels, _rare(sums, factors))
+
+
+def _log_ratio(rows: WeightedRows, levels: tuple[int, int], event: int) -> tuple[float, Array]:
     """The logarithm of the pooled odds ratio, and its gradient as a function of rows (N,).
 
     In stratum k a, b have the level with and without the event, c, d the reference, T = a + b + c + d.
@@ -221,7 +222,7 @@ def _known(factor: Factor, attribute: Attribute) -> Factor:
 
 
 def _covariance(sums: CrossProducts, rows: WeightedRows, whole: list[Factor], g: Array) -> Array:
-    """Of E_w g, which answers to errors dm by B dm: noise, what the ridge leaves, and the drawing of people.
+    """Cov(E_w g), which answers to errors dm by B dm: noise, what the ridge leaves, and the drawing of people.
 
     Cov(m) of the drawing is C k / prod r, k = 1 / n of those at the parties of both features (`score.in_common`), r the
     share that has an attribute, of each attribute in both: cells are missing by chance.
@@ -240,36 +241,25 @@ def _covariance(sums: CrossProducts, rows: WeightedRows, whole: list[Factor], g:
     return np.asarray(noise + response.B @ (response.C * shared) @ response.B.T)
 
 
-def _left_out(compared: tuple[str, ...], levels: tuple[str, ...]) -> list[str]:
-    """Levels, alone or counted as one, of which noise leaves open whether anybody has them."""
-    return [
-        f"Not compared within strata, as hardly anybody has them: {label}." for label in compared if label not in levels
-    ]
-
-
 def _rare(sums: CrossProducts, factors: list[Factor]) -> list[str]:
-    found = []
+    found = list[str]()
     for factor in factors:
         counts, errors = sums.people(factor.indicators)
         few = counts < ENOUGH * errors
         found += [f"{factor.name} = {label}" for label, so in zip(factor.labels, few, strict=True) if so]
-    if not found:
-        return []
-    return [f"Noise is more than 1/{ENOUGH:g} of the people with {', '.join(found)}: intervals may hold less often."]
+    said = f"Noise is more than 1/{ENOUGH:g} of the people with {', '.join(found)}: intervals may hold less often."
+    return [said] if found else []
 
 
-def _sentence(
-    names: tuple[str, str, str], levels: tuple[tuple[str, ...], str, str], ratios: Array, intervals: Array
-) -> str:
-    """The comparison that stands out most, in words."""
+def _sentence(names: tuple[str, str, str], levels: tuple[tuple[str, ...], str, str], found: LogRatios) -> str:
     (row, column, within), (compared, reference, event) = names, levels
-    strength = np.abs(np.log(ratios))
+    strength = np.abs(np.log(found.ratios))
     if not np.isfinite(strength).any():
         return f"Noise leaves open how {column} = {event} goes with {row} within {within}."
     i = int(np.nanargmax(np.where(np.isfinite(strength), strength, -1.0)))
-    low, high = intervals[i].tolist()
+    low, high = found.ratio_intervals[i].tolist()
     return (
-        f"Among people with the same {within}, the odds of {column} = {event} are {ratios[i]:.3g} times as high with "
-        f"{row} = {compared[i]} as with {row} = {reference}, {low:.3g} to {high:.3g} in the population, if this ratio "
-        f"is the same at every level of {within}."
+        f"Among people with the same {within}, the odds of {column} = {event} are {found.ratios[i]:.3g} times as high "
+        f"with {row} = {compared[i]} as with {row} = {reference}, {low:.3g} to {high:.3g} in the population, if this "
+        f"ratio is the same at every level of {within}."
     )

@@ -4,27 +4,31 @@ They keep what a release has, tables of two attributes. Of three they say what f
 counts the noise: intervals belong to `commingle table` and `commingle fit` (docs/questions.md#synthetic-rows).
 """
 
-from collections.abc import Sequence
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.services.errors import OutputError, RowCountError
 from commingle.services.fit.subjects import about_tables
-from commingle.services.models.errors import RowCountError
-from commingle.services.models.synthetic_files import CodedColumn, csv_rows, write_rows
-from commingle.services.models.tree import Factor
-from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
-from commingle.services.results import Result, ResultColumn, ResultTable
-from commingle.shared.documents.schema import NumericAttribute
+from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, weighted_rows
+from commingle.services.results import Result, ResultColumn, ResultTable, csv_text
+from commingle.shared.documents.schema import Levelled, NumericAttribute
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.errors import FeaturesError, NoTablesError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
 from commingle.shared.estimation.request import names_of
+from commingle.shared.runtime.files import write_durably
+
+if TYPE_CHECKING:  # slow to import
+    import pyarrow as pa
 
 MOST = 10_000_000
 _SEEN = 0.0005  # in percent with one decimal
@@ -38,6 +42,59 @@ NO_INTERVALS = (
     "Intervals and p values belong to commingle table and commingle fit. If another program makes some of these rows, "
     "they do not count the noise of the release, and they follow the number of rows, which you chose."
 )
+_FOR_EVERYONE = 0o644
+_CHUNK = 200_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodedColumn:
+    """One column of the rows.
+
+    Attributes:
+        codes: (rows,) places of levels, -1 for a missing cell.
+        about: what the data dictionary says of it.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    codes: NDArray[np.int16] = field(repr=False)
+    about: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def of(cls, attribute: Levelled, codes: NDArray[np.int16]) -> Self:
+        """The column of an attribute with levels; `codes` count a missing cell as the last."""
+        levels, of = attribute.levels, attribute.intervals
+        about: dict[str, Any] = {
+            "name": attribute.name,
+            "kind": attribute.kind,
+            "levels": list(levels),
+            "unit": None if of is None else of.unit,
+            "intervals": None if of is None else {"lower": of.lower, "upper": of.upper, "cuts": list(of.cuts)},
+            "missing": "An empty cell is a missing value, about as frequent as in the release."
+            if attribute.missing == "indicator"
+            else "No cell is empty. Members whose table lacks a value leave the person out (keyed subjects) or count "
+            f"it as {attribute.stand_in} (listed subjects).",
+        }
+        marked = {text: csv_text(text) for text in (attribute.name, *levels) if csv_text(text) != text}
+        return cls(
+            attribute.name,
+            levels,
+            np.where(codes < len(levels), codes, -1).astype(np.int16),
+            about | ({"in_csv": marked} if marked else {}),
+        )
+
+    def cells(self) -> list[str | None]:
+        """Levels, None for a missing cell."""
+        found: list[str | None] = np.array([*self.levels, None], object)[self.codes].tolist()
+        return found
+
+    def part(self, rows: slice, text: Callable[[str], str]) -> "pa.Array[Any]":
+        """Some rows as Arrow has them."""
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+        codes = self.codes[rows]
+        places = pa.array(codes, pa.int16(), mask=codes < 0)
+        return pa.DictionaryArray.from_arrays(places, pa.array([text(level) for level in self.levels], pa.string()))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -47,7 +104,6 @@ class SyntheticRows(Result):
     Attributes:
         rows: how many.
         different: how many of them differ.
-        attributes: d names.
         pairs: P pairs of attributes.
         distances: (P,) total variation between the table of the rows and the released one.
         by_noise: (P,) the expected one between the released table and the people's.
@@ -56,8 +112,6 @@ class SyntheticRows(Result):
         left_out: attributes without levels.
         release: its id, where it is known.
         privacy: what the release costs, and that the rows cost no more.
-        warnings: sentences for people.
-        subjects: where they are keyed, how many parties hold and share.
         coded: the d columns.
     """
 
@@ -106,7 +160,6 @@ class SyntheticRows(Result):
         return pd.DataFrame({c.name: pd.Categorical.from_codes(c.codes, list(c.levels)) for c in self.coded})
 
     def table(self) -> ResultTable:
-        """The report: how far each pair of attributes is from the release."""
         counted = f"{self.rows:,} ({self.different:,} different)"
         mean, noise = f"{self.mean:.4f}", f"{self.by_noise.mean():.4f}" if self.pairs else ""
         found = (("mean by noise", noise), ("mean beyond noise", mean), ("largest", f"{self.largest:.4f}"))
@@ -160,20 +213,12 @@ def synthesize(
         raise RowCountError(f"{rows:,} synthetic rows cannot be drawn", remedy=f"Ask for 1 to {MOST:,}.")
     sums = CrossProducts.of(prepared)
     factors, left_out = _factors(sums, attributes)
-    places = np.array([i for f in factors for i in prepared.columns[f.name]], np.intp)
-    if prepared.pairs is not None:
-        prepared.pairs.require(places - 1)
-    sums, kept = sums.using(np.vstack([f.indicators for f in factors]))
-    factors = tuple(f.at(kept) for f in factors)
+    sums, factors, _ = in_use(sums, factors)
     law = weighted_rows(sums, factors, entropy=entropy)
     index = _drawn(law, rows, np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1,))))
     codes = law.codes.astype(np.int16)
-    schema = (prepared.attributes[f.name] for f in factors)
-    coded = tuple(
-        CodedColumn.of(attribute, codes[index, j])
-        for j, attribute in enumerate(schema)
-        if not isinstance(attribute, NumericAttribute)  # none is
-    )
+    schema = [a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)]  # none is
+    coded = tuple(CodedColumn.of(attribute, codes[index, j]) for j, attribute in enumerate(schema))
     weights = np.bincount(index, minlength=len(codes)) / rows
     found = np.array([_fidelity(sums, law, weights, pair) for pair in combinations(range(len(factors)), 2)])
     distances, by_noise, beyond = found.reshape(-1, 3).T
@@ -196,8 +241,7 @@ def synthesize(
     )
 
 
-def _factors(sums: CrossProducts, asked: str | Sequence[str] | None) -> tuple[tuple[Factor, ...], tuple[str, ...]]:
-    """Attributes with levels, and names of those that have none; an attribute that was named has to have some."""
+def _factors(sums: CrossProducts, asked: str | Sequence[str] | None) -> tuple[list[Factor], tuple[str, ...]]:
     names = tuple(sums.prepared.attributes) if asked is None else tuple(names_of(asked))
     if asked is not None and (not names or len(set(names)) < len(names)):
         raise FeaturesError("no attribute is named, or one twice", remedy="Name each attribute once.")
@@ -214,7 +258,7 @@ def _factors(sums: CrossProducts, asked: str | Sequence[str] | None) -> tuple[tu
             "no attribute of this release has levels that can be counted",
             remedy='Propose the study with "cuts" for its numbers, or with "missing": "indicator".',
         )
-    return tuple(factors), tuple(left_out)
+    return factors, tuple(left_out)
 
 
 def _drawn(law: WeightedRows, rows: int, draw: np.random.Generator) -> NDArray[np.intp]:
@@ -249,3 +293,67 @@ def _fidelity(
     distance, squares = float(np.abs(D).sum()) / 2, float(D @ D)
     left = max(1 - float(s @ s) / squares, 0.0) if squares else 0.0
     return distance, float(s.sum() / np.sqrt(2 * np.pi)), distance * float(np.sqrt(left))
+
+
+def write_rows(
+    path: Path, columns: Sequence[CodedColumn], about: Mapping[str, Any], report: str
+) -> tuple[Path, Path, Path]:
+    """Write rows.csv or rows.parquet, rows.dictionary.json and rows.report.txt. Raises OutputError."""
+    if path.suffix not in _KINDS:
+        raise OutputError(
+            f"rows are not written as {path.suffix or path.name}", remedy="Name a file that ends in .csv or .parquet."
+        )
+    dictionary = {**about, "file": path.name, "columns": [column.about for column in columns]}
+    files: tuple[tuple[Path, bytes | Iterator[bytes]], ...] = (
+        (path, _KINDS[path.suffix](columns)),
+        (path.with_suffix(".dictionary.json"), json.dumps(dictionary, indent=2, ensure_ascii=False).encode() + b"\n"),
+        (path.with_suffix(".report.txt"), report.rstrip().encode() + b"\n"),
+    )
+    try:
+        for place, data in files:
+            write_durably(place, data, mode=_FOR_EVERYONE)
+    except OSError as error:
+        raise OutputError(f"cannot write to {path} ({error.strerror})", remedy="Choose another file.") from None
+    one, other, last = (place for place, _ in files)
+    return one, other, last
+
+
+def _parts(columns: Sequence[CodedColumn], text: Callable[[str], str]) -> "Iterator[pa.Table]":
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+    for start in range(0, len(columns[0].codes), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        yield pa.Table.from_arrays([c.part(rows, text) for c in columns], [text(c.name) for c in columns])
+
+
+def csv_rows(columns: Sequence[CodedColumn]) -> Iterator[bytes]:
+    """Text in quotation marks, nothing for a missing cell; what a spreadsheet would take for a formula is marked."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+    from pyarrow.csv import WriteOptions, write_csv  # noqa: PLC0415 - slow to import
+
+    for place, part in enumerate(_parts(columns, csv_text)):
+        sink = io.BytesIO()
+        write_csv(
+            part.cast(pa.schema([(name, pa.string()) for name in part.column_names])),
+            sink,
+            WriteOptions(include_header=place == 0),
+        )
+        yield sink.getvalue()
+
+
+def _parquet(columns: Sequence[CodedColumn]) -> bytes:
+    from pyarrow.parquet import ParquetWriter  # noqa: PLC0415 - slow to import
+
+    sink, writer = io.BytesIO(), None
+    for part in _parts(columns, str):
+        writer = writer or ParquetWriter(sink, part.schema)
+        writer.write_table(part)
+    if writer is not None:
+        writer.close()
+    return sink.getvalue()
+
+
+_KINDS: Mapping[str, Callable[[Sequence[CodedColumn]], bytes | Iterator[bytes]]] = {
+    ".csv": csv_rows,
+    ".parquet": _parquet,
+}

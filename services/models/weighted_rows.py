@@ -8,34 +8,88 @@ release as closely as its noise lets anybody tell. How closely is the choice of 
 Rows say of three attributes what follows from pairs (docs/odds-ratios.md).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise
+from math import prod
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.models.tree import Factor, tree_rows
 from commingle.shared import loops as library
-from commingle.shared.estimation.cross_products import CrossProducts
+from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.errors import FeaturesError
 from commingle.shared.estimation.prepared import Array
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # slow to import
     from scipy.sparse import csr_array
 
 SIZE = 40_000
 """Rows that are drawn; where there are not more combinations of levels than that, each is a row."""
 MAX_FEATURES = 2000
 MAX_ENTRIES = 50_000_000
-"""Of the forms of all features: 400 megabytes."""
+"""Entries of the forms of all features: 400 megabytes."""
 LARGEST_RIDGE = 100.0
 """Evidence is of all pairs alike: where most are nothing it would smooth away the few that are much."""
 _STILL, _STEPS, _ROUNDS = 1e-7, 20, 50
 _FLOOR = 1e-6  # of a feature's variance: what single precision knows of it
 _LEAST = 1e-9  # of a feature's variance: of its mean's noise, so that releases without any can be fitted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    """One attribute of the rows.
+
+    Attributes:
+        indicators: (L, q) of each, as combinations of a release's columns.
+        present: (q,) who is at the party that holds it.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    indicators: Array
+    present: Array
+
+    @classmethod
+    def of(cls, sums: CrossProducts, name: str) -> Self:
+        """An attribute of a release. Raises NoTablesError, UnknownAttributeError."""
+        labels, indicators = sums.levels(name)
+        return cls(name, labels, indicators, sums.present(name))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The levels with the attribute's name, as `age[old]`."""
+        return tuple(f"{self.name}[{label}]" for label in self.labels)
+
+    def at(self, columns: NDArray[np.intp]) -> Self:
+        """The attribute in some columns of the release."""
+        return replace(self, indicators=self.indicators[:, columns], present=self.present[columns])
+
+
+def terms_of(factors: Sequence[Factor]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the terms of all levels but the first are called, and the level that each is compared with."""
+    pairs = [(name, f.names[0]) for f in factors for name in f.names[1:]]
+    return tuple(term for term, _ in pairs), tuple(first for _, first in pairs)
+
+
+def in_use(
+    sums: CrossProducts, factors: Sequence[Factor], others: Iterable[Array] = (), names: Iterable[str] = ()
+) -> tuple[CrossProducts, list[Factor], NDArray[np.intp]]:
+    """Sums and attributes in the columns that these and `others` (q,) use, and which those are.
+
+    Forms are as large as the square of the columns. `names` are attributes besides those of `factors`.
+
+    Raises:
+        NoOverlapError: two parties share too few subjects.
+    """
+    prepared = sums.prepared
+    if prepared.pairs is not None:
+        used = [i for name in (*names, *(f.name for f in factors)) for i in prepared.columns[name]]
+        prepared.pairs.require(np.array(used, np.intp) - 1)
+    fewer, kept = sums.using(np.vstack([*others, *(f.indicators for f in factors)]))
+    return fewer, [f.at(kept) for f in factors], kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +108,7 @@ class Points:
 
     @classmethod
     def of(cls, factors: Sequence[Factor], codes: NDArray[np.intp], pairs: NDArray[np.intp]) -> Self:
-        """Those of rows with these places of levels, (N, d)."""
+        """The points of rows with these places of levels, (N, d)."""
         from scipy.sparse import csr_array  # noqa: PLC0415 - loads slowly
 
         ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)])
@@ -74,7 +128,7 @@ class Points:
         return np.asarray(self.phi.T @ w)
 
     def weights(self, log_base: Array, theta: Array) -> tuple[Array, float]:
-        """Those of the law, w (N,) with sum 1, and log sum w_0 exp(theta . phi)."""
+        """Weights of the law, w (N,) with sum 1, and log sum w_0 exp(theta . phi)."""
         logs = log_base + self.phi @ theta
         most = logs.max()
         w = np.exp(logs - most)
@@ -139,7 +193,7 @@ class WeightedRows:
     tree: Array
 
     def response(self, g: Array) -> "Response":
-        """Of E_w g, for g (N, p), to errors of m.
+        """How E_w g, for g (N, p), answers to errors of m.
 
         With K = (C + lambda V)^-1, D = A K and the tree, which is made of m too, dtheta = tree dm + K (dm - C tree dm),
         so dE_w g = B dm, B = D + U tree, U = A - D C = Cov(g - D phi, phi) = lambda D V. What the tree lacks has
@@ -198,7 +252,6 @@ def weighted_rows(
 
 
 def _pairs(factors: Sequence[Factor]) -> NDArray[np.intp]:
-    """Columns of X with themselves times 1, and with those of every other attribute."""
     ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)]).tolist()
     blocks = [range(first, last) for first, last in pairwise(ends)]
     alone = [(0, a) for block in blocks for a in block]
@@ -206,7 +259,6 @@ def _pairs(factors: Sequence[Factor]) -> NDArray[np.intp]:
 
 
 def _features(factors: Sequence[Factor], pairs: NDArray[np.intp], edges: set[tuple[int, int]]) -> NDArray[np.intp]:
-    """Those of the tree: of one attribute, and of pairs that are edges."""
     whose = np.concatenate([[-1], *(np.full(len(f.labels) - 1, j) for j, f in enumerate(factors))]).tolist()
     kept = [a == 0 or (whose[a], whose[b]) in edges for a, b in pairs.tolist()]
     return np.flatnonzero(kept).astype(np.intp)
@@ -302,3 +354,65 @@ def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
 def _regular(C: Array) -> Array:
     """C with what single precision leaves open on its diagonal."""
     return np.asarray(C + _FLOOR * np.diag(np.maximum(np.diag(C), _LEAST**2)))
+
+
+def tree_rows(
+    sums: CrossProducts, factors: Sequence[Factor], draw: np.random.Generator, size: int
+) -> tuple[NDArray[np.intp], Array, set[tuple[int, int]]]:
+    """Codes (N, d) and weights (N,) of a tree of pairs, and the pairs; each combination of levels once if few."""
+    tables, information = _tables(sums, factors)
+    root, order, before = _tree(information)
+    sizes = [len(f.labels) for f in factors]
+    first = tables[root, int(order[1])].sum(axis=1) if len(sizes) > 1 else _shares(sums, factors[0])
+    edges = {(min(int(k), int(before[k])), max(int(k), int(before[k]))) for k in order[1:]}
+    given = {int(k): _conditional(tables[int(before[k]), int(k)]) for k in order[1:]}
+    if prod(sizes) <= size:
+        codes = np.indices(sizes).reshape(len(sizes), -1).T
+        base = first[codes[:, root]]
+        for k, table in given.items():
+            base = base * table[codes[:, before[k]], codes[:, k]]
+        return codes, base / base.sum(), edges
+    codes = np.zeros((size, len(sizes)), np.intp)
+    codes[:, root] = draw.choice(sizes[root], size, p=first)
+    for k, table in given.items():
+        below = np.cumsum(table, axis=1)[codes[:, before[k]], :-1]
+        codes[:, k] = np.sum(draw.random(size)[:, None] > below, axis=1)
+    return codes, np.full(size, 1 / size), edges
+
+
+def _tables(sums: CrossProducts, factors: Sequence[Factor]) -> tuple[dict[tuple[int, int], Array], Array]:
+    """Shares (L_j, L_k) of each pair, no cell below half its noise, and the information (d, d) beyond that of noise."""
+    tables, information = dict[tuple[int, int], Array](), np.zeros((len(factors),) * 2)
+    for (j, one), (k, other) in combinations(enumerate(factors), 2):
+        counts, noise = sums.sums(products(one.indicators, other.indicators))
+        errors = np.sqrt(np.maximum(np.diag(noise), 0.0))
+        cells = np.maximum(counts, 0.5 * errors + 0.5).reshape(len(one.labels), -1)
+        P = cells / cells.sum()
+        alone = P.sum(axis=1)[:, None] * P.sum(axis=0)
+        # chance alone adds half the mean square of errors over what is expected
+        by_noise = np.sum((errors.reshape(P.shape) / cells.sum()) ** 2 / alone) / 2
+        information[j, k] = information[k, j] = np.sum(P * np.log(P / alone)) - by_noise
+        tables[j, k], tables[k, j] = P, P.T
+    return tables, information
+
+
+def _tree(information: Array) -> tuple[int, NDArray[np.intp], NDArray[np.intp]]:
+    from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree  # noqa: PLC0415 - loads slowly
+
+    if len(information) == 1:
+        return 0, np.zeros(1, np.intp), np.full(1, -1)
+    costs = 1 + information.max() - information  # positive: 0 is no edge
+    np.fill_diagonal(costs, 0.0)
+    root = int(information.sum(axis=1).argmax())
+    order, before = breadth_first_order(minimum_spanning_tree(costs), root, directed=False)
+    return root, order.astype(np.intp), before.astype(np.intp)
+
+
+def _shares(sums: CrossProducts, factor: Factor) -> Array:
+    counts, _ = sums.sums(products(factor.indicators, factor.present[None]))
+    kept = np.maximum(counts, 0.5)
+    return np.asarray(kept / kept.sum())
+
+
+def _conditional(table: Array) -> Array:
+    return np.asarray(table / table.sum(axis=1, keepdims=True))

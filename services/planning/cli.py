@@ -35,7 +35,7 @@ from commingle.shared.runtime.settings import load_settings
 
 if TYPE_CHECKING:
     from commingle.services.planning.encodings import Encoded
-    from commingle.services.tables.reading import Table as PublicTable
+    from commingle.services.tables import Table as PublicTable
 
 _EVERY = 2  # points of a curve that are printed
 _SHARE = re.compile(r"(.+?)\[(.+)\]\s*=\s*([0-9.eE+-]*[0-9])")
@@ -147,7 +147,7 @@ def plan(
 
 def _counted(tables: Sequence[Path], csv_format: CsvFormat | None, said: int | None, *, listed: bool) -> int:
     """n, from the number of rows of each; what it is and what it reveals goes to standard error."""
-    from commingle.services.tables.reading import read_table  # noqa: PLC0415 - pyarrow loads slowly
+    from commingle.services.tables import read_table  # noqa: PLC0415 - pyarrow loads slowly
 
     counts = {path: read_table(path, csv_format=csv_format).table.n for path in tables}
     for path, count in counts.items():
@@ -243,7 +243,7 @@ def _assumptions(design: Terms, options: dict[str, Any], csv_format: CsvFormat |
 
 
 def _public_table(path: Path, csv_format: CsvFormat | None) -> "PublicTable":
-    from commingle.services.tables.reading import read_table  # noqa: PLC0415 - as above
+    from commingle.services.tables import read_table  # noqa: PLC0415 - as above
 
     source = read_table(path, csv_format=csv_format)
     for notice in source.notices:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services.planning.public_table import assumed_of_table
-from commingle.services.tables.reading import Table
-from commingle.services.tables.schema import conform
+from commingle.services.tables import Table, conform
 from commingle.shared.documents.schema import Attribute, Intervals, NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS
 from commingle.shared.documents.study import CutNumber, Product, Study

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.tables.reading import Table, no_such_column
-from commingle.services.tables.schema import conform
+from commingle.services.tables import Table, conform, no_such_column
 from commingle.shared.documents.row_maps import undone
 from commingle.shared.documents.schema import as_registered
 from commingle.shared.documents.terms import PartyTerms, Terms

@@ -19,7 +19,7 @@ from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.parties import SUBJECT_ID
 from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import Allowance, Planned
-from commingle.services.tables.reading import Table
+from commingle.services.tables import Table
 from commingle.services.testing.consortium import Consortium
 from commingle.services.testing.errors import RoundError
 from commingle.services.testing.nodes import Dataset

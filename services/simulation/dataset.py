@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from commingle.services.tables.reading import Table
+from commingle.services.tables import Table
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,
@@ -60,7 +60,7 @@ class StudyTable:
 
     Attributes:
         table: the columns named by `attributes`, of those whom every party holds; as its attribute encodes it
-            (`services.tables.schema`).
+            (`services.tables`).
         parties: each attribute is at exactly one of them.
         target: a numeric or binary attribute.
         notices: what was done to the table to get here, one sentence each.

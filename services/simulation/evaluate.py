@@ -15,7 +15,7 @@ from commingle.services.client.release import Release
 from commingle.services.fit import ESTIMATORS
 from commingle.services.fit.predicting import public_bounds
 from commingle.services.simulation.dataset import StudyTable
-from commingle.services.tables.reading import Table
+from commingle.services.tables import Table
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.encoding import as_numbers, encode_conforming
 from commingle.shared.runtime.errors import RemoteProblemError

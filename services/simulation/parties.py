@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from commingle.services.errors import TableError
-from commingle.services.tables.reading import Source, Table, no_such_column, read_table, usable_name
-from commingle.services.tables.schema import Marks
+from commingle.services.tables import Marks, Source, Table, no_such_column, read_table, usable_name
 from commingle.shared.documents.model import Name
 from commingle.shared.documents.spec import MAX_PARTIES
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns

@@ -20,8 +20,15 @@ from commingle.services.simulation.parties import (
     split_evenly,
 )
 from commingle.services.simulation.releases import Releases
-from commingle.services.tables.reading import Table, no_such_column, usable_name
-from commingle.services.tables.schema import Unusable, conform, draft, identifies_rows
+from commingle.services.tables import (
+    Table,
+    Unusable,
+    conform,
+    draft,
+    identifies_rows,
+    no_such_column,
+    usable_name,
+)
 from commingle.shared.documents.presets import release_preset
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, as_registered, parse_attributes, parts_of
 from commingle.shared.documents.study import RECOMMENDED_MECHANISM

@@ -29,7 +29,7 @@ from commingle.services.simulation.evaluate import Reference, fit_all, reference
 from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import Planned, allowance
 from commingle.services.simulation.report import PICTURE, Made, full_report, release_report, show_first
-from commingle.services.tables.reading import Table
+from commingle.services.tables import Table
 from commingle.services.testing.processes import stop_on_signals
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.encoding import as_numbers

@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import TypeAdapter
 
-from commingle.services.tables.reading import read_table
-from commingle.services.tables.schema import Unusable, draft
+from commingle.services.tables import Unusable, draft, read_table
 from commingle.services.testing.errors import ConsortiumError
 from commingle.services.testing.links import Link
 from commingle.services.testing.processes import Command

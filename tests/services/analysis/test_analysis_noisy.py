@@ -1,19 +1,40 @@
 """What the analyses recover, cover and refuse where there is noise."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
-from commingle.services.analysis.errors import NoSignalError
+from commingle.services.errors import NoSignalError
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation.posterior import posterior_mode, regularised
 from commingle.shared.estimation.prepared import Array
-from tests.services.analysis.gaussian import releases
-from tests.shared.estimation.tables import make_table, rmgm
+from tests.shared.estimation.tables import make_table, moments_of, rmgm
 from tests.shared.estimation.test_noisy_moments import release, symmetric, variances
 
 N = 100_000
 BURIED = PreparedMoments.of(rmgm(make_table(40_000), k=60, noise=5e4), make_table(10).schema)
+
+
+def schema(names: str) -> tuple[NumericAttribute, ...]:
+    """One attribute on [-1, 1] per letter."""
+    return tuple(NumericAttribute(name=name, lower=-1.0, upper=1.0) for name in names)
+
+
+def releases(
+    names: str, covariance: Array, *, k: int, noise: float, n: int, count: int, seed: int
+) -> Iterator[PreparedMoments]:
+    """Releases whose rows are draws of N(0, S/k + V), what rmgm publishes; S of n rows with means of 0.2."""
+    rng, p = np.random.default_rng(seed), len(covariance)
+    S = np.full((p + 1, p + 1), 0.04)
+    S[0], S[:, 0], S[0, 0] = 0.2, 0.2, 1.0
+    S[1:, 1:] += covariance
+    root = np.linalg.cholesky(n * S / k + np.diag([0.0, *[noise] * p])).T
+    for _ in range(count):
+        P = rng.normal(size=(k, p + 1)) @ root
+        yield PreparedMoments.of(moments_of(P.T @ P, schema(names), noise=noise, rows=k, n=n), schema(names))
 
 
 def related(slopes: Array, *, residual_variance: float = 0.05) -> Array:

@@ -10,11 +10,11 @@ from scipy.special import ndtri
 from statsmodels.duration.survfunc import SurvfuncRight, survdiff
 
 from commingle.services.analysis import Survival, survival
-from commingle.services.analysis.errors import LevelError
 from commingle.services.client.release import Release
+from commingle.services.errors import LevelError
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.study import Crossed, CutNumber
-from commingle.shared.estimation.errors import NoTablesError
+from commingle.shared.estimation.errors import ConfidenceError, NoTablesError
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.categorical import release_of
 from tests.world.released import published_survival, published_tables
@@ -102,11 +102,13 @@ def test_outcome_that_is_no_time_by_event_is_refused(outcome: str, by: str | Non
     assert refused.value.remedy
 
 
-def test_number_has_no_groups() -> None:
+def test_number_has_no_groups_and_a_whole_no_interval() -> None:
     attributes = (OUTCOME, NumericAttribute(name="age", lower=0, upper=1))
     cells = cells_of(100, 1) | {"age": [0.5] * 100}
     with pytest.raises(NoTablesError):
         survival(release_of(attributes, (1, 1), cells), "outcome", by="age")
+    with pytest.raises(ConfidenceError):
+        survival(release_of(attributes, (1, 1), cells), "outcome", confidence_level=0.0)
 
 
 def test_curve_ends_where_noise_hides_who_is_at_risk_and_says_so() -> None:

@@ -14,13 +14,13 @@ from scipy.special import ndtri
 from scipy.stats import chi2, chi2_contingency
 
 from commingle.services.analysis import CrossTable, cross_table, describe
-from commingle.services.analysis.errors import LevelError
 from commingle.services.analysis.tables import trend
 from commingle.services.client.release import Release
+from commingle.services.errors import LevelError
 from commingle.services.results import ResultTable
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.cells import Cells, fieller
-from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
+from commingle.shared.estimation.errors import ConfidenceError, NoTablesError, UnknownAttributeError
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.categorical import release_of
 from tests.world.released import published, published_tables
@@ -110,6 +110,8 @@ def test_description_of_everybody_has_one_group_and_no_tests() -> None:
     found = describe(released(500, 1), ["stage", "age"])
     assert (found.groups, found.people.tolist()) == (("everybody",), [pytest.approx(500, abs=0.3)])
     assert found.lines[-1] == "age (years)"
+    with pytest.raises(ConfidenceError):
+        describe(released(500, 1), confidence_level=1.0)
     assert np.isnan(found.p_values).all()
     assert [column.heading for column in found.table().columns] == ["people", "share or mean", "sd"]
 
@@ -130,6 +132,7 @@ def test_attribute_whose_missing_cells_count_as_something_else_is_left_out_and_n
         ({"row": "stage", "column": "height"}, UnknownAttributeError),
         ({"row": "stage", "column": "back", "event": "perhaps"}, LevelError),
         ({"row": "smoker", "column": "back", "reference": GAP}, LevelError),
+        ({"row": "stage", "column": "back", "confidence_level": 95.0}, ConfidenceError),
     ],
 )
 def test_table_that_there_is_not_is_refused(choices: dict[str, Any], error: type[Exception]) -> None:
@@ -192,12 +195,6 @@ def test_fieller_keeps_every_ratio_that_is_not_rejected(x: float, y: float, a: f
     kept = (x - ratios * y) ** 2 <= z * z * variances * (1 - 1e-9)
     assume(y > 0)
     assert ((low <= ratios[kept] * (1 + 1e-6)) & (ratios[kept] <= high * (1 + 1e-6))).all()
-
-
-def test_plot_draws_each_known_level_with_its_interval() -> None:
-    ax = cross_table(released(500, 1), "smoker", "back").plot()
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["no", "yes"]
-    plt.close(ax.figure)  # type: ignore[arg-type] # a figure, not part of one
 
 
 def test_release_shows_tables_in_every_form() -> None:
@@ -266,12 +263,13 @@ def test_levels_of_hardly_anybody_are_one_by_released_counts() -> None:
 
 def test_pictures_draw_shares_by_group_and_ratios_with_arrows_where_there_is_no_end() -> None:
     release = released(500, 1)
+    ax = cross_table(release, "smoker", "back").plot()
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["no", "yes"]
     ax = describe(release, by="stage").plot()
     assert [text.get_text() for text in ax.get_yticklabels()][:2] == ["smoker = no", "smoker = yes"]
     assert ax.get_legend() is not None
-    plt.close(ax.figure)  # type: ignore[arg-type] # a figure, not part of one
     ax = cross_table(released(300, 1, epsilon=0.5, seed=3), "stage", "back").plot_ratios()
     assert ax.get_xscale() == "log"
     arrows = [c for c in ax.collections if isinstance(c, PathCollection) and len(np.asarray(c.get_offsets()))]
     assert len(arrows) == 3  # ratios, and both sides
-    plt.close(ax.figure)  # type: ignore[arg-type] # as above
+    plt.close("all")

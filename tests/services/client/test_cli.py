@@ -1,5 +1,7 @@
 import json
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,37 +22,142 @@ from tests.world.transport import on_a_socket
 TARGET = "charges, yearly"
 
 
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directories of releases: of rows, of tables, and of times until an event."""
+    folder = tmp_path_factory.mktemp("releases")
+    for name, made in (("rows", published()), ("tables", published_tables()), ("survival", published_survival())):
+        made[1].write(folder / name)
+    return folder
+
+
 @pytest.fixture
-def directory(tmp_path: Path) -> str:
-    published()[1].write(tmp_path / "release")
-    return str(tmp_path / "release")
+def directory(releases: Path) -> str:
+    return str(releases / "rows")
 
 
-def test_fit_prints_a_summary_and_that_the_key_is_not_pinned(
-    directory: str, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def tables(releases: Path) -> str:
+    return str(releases / "tables")
+
+
+FIT = f"fit rows --target '{TARGET}'"
+ODDS = "fit tables --target readmitted[no] --features stage,smoker --family binomial"
+POOLED = "table tables stage readmitted --within smoker"
+HAZARDS = "survival survival outcome --ratios stage,site"
+
+
+def command(releases: Path, line: str) -> tuple[str, ...]:
+    """The arguments of a line whose second word is a release."""
+    name, release, *rest = shlex.split(line)
+    return name, str(releases / release), *rest
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (FIT, ["smoker[yes]", "10000 per party", "not pinned"]),
+        (ODDS, ["odds ratio", "stage[iii]", "times as high at", "not pinned"]),
+        ("table tables stage readmitted", ["odds ratio", "an odds ratio of", "compared with stage = i.", "not pinned"]),
+        (POOLED, ["pooled odds ratio", "Among people with the same smoker", "It cannot tell whether strata differ"]),
+        (
+            "survival survival outcome --by stage",
+            ["Time to died = yes, by stage", "log-rank chi-squared", "followup (months)", "i: at risk"],
+        ),
+        (HAZARDS, ["the hazard of died = yes is", "p of change", "at risk at the same time", "not pinned"]),
+        (
+            "verify rows",
+            [
+                COORDINATOR.fingerprint,
+                "times in 100. A coin: 50.",
+                "a key that calls itself clinic approved and signed its block",
+                "block of a key that calls itself insurer",
+                "a subject, to outsiders",
+                "a subject, to everybody",
+                "charges [bold]",
+                "key was not pinned",
+            ],
+        ),
+    ],
+)
+def test_answer_is_printed_with_what_it_means_and_who_vouches_for_it(
+    releases: Path, capsys: pytest.CaptureFixture[str], line: str, expected: list[str]
 ) -> None:
-    code, out, _ = run_command(capsys, "fit", directory, "--target", TARGET)
+    code, out, _ = run_command(capsys, *command(releases, line))
     assert code == 0
-    for expected in ("smoker[yes]", "10000 per party", "not pinned"):
-        assert expected in out
+    assert [text for text in expected if text not in out] == []
 
 
-def test_fit_as_json_is_the_fit_and_its_release(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("--features", "age,bmi", "--no-intercept", "--estimator", "ols", "--confidence", "0.9")
-    code, out, _ = run_command(capsys, "fit", directory, "--target", TARGET, *arguments, "--json")
+TERMS = ["(intercept)", "stage[ii]", "stage[iii]", "smoker[yes]", "smoker[missing]"]
+LINES = ["age (years)", "stage = i", "stage = ii", "stage = iii"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            f"{FIT} --features age,bmi --no-intercept --estimator ols --confidence 0.9",
+            {"features": ["age", "bmi"], "intercept": False, "estimator": "ols", "confidence_level": 0.9},
+        ),
+        # a name with a comma in it can be given alone
+        (
+            f"fit rows --target age --features '{TARGET}' --features 'bmi, smoker'",
+            {"features": [TARGET, "bmi", "smoker"]},
+        ),
+        (f"{ODDS} --confidence 0.9", {"outcome": "readmitted[no]", "confidence_level": 0.9, "terms": TERMS}),
+        (f"{POOLED} --event no", {"event": "no", "strata": ["no", "yes"]}),
+        ("describe tables age,stage --by readmitted", {"groups": ["no", "yes"], "lines": LINES}),
+    ],
+)
+def test_json_is_the_answer_and_its_release(
+    releases: Path, capsys: pytest.CaptureFixture[str], line: str, expected: dict[str, Any]
+) -> None:
+    code, out, _ = run_command(capsys, *command(releases, line), "--json")
     said = json.loads(out)
-    assert code == 0
-    assert (said["features"], said["intercept"], said["estimator"]) == (["age", "bmi"], False, "ols")
-    assert (said["confidence_level"], said["release"]) == (0.9, published()[0])
+    assert (code, said["release"]) == (0, (published() if " rows " in line else published_tables())[0])
+    assert {name: said[name] for name in expected} == expected
 
 
-def test_feature_with_a_comma_in_its_name_can_be_given_alone(
-    directory: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("fit rows", "Missing option '--target'"),
+        (f"{FIT} --estimator magic", "'magic' is not one of"),
+        (f"{FIT} --confidence 1", "0<x<1"),
+        (f"{FIT} --release 0", "a directory holds one release"),
+        (f"{ODDS} --no-intercept", "--family has one estimator"),
+        (f"{HAZARDS} --by stage", "--by compares curves"),
+        ("synthesize tables --rows 0 --out rows.csv", "1<=x<=10000000"),
+        ("synthesize tables --rows 10000001 --out rows.csv", "1<=x<=10000000"),
+        ("verify rows --party-key abc", "--party-key is for a regression"),
+        ("verify rows/manifest.json --coordinator-key abc", "--coordinator-key is for a release"),
+    ],
+)
+def test_usage_errors_exit_with_2(releases: Path, capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+    code, _, err = run_command(capsys, *command(releases, line))
+    assert (code, said in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("fit rows --target 'chargs, yearly'", "Did you mean 'charges, yearly'?"),
+        (f"{FIT} --features age,smokr", "Did you mean 'smoker'?"),
+        (f"{FIT} --features '{TARGET}'", "both target and feature"),
+        (f"{FIT} --coordinator-key {STRANGER.fingerprint}", "not by the trusted coordinator"),
+        (f"{FIT} --coordinator-key abc", "not a key's fingerprint"),
+        ("fit rows --target smoker --family binomial", '"mechanism": "moments"'),
+        ("table tables stage readmitted --event maybe", "Its levels are: no, yes."),
+    ],
+)
+def test_question_that_has_no_answer_is_one_error_with_a_remedy(
+    releases: Path, capsys: pytest.CaptureFixture[str], line: str, expected: str
 ) -> None:
-    arguments = ("--features", TARGET, "--features", "bmi, smoker", "--json")
-    code, out, _ = run_command(capsys, "fit", directory, "--target", "age", *arguments)
-    assert code == 0
-    assert json.loads(out)["features"] == [TARGET, "bmi", "smoker"]
+    code, out, err = run_command(capsys, *command(releases, line))
+    assert (code, out) == (1, "")
+    assert expected in err
+    assert err.startswith("Error: ")
+    assert len(err.splitlines()) == 2
 
 
 def test_fit_from_a_coordinator_saves_what_it_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,42 +176,6 @@ def test_fit_from_a_coordinator_without_id_lists_what_there_is(capsys: pytest.Ca
         code, _, err = run_command(capsys, "fit", url, "--target", TARGET)
     assert code == 2
     assert f"{published()[0]}  “charges [bold]”" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--target", "chargs, yearly"), "Did you mean 'charges, yearly'?"),
-        (("--target", TARGET, "--features", "age,smokr"), "Did you mean 'smoker'?"),
-        (("--target", TARGET, "--features", TARGET), "both target and feature"),
-        (("--target", TARGET, "--coordinator-key", STRANGER.fingerprint), "not by the trusted coordinator"),
-        (("--target", TARGET, "--coordinator-key", "abc"), "not a key's fingerprint"),
-    ],
-)
-def test_fit_that_cannot_be_is_one_error_with_a_remedy(
-    directory: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
-) -> None:
-    code, out, err = run_command(capsys, "fit", directory, *arguments)
-    assert (code, out) == (1, "")
-    assert expected in err
-    assert err.startswith("Error: ")
-    assert len(err.splitlines()) == 2
-
-
-def test_usage_errors_exit_with_2(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(capsys, "fit", directory)[0] == 2
-    assert run_command(capsys, "fit", directory, "--target", TARGET, "--estimator", "magic")[0] == 2
-    assert run_command(capsys, "fit", directory, "--target", TARGET, "--confidence", "1")[0] == 2
-    assert run_command(capsys, "fit", directory, "--target", TARGET, "--release", "0" * 64)[0] == 2
-
-
-def test_key_that_would_not_be_compared_is_refused(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run_command(capsys, "verify", directory, "--party-key", STRANGER.fingerprint)
-    assert (code, "--party-key is for a regression" in err) == (2, True)
-    code, _, err = run_command(
-        capsys, "verify", f"{directory}/manifest.json", "--coordinator-key", COORDINATOR.fingerprint
-    )
-    assert (code, "--coordinator-key is for a release" in err) == (2, True)
 
 
 def test_missing_directory_unreachable_and_strange_coordinators_are_one_error(
@@ -133,42 +204,16 @@ def test_error_as_json_is_a_document(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (code, json.loads(out)["error"]["code"]) == (1, "release-directory")
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> str:
-    published_tables()[1].write(tmp_path / "tables")
-    return str(tmp_path / "tables")
-
-
-def test_table_is_printed_with_one_sentence_and_where_it_comes_from(
-    tables: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = run_command(capsys, "table", tables, "stage", "readmitted")
-    assert code == 0
-    for expected in ("odds ratio", "an odds ratio of", "Rows are compared with stage = i.", "not pinned"):
-        assert expected in out
-
-
-@pytest.mark.parametrize("asked", [("table", "stage", "readmitted"), ("describe", "--by", "stage")])
+@pytest.mark.parametrize("line", ["table tables stage readmitted", "describe tables --by stage"])
 def test_picture_of_an_answer_is_written_in_the_form_of_its_name(
-    tables: str, asked: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    releases: Path, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command, *rest = asked
-    code, _, _ = run_command(capsys, command, tables, *rest, "--plot", str(tmp_path / "a.svg"))
+    code, _, _ = run_command(capsys, *command(releases, line), "--plot", tmp_path / "a.svg")
     assert code == 0
     assert "<svg" in (tmp_path / "a.svg").read_text()
-    code, _, err = run_command(capsys, command, tables, *rest, "--plot", str(tmp_path / "a.none"))
+    code, _, err = run_command(capsys, *command(releases, line), "--plot", tmp_path / "a.none")
     assert code != 0
     assert ".png, .svg or .pdf" in err
-
-
-def test_table_within_a_third_attribute_pools_odds_ratios(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("table", tables, "stage", "readmitted", "--within", "smoker")
-    code, out, _ = run_command(capsys, *asked)
-    assert code == 0
-    for expected in ("pooled odds ratio", "Among people with the same smoker", "It cannot tell whether strata differ"):
-        assert expected in out
-    code, out, _ = run_command(capsys, *asked, "--event", "no", "--json")
-    assert (code, json.loads(out)["event"], json.loads(out)["strata"]) == (0, "no", ["no", "yes"])
 
 
 def test_table_as_csv_is_the_table_alone(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,39 +222,6 @@ def test_table_as_csv_is_the_table_alone(tables: str, capsys: pytest.CaptureFixt
     rows = [line.split(",") for line in out.splitlines()]
     assert (code, [row[0] for row in rows]) == (0, ["stage", "i", "ii", "iii"])
     assert float(rows[1][rows[0].index("odds ratio")]) > 1
-
-
-def test_description_as_json_is_of_the_groups_that_were_named(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run_command(capsys, "describe", tables, "age,stage", "--by", "readmitted", "--json")
-    said = json.loads(out)
-    assert (code, said["release"], said["groups"]) == (0, published_tables()[0], ["no", "yes"])
-    assert len(said["lines"]) == 4
-
-
-def test_curves_are_printed_by_group_with_the_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    published_survival()[1].write(tmp_path / "survival")
-    code, out, _ = run_command(capsys, "survival", str(tmp_path / "survival"), "outcome", "--by", "stage")
-    assert code == 0
-    for expected in ("Time to died = yes, by stage", "log-rank chi-squared", "followup (months)", "i: at risk"):
-        assert expected in out
-
-
-def test_hazard_ratios_are_printed_with_what_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    published_survival()[1].write(tmp_path / "survival")
-    asked = ("survival", str(tmp_path / "survival"), "outcome", "--ratios", "stage,site")
-    code, out, _ = run_command(capsys, *asked)
-    assert code == 0
-    for expected in ("the hazard of died = yes is", "p of change", "at risk at the same time", "not pinned"):
-        assert expected in out
-    code, _, err = run_command(capsys, *asked, "--by", "stage")
-    assert (code, "--by compares curves" in err) == (2, True)
-
-
-def test_level_that_there_is_not_is_one_error_with_the_levels_there_are(
-    tables: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = run_command(capsys, "table", tables, "stage", "readmitted", "--event", "maybe")
-    assert (code, "Its levels are: no, yes." in err) == (1, True)
 
 
 def test_synthetic_rows_are_written_and_reported(
@@ -225,30 +237,6 @@ def test_synthetic_rows_are_written_and_reported(
     said = json.loads(out)
     assert (code, said["release"], said["attributes"]) == (0, published_tables()[0], ["stage", "smoker"])
     assert [Path(name).name for name in said["written"]] == ["two.csv", "two.dictionary.json", "two.report.txt"]
-
-
-def test_number_of_synthetic_rows_has_a_limit(tables: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for rows in ("0", "10000001"):
-        code, _, err = run_command(capsys, "synthesize", tables, "--rows", rows, "--out", str(tmp_path / "rows.csv"))
-        assert (code, "1<=x<=10000000" in err) == (2, True)
-
-
-def test_verify_says_who_signed_and_what_it_costs_in_both_units(
-    directory: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = run_command(capsys, "verify", directory)
-    assert code == 0
-    for expected in (
-        COORDINATOR.fingerprint,
-        "times in 100. A coin: 50.",
-        "a key that calls itself clinic approved and signed its block",
-        "block of a key that calls itself insurer",
-        "a subject, to outsiders",
-        "a subject, to everybody",
-        "charges [bold]",
-        "key was not pinned",
-    ):
-        assert expected in out
 
 
 def test_verify_with_the_pinned_key_does_not_warn(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,39 +260,19 @@ def test_verify_as_json_holds_findings_and_losses(directory: str, capsys: pytest
     )
 
 
-def test_verify_refuses_an_altered_matrix_with_exit_code_1(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    path = Path(directory) / "matrix.parquet"
+def test_verify_refuses_an_altered_matrix_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    published()[1].write(tmp_path)
+    path = tmp_path / "matrix.parquet"
     path.write_bytes(flipped(path.read_bytes()))
-    code, out, err = run_command(capsys, "verify", directory)
+    code, out, err = run_command(capsys, "verify", tmp_path)
     assert (code, out) == (1, "")
     assert "Error: the matrix file is not the one that was signed" in err
 
 
-@pytest.mark.parametrize("command", ["fit", "describe", "survival", "table", "synthesize", "export", "verify"])
-def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run_command(capsys, command, "--help")
-    assert (code, f"commingle {command} ./release" in out) == (0, True)
-
-
-def test_fit_with_a_family_prints_odds_ratios_of_the_event_that_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    published_tables()[1].write(tmp_path / "tables")
-    asked = ("fit", str(tmp_path / "tables"), "--target", "readmitted[no]", "--features", "stage,smoker")
-    code, out, _ = run_command(capsys, *asked, "--family", "binomial")
-    assert code == 0
-    for expected in ("odds ratio", "stage[iii]", "times as high at", "not pinned"):
-        assert expected in out
-    code, out, _ = run_command(capsys, *asked, "--family", "binomial", "--confidence", "0.9", "--json")
-    said = json.loads(out)
-    assert (code, said["outcome"], said["confidence_level"]) == (0, "readmitted[no]", 0.9)
-    assert (said["release"], len(said["ratios"])) == (published_tables()[0], 5)
-    assert run_command(capsys, *asked, "--family", "binomial", "--no-intercept")[0] == 2
-
-
-def test_odds_of_a_release_of_rows_are_refused(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run_command(capsys, "fit", directory, "--target", "smoker", "--family", "binomial")
-    assert (code, '"mechanism": "moments"' in err) == (1, True)
+@pytest.mark.parametrize("name", ["fit", "describe", "survival", "table", "synthesize", "export", "verify"])
+def test_help_shows_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, name, "--help")
+    assert (code, f"commingle {name} ./release" in out) == (0, True)
 
 
 @pytest.mark.parametrize(

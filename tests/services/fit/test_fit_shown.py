@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -139,14 +138,3 @@ def test_components_are_drawn_as_correlations_of_the_columns_with_them() -> None
     assert [text.get_text().strip() for text in ax.texts if not isinstance(text, Annotation)] == list(found.labels)
     assert ax.get_xlabel().startswith(f"component 1: {found.shares[0]:.0%} of the variance")
     assert pca(PreparedMoments.of(noiseless(TABLE), TABLE.schema), TERMS[1]).plot().get_ylabel() == ""
-
-
-@pytest.mark.slow
-def test_learner_and_client_load_no_optional_library() -> None:
-    check = (
-        "import sys, commingle.services.learner.app\n"
-        "from commingle import Release, ReleaseClient\n"
-        "print([m for m in sys.modules if m.split('.')[0] in ('sklearn', 'pandas', 'matplotlib')])"
-    )
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

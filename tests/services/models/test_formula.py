@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.services.models.errors import FormulaError, InteractionError
+from commingle.services.errors import FormulaError, InteractionError
 from commingle.services.models.formula import Formula, parse
 from commingle.shared.estimation.errors import (
     EstimationError,

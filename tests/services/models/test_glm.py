@@ -11,10 +11,9 @@ import statsmodels.api as sm
 from numpy.typing import NDArray
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
+from commingle.services.errors import FamilyError
 from commingle.services.models import GeneralisedFit, glm
-from commingle.services.models.errors import FamilyError
-from commingle.services.models.tree import Factor
-from commingle.services.models.weighted_rows import weighted_rows
+from commingle.services.models.weighted_rows import Factor, WeightedRows, weighted_rows
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,
@@ -102,6 +101,12 @@ def with_prior(model: Any) -> NDArray[np.float64]:
 FEATURES = "sex + stage + smoker"
 
 
+@cache
+def noisy() -> tuple[CrossProducts, WeightedRows]:
+    sums = CrossProducts.of(release(1.0, 5))
+    return sums, weighted_rows(sums, [Factor.of(sums, name) for name in ("sex", "stage", "smoker")])
+
+
 def test_pair_tables_of_weighted_rows_are_those_of_the_release() -> None:
     sums, cells = CrossProducts.of(release()), people()
     rows = weighted_rows(sums, [Factor.of(sums, name) for name in ("sex", "stage", "smoker")])
@@ -184,23 +189,20 @@ def test_drawn_rows_give_the_same_as_all_combinations_of_levels() -> None:
 
 
 def test_means_over_weighted_rows_answer_to_errors_of_the_release_as_is_said() -> None:
-    sums = CrossProducts.of(release(1.0, 5))
-    factors = [Factor.of(sums, name) for name in ("sex", "stage", "smoker")]
-    rows = weighted_rows(sums, factors)
+    sums, rows = noisy()
     g = np.column_stack(
         [np.prod(rows.points.X[:, [1, 3, 4]], axis=1), np.tanh(rows.points.X @ [0.3, 1, 0.5, 1, 1, 0.2])]
     )
     B = rows.response(g).B
     error = np.random.default_rng(2).normal(size=sums.values.shape) * np.sqrt(N) / 1000
     error[0] = error[:, 0] = 0.0
-    moved = weighted_rows(replace(sums, values=sums.values + error + error.T), factors, ridge=rows.ridge)
+    moved = weighted_rows(replace(sums, values=sums.values + error + error.T), rows.factors, ridge=rows.ridge)
     expected = B @ np.einsum("fkl,kl->f", rows.forms, error + error.T)
     assert moved.weights @ g - rows.weights @ g == pytest.approx(expected, rel=1e-2)
 
 
 def test_pair_of_levels_that_no_row_has_leaves_errors_bounded() -> None:
-    sums = CrossProducts.of(release(1.0, 5))
-    rows = weighted_rows(sums, [Factor.of(sums, name) for name in ("sex", "stage", "smoker")])
+    _, rows = noisy()
     g, pair = np.tanh(rows.points.X @ [0.3, 1, 0.5, 1, 1, 0.2])[:, None], rows.points.phi.toarray()[:, -1]
     w = rows.weights * (pair == 0)
     without = replace(rows, weights=w / w.sum(), ridge=0.1)
@@ -210,8 +212,7 @@ def test_pair_of_levels_that_no_row_has_leaves_errors_bounded() -> None:
 
 
 def test_features_covary_as_much_where_there_are_no_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    sums = CrossProducts.of(release(1.0, 5))
-    rows = weighted_rows(sums, [Factor.of(sums, name) for name in ("sex", "stage", "smoker")])
+    _, rows = noisy()
     phi, w = rows.points.phi.toarray(), rows.weights
     expected = (phi.T * w) @ phi - np.outer(w @ phi, w @ phi)
     assert rows.points.covariance(w) == pytest.approx(expected, abs=1e-14)

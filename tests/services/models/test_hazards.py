@@ -5,23 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commingle.services.analysis.errors import LevelError
 from commingle.services.client.release import Release
+from commingle.services.errors import LevelError
 from commingle.services.models import HazardRatios, hazard_ratios
 from commingle.services.models.hazards import Hazards
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.estimation.errors import ConfidenceError, TargetAmongFeaturesError
 from commingle.shared.estimation.prepared import Array, PreparedMoments
+from tests.services.analysis.test_survival import ARM, ENDS, OUTCOME
 from tests.world.categorical import release_of
 from tests.world.released import published_survival
 
-CUTS = (6.0, 12.0, 24.0, 36.0)
-FOLLOWUP = CutNumber(name="followup", lower=0, upper=60, unit="months", cuts=CUTS).as_levels
-DIED = BinaryAttribute(name="died", levels=("no", "yes"))
-OUTCOME = Crossed(name="outcome", cross=(FOLLOWUP, DIED)).as_levels
 SEX = BinaryAttribute(name="sex", levels=("f", "m"))
-ARM = CategoricalAttribute(name="arm", levels=("a", "b", "c"))
 FEATURES = ("sex", "arm")
 TRUTH = np.log([1.4, 1.5, 2.2])
 WITHOUT = 1e5
@@ -144,7 +140,9 @@ def test_people_without_an_outcome_are_left_out() -> None:
     lacking = draw.random(8000) < 0.2
     log_ratios, _ = cox({name: np.array(values)[~lacking].tolist() for name, values in cells.items()})
     died = BinaryAttribute(name="died", levels=("no", "yes"), missing="indicator")
-    followup = CutNumber(name="followup", lower=0, upper=60, cuts=CUTS, missing="indicator").as_levels
+    followup = CutNumber(
+        name="followup", lower=0, upper=60, cuts=tuple(ENDS[:-1].tolist()), missing="indicator"
+    ).as_levels
     outcome = Crossed(name="outcome", cross=(followup, died)).as_levels
     cells["died"] = [None if gone else value for gone, value in zip(lacking, cells["died"], strict=True)]
     found = hazard_ratios(release_of((outcome, SEX, ARM), (2, 1), cells, epsilon=WITHOUT), "outcome", FEATURES)

@@ -8,7 +8,7 @@ import pytest
 import statsmodels.api as sm
 
 from commingle.services.analysis import cross_table
-from commingle.services.analysis.errors import LevelError
+from commingle.services.errors import LevelError
 from commingle.services.models import StratifiedTable, stratified
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError

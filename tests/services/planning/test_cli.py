@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from commingle.services.planning.public_table import assumed_of_table
-from commingle.services.tables.reading import read_table
+from commingle.services.tables import read_table
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.moments.block import TRUST_PROVED

@@ -5,7 +5,7 @@ import statsmodels.api as sm
 
 from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort, holdout
 from commingle.services.simulation.evaluate import design, reference
-from commingle.services.tables.reading import Table
+from commingle.services.tables import Table
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.encoding import Cells
 

@@ -18,7 +18,7 @@ from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.picture import Panel, Series, draw, figure_of
 from commingle.services.simulation.progress import open_stages
 from commingle.services.simulation.report import show, show_first, subject_counts, verdict
-from commingle.services.tables.reading import Table
+from commingle.services.tables import Table
 from tests.world.released import published
 
 

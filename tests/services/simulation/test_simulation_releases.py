@@ -12,7 +12,7 @@ from commingle.services.simulation import story
 from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort
 from commingle.services.simulation.releases import Planned, Releases, allowance, plan_releases
 from commingle.services.simulation.run import suggestions, wide_attributes
-from commingle.services.tables.reading import Table
+from commingle.services.tables import Table
 from commingle.shared.documents.presets import RELEASES
 from commingle.shared.documents.schema import NumericAttribute, as_registered
 from commingle.shared.documents.study import Study

@@ -25,8 +25,7 @@ from commingle.services.simulation.consortium import write_party_files
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.parties import Wanted
 from commingle.services.simulation.preparing import prepare
-from commingle.services.tables.reading import read_table
-from commingle.services.tables.schema import conform
+from commingle.services.tables import conform, read_table
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,

@@ -8,8 +8,8 @@ import pytest
 from benchmarks.coverage import SCHEMA, SIZES, TARGET
 from benchmarks.keyed import Party, people, released, study, tables
 from benchmarks.release_law import proposed
+from commingle.services.analysis.linear_models import two_stage
 from commingle.services.analysis.paths import ridge_path
-from commingle.services.analysis.two_stage import two_stage
 from commingle.services.fit import Fit, FitRequest, fit_prepared
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.estimation.errors import ImputedTargetError, NoOverlapError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from commingle.services.fit import Fit, FitRequest, fit
-from commingle.services.fit.terms import public_ranges, term_matrix
+from commingle.services.fit.predicting import public_ranges, term_matrix
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import canonical_json
 from commingle.shared.documents.schema import (

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from benchmarks.coverage import SCHEMA, SIZES, population
 from benchmarks.keyed import Party, people, released, study, tables
 from benchmarks.release_law import proposed
-from commingle.services.analysis.components import pca
-from commingle.services.analysis.two_stage import two_stage
+from commingle.services.analysis.covariance import pca
+from commingle.services.analysis.linear_models import two_stage
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.spec import ReleaseSpec, expected_kept

@@ -1,5 +1,8 @@
-"""Without noise and with the identity projection scikit-learn and statsmodels on the rows are the oracles."""
+"""Analyses of a release without noise: those of scikit-learn and statsmodels on the rows; what is refused."""
 
+import json
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +13,19 @@ from sklearn.linear_model import ElasticNet, Ridge
 from statsmodels.sandbox.regression.gmm import IV2SLS
 
 from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
+from commingle.services.errors import InstrumentsError, NestedError, NoSignalError, PenaltyError
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.errors import MissingExtraError
+from commingle.shared.estimation.errors import (
+    CategoricalTargetError,
+    ConfidenceError,
+    FeaturesError,
+    TargetAmongFeaturesError,
+    UnknownAttributeError,
+)
 from commingle.shared.estimation.prepared import Array
-from tests.shared.estimation.tables import TERMS, Table, make_table, noiseless
+from tests.shared.estimation.tables import TERMS, Table, make_table, moments_of, noiseless
 
 TABLE = make_table(400)
 EXACT = PreparedMoments.of(noiseless(TABLE), TABLE.schema)
@@ -137,3 +150,98 @@ def test_two_stages_without_noise_are_those_of_the_rows(mechanism: Any) -> None:
     np.testing.assert_allclose(found.fit.intervals, expected.conf_int(alpha=0.1), rtol=1e-7)
     assert found.first_stages[0].statistic > 100
     assert found.fit.warnings == ()
+
+
+IV: dict[str, Any] = {"endogenous": ["dose"], "instruments": ["age"]}
+
+
+@pytest.mark.parametrize(
+    ("analyse", "asked", "error", "says"),
+    [
+        *(
+            (ridge_path, {"target": "pressure", "penalties": penalties}, PenaltyError, "penalties")
+            for penalties in ([], [0.0], [-1.0], [float("nan")], [float("inf")], [0.1] * 201, [[0.1]])
+        ),
+        *(
+            (lasso_path, {"target": "pressure", "l1_ratio": l1_ratio}, PenaltyError, "l1_ratio")
+            for l1_ratio in (0.0, 1.1, float("nan"))
+        ),
+        *(
+            (
+                compare,
+                {"target": "pressure", "larger": ["age", "dose"], "smaller": smaller},
+                NestedError,
+                "smaller model",
+            )
+            for smaller in (["age", "dose"], ["sex"], ["age", "sex"])
+        ),
+        *(
+            (two_stage, {"target": "pressure", **IV, **roles}, error, ".")
+            for roles, error in (
+                ({"endogenous": []}, InstrumentsError),
+                ({"instruments": []}, InstrumentsError),
+                ({"endogenous": ["dose", "sex"]}, InstrumentsError),
+                ({"instruments": ["dose"]}, FeaturesError),
+                ({"instruments": ["pressure"]}, TargetAmongFeaturesError),
+                ({"endogenous": ["site"], "instruments": ["age", "sex", "dose"]}, CategoricalTargetError),
+                ({"exogenous": ["height"]}, UnknownAttributeError),
+            )
+        ),
+        (pca, {"attributes": ["age", "height"]}, UnknownAttributeError, "height"),
+        (partial_correlations, {"attributes": []}, FeaturesError, "no attributes are named, or one twice"),
+        (partial_correlations, {"attributes": ["age", "age"]}, FeaturesError, "no attributes are named, or one twice"),
+        (partial_correlations, {"interval_for": "sample"}, ConfidenceError, "'sample'"),
+    ],
+)
+def test_what_cannot_be_analysed_is_refused(
+    analyse: Callable[..., object], asked: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        analyse(EXACT, **asked)
+
+
+def test_column_without_variance_beside_the_noise_is_refused_by_name() -> None:
+    gram = np.diag([100.0, 400.0, 100.0])
+    schema = TABLE.schema[:2]
+    prepared = PreparedMoments.of(moments_of(gram, schema, noise=2.0, rows=100, n=1000), schema)
+    with pytest.raises(NoSignalError, match="dose"):
+        pca(prepared)
+
+
+def test_lasso_without_scikit_learn_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
+    with pytest.raises(MissingExtraError) as caught:
+        lasso_path(EXACT, "pressure")
+    assert "commingle[sklearn]" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        ridge_path(EXACT, "pressure"),
+        lasso_path(EXACT, "pressure", penalties=[0.1, 0.2]),
+        pca(EXACT),
+        partial_correlations(EXACT),
+        compare(EXACT, "pressure", None, []),
+        two_stage(EXACT, "pressure", endogenous=["dose"], instruments=["site"]),
+    ],
+    ids=lambda result: type(result).__name__,
+)
+def test_result_becomes_json_a_frame_and_html(result: Any) -> None:
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert result.to_dict()["warnings"] == list(result.warnings)
+    frame = result.to_frame()
+    assert list(frame.columns) == [column.heading for column in result.table().columns]
+    assert result._repr_html_().count("<tr") == len(frame) + 1
+
+
+def test_path_that_cannot_be_finished_in_time_says_so() -> None:
+    """Penalties of next to nothing on features of which some nearly follow from others."""
+    draw = np.random.default_rng(0)
+    rows = np.column_stack([np.cumsum(draw.normal(size=(400, 60)), axis=1), draw.normal(size=400)])
+    columns = np.column_stack([np.ones(400), rows / np.abs(rows).max(axis=0)])
+    schema = tuple(NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(61))
+    released = PreparedMoments.of(moments_of(columns.T @ columns, schema, noise=1e-3, rows=400, n=400), schema)
+    path = lasso_path(released, "x60", penalties=np.geomspace(1e-200, 1e-300, 200).tolist())
+    assert any(said.startswith("For 200 of 200 penalties the coefficients are not exact") for said in path.warnings)
+    assert not any("not exact" in said for said in lasso_path(released, "x60", penalties=[0.5, 0.2]).warnings)

@@ -1,4 +1,4 @@
-"""Two-stage least squares: coefficients of features that are correlated with the error, by instruments."""
+"""Linear models beside a fit: does one need more features than another, and what do instruments say."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,20 +6,121 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import fdtrc
 
-from commingle.services.analysis.errors import InstrumentsError
-from commingle.services.analysis.nested import Comparison, compare
+from commingle.services.errors import InstrumentsError, NestedError
 from commingle.services.fit.fitting import fit_prepared
-from commingle.services.fit.missing import usable
 from commingle.services.fit.result import Fit
-from commingle.services.fit.subjects import about_subjects
-from commingle.services.results import Result, ResultTable
+from commingle.services.fit.subjects import about_subjects, usable
+from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.estimator import inverse
 from commingle.shared.estimation.method import Diagnostics, residual
 from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.request import FitRequest, IntervalFor, names_of
+from commingle.shared.estimation.request import Coverage, FitRequest, IntervalFor, names_of
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms.registry import mechanism_of
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Comparison(Result):
+    """Wald's test that the terms which only the larger model has are all zero.
+
+    Attributes:
+        larger: attributes of the larger model.
+        smaller: those of the smaller one.
+        terms: those tested.
+        statistic: F; NaN where the larger model has no standard errors.
+        degrees_of_freedom: of F, first and second.
+        p_value: its tail.
+        r_squared_larger: expected of the larger model on the private table; None where it cannot be said.
+        r_squared_smaller: that of the smaller one.
+        interval_for: whose coefficients are tested: those of the private table or of the population.
+    """
+
+    target: str
+    larger: tuple[str, ...]
+    smaller: tuple[str, ...]
+    terms: tuple[str, ...]
+    statistic: float
+    degrees_of_freedom: tuple[int, int]
+    p_value: float
+    r_squared_larger: float | None
+    r_squared_smaller: float | None
+    interval_for: Coverage
+    warnings: tuple[str, ...]
+
+    def table(self) -> ResultTable:
+        known = [np.nan if value is None else value for value in (self.r_squared_smaller, self.r_squared_larger)]
+        first, second = self.degrees_of_freedom
+        return ResultTable(
+            title=f"Two models of {self.target}",
+            facts=(("larger", ", ".join(self.larger)), ("smaller", ", ".join(self.smaller) or "the mean alone")),
+            heading="model",
+            labels=("smaller", "larger"),
+            columns=(
+                ResultColumn("expected R²", np.array(known), ".3f"),
+                ResultColumn(f"F({first}, {second})", np.array([np.nan, self.statistic])),
+                ResultColumn("p", np.array([np.nan, self.p_value]), ".3f"),
+            ),
+            notes=(f"Tested to be zero: {', '.join(self.terms)}.",),
+            warnings=self.warnings,
+        )
+
+
+def compare(
+    prepared: PreparedMoments,
+    target: str,
+    larger: str | Sequence[str] | None,
+    smaller: str | Sequence[str],
+    *,
+    interval_for: IntervalFor = "population",
+) -> Comparison:
+    """Test the features of `larger` (None for all attributes) that `smaller` lacks; () is the mean alone.
+
+    F = b^T Cov(b)^-1 b / d over the d tested coefficients, with the covariance of the fit, which knows the noise.
+
+    Raises:
+        NestedError: `smaller` is not part of `larger`, or all of it.
+        EstimationError: as a fit.
+    """
+    big = fit_prepared(
+        prepared,
+        FitRequest(target=target, features=None if larger is None else names_of(larger), interval_for=interval_for),
+    )
+    smaller = names_of(smaller)
+    if not set(smaller) < set(big.features):
+        raise NestedError(
+            "the smaller model must use some but not all features of the larger and no others",
+            remedy=f"Choose it among: {', '.join(big.features)}.",
+        )
+    request = FitRequest(target=target, features=smaller, estimator=None if smaller else "constant")
+    small = fit_prepared(prepared, request)
+    index = np.array([i for i, term in enumerate(big.terms) if term not in small.terms])
+    statistic = wald(big.coefficients[index], big.covariance[np.ix_(index, index)])
+    degrees = (len(index), big.degrees_of_freedom)
+    return Comparison(
+        target=target,
+        larger=big.features,
+        smaller=small.features,
+        terms=tuple(big.terms[i] for i in index),
+        statistic=statistic,
+        degrees_of_freedom=degrees,
+        p_value=float(fdtrc(*degrees, statistic)),
+        r_squared_larger=big.diagnostics.r_squared,
+        r_squared_smaller=small.diagnostics.r_squared,
+        interval_for=big.interval_for,
+        warnings=big.warnings,
+    )
+
+
+def wald(b: Array, covariance: Array) -> float:
+    """b^T Cov^-1 b / d, NaN without errors; solved in standard errors, whatever the units of b (d,)."""
+    errors = np.sqrt(np.diag(covariance))
+    if not (errors > 0).all():  # NaN included
+        return float("nan")
+    t = b / errors
+    return float(t @ np.linalg.solve(covariance / np.outer(errors, errors), t)) / len(b)
+
 
 _STRONG = 10  # of the first stage's F (Staiger and Stock 1997)
 _UNKNOWN = Diagnostics(
@@ -40,8 +141,6 @@ class TwoStageFit(Result):
 
     Attributes:
         fit: coefficients of endogenous and exogenous features; its diagnostics are empty.
-        endogenous: attributes.
-        instruments: attributes.
         first_stages: for each endogenous feature, whether the instruments explain it.
     """
 
@@ -52,17 +151,14 @@ class TwoStageFit(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Those of the fit."""
         return self.fit.warnings
 
     def table(self) -> ResultTable:
-        """That of the fit, with the first stages below."""
         stages = [f"First stage of {s.target}: F = {s.statistic:.4g}." for s in self.first_stages]
         shown = self.fit.table()
         return replace(shown, notes=(*shown.notes, f"Instruments: {', '.join(self.instruments)}.", *stages))
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: the fit's fields and the first stages."""
         return {
             **self.fit.to_dict(),
             "endogenous": list(self.endogenous),
@@ -90,16 +186,14 @@ def two_stage(
     endogenous, instruments, exogenous = map(names_of, (endogenous, instruments, exogenous))
     features = (*endogenous, *exogenous)
     _require_enough(prepared, endogenous, instruments)
+    everything = (*features, *instruments)
     request = FitRequest(
-        target=target,
-        features=(*features, *instruments),
-        confidence_level=confidence_level,
-        interval_for=interval_for,
+        target=target, features=everything, confidence_level=confidence_level, interval_for=interval_for
     )
-    fit_prepared(prepared, request)  # refuses whatever cannot be asked
+    plain = fit_prepared(prepared, request)  # refuses whatever cannot be asked
     outside = (*exogenous, *instruments)
     stages = tuple(compare(prepared, name, outside, exogenous) for name in endogenous)
-    fit = _second_stage(prepared, request, features, outside, _cautions(stages))
+    fit = _second_stage(prepared, plain, features, outside, interval_for=interval_for, warnings=_cautions(stages))
     return TwoStageFit(fit=fit, endogenous=endogenous, instruments=instruments, first_stages=stages)
 
 
@@ -116,43 +210,34 @@ def _require_enough(prepared: PreparedMoments, endogenous: Sequence[str], instru
 
 def _second_stage(
     prepared: PreparedMoments,
-    request: FitRequest,
+    plain: Fit,
     features: tuple[str, ...],
     outside: tuple[str, ...],
+    *,
+    interval_for: IntervalFor,
     warnings: tuple[str, ...],
 ) -> Fit:
-    given = usable(prepared, request.target, request.features or ())
-    prepared = given.prepared
-    used = [i for name in request.features or () for i in prepared.columns[name]]
-    target = prepared.columns[request.target][0]
+    prepared, _ = usable(prepared, plain.target, plain.features)
+    used = [i for name in plain.features for i in prepared.columns[name]]
+    target = prepared.columns[plain.target][0]
     system = build_system(prepared, target, tuple(used), intercept=True)
     x, z = (
         np.array([0, *(1 + used.index(i) for name in names for i in prepared.columns[name])])
         for names in (features, outside)
     )
-    b, cov = solve(system, x, z, request.interval_for)
-    subjects = about_subjects(prepared, np.array((*used, target), np.intp) - 1)
-    return Fit(
+    b, cov = solve(system, x, z, interval_for)
+    return replace(
+        plain,
         estimator="two_stage",
-        target=request.target,
         features=features,
-        intercept=True,
         terms=tuple(system.terms[i] for i in x),
         coefficients=(system.to_original @ b + system.shift)[x],
         covariance=(system.to_original @ cov @ system.to_original.T)[np.ix_(x, x)],
         degrees_of_freedom=system.rows - len(x),
-        confidence_level=request.confidence_level,
-        interval_for=request.interval_for,
-        n=prepared.shared((*used, target)),
-        rows=prepared.rows,
-        mechanism=prepared.mechanism,
+        interval_for=interval_for,
         diagnostics=_UNKNOWN,
-        warnings=(*warnings, *subjects.doubts),
-        schema=tuple(prepared.attributes[name] for name in features),
-        response=prepared.attributes[request.target],
-        imputed=given.notes,
-        subjects=subjects.notes,
-        counts=subjects.counts,
+        warnings=(*warnings, *about_subjects(prepared, np.array((*used, target), np.intp) - 1).doubts),
+        schema=plain.schema[: len(features)],
     )
 
 

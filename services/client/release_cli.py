@@ -1,0 +1,414 @@
+"""Commands that ask one release: `commingle fit`, `table`, `describe`, `survival`, `export`, `synthesize`."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commingle.services.client.options import CoordinatorAccess, Function, access_options
+from commingle.services.client.pins import require_parties
+from commingle.services.client.release import Release
+from commingle.services.fit.fitting import ESTIMATORS, TO_PREDICT
+from commingle.services.models import FAMILIES
+from commingle.services.models.formula import Formula
+from commingle.services.models.synthetic import MOST
+from commingle.services.plotting import save
+from commingle.services.results import Drawn, Result, ResultTable
+from commingle.shared.estimation.request import IntervalFor
+from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.text import quoted
+
+if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
+    from commingle.services.client.remote import ReleaseClient
+
+_SHOWN = 20
+FORMATS: Mapping[str, Callable[[ResultTable], str]] = {
+    "text": ResultTable.to_text,
+    "markdown": ResultTable.to_markdown,
+    "csv": ResultTable.to_csv,
+    "html": ResultTable.to_html,
+    "latex": ResultTable.to_latex,
+}
+
+
+def release_options(command: Function) -> Function:
+    """Add DIR|URL and what it takes to read and verify a release there; the command is given it as `found`."""
+
+    @wraps(command)
+    def with_release(
+        *args: Any,  # noqa: ANN401 - any command
+        source: str,
+        release: str | None,
+        save: Path | None,
+        access: CoordinatorAccess,
+        **given: Any,  # noqa: ANN401 - as above
+    ) -> Any:  # noqa: ANN401 - as above
+        found = _open(source, release, access)
+        require_parties(access.members, found.published.members)
+        if save is not None:
+            found.save(save)
+        return command(*args, found=found, **given)
+
+    made: Any = access_options(with_release)
+    for option in (
+        click.option(
+            "--save", type=click.Path(path_type=Path), metavar="DIR", help="Also write the verified release there."
+        ),
+        click.option("--release", metavar="ID", help="Which release, when fetching from a coordinator."),
+        click.argument("source", metavar="DIR|URL"),
+    ):
+        made = option(made)
+    return made  # type: ignore[no-any-return] # same signature but for the options
+
+
+def _open(source: str, release: str | None, access: CoordinatorAccess) -> Release:
+    if "://" not in source:
+        if release is not None:
+            raise click.UsageError("--release goes with a coordinator's URL; a directory holds one release.")
+        return Release.load(source, trusted_coordinator=access.coordinator_key, members=access.members)
+    from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - rich is slow to import
+
+    with access.client(source) as client:
+        if release is None:
+            raise click.UsageError(f"Name the release with --release ID. {_list_releases(client)}")
+        with PlainConsole(stderr=True).status("Fetching and verifying"):
+            return client.fetch(release)
+
+
+def _list_releases(client: "ReleaseClient") -> str:
+    page = client.page(limit=_SHOWN)
+    lines = [f"  {item.id}  {quoted(item.study)}" for item in page.items]
+    more = ["  …"] if page.next is not None else []
+    return "\n".join(["Published there:", *lines, *more]) if lines else "Nothing is published there yet."
+
+
+def attribute_names(given: Iterable[str], release: Release) -> tuple[str, ...] | None:
+    """Names given one by one or with commas between them; a name may itself contain a comma. None for no name."""
+    attributes = {attribute.name for attribute in release.attributes}
+    names: list[str] = []
+    for text in given:
+        names += [text] if text in attributes else [name.strip() for name in text.split(",")]
+    return tuple(names) or None
+
+
+def _show(
+    release: Release,
+    result: Result,
+    said: str,
+    *,
+    as_json: bool,
+    plot: Path | None = None,
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Draw a result, and print it: as JSON with which release it is of and whose keys were known, or what is said."""
+    if plot is not None and isinstance(result, Drawn):
+        save(result.plot(), plot)
+    pins = {"coordinator_pinned": release.pinned, "members": release.published.members}
+    emit({"release": release.id, **pins, **result.to_dict(), **more}, as_json=as_json, text=said)
+
+
+def _signed(said: str, release: Release) -> str:
+    """What is said, then which release it is of and who vouches for that."""
+    key = "key pinned" if release.pinned else "key not pinned: give --coordinator-key"
+    found = release.published
+    below = f"Release {release.id[:16]}, verified; coordinator {key}.\nSigned by {', '.join(found.signers)}."
+    if len(found.pinned) < len(found.members):
+        below += " Give --member NAME=FINGERPRINT for members whose keys you know."
+    return f"{said.rstrip()}\n\n{below}"
+
+
+_format_option = click.option(
+    "--format", "written", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="What to write."
+)
+_plot_option = click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also draw it: a file that ends in .png, .svg or .pdf.",
+)
+_confidence_option = click.option(
+    "--confidence", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
+)
+
+
+def _show_written(
+    release: Release, result: Result, said: str, paths: Iterable[Path], *, as_json: bool, warnings: tuple[str, ...]
+) -> None:
+    written = [str(path) for path in paths]
+    signed = _signed(f"{said}\n\nWritten: {', '.join(written)}.", release)
+    _show(release, result, signed, as_json=as_json, more={"warnings": warnings, "written": written})
+
+
+def _show_as(release: Release, result: Drawn, written: str, *, as_json: bool, plot: Path | None) -> None:
+    said = FORMATS[written](result.table()).rstrip()
+    _show(release, result, _signed(said, release) if written == "text" else said, as_json=as_json, plot=plot)
+
+
+def _shown(command: Callable[..., Drawn]) -> Callable[..., None]:
+    """Add `--confidence` to `--json`, by which the result of a command is computed, drawn and printed."""
+
+    @wraps(command)
+    def show(*, found: Release, plot: Path | None, written: str, as_json: bool, **asked: object) -> None:
+        _show_as(found, command(found=found, **asked), written, as_json=as_json, plot=plot)
+
+    return _confidence_option(_plot_option(_format_option(json_option(show))))
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle table ./release smoker readmitted
+  commingle table ./release stage readmitted --event yes --reference I --format markdown
+  commingle table ./release smoker readmitted --within stage
+  commingle table http://coordinator:8000 --release ID smoker readmitted --json
+"""
+)
+@release_options
+@click.argument("row")
+@click.argument("column")
+@click.option("--event", metavar="LEVEL", help="The level of COLUMN whose shares are compared.  [the last]")
+@click.option("--reference", metavar="LEVEL", help="The level of ROW with which others are compared.  [the first]")
+@click.option(
+    "--within", metavar="NAME", help="A third attribute: pool the odds ratios of people who have the same level of it."
+)
+@_shown
+def table(
+    *,
+    found: Release,
+    row: str,
+    column: str,
+    event: str | None,
+    reference: str | None,
+    within: str | None,
+    confidence: float,
+) -> Drawn:
+    """Count two attributes of a release: shares, odds ratios.
+
+    It has to be of moments. Shares are compared by risk difference, risk ratio, odds ratio and a test.
+
+    DIR is a release directory, URL a coordinator. ROW and COLUMN are attributes with levels, of any parties.
+    """
+    if within is None:
+        return found.table(row, column, event=event, reference=reference, confidence_level=confidence)
+    return found.stratified(row, column, within, event=event, reference=reference, confidence_level=confidence)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle describe ./release
+  commingle describe ./release --by readmitted --plot people.svg
+  commingle describe ./release age sex stage --by readmitted --format latex
+"""
+)
+@release_options
+@click.argument("attributes", nargs=-1)
+@click.option("--by", metavar="NAME", help="An attribute with levels: describe each of its groups, and compare them.")
+@_shown
+def describe(
+    *,
+    found: Release,
+    attributes: tuple[str, ...],
+    by: str | None,
+    confidence: float,
+) -> Drawn:
+    """Say who is in a release: levels and means, by group.
+
+    It has to be of moments.
+
+    DIR is a release directory, URL a coordinator. ATTRIBUTES are all where you name none.
+    """
+    return found.describe(attribute_names(attributes, found), by=by, confidence_level=confidence)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle survival ./release outcome
+  commingle survival ./release outcome --by stage --format csv
+  commingle survival ./release outcome --ratios stage,sex
+"""
+)
+@release_options
+@click.argument("outcome")
+@click.option("--by", metavar="NAME", help="An attribute with levels: compare the curves of its groups.")
+@click.option(
+    "--ratios", multiple=True, metavar="A,B", help="In place of curves: hazard ratios of these attributes' levels."
+)
+@_shown
+def survival(
+    *,
+    found: Release,
+    outcome: str,
+    by: str | None,
+    ratios: tuple[str, ...],
+    confidence: float,
+) -> Drawn:
+    """Follow people until an event: Kaplan-Meier curves.
+
+    The release has to be of moments, and OUTCOME of pairs: intervals of time by whether the event came. Groups are
+    compared by a log-rank test that knows the noise. Hazard ratios are adjusted for each other, and come with a test of
+    whether they change with time.
+
+    DIR is a release directory, URL a coordinator.
+    """
+    features = attribute_names(ratios, found)
+    if features is not None and by is not None:
+        raise click.UsageError("--by compares curves and --ratios hazards: name the attribute with --ratios alone.")
+    if features is None:
+        return found.survival(outcome, by=by, confidence_level=confidence)
+    return found.hazard_ratios(outcome, features, confidence_level=confidence)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle fit ./release --target charges
+  commingle fit ./release --target charges --features age,bmi --features smoker
+  commingle fit ./release --target readmitted --family binomial
+  commingle fit ./release --target stay --features "age,age squared" --curve age
+  commingle fit ./release --target readmitted --family binomial --plot odds.svg
+  commingle fit http://coordinator:8000 --release ID --target charges --save ./release
+"""
+)
+@release_options
+@click.option("--target", required=True, metavar="NAME", help="The attribute to explain: numeric or binary.")
+@click.option(
+    "--features", multiple=True, metavar="A,B", help="Attributes to explain it by; may be repeated. All by default."
+)
+@click.option(
+    "--family",
+    type=click.Choice(FAMILIES),
+    help="Fit odds ratios of one level (binomial) or of ordered levels (ordinal), or rate ratios of a count (poisson). "
+    "--target NAME[LEVEL] names the event.",
+)
+@click.option(
+    "--estimator",
+    type=click.Choice(list(ESTIMATORS)),
+    help=f"By default the one to understand, with standard errors; {TO_PREDICT} is the one to predict.",
+)
+@click.option("--no-intercept", is_flag=True, help="Fit through the origin, in original units.")
+@_confidence_option
+@click.option(
+    "--interval-for",
+    type=click.Choice(["table", "population"]),
+    help="Intervals for the same fit on the private table, or for the population it was drawn from.  "
+    "[table; with --family population]",
+)
+@click.option("--curve", metavar="NAME", help="Show what this number does to the target, with all terms that it is in.")
+@_plot_option
+@json_option
+def fit(
+    *,
+    found: Release,
+    target: str,
+    features: tuple[str, ...],
+    family: str | None,
+    estimator: str | None,
+    no_intercept: bool,
+    confidence: float,
+    interval_for: IntervalFor | None,
+    curve: str | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Verify a published release and fit a linear or generalised linear model on it.
+
+    DIR is a release directory (manifest.json, matrix.parquet, moments.json), URL a coordinator.
+    """
+    names = attribute_names(features, found)
+    if family is not None:
+        if estimator is not None or no_intercept or curve is not None:
+            raise click.UsageError("--family has one estimator and an intercept; leave the other options out.")
+        formula = Formula.of(target, names, tuple(found.prepared.attributes))
+        covers = interval_for or "population"
+        model = found.glm(formula, family=family, confidence_level=confidence, interval_for=covers)
+        _show_as(found, model, "text", as_json=as_json, plot=plot)
+        return
+    fitted = found.fit(
+        target,
+        names,
+        estimator=estimator,
+        intercept=not no_intercept,
+        confidence_level=confidence,
+        interval_for=interval_for or "table",
+    )
+    if curve is None:
+        _show(found, fitted, _signed(fitted.summary(), found), as_json=as_json, plot=plot)
+    else:
+        _show_as(found, fitted.curve(curve), "text", as_json=as_json, plot=plot)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle export ./release --to files
+  commingle export ./release --to files --rows 10000 age stage readmitted
+  commingle export http://coordinator:8000 --release ID --to files
+"""
+)
+@release_options
+@click.argument("attributes", nargs=-1)
+@click.option(
+    "--to", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="FOLDER", help="Where files go."
+)
+@click.option(
+    "--rows", type=click.IntRange(1, MOST), metavar="N", help="Also N synthetic rows, as `commingle synthesize` draws."
+)
+@json_option
+def export(*, found: Release, attributes: tuple[str, ...], to: Path, rows: int | None, as_json: bool) -> None:
+    """Write a release as files for R, Stata, SAS and catalogues.
+
+    Covariances and means, tables of levels, a codebook, and what catalogues read of it (DCAT-AP, Croissant).
+
+    DIR is a release directory, URL a coordinator. ATTRIBUTES are all where you name none.
+    """
+    made = found.export(attribute_names(attributes, found))
+    drawn = None if rows is None else found.synthesize(rows, attribute_names(attributes, found))
+    written = [*made.write(to), *(() if drawn is None else drawn.write(to / "rows.csv"))]
+    more = () if drawn is None else drawn.warnings
+    lines = [made.table().to_text().rstrip(), *(f"Warning: {warning}" for warning in more)]
+    _show_written(found, made, "\n".join(lines), written, as_json=as_json, warnings=(*made.warnings, *more))
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  commingle synthesize ./release --rows 10000 --out rows.csv
+  commingle synthesize ./release --rows 10000 --out rows.parquet age stage readmitted
+  commingle synthesize http://coordinator:8000 --release ID --rows 10000 --out rows.csv
+"""
+)
+@release_options
+@click.argument("attributes", nargs=-1)
+@click.option("--rows", type=click.IntRange(1, MOST), required=True, metavar="N", help="How many rows.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE",
+    help="FILE.csv or FILE.parquet; FILE.dictionary.json and FILE.report.txt lie beside it.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="S",
+    help="The same seed draws the same rows.",
+)
+@json_option
+def synthesize(*, found: Release, attributes: tuple[str, ...], rows: int, out: Path, seed: int, as_json: bool) -> None:
+    """Draw synthetic rows of a release into a file.
+
+    It has to be of moments. The rows keep its tables of two attributes, for programs that take nothing but rows; use
+    `commingle table` and `commingle fit` for intervals.
+
+    DIR is a release directory, URL a coordinator. ATTRIBUTES are all with levels where you name none.
+    """
+    drawn = found.synthesize(rows, attribute_names(attributes, found), entropy=seed)
+    _show_written(
+        found, drawn, drawn.table().to_text().rstrip(), drawn.write(out), as_json=as_json, warnings=drawn.warnings
+    )

@@ -1,0 +1,88 @@
+"""How sure results are: intervals and tests of the normal law, for values and for ratios, and the words for them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from commingle.shared.estimation.errors import ConfidenceError
+
+Array = NDArray[np.float64]
+INTERVALS = "Intervals are for the population, and count the privacy noise and the drawing of these people."
+
+
+def require_confidence(level: float) -> None:
+    """Raises ConfidenceError unless it is between 0 and 1."""
+    if not 0 < level < 1:
+        raise ConfidenceError(f"a confidence level of {level} is not between 0 and 1", remedy="Use 0.95.")
+
+
+def normal_reach(confidence_level: float) -> float:
+    """z, the standard errors from a value to either end of its interval. Raises ConfidenceError: not in (0, 1)."""
+    require_confidence(confidence_level)
+    return float(ndtri((1 + confidence_level) / 2))
+
+
+def percent(confidence_level: float) -> str:
+    """A confidence level in words."""
+    return f"{100 * confidence_level:g} %"
+
+
+def standard_errors(covariance: Array) -> Array:
+    """(p,) of a covariance (p, p) that rounding may have left with a negative variance."""
+    return np.sqrt(np.maximum(np.diag(covariance), 0.0))
+
+
+def around(values: Array, reach: Array) -> Array:
+    """Intervals (..., 2) as far to both sides of values (...)."""
+    return np.stack([values - reach, values + reach], axis=-1)
+
+
+def two_sided(values: Array, errors: Array) -> Array:
+    """P values (...) of the normal law that values are 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(2 * ndtr(-np.abs(values / errors)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogRatios:
+    """Logarithms of ratios.
+
+    Attributes:
+        logs: (...).
+        errors: (...) their standard errors.
+    """
+
+    logs: Array
+    errors: Array
+    confidence_level: float
+
+    @property
+    def intervals(self) -> Array:
+        """(..., 2) of the logarithms."""
+        return around(self.logs, normal_reach(self.confidence_level) * self.errors)
+
+    @property
+    def ratios(self) -> Array:
+        """(...), infinite where they are too large for a number."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.logs)
+
+    @property
+    def ratio_intervals(self) -> Array:
+        """(..., 2)."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.intervals)
+
+    def clearest(self, what: str, terms: tuple[str, ...], references: tuple[str, ...]) -> str | None:
+        """What the term furthest from 1 in standard errors says of `what`, "odds are"; None where none is known."""
+        clear = np.abs(self.logs) / np.maximum(self.errors, 1e-12)
+        if np.isnan(clear).all():
+            return None
+        term = int(np.nanargmax(clear))
+        low, high = self.ratio_intervals[term].tolist()
+        return (
+            f"All other features alike, {what} {self.ratios[term]:.2f} times as high at {terms[term]} as at "
+            f"{references[term]} ({percent(self.confidence_level)} interval {low:.2f} to {high:.2f})."
+        )
