@@ -17,7 +17,7 @@ from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, columns
 from benchmarks.users import Split, fit, numbers, split
-from commingle.party_agent.private.regression.calibration import Privacy
+from commingle.party_agent.private.regression.measuring import Privacy
 from commingle.party_agent.private.regression.problem import Floats
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.regression import RegressionMethod

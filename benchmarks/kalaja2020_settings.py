@@ -19,8 +19,7 @@ from benchmarks.methods.mapping import (
 )
 from benchmarks.wang2018_data import FOLDS, Table
 from benchmarks.wang2018_methods import at_defaults
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
 
 

@@ -25,8 +25,7 @@ from benchmarks.methods.second_moment import (
 )
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.public_moment_designs import WINE_PUBLIC, Rows, condition, synthetic, wine, wine_table
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, clip_sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
 from commingle.party_agent.private.regression.public_moment import dp_pmtolse as offered

@@ -17,19 +17,14 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, heading, row
 from benchmarks.tables import at_hand, columns, recorded
-from commingle.party_agent.private.regression.calibration import Privacy
-from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.measuring import FloatingPoint, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, STAGED, ExactMethod
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, clip_sample
-from commingle.party_agent.private.regression.row_map import RowMap
-from commingle.party_agent.private.regression.sums import sums_loss
-from commingle.party_agent.private.regression.two_stage import adjacency_of
-from commingle.party_agent.regression.forecasts import RegressionDesign
-from commingle.party_agent.regression.outlook import assumed_moment, choose
-from commingle.shared.documents.regression import RegressionMethod, measured_attributes
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, RowMap, clip_sample
+from commingle.party_agent.private.regression.sums import stages_of
+from commingle.party_agent.regression.forecasts import RegressionDesign, assumed_moment, choose
+from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.fixed_point import quantise
-from commingle.shared.dp.two_stages import plan_two_stages
 
 TABLES = tuple(
     name for name, about in recorded().items() if about["target"] and about["values_sha256"] and name != "challenger"
@@ -83,8 +78,7 @@ def fit(rows: tuple[Floats, Floats], method: RegressionMethod, privacy: Privacy,
         return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
 
     *features, label = numbers(x.shape[1])
-    attributes, rho = measured_attributes(label, tuple(features)), sums_loss(privacy).rho
-    stages = plan_two_stages(attributes, n=n, rho=rho, adjacency=adjacency_of(privacy))
+    stages = stages_of(privacy, label, tuple(features), n)
     q = quantise(np.column_stack([x[:, 1:], y]))
     return STAGED[method].run(q, stages, privacy, noise, intercept=True).coefficients
 

@@ -15,13 +15,11 @@ from benchmarks.harness import generator
 from benchmarks.methods import mapping
 from benchmarks.methods.published import method_with
 from benchmarks.wang2018_data import FOLDS, Table
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
 from commingle.party_agent.private.regression.posterior import ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
-from commingle.party_agent.regression.forecasts import RegressionDesign
-from commingle.party_agent.regression.outlook import choose
+from commingle.party_agent.regression.forecasts import RegressionDesign, choose
 from commingle.shared.documents.regression import RegressionMethod
 
 Fit = Callable[[Sample, Privacy, Generator], Floats]

@@ -16,8 +16,8 @@ from scipy.stats import chi, norm, wishart
 
 from benchmarks.harness import generator, heading, row
 from benchmarks.wang2018_methods import FROM_SUMS, PRIVATE, Fit, published
-from commingle.party_agent.private.regression.calibration import Privacy
 from commingle.party_agent.private.regression.floating import objpert
+from commingle.party_agent.private.regression.measuring import Privacy
 from commingle.party_agent.private.regression.problem import Floats, Sample
 
 D = 10

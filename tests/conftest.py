@@ -8,7 +8,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from tests.world.consortium import Consortium, consortium_of
+from tests.world.consortium import BY_HAND, Consortium, consortium_of
 from tests.world.postgres import PostgresServer, own_postgres
 
 _SLOW_FOLDERS = ("benchmarks", "e2e", "tools")
@@ -78,6 +78,12 @@ def fresh_logging() -> Iterator[None]:
 def pair(tmp_path: Path) -> Consortium:
     """A clinic and an insurer that approve by themselves."""
     return consortium_of(tmp_path, "clinic", "insurer")
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Consortium:
+    """The same, in which a person decides."""
+    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
 
 
 @pytest.fixture(scope="session")

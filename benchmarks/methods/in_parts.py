@@ -11,14 +11,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from commingle.party_agent.private.regression.calibration import (
+from commingle.party_agent.private.regression.measuring import (
     GAUSSIAN,
+    Measure,
     NoiseCalibration,
     Privacy,
     gaussian_multiplier,
+    planned_loss,
     require_calibration,
 )
-from commingle.party_agent.private.regression.measuring import Measure, planned_loss
 from commingle.party_agent.private.regression.methods import ExactMethod
 from commingle.party_agent.private.regression.posterior import noisy_floor
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample

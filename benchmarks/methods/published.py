@@ -12,7 +12,7 @@ from types import MappingProxyType
 from numpy.random import Generator
 
 from benchmarks.methods.in_parts import ADASSP_PARTS, IN_PARTS, SSP_PARTS, gaussian_loss
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy, require_calibration
+from commingle.party_agent.private.regression.measuring import NoiseCalibration, Privacy, require_calibration
 from commingle.party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod
 from commingle.party_agent.private.regression.posterior import (
     AdaopsConstants,

@@ -19,7 +19,7 @@ from commingle.party_agent.operate.compose import agent_client, home_option
 from commingle.party_agent.private.public_rows import public_moments
 from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.party_agent.private.sources import FileSource, open_source
-from commingle.party_agent.regression.outlook import describe
+from commingle.party_agent.regression.forecasts import describe
 from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, require_unit, rows_of
 from commingle.party_agent.wire.answers import DatasetView, RegressionLine, RegressionView
 from commingle.shared.documents.model import decode, encode
@@ -236,7 +236,7 @@ def _about(adjacency: AdjacencyName) -> str:
 def _hand_over(value: RegressionView, out: Path | None, *, as_json: bool) -> None:
     if out is not None and value.document is not None:
         write_durably(out, encode(value.document), mode=_FOR_EVERYONE)
-    emit(value, as_json=as_json, text=lambda console: _show(console, value, out))
+    emit(value, as_json=as_json, text=lambda console: show_regression(console, value, out))
 
 
 def _list(console: Console, items: Sequence[RegressionLine]) -> None:
@@ -247,7 +247,7 @@ def _list(console: Console, items: Sequence[RegressionLine]) -> None:
     console.print(table)
 
 
-def _show(console: Console, value: RegressionView, out: Path | None) -> None:
+def show_regression(console: Console, value: RegressionView, out: Path | None) -> None:
     result = value.result
     if result is None:
         console.print(f"{value.id[:16]}: {value.state}")

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from sqlite3 import Connection, Row
+from sqlite3 import Row
 from threading import RLock
 from typing import Annotated, Literal
 
@@ -28,9 +28,8 @@ from commingle.party_agent.private.snapshot import (
     with_subjects,
     write_snapshot,
 )
-from commingle.party_agent.private.sources import PushedSource, Source, open_table, remedying
+from commingle.party_agent.private.sources import PushedSource, Source, SourceTable, open_table, remedying
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.private.table import SourceTable
 from commingle.party_agent.wire.answers import DatasetView, id_words
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, as_registered, words_for_missing
@@ -139,7 +138,7 @@ class Datasets:
     """The data sets of one agent.
 
     Attributes:
-        folder: of snapshots; of this process alone.
+        folder: of snapshots; no other process writes to it.
         engine: reads partitions, and mixes rows.
     """
 
@@ -216,7 +215,11 @@ class Datasets:
 
     def declaration(self, name: str) -> DatasetRequest:
         """What its owner declared. Raises NotFoundError."""
-        return self._declared(name).declared
+        if (known := self._find(name)) is None:
+            raise NotFoundError(
+                f"there is no data set {name}", remedy="Its owner declares it: commingle party datasets add"
+            )
+        return known.declared
 
     def readable(self, name: str) -> DatasetRequest:
         """What its owner declared, where that says where to read it. Raises NotFoundError, ConflictError."""
@@ -228,7 +231,8 @@ class Datasets:
     def all(self) -> list[Dataset]:
         """All of them by name."""
         with self.store.reading() as db:
-            return _all(db)
+            rows = db.execute("SELECT body FROM datasets ORDER BY name")
+            return [stored_dataset(row["body"]) for row in rows]
 
     def snapshot(self, digest: str | None) -> Snapshot:
         """One that a data set or a charge names. Raises NotFoundError: it is not kept any more."""
@@ -325,15 +329,7 @@ class Datasets:
             row = db.execute("SELECT body FROM datasets WHERE name = ?", (name,)).fetchone()
         return stored_dataset(row["body"]) if row else None
 
-    def _declared(self, name: str) -> Dataset:
-        if (known := self._find(name)) is None:
-            raise NotFoundError(
-                f"there is no data set {name}", remedy="Its owner declares it: commingle party datasets add"
-            )
-        return known
-
     def _require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
-        """Raise ConflictError where it could not be registered whatever its rows are."""
         names = [attribute.name for attribute in request.attributes]
         if not names:
             raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
@@ -376,7 +372,6 @@ class Datasets:
 
 
 def _require_derivable(request: DatasetRequest, attributes: Sequence[str]) -> None:
-    """Raise ConflictError for a derived column that is of no use, or would identify subjects."""
     made = [one.name for one in request.derived]
     if twice := sorted({name for name in made if made.count(name) > 1}):
         raise ConflictError(f"{twice[0]} is derived twice", remedy="Leave one out.")
@@ -396,10 +391,6 @@ def _require_derivable(request: DatasetRequest, attributes: Sequence[str]) -> No
 def stored_dataset(body: str) -> Dataset:
     """A data set as it was stored."""
     return decode(Dataset, body.encode())
-
-
-def _all(db: Connection) -> list[Dataset]:
-    return [stored_dataset(row["body"]) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
 
 
 def _share_people(one: DatasetRequest, other: DatasetRequest) -> bool:

@@ -18,7 +18,7 @@ _KEPT_IN_MEMORY = {
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
 }
-"""Where memory is short a worker waits, and ends in the end; see `KilledWorker` in `dask_engine`."""
+"""Where memory is short a worker waits, and ends in the end; see `KilledWorker` in `engine`."""
 
 
 class _WithoutPages:

@@ -35,7 +35,21 @@ _DATE = (
 """A date of ISO 8601, perhaps with a time, which is not looked at."""
 
 
-class AgeAt(WireModel):
+class _Made(WireModel):
+    by: str
+    name: AttributeName
+    of: tuple[Column, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.by}({', '.join((*self.of, *self.terms))})"
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What stands behind the columns where it is written."""
+        return ()
+
+
+class AgeAt(_Made):
     """Completed years from a date to a public one: who was born on 29 February is a year older on 1 March.
 
     Attributes:
@@ -45,22 +59,20 @@ class AgeAt(WireModel):
     """
 
     by: Literal["age_at"] = "age_at"
-    name: AttributeName
     of: tuple[Column]
     at: date
 
-    def __str__(self) -> str:
-        """As `parse_derived` reads it."""
-        return _written(self, self.at.isoformat())
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return (self.at.isoformat(),)
 
     def cells(self, born: Cells) -> Cells:
-        """Of some rows."""
         year, month, day, _ = _dates(self.of[0], born)
         not_yet = (month > self.at.month) | ((month == self.at.month) & (day > self.at.day))
         return _known(self.at.year - year - not_yet)
 
 
-class DaysBetween(WireModel):
+class DaysBetween(_Made):
     """Days from one date to another; negative where the second is earlier.
 
     Attributes:
@@ -69,19 +81,13 @@ class DaysBetween(WireModel):
     """
 
     by: Literal["days_between"] = "days_between"
-    name: AttributeName
     of: tuple[Column, Column]
 
-    def __str__(self) -> str:
-        """As `parse_derived` reads it."""
-        return _written(self)
-
     def cells(self, first: Cells, second: Cells) -> Cells:
-        """Of some rows."""
         return _known(_dates(self.of[1], second)[-1] - _dates(self.of[0], first)[-1])
 
 
-class Log(WireModel):
+class Log(_Made):
     """Natural logarithm of a positive number.
 
     Attributes:
@@ -90,20 +96,14 @@ class Log(WireModel):
     """
 
     by: Literal["log"] = "log"
-    name: AttributeName
     of: tuple[Column]
 
-    def __str__(self) -> str:
-        """As `parse_derived` reads it."""
-        return _written(self)
-
     def cells(self, of: Cells) -> Cells:
-        """Of some rows."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return _known(np.log(readable_numbers(of)))
 
 
-class Ratio(WireModel):
+class Ratio(_Made):
     """One number divided by another.
 
     Attributes:
@@ -112,20 +112,14 @@ class Ratio(WireModel):
     """
 
     by: Literal["ratio"] = "ratio"
-    name: AttributeName
     of: tuple[Column, Column]
 
-    def __str__(self) -> str:
-        """As `parse_derived` reads it."""
-        return _written(self)
-
     def cells(self, dividend: Cells, divisor: Cells) -> Cells:
-        """Of some rows."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
             return _known(readable_numbers(dividend) / readable_numbers(divisor))
 
 
-class Recode(WireModel):
+class Recode(_Made):
     """Another text for each text that is named, and none for all others.
 
     Attributes:
@@ -135,16 +129,14 @@ class Recode(WireModel):
     """
 
     by: Literal["recode"] = "recode"
-    name: AttributeName
     of: tuple[Column]
     to: Annotated[dict[Level, Level], Field(min_length=1, max_length=1024)]
 
-    def __str__(self) -> str:
-        """As `parse_derived` reads it."""
-        return _written(self, *(f"{old}={new}" for old, new in self.to.items()))
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return tuple(f"{old}={new}" for old, new in self.to.items())
 
     def cells(self, of: Cells) -> Cells:
-        """Of some rows."""
         texts = as_text(self.of[0], of)
         place = pc.index_in(texts, value_set=pa.array(list(self.to), texts.type))
         made: Cells = pa.array(list(self.to.values()), texts.type).take(place)
@@ -247,12 +239,7 @@ def explaining(derived: Sequence[Derived]) -> Iterator[None]:
         raise DataError(f"{error} in {made}", remedy=f"For {made.by}, {_UNDEFINED[made.by]}. {error.remedy}") from None
 
 
-def _written(made: Derived, *terms: str) -> str:
-    return f"{made.name} = {made.by}({', '.join((*made.of, *terms))})"
-
-
 def _known(values: _Numbers) -> Cells:
-    """Numbers as cells, missing where they are not finite."""
     found: Cells = pa.array(values, pa.float64(), mask=~np.isfinite(values))
     return found
 

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from commingle.party_agent.errors import SourceError
-from commingle.party_agent.private.cells import UNREADABLE, cells_of
-from commingle.party_agent.private.rows import RawBatch
+from commingle.party_agent.private.rows import UNREADABLE, RawBatch, cells_of
 from commingle.party_agent.private.workbook import (
     SharedTexts,
     Workbook,
@@ -55,8 +54,6 @@ def read_sheet(path: Path, columns: Sequence[str]) -> Iterator[RawBatch]:
 
 
 class _Sheet:
-    """The rows of a sheet behind the first one, which names the columns."""
-
     def __init__(self, book: Workbook) -> None:
         self._book, self._texts, self._rows = book, SharedTexts(book), book.rows()
         first = next((row for row in self._rows if row is None or _CELL.search(row)), b"")
@@ -84,7 +81,6 @@ class _Sheet:
             yield _batch(part, places, lost)
 
     def _cells(self, row: bytes, wanted: Mapping[int, str] | None = None) -> Iterator[tuple[int, object]]:
-        """The places and values of a row's cells that hold something, of those that are wanted."""
         place = -1
         for cell in _CELL.split(row)[1:]:
             attributes = attributes_of(cell[: max(cell.find(b">"), 0)])

@@ -85,7 +85,7 @@ class KeptRows:
 
     def encrypted(self, entropy: Entropy) -> Iterator[bytes]:
         """What this party encrypts for others (`products.encrypted_columns`). Made once."""
-        return encrypted_columns(self.exchange, party=self.party, seed=self._key("ring"), rows=self, entropy=entropy)
+        return encrypted_columns(self.exchange, party=self.party, seed=self.key_for("ring"), rows=self, entropy=entropy)
 
     def reply(
         self,
@@ -95,20 +95,21 @@ class KeptRows:
         entropy: Entropy,
     ) -> Iterator[bytes]:
         """What this party replies to those before it (`products.reply_pieces`). Made once."""
-        return reply_pieces(own, owners, seed=self._key("ring"), rows=self, noise=noise, entropy=entropy)
+        return reply_pieces(own, owners, seed=self.key_for("ring"), rows=self, noise=noise, entropy=entropy)
 
     def open(self, reply: Reply, *, largest: int) -> NDArray[np.int64]:
         """What a party after this one replied to it (`products.open_part`)."""
-        return open_part(reply, owner=self.party, seed=self._key("ring"), largest=largest)
+        return open_part(reply, owner=self.party, seed=self.key_for("ring"), largest=largest)
 
     def moments(self) -> NDArray[np.int64]:
         """This party's own (`submission.own_moments`), without noise: secret."""
         return own_moments(self.exchange, party=self.party, rows=self)
 
     def _cipher(self) -> AESGCM:
-        return AESGCM(self._key("rows"))
+        return AESGCM(self.key_for("rows"))
 
-    def _key(self, purpose: str) -> bytes:
+    def key_for(self, purpose: str) -> bytes:
+        """A key of this party in this exchange, for the rows on its disk or for the ring."""
         return HKDF(SHA256(), SEED_BYTES, salt=None, info=self.exchange.info(purpose, self.party)).derive(self.secret)
 
 

@@ -195,7 +195,6 @@ def _kind_in_words(error: Exception) -> str:
 
 
 def _file_system(root: str) -> tuple[fs.FileSystem, str]:
-    """Where a source is, and the path there."""
     if "://" in root:
         files, path = fs.FileSystem.from_uri(root)
         return files, path
@@ -250,6 +249,5 @@ def _first_types(files: fs.FileSystem, path: str) -> Mapping[str, str]:
 
 
 def _types(schema: pa.Schema) -> Mapping[str, str]:
-    """Of columns, as the encoder sees them."""
     plain = (f.type.value_type if isinstance(f.type, pa.DictionaryType) else f.type for f in schema)
     return dict(zip(schema.names, map(str, plain), strict=True))

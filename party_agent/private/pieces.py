@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from commingle.party_agent.errors import DataError, PieceError
-from commingle.party_agent.private.cells import cells_of
 from commingle.party_agent.private.derived import Derived, explaining, source_columns, with_derived
 from commingle.party_agent.private.parquet_store import require_columns
-from commingle.party_agent.private.rows import RawBatch, RawReader
+from commingle.party_agent.private.rows import RawBatch, RawReader, cells_of
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey
@@ -86,7 +85,6 @@ def stored_piece(path: Path) -> RawReader:
 
 
 def _csv_columns(body: bytes, wanted: Sequence[str]) -> _Columns:
-    """Cells of a CSV in which one line is one row, as text."""
     _decoded(body, header=1)
     try:
         names = csv_header(BytesIO(body), USUAL)
@@ -166,7 +164,6 @@ _READERS: Mapping[str, Callable[[bytes, Sequence[str]], _Columns]] = {
 
 
 def _is_compressed(message: bytes) -> bool:
-    """Whether the flatbuffer of a record batch has the table that says how."""
     table = _field(message, struct.unpack_from("<I", message)[0], 2)
     batch = None if table is None else table + struct.unpack_from("<I", message, table)[0]
     return batch is None or _field(message, batch, _COMPRESSION) is not None
@@ -189,7 +186,6 @@ def _decoded(body: bytes, *, header: int) -> str:
 
 
 def _texts(name: str, cells: Cells) -> Cells:
-    """The text of each cell. Raises DataError with the first row whose cell is no text."""
     texts = as_text(name, cells)
     lost = pc.and_(pc.is_null(texts), pc.invert(pc.is_null(cells, nan_is_null=True)))
     if (first := pc.index(lost, value=True).as_py()) >= 0:
@@ -198,7 +194,6 @@ def _texts(name: str, cells: Cells) -> Cells:
 
 
 def _require_conforming(attribute: Attribute, cells: Cells) -> None:
-    """Raise DataError with the first row whose cell is not as the schema says."""
     try:
         encode_conforming(attribute, cells)
     except DataError:
@@ -217,7 +212,6 @@ def _require_conforming(attribute: Attribute, cells: Cells) -> None:
 
 
 def _require_subjects(key: SubjectKey, columns: Mapping[str, Cells]) -> None:
-    """Raise DataError with the first row without a subject, or with that of an earlier row."""
     seen = dict[bytes, int]()
     for number, subject in enumerate(subject_ids(key, columns).ids.to_pylist(), start=1):
         if not subject:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError
-from commingle.party_agent.private.regression.row_map import RowMap
+from commingle.party_agent.private.regression.problem import RowMap
 from commingle.party_agent.private.rows import RawReader
 from commingle.shared.documents.regression import PublicSecondMoments
 from commingle.shared.documents.schema import Attribute, Whitening
@@ -73,7 +73,6 @@ def make_whitening(
 
 
 def _covariance(rows: Array | NDArray[np.int64]) -> Array:
-    """Of rows (m, d), (d, d) also where d = 1."""
     return np.asarray(np.cov(rows.T, bias=True), np.float64).reshape(rows.shape[1], -1)
 
 

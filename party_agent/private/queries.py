@@ -10,12 +10,13 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from commingle.party_agent.errors import SourceRefusedError
-
-if TYPE_CHECKING:  # sqlglot loads slowly, and most tables are files
-    from sqlglot import exp
 
 _REMEDY = (
     "Leave it out, or make a table in the database and query that. Where you know that each row of the result is of "
@@ -88,10 +89,7 @@ def require_each_row_by_itself(queries: Iterable[str], database: str, columns: S
             ) from None
 
 
-def _parsed(query: str, database: str) -> "exp.Expr":
-    import sqlglot  # noqa: PLC0415 - as above
-    from sqlglot.errors import SqlglotError  # noqa: PLC0415
-
+def _parsed(query: str, database: str) -> exp.Expr:
     logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # it would repeat the query
     dialect = _DIALECTS.get(database, database)
     try:
@@ -104,10 +102,8 @@ def _parsed(query: str, database: str) -> "exp.Expr":
     return found[0]
 
 
-def _require_known(statement: "exp.Expr", *, is_duckdb: bool) -> None:
+def _require_known(statement: exp.Expr, *, is_duckdb: bool) -> None:
     """Raise unless every part of a query is known to look at one row, but for those that `_judge` looks at."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
     for node in statement.walk():
         kind, within = type(node).__name__, node.parent
         if isinstance(node, exp.Anonymous) and node.name.lower() in _KNOWN_BY_NAME:
@@ -126,8 +122,6 @@ def _require_known(statement: "exp.Expr", *, is_duckdb: bool) -> None:
 
 
 def _require_plain_table(node: Any, *, is_duckdb: bool) -> None:  # noqa: ANN401 - exp.Expr
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
     if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
         raise _Refusal("a function that gives a table, such as one that guesses the types of a file")
     if isinstance(node, exp.Table) and is_duckdb and _NO_TABLE.search(node.name):
@@ -138,8 +132,6 @@ def _require_plain_table(node: Any, *, is_duckdb: bool) -> None:  # noqa: ANN401
 
 def _judge(query: Any, keys: Keys, named: Mapping[str, Any], *, sums_exactly: bool) -> None:  # noqa: ANN401 - exp.Query
     """Raise unless rows of equal keys come from rows of equal keys alone, or each row from one row."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
     if not isinstance(query, exp.Select | exp.Union):
         raise _Refusal("it is no SELECT")
     if any(with_.args.get("recursive") for with_ in query.find_all(exp.With)):
@@ -157,10 +149,7 @@ def _judge(query: Any, keys: Keys, named: Mapping[str, Any], *, sums_exactly: bo
         _judge(part, its_keys, its_names, sums_exactly=sums_exactly)
 
 
-def _parts(query: "exp.Select", keys: Keys, named: Mapping[str, Any], *, sums_exactly: bool) -> list[Any]:
-    """The queries that one takes its rows from, each with its keys and the names that it knows."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
+def _parts(query: exp.Select, keys: Keys, named: Mapping[str, Any], *, sums_exactly: bool) -> list[Any]:
     distinct = query.args.get("distinct")
     if distinct is not None and distinct.args.get("on"):
         raise _Refusal("DISTINCT ON, which takes whatever row comes first")
@@ -178,10 +167,7 @@ def _parts(query: "exp.Select", keys: Keys, named: Mapping[str, Any], *, sums_ex
     return parts
 
 
-def _expression(query: "exp.Select", key: str) -> "exp.Expr":
-    """What a query returns under a name."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
+def _expression(query: exp.Select, key: str) -> exp.Expr:
     found = [one.unalias() for one in query.selects if one.alias_or_name.lower() == key]
     found += [exp.column(key) for one in query.selects if one.is_star][:1]
     if len(found) != 1:
@@ -189,10 +175,8 @@ def _expression(query: "exp.Select", key: str) -> "exp.Expr":
     return found[0]
 
 
-def _joined(query: "exp.Select", keys: Keys) -> "list[Any]":
+def _joined(query: exp.Select, keys: Keys) -> list[Any]:
     """The tables of a query. Raises unless each is joined to those before it by what says who a row is about."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
     start = query.find(exp.From)
     tables = [start.this] if start is not None and start.parent is query else []
     for join in query.args.get("joins") or ():
@@ -206,9 +190,6 @@ def _joined(query: "exp.Select", keys: Keys) -> "list[Any]":
 
 
 def _equated(condition: Any, table: str, before: set[str]) -> Iterator[str]:  # noqa: ANN401 - exp.Expr or None
-    """The names of columns that have to be equal in a table and in one before it."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
     if isinstance(condition, exp.Paren):
         yield from _equated(condition.this, table, before)
     if isinstance(condition, exp.And):
@@ -221,10 +202,8 @@ def _equated(condition: Any, table: str, before: set[str]) -> Iterator[str]:  # 
             yield one.name.lower()
 
 
-def _require_groups(query: "exp.Select", keys: "Sequence[exp.Expr]", *, sums_exactly: bool) -> None:
+def _require_groups(query: exp.Select, keys: Sequence[exp.Expr], *, sums_exactly: bool) -> None:
     """Raise where a query aggregates, unless a group is of one subject and no row of it counts for its place."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
     group = query.args.get("group")
     outside = [*query.selects, *filter(None, [query.args.get("having")])]
     aggregates = [node for one in outside for node in one.find_all(exp.AggFunc)]
@@ -246,10 +225,8 @@ def _require_groups(query: "exp.Select", keys: "Sequence[exp.Expr]", *, sums_exa
             )
 
 
-def _resolved(one: Any, query: "exp.Select") -> Any:  # noqa: ANN401 - exp.Expr
+def _resolved(one: Any, query: exp.Select) -> Any:  # noqa: ANN401 - exp.Expr
     """What a group is by: a place in the list of columns is what stands there."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
     if isinstance(one, exp.Literal) and one.is_int and 0 < int(one.name) <= len(query.selects):
         return query.selects[int(one.name) - 1].unalias()
     return one
@@ -257,8 +234,6 @@ def _resolved(one: Any, query: "exp.Select") -> Any:  # noqa: ANN401 - exp.Expr
 
 def _require_grouped(node: Any, grouped: Sequence[Any]) -> None:  # noqa: ANN401 - exp.Expr
     """Raise where a column stands neither in an aggregate nor in the list of groups: some databases take any row's."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
     if isinstance(node, exp.AggFunc | exp.Filter) or any(_same(node, one) for one in grouped):
         return
     if isinstance(node, exp.Column | exp.Star):
@@ -269,17 +244,12 @@ def _require_grouped(node: Any, grouped: Sequence[Any]) -> None:  # noqa: ANN401
 
 def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - exp.Expr
     """Whether two expressions are one; a column is known by its name where one of the two names no table."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
     if isinstance(one, exp.Column) and isinstance(other, exp.Column) and not (one.table and other.table):
         return one.name.lower() == other.name.lower()
     return bool(one.sql().lower() == other.sql().lower())
 
 
-def _is_exact(aggregate: "exp.Expr", *, sums_exactly: bool) -> bool:
-    """Whether what is summed up are whole or decimal numbers."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
+def _is_exact(aggregate: exp.Expr, *, sums_exactly: bool) -> bool:
     summed = aggregate.this
     if isinstance(summed, exp.Distinct) and len(summed.expressions) == 1:
         summed = summed.expressions[0]

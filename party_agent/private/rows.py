@@ -1,9 +1,17 @@
-"""Raw rows in memory. Importable only inside this package (import contract); their repr shows sizes only."""
+"""Raw rows in memory, and values of a source that knows no Arrow as cells. Importable only inside this package.
+
+What a cell becomes follows from that cell alone. Whole numbers, floats, texts and bytes are encoded as in a column of
+their own, truths as the texts `true` and `false`, other values as what Python writes for them. What has no text is kept
+as bytes that are no UTF-8: neither a number, nor a level, nor an id.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from commingle.shared.encoding import Cells
+import pyarrow as pa
+
+from commingle.shared.encoding import Cells, as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +33,43 @@ class RawBatch:
 
 RawReader = Callable[[Sequence[str]], Iterator[RawBatch]]
 """Reads the named columns, a batch at a time."""
+
+
+UNREADABLE = b"\xff"
+"""What stands for a value that nobody can read."""
+_WRITTEN_AS_READ = {int: pa.int64(), float: pa.float64(), str: pa.large_string(), bytes: pa.large_binary()}
+"""Types whose columns Arrow takes at once, to cells that are encoded as their texts would be (tests hold that)."""
+
+
+def cells_of(values: Sequence[object]) -> Cells:
+    """A column's cells: those of one plain type as they are, which saves time, and of several each as its text."""
+    kinds = {type(value) for value in values if value is not None}
+    kind = _WRITTEN_AS_READ.get(kinds.pop()) if len(kinds) == 1 else None
+    if kind is not None:
+        with suppress(pa.ArrowException, OverflowError, UnicodeError):
+            array: Cells = pa.array(values, kind)
+            return array
+    return pa.array(list(_texts(values)), pa.large_binary())
+
+
+def _texts(values: Sequence[object]) -> Iterator[bytes | None]:
+    floats = pa.array([value for value in values if isinstance(value, float)], pa.float64())
+    written: Iterator[str | None] = iter(
+        as_text("", floats).to_pylist()
+    )  # all at once: Arrow writes 1e22, Python 1e+22
+    for value in values:
+        if isinstance(value, float):
+            text = next(written)
+            yield UNREADABLE if text is None else text.encode()
+        else:
+            yield None if value is None else _text(value)
+
+
+def _text(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        text = str(value)
+        return (text.lower() if isinstance(value, bool) else text).encode("utf-8", "surrogateescape")
+    except Exception:  # noqa: BLE001 - digits without end, half a surrogate pair, or whatever a driver's type raises
+        return UNREADABLE

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -32,11 +32,24 @@ from commingle.shared.runtime.files import write_durably
 
 _HEAD_BYTES = 8
 _NONCE_BYTES = 12
-_PART_PIECES = 64  # what a worker is given at a time: some 2^17 subjects
+PART_PIECES = 64  # what a worker is given at a time: some 2^17 subjects
 
 
-def _ignore(_: int) -> None:
-    """Nobody waits."""
+NO_SNAPSHOT = ""
+"""A debit that names it lets nobody read rows."""
+
+
+class CommittedCharge(Protocol):
+    """Proof that the ledger has been debited for reading a snapshot; only the ledger makes one."""
+
+    @property
+    def release(self) -> str: ...
+    @property
+    def rho_units(self) -> int: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def snapshot(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +57,10 @@ class Snapshot:
     """The rows of a data set as they were read.
 
     Attributes:
-        path: of the file.
         key: 32 bytes.
         n: subjects.
         attributes: that it was encoded by.
-        chosen: those that are read, in that order; as long as nobody has chosen, all.
+        chosen: those that are read, in that order; all where it is empty.
         engine: does work on its parts.
     """
 
@@ -78,7 +90,7 @@ class Snapshot:
         """The canonical ids in order, each behind its length, some at a time. Raises LostError."""
         return map(length_prefixed, self.ids())
 
-    def records(self, progress: Progress = _ignore) -> Iterator[tuple[Cells, NDArray[np.int64]]]:
+    def records(self, progress: Progress = lambda _: None) -> Iterator[tuple[Cells, NDArray[np.int64]]]:
         """Ids (b) and rows (b x d) of the chosen attributes, some at a time. Raises LostError."""
         seen = 0
         for ids, rows in self._records(self._pieces()):
@@ -88,7 +100,7 @@ class Snapshot:
     def parts(self) -> "Sequence[RankedRows]":
         """All rows in parts for an engine. Raises LostError."""
         pieces = self._pieces()
-        chosen = [pieces[start : start + _PART_PIECES] for start in range(0, len(pieces), _PART_PIECES)]
+        chosen = [pieces[start : start + PART_PIECES] for start in range(0, len(pieces), PART_PIECES)]
         firsts = accumulate((sum(piece.records for piece in part) for part in chosen), initial=0)
         return [RankedRows(self, tuple(part), first) for part, first in zip(chosen, firsts, strict=False)]
 
@@ -116,7 +128,6 @@ class Snapshot:
             raise _lost() from None
 
     def _pieces(self) -> "list[_Piece]":
-        """Where each piece is. Raises LostError: the file has not the subjects that it is to have."""
         found, at = list[_Piece](), 0
         try:
             end = self.path.stat().st_size
@@ -137,11 +148,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Where some records are in the file.
-
-    Attributes:
-        number: of the piece, which its seal is for, as for how many `records` it holds.
-    """
+    """Where some records are in the file. Its seal is for its number, and for how many records it holds."""
 
     number: int
     place: int
@@ -166,7 +173,6 @@ class RankedRows:
             progress(rank - self.first)
 
     def __reduce__(self) -> tuple[type["HeldRows"], tuple[int, NDArray[np.int64]]]:
-        """For workers."""
         return HeldRows, (self.first, np.concatenate(list(self.snapshot.rows_of(self.pieces))))
 
 

@@ -1,34 +1,43 @@
-"""Records put in the order of their subjects, one of each, in bounded memory: sorted runs, kept in a file and merged.
+"""Rows put in order in bounded memory: records by their subjects, one of each; rows of a release by their places.
 
 Of several records of one subject the least encoded row counts. Which one that is follows from these records alone, so
-neither the order of the source nor another subject's record can change it (docs/proofs/records.md, 2.3). What waits on
-the disk is there under a key that only memory has.
+neither the order of the source nor a record of another subject can change it (docs/proofs/records.md, 2.3).
+
+Adversary of what waits on the disk: who reads it. Its file has no name and ends with the process, and from the moment
+it is made only this process can open it; small tables never reach the disk. Freed blocks of a disk that is not
+encrypted may keep what they held, as with all that a database sorts, so cells, ids too, are put there under a key that
+is held in memory only.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Literal, cast
+from os import SEEK_END
+from tempfile import SpooledTemporaryFile
+from typing import Any, Literal, cast
+from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.scratch import SealedScratch
 from commingle.shared.encoding import Cells, id_lengths
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from commingle.shared.mechanisms.interface import Accumulator, Names
 
 ENTRY = np.dtype("<i4")
 Records = tuple[Cells, NDArray[np.int32]]
 """Canonical ids (m) and encoded rows (m x d)."""
 
-_RUN_RECORDS = 1 << 17
-_PIECE_RECORDS = 1 << 11
-_ID: "Callable[[Any], bytes]" = methodcaller("as_py")
-_ORDER: "Sequence[tuple[str, Literal['ascending']]]" = (("id", "ascending"), ("row", "ascending"))
+IN_MEMORY_BYTES = 1 << 22
+_NONCE_BYTES = 12
+WINDOW_ROWS = 1 << 17
+RUN_RECORDS = 1 << 17
+PIECE_RECORDS = 1 << 11
+_ID: Callable[[Any], bytes] = methodcaller("as_py")
+_ORDER: Sequence[tuple[str, Literal["ascending"]]] = (("id", "ascending"), ("row", "ascending"))
 
 
 def packed(ids: Cells, rows: NDArray[np.integer]) -> pa.RecordBatch:
@@ -48,6 +57,29 @@ def unpacked(batch: pa.RecordBatch) -> Records:
     return ids, rows[cells.offset : cells.offset + len(cells)]
 
 
+class SealedScratch:
+    """Pieces in a file, in memory while they are few, each encrypted under a key that ends with this object."""
+
+    def __init__(self) -> None:
+        self._cipher, self._places = AESGCM(AESGCM.generate_key(256)), list[tuple[int, int]]()
+        self._file = SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115 - closed by what follows
+        finalize(self, self._file.close)
+
+    def append(self, plain: bytes) -> int:
+        """Keep a piece, and say its number."""
+        number = len(self._places)
+        sealed = self._cipher.encrypt(_nonce(number), plain, None)
+        self._places.append((self._file.seek(0, SEEK_END), len(sealed)))
+        self._file.write(sealed)
+        return number
+
+    def read(self, number: int) -> bytes:
+        """That piece."""
+        place, size = self._places[number]
+        self._file.seek(place)
+        return self._cipher.decrypt(_nonce(number), self._file.read(size), None)
+
+
 class SealedRecords:
     """Records in a file, a piece at a time, under a key in memory."""
 
@@ -57,8 +89,8 @@ class SealedRecords:
     def append(self, batch: pa.RecordBatch) -> None:
         """Packed records."""
         self._schema = batch.schema
-        for start in range(0, batch.num_rows, _PIECE_RECORDS):
-            piece = batch.slice(start, _PIECE_RECORDS)
+        for start in range(0, batch.num_rows, PIECE_RECORDS):
+            piece = batch.slice(start, PIECE_RECORDS)
             self._numbers.append(self._file.append(piece.serialize().to_pybytes()))
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -71,20 +103,19 @@ class RecordSorter:
     """Takes the records of a table in any order. Those without an id are passed over.
 
     Attributes:
-        records: that were taken, with an id or without.
+        waiting: packed records that are in no run yet.
         duplicates: that stood beside a lesser one of the same subject; known once all have been given.
     """
 
     def __init__(self) -> None:
-        self._waiting, self._runs, self._file = list[pa.RecordBatch](), list[SealedRecords](), SealedScratch()
-        self.records = self.duplicates = 0
+        self.waiting, self._runs, self._file = list[pa.RecordBatch](), list[SealedRecords](), SealedScratch()
+        self.duplicates = 0
 
     def add(self, ids: Cells, rows: NDArray[np.integer]) -> None:
         """The canonical ids (m), empty where there is none, and encoded rows (m x d) of the next records."""
-        self.records += len(ids)
         named = id_lengths(ids) > 0
-        self._waiting.append(packed(ids.filter(pa.array(named)), rows[named]))
-        if sum(batch.num_rows for batch in self._waiting) >= _RUN_RECORDS:
+        self.waiting.append(packed(ids.filter(pa.array(named)), rows[named]))
+        if sum(batch.num_rows for batch in self.waiting) >= RUN_RECORDS:
             self._sort_run()
 
     def __iter__(self) -> Iterator[Records]:
@@ -101,7 +132,7 @@ class RecordSorter:
                 yield unpacked(batch if new.all() else batch.filter(pa.array(new)))
 
     def _sort_run(self) -> None:
-        waiting, self._waiting = [batch for batch in self._waiting if batch.num_rows], []
+        waiting, self.waiting = [batch for batch in self.waiting if batch.num_rows], []
         if waiting:
             whole = _joined(waiting)
             run = SealedRecords(self._file)
@@ -110,8 +141,6 @@ class RecordSorter:
 
 
 class _Head:
-    """How far a run has been merged."""
-
     def __init__(self, pieces: Iterator[pa.RecordBatch]) -> None:
         self._pieces = pieces
         self._piece: pa.RecordBatch | None = None
@@ -154,5 +183,50 @@ def _merge(heads: list[_Head]) -> Iterator[pa.RecordBatch]:
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Records side by side; there are some."""
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+class PlacedRows:
+    """Takes a party's rows in any order and gives what an `Accumulator` makes of all of them, some places at a time.
+
+    Rows wait in windows of places, on disk under a key.
+
+    Args:
+        count: of all places.
+        places: where rows of these names belong, as `Mechanism.places`.
+        window: takes those of some places, as `Mechanism.window`.
+    """
+
+    def __init__(
+        self, count: int, places: Callable[[Names], NDArray[np.int64]], window: Callable[[range], Accumulator]
+    ) -> None:
+        self._count, self._places, self._window = count, places, window
+        self._scratch, self._pieces = SealedScratch(), defaultdict[int, list[tuple[int, int]]](list)
+        self._nobody: Names = np.empty(0, np.int64)
+
+    def add(self, names: Names, rows: NDArray[np.integer]) -> None:
+        """Rows (m x d) of the subjects with these names (m), entries of 32 bits."""
+        self._nobody, windows = names[:0], self._places(names) // WINDOW_ROWS
+        for window in np.unique(windows).tolist():
+            chosen = windows == window
+            number = self._scratch.append(names[chosen].tobytes() + rows[chosen].astype(ENTRY).tobytes())
+            self._pieces[window].append((number, names[chosen].nbytes))
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        """All places, 2^17 at a time; zeros where there was no row."""
+        for window, start in enumerate(range(0, self._count, WINDOW_ROWS)):
+            placed = self._window(range(start, min(start + WINDOW_ROWS, self._count)))
+            for names, rows in self._waiting(window):
+                placed.add(names, rows.astype(np.int64))
+            yield placed.total()
+
+    def _waiting(self, window: int) -> Iterator[tuple[Names, NDArray[np.int32]]]:
+        for number, named in self._pieces[window]:
+            held = memoryview(self._scratch.read(number))
+            names = np.frombuffer(held[:named], self._nobody.dtype).reshape(-1, *self._nobody.shape[1:])
+            rows = np.frombuffer(held[named:], ENTRY).reshape(len(names), -1)
+            yield cast("Names", names), rows
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(_NONCE_BYTES, "big")

@@ -19,7 +19,7 @@ from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 from commingle.party_agent.errors import SourceError
-from commingle.party_agent.private.cells import UNREADABLE
+from commingle.party_agent.private.rows import UNREADABLE
 from commingle.shared.runtime.plain_files import open_plain
 
 MOST_RECORD_BYTES = 1 << 24
@@ -266,7 +266,6 @@ def _tags(part: bytes, name: bytes) -> Iterator[Attributes]:
 
 
 def _related(archive: ZipFile, part: str) -> list[tuple[bytes, bytes, str]]:
-    """Id, kind and name of each part that one refers to."""
     folder = dirname(part)
     name = join(folder, "_rels", f"{part[len(folder) :].lstrip('/')}.rels")
     related = []
@@ -298,7 +297,6 @@ def _workbook(archive: ZipFile) -> Workbook:
 
 
 def _date_styles(part: bytes) -> frozenset[int]:
-    """The numbers of the styles whose format is one of a date."""
     own = {one.get(b"numFmtId"): _shows_date(one.get(b"formatCode", b"")) for one in _tags(part, b"numFmt")}
     known = {str(number).encode(): True for number in _DATE_FORMATS} | own
     _, _, styles = part.partition(b"cellXfs")

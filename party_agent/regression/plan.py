@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from commingle.party_agent.home.policy import Finding, Policy, outside_hours, over_cap
-from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration, Privacy
+from commingle.party_agent.private.regression.measuring import GAUSSIAN, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import (
     METHODS,
     STAGED,
@@ -19,14 +19,18 @@ from commingle.party_agent.private.regression.methods import (
     PublicMethod,
     StagedMethod,
 )
-from commingle.party_agent.private.regression.problem import Neighbours
+from commingle.party_agent.private.regression.problem import EXACT_ROWS, Neighbours, RowMap
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import PrivateRegression
-from commingle.party_agent.private.regression.row_map import RowMap
-from commingle.party_agent.private.regression.sums import sums_loss
-from commingle.party_agent.private.regression.two_stage import adjacency_of
-from commingle.party_agent.regression.forecasts import RegressionDesign
-from commingle.party_agent.regression.outlook import Choice, Outlook, assumed_moment, choose, predict
+from commingle.party_agent.private.regression.sums import stages_of
+from commingle.party_agent.regression.forecasts import (
+    Choice,
+    Outlook,
+    RegressionDesign,
+    assumed_moment,
+    choose,
+    predict,
+)
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.manifest import PROTECTS
@@ -36,19 +40,16 @@ from commingle.shared.documents.regression import (
     RegressionPrivacy,
     RegressionRequest,
     ReplacementLoss,
-    measured_attributes,
 )
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
 
 Method = ExactMethod | FloatingMethod | PublicMethod | StagedMethod
 _EVERY: Mapping[str, Method] = {**STAGED, **METHODS, **WITH_PUBLIC_ROWS}
 _UNIFORM = 1 / 3
-_MOST_ROWS = 1 << 23
 _WORST_CONDITION = 1e8
 
 
@@ -57,8 +58,6 @@ class RegressionPlan:
     """What a request comes to.
 
     Attributes:
-        name: the method's.
-        reason: why this method.
         outlook: None for methods that are not predicted.
     """
 
@@ -171,7 +170,7 @@ def plan_regression(
             f"{target.name} " + ("has three levels or more" if target.missing == "error" else "may be missing"),
             remedy="Choose a numeric or two-valued target that is never missing; register the rows that have it.",
         )
-    if n >= _MOST_ROWS:
+    if n >= EXACT_ROWS:
         raise SpecError("the data set has too many rows for exact sums", remedy="Use fewer than 2^23 rows.")
     n = n if request.n is None else request.n
     public = _public(request, columns=request.intercept + sum(len(f.columns) for f in features))
@@ -204,7 +203,7 @@ def plan_regression(
         label_bound=request.label_bound,
         public=public if isinstance(method, PublicMethod) else None,
         n=n,
-        stages=_stages(privacy, target, features, n) if isinstance(method, StagedMethod) else None,
+        stages=stages_of(privacy, target, features, n) if isinstance(method, StagedMethod) else None,
     )
     return RegressionPlan(task, choice.method, choice.reason, predict(choice.method, design, rough))
 
@@ -214,14 +213,7 @@ def rows_of(request: RegressionRequest) -> RowMap:
     return RowMap(request.mapping, request.intercept, request.row_norm)
 
 
-def _stages(privacy: Privacy, target: Attribute, features: tuple[Attribute, ...], n: int) -> TwoStages:
-    """Planned for what its calibration allows, so that a reader of that loss can plan them again."""
-    rho = sums_loss(privacy).rho
-    return plan_two_stages(measured_attributes(target, features), n=n, rho=rho, adjacency=adjacency_of(privacy))
-
-
 def _calibration(method: Method, asked: str | None) -> NoiseCalibration:
-    """What was asked for, or the one with the least noise. Raises ParameterError where it is not proved here."""
     offered = method.calibrations
     if asked is None:
         return NoiseCalibration.ANALYTIC if NoiseCalibration.ANALYTIC in offered else min(offered)

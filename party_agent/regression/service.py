@@ -134,7 +134,6 @@ class Regressions:
         return self.get(identifier)
 
     def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, snapshot: Snapshot) -> Debit:
-        """Refuse, or pay."""
         self._require_nothing_against(self._examine(request, plan))
         now, ledger = self.agent.clock(), self.agent.ledger
         with self.agent.store.transaction() as db:

@@ -19,7 +19,7 @@ from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, mapped_errors
 from benchmarks.wang2018_rates import D, efficiency, simulated
 from benchmarks.wu2022 import EXPONENTS, cells, expected_moments, make_table, rates, real
 from benchmarks.wu2022_methods import RULES, dgm_ols, multiplier, noise_variances, ols
-from commingle.party_agent.private.regression.calibration import NoiseCalibration
+from commingle.party_agent.private.regression.measuring import NoiseCalibration
 from commingle.party_agent.private.regression.methods import METHODS
 from commingle.party_agent.private.regression.sums import sums_loss
 

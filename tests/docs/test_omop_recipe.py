@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from commingle.party_agent.private.sources import open_source
+from commingle.party_agent.private.sources import SourceTable, open_source
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.private.table import SourceTable
 from commingle.shared.documents.schema import parse_attributes
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.world.postgres import PostgresServer

@@ -1,6 +1,8 @@
 """Schemathesis against an application in this process, with the names of real things in its paths."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,7 +16,10 @@ from schemathesis.core.result import Ok
 
 from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.runtime.request_signing import RequestSigner
-from tests.hostile.endpoints import Endpoint
+from tests.world.coordinator import Hub
+
+Endpoint = tuple[str, str]
+"""Method and path."""
 
 _CONFIG = {
     "seed": 1,
@@ -117,3 +122,23 @@ async def _signed(scope: Any, receive: Any, signer: RequestSigner) -> tuple[Any,
     kept = [(name, value) for name, value in scope["headers"] if name.decode("latin-1") not in added]
     new = [(name.encode(), request.headers[name].encode()) for name in added if name in request.headers]
     return {**scope, "headers": [*kept, *new]}, again
+
+
+def endpoints(app: FastAPI) -> set[Endpoint]:
+    """Every one."""
+    return {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
+
+
+@contextmanager
+def hub_with_releases(home: Path) -> Iterator[tuple[Hub, list[str]]]:
+    """A coordinator with two members, and the ids of a published, an approved and a proposed release."""
+    hub = Hub(f"sqlite:///{home / 'coordinator.sqlite'}", home)
+    try:
+        parties = hub.enrolled("clinic"), hub.enrolled("registry")
+        published = hub.complete(parties)
+        hub.publisher.run_once()
+        assert hub.state(published) == "published"
+        releases = published, hub.approved(parties, mechanism="dgm"), hub.proposed(parties, k=20)
+        yield hub, [release.id for release in releases]
+    finally:
+        hub.close()

@@ -18,7 +18,7 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from tests.hostile.actors import AlteredMember, HostileCoordinator, LocalUser, Unclipped, view_of
 from tests.party_agent.exchanging import body_of, columned, messages, replace_message, replied, resigned
-from tests.party_agent.releasing import approved_by_all, publish, rejection_of
+from tests.party_agent.releasing import approved_by_all, publish, rejection_of, state_of
 from tests.party_agent.rounds.test_malicious_coordinator import tampered
 from tests.party_agent.rounds.test_set_back import adopt_all, allow, refuse_to_start, step_everywhere
 from tests.world.consortium import Consortium, Noise, consortium_of, second_beside, strictly
@@ -67,9 +67,7 @@ def test_two_parties_shown_different_specs_never_debit(pair: Consortium) -> None
     coordinator.show(first, state="approved", approvals=view_of(merged))
     with pair.agent("clinic", draw=noise) as agent, pytest.raises((DocumentError, SignatureError)):
         agent.handle(agent.client.release(first), first)
-    charge = pair.charge("clinic", first)
-    assert charge is not None
-    assert (charge.state, noise.calls) == (ChargeState.RESERVED, [])
+    assert (state_of(pair, first), noise.calls) == (ChargeState.RESERVED, [])
 
 
 @pytest.mark.parametrize("what", ["k", "seed", "bounds", "epsilon"])
@@ -92,9 +90,7 @@ def test_release_falsely_said_to_be_over_is_not_taken_up_again(pair: Consortium,
     coordinator.tell_the_truth()
     for _ in range(2):
         pair.step("clinic", draw=noise)
-    charge = pair.charge("clinic", release)
-    assert charge is not None
-    assert (charge.state, noise.calls, pair.coordinator.received) == (ChargeState.RELEASED, [], {})
+    assert (state_of(pair, release), noise.calls, pair.coordinator.received) == (ChargeState.RELEASED, [], {})
 
 
 @pytest.mark.parametrize("what", ["k", "seed", "bounds", "epsilon"])
@@ -103,9 +99,7 @@ def test_spec_changed_after_approval_gets_no_block(pair: Consortium, what: str) 
     coordinator.show_spec(release, tampered(pair.coordinator.found(release).document, what))
     with pytest.raises(DocumentError, match="another spec under this id"):
         pair.step("clinic", draw=noise)
-    charge = pair.charge("clinic", release)
-    assert charge is not None
-    assert (charge.state, noise.calls, pair.coordinator.received) == (ChargeState.RESERVED, [], {})
+    assert (state_of(pair, release), noise.calls, pair.coordinator.received) == (ChargeState.RESERVED, [], {})
 
 
 @pytest.mark.parametrize("old", [("/v1/releases",), ("/v1/releases", "/v1/ledger-heads")], ids=["list", "heads too"])
@@ -235,9 +229,7 @@ def test_member_with_another_list_of_subjects_costs_nobody_anything(pair: Consor
     pair.step("clinic")
     AlteredMember(pair).approve(release)
     pair.step("clinic", draw=noise)
-    charge = pair.charge("clinic", release)
-    assert charge is not None
-    assert (pair.state(release), charge.state, noise.calls) == ("aborted", ChargeState.RELEASED, [])
+    assert (pair.state(release), state_of(pair, release), noise.calls) == ("aborted", ChargeState.RELEASED, [])
 
 
 def test_block_other_than_the_signed_one_is_not_taken(pair: Consortium) -> None:

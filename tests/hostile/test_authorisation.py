@@ -22,8 +22,7 @@ from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMess
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import Departure, LedgerHead, Rotation, RotationRequest, sign_head
 from commingle.shared.release.matrix import ARROW_STREAM
-from tests.hostile.endpoints import Endpoint, endpoints
-from tests.hostile.hub import hub_with_releases
+from tests.hostile.attack import Endpoint, endpoints, hub_with_releases
 from tests.world.coordinator import Honest, Hub, key_of, problem
 from tests.world.documents import START
 from tests.world.exchange import PATHS, Exchanging, Kind, approved

@@ -16,7 +16,7 @@ from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.rounds.proposals import Decision
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
-from tests.hostile.endpoints import Endpoint, endpoints
+from tests.hostile.attack import Endpoint, endpoints
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
 from tests.world.coordinator import Hub, problem
 from tests.world.local_api import network_app, operator_app

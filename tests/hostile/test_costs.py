@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from threading import Event
 from time import process_time
@@ -100,8 +101,14 @@ class World:
         return httpx.AsyncClient(transport=transport, base_url="http://learner")
 
 
-def limited(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), DEADLINE))
+def limited(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test that is over before long."""
+
+    @wraps(test)
+    def run() -> None:
+        asyncio.run(asyncio.wait_for(test(), DEADLINE))
+
+    return run
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -109,72 +116,64 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_sixty_plans_of_one_client_are_refused_but_for_the_allowed_and_reads_go_on() -> None:
-    async def attack() -> None:
-        world = World()
-        async with world.client(MALLORY) as http:
-            asked = [asyncio.create_task(http.post("/v1/plans", json=costly_plan())) for _ in range(60)]
-            await until(lambda: sum(task.done() for task in asked) == 60 - PER_CLIENT)
-            refused = [task.result() for task in asked if task.done()]
-            assert {answer.status_code for answer in refused} == {503}
-            assert {answer.json()["type"] for answer in refused} == {"urn:commingle:problem:busy"}
-            assert all(answer.headers["Retry-After"] for answer in refused)
-            assert world.begun == ["plan"]
-            for path in ("/v1/releases", f"/v1/releases/{ID}", "/healthz"):
-                assert (await http.get(path)).status_code == 200
-            for task in asked:
-                task.cancel()
-
-    limited(attack)
+@limited
+async def test_sixty_plans_of_one_client_are_refused_but_for_the_allowed_and_reads_go_on() -> None:
+    world = World()
+    async with world.client(MALLORY) as http:
+        asked = [asyncio.create_task(http.post("/v1/plans", json=costly_plan())) for _ in range(60)]
+        await until(lambda: sum(task.done() for task in asked) == 60 - PER_CLIENT)
+        refused = [task.result() for task in asked if task.done()]
+        assert {answer.status_code for answer in refused} == {503}
+        assert {answer.json()["type"] for answer in refused} == {"urn:commingle:problem:busy"}
+        assert all(answer.headers["Retry-After"] for answer in refused)
+        assert world.begun == ["plan"]
+        for path in ("/v1/releases", f"/v1/releases/{ID}", "/healthz"):
+            assert (await http.get(path)).status_code == 200
+        for task in asked:
+            task.cancel()
 
 
-def test_who_asks_for_much_does_not_make_another_wait() -> None:
-    async def attack() -> None:
-        world = World()
-        async with world.client(MALLORY) as mallory, world.client(ALICE) as alice:
-            many = [asyncio.create_task(mallory.post("/v1/plans", json=costly_plan(2))) for _ in range(PER_CLIENT)]
-            await until(lambda: world.begun == ["plan"])
-            one = asyncio.create_task(alice.post(f"/v1/releases/{ID}/fits", json=FIT))
-            await until(lambda: world.begun == ["plan", "fit"])
-            for task in many[1:]:
-                task.cancel()
-            world.open.set()
-            assert (await one).status_code == 200
-            assert (await many[0]).status_code == 200
-
-    limited(attack)
-
-
-def test_who_hangs_up_has_its_job_stopped_and_its_place_freed() -> None:
-    async def attack() -> None:
-        world = World()
-        for _ in range(3 * PER_CLIENT):
-            async with hanging_up(world.app, "/v1/plans", json.dumps(costly_plan()).encode()) as hang_up:
-                await until(lambda: len(world.workers) > 0 and not world.workers[-1].stopped.is_set())
-                hang_up()
-            assert world.workers[-1].stopped.is_set()
+@limited
+async def test_who_asks_for_much_does_not_make_another_wait() -> None:
+    world = World()
+    async with world.client(MALLORY) as mallory, world.client(ALICE) as alice:
+        many = [asyncio.create_task(mallory.post("/v1/plans", json=costly_plan(2))) for _ in range(PER_CLIENT)]
+        await until(lambda: world.begun == ["plan"])
+        one = asyncio.create_task(alice.post(f"/v1/releases/{ID}/fits", json=FIT))
+        await until(lambda: world.begun == ["plan", "fit"])
+        for task in many[1:]:
+            task.cancel()
         world.open.set()
-        async with world.client(MALLORY) as http:
-            assert (await http.post(f"/v1/releases/{ID}/fits", json=FIT)).status_code == 200
-
-    limited(attack)
+        assert (await one).status_code == 200
+        assert (await many[0]).status_code == 200
 
 
-def test_who_hangs_up_while_it_waits_is_never_computed() -> None:
-    async def attack() -> None:
-        world = World()
-        async with world.client(MALLORY) as http:
-            first = asyncio.create_task(http.post(f"/v1/releases/{ID}/fits", json=FIT))
-            await until(lambda: world.begun == ["fit"])
-            async with hanging_up(world.app, "/v1/plans", json.dumps(costly_plan()).encode()) as hang_up:
-                await asyncio.sleep(0.1)
-                hang_up()
-            world.open.set()
-            assert (await first).status_code == 200
-            assert (await http.post(f"/v1/releases/{ID}/fits", json=FIT)).status_code == 200
-        assert world.begun == ["fit", "fit"]
+@limited
+async def test_who_hangs_up_has_its_job_stopped_and_its_place_freed() -> None:
+    world = World()
+    for _ in range(3 * PER_CLIENT):
+        async with hanging_up(world.app, "/v1/plans", json.dumps(costly_plan()).encode()) as hang_up:
+            await until(lambda: len(world.workers) > 0 and not world.workers[-1].stopped.is_set())
+            hang_up()
+        assert world.workers[-1].stopped.is_set()
+    world.open.set()
+    async with world.client(MALLORY) as http:
+        assert (await http.post(f"/v1/releases/{ID}/fits", json=FIT)).status_code == 200
 
-    limited(attack)
+
+@limited
+async def test_who_hangs_up_while_it_waits_is_never_computed() -> None:
+    world = World()
+    async with world.client(MALLORY) as http:
+        first = asyncio.create_task(http.post(f"/v1/releases/{ID}/fits", json=FIT))
+        await until(lambda: world.begun == ["fit"])
+        async with hanging_up(world.app, "/v1/plans", json.dumps(costly_plan()).encode()) as hang_up:
+            await asyncio.sleep(0.1)
+            hang_up()
+        world.open.set()
+        assert (await first).status_code == 200
+        assert (await http.post(f"/v1/releases/{ID}/fits", json=FIT)).status_code == 200
+    assert world.begun == ["fit", "fit"]
 
 
 @asynccontextmanager
@@ -262,7 +261,7 @@ def test_sixty_forecasts_of_one_client_are_refused_but_for_the_allowed_and_reads
             assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200, 503}
             assert (await http.get(f"{path}/forecast")).json()["n"] > 0
 
-    limited(attack)
+    limited(attack)()
     assert gate.begun == ["forecast_of"]  # who asked while it was computed was answered with it
     hub.close()
 
@@ -292,44 +291,37 @@ def test_plan_of_eighteen_kilobytes_costs_less_than_any_request_may() -> None:
 
 
 @pytest.mark.slow
-def test_job_that_costs_too_much_is_ended_and_the_next_one_done() -> None:
-    async def attack() -> None:
-        pool = WorkPool(lambda: ProcessWorker(cpu_seconds=1))
-        with pytest.raises(TooCostlyError):
-            await pool.run(MALLORY, spin)
-        assert await pool.run(MALLORY, abs, -1) == 1
-        pool.close()
-
-    limited(attack)
+@limited
+async def test_job_that_costs_too_much_is_ended_and_the_next_one_done() -> None:
+    pool = WorkPool(lambda: ProcessWorker(cpu_seconds=1))
+    with pytest.raises(TooCostlyError):
+        await pool.run(MALLORY, spin)
+    assert await pool.run(MALLORY, abs, -1) == 1
+    pool.close()
 
 
 @pytest.mark.slow
-def test_job_that_takes_too_much_memory_is_refused_and_the_next_one_done() -> None:
+@limited
+async def test_job_that_takes_too_much_memory_is_refused_and_the_next_one_done() -> None:
     """127 levels by 127 asked for 8 GB of the machine's memory in a request of 50 bytes."""
-
-    async def attack() -> None:
-        pool = WorkPool(ProcessWorker)
-        with pytest.raises(TooCostlyError, match="memory"):
-            await pool.run(MALLORY, bytearray, MEMORY_BYTES)
-        assert await pool.run(MALLORY, abs, -1) == 1
-        pool.close()
-
-    limited(attack)
+    pool = WorkPool(ProcessWorker)
+    with pytest.raises(TooCostlyError, match="memory"):
+        await pool.run(MALLORY, bytearray, MEMORY_BYTES)
+    assert await pool.run(MALLORY, abs, -1) == 1
+    pool.close()
 
 
 @pytest.mark.slow
-def test_stopped_job_leaves_no_process() -> None:
-    async def attack() -> None:
-        pool = WorkPool(ProcessWorker)
-        process = await pool.run(MALLORY, os.getpid)
-        job = asyncio.create_task(pool.run(MALLORY, spin))
-        await asyncio.sleep(0.1)
-        job.cancel()
-        await until(lambda: not os.path.exists(f"/proc/{process}"))  # noqa: PTH110 - a path of the kernel
-        assert await pool.run(MALLORY, os.getpid) != process
-        pool.close()
-
-    limited(attack)
+@limited
+async def test_stopped_job_leaves_no_process() -> None:
+    pool = WorkPool(ProcessWorker)
+    process = await pool.run(MALLORY, os.getpid)
+    job = asyncio.create_task(pool.run(MALLORY, spin))
+    await asyncio.sleep(0.1)
+    job.cancel()
+    await until(lambda: not os.path.exists(f"/proc/{process}"))  # noqa: PTH110 - a path of the kernel
+    assert await pool.run(MALLORY, os.getpid) != process
+    pool.close()
 
 
 @pytest.mark.slow

@@ -15,8 +15,11 @@ from commingle.coordinator.http.access import Body
 from commingle.services.learner.app import BodyLimit
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
+from commingle.shared.documents.errors import VerificationError
+from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.runtime.errors import TooLargeError
 from commingle.shared.runtime.problem import install_problems
+from tests.tools.fuzz_targets import Release
 from tests.world.consortium import BY_HAND, consortium_of
 from tests.world.coordinator import Hub, key_of, problem
 from tests.world.local_api import operator_app
@@ -136,3 +139,12 @@ def test_learner_does_not_wait_for_ever_for_a_body() -> None:
         return statuses
 
     assert asyncio.run(asyncio.wait_for(answers(), 10)) == [408]
+
+
+def test_row_group_that_claims_billions_of_rows_is_refused_before_it_is_read() -> None:
+    release = Release()
+    rows, offset = b"\x16\x20", b"\x26\x08\x16"  # thrift: num_rows = 16, file_offset = 4, and a number of bytes
+    assert release.matrix.count(rows + offset) == 1
+    claimed = release.matrix.replace(rows + offset, b"\x16\xe0\xd9\xf7\xea")
+    with pytest.raises(VerificationError, match="another shape"):
+        decode_matrix(release.spec, claimed)

@@ -34,11 +34,6 @@ as_root = pytest.mark.skipif(
 
 
 @pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
-
-
-@pytest.fixture
 def home(consortium: Consortium) -> Home:
     return consortium.homes["clinic"]
 

@@ -18,8 +18,7 @@ from pydantic import ValidationError
 
 from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.home.home import EngineSettings
-from commingle.party_agent.private import dask_engine
-from commingle.party_agent.private.engine import Engine
+from commingle.party_agent.private.engine import Engine, own_processes
 from commingle.shared.errors import CommingleError
 from tests.hostile.records import kinds
 from tests.hostile.records.kinds import (
@@ -131,8 +130,8 @@ def test_no_record_of_a_server_moves_others(
 @pytest.fixture
 def workers() -> Iterator[Engine]:
     yield EngineSettings(kind="dask", workers=2).open()
-    dask_engine._processes(2).close()
-    dask_engine._processes.cache_clear()
+    own_processes(2).close()
+    own_processes.cache_clear()
 
 
 def test_no_record_that_workers_read_moves_others(tmp_path: Path, workers: Engine, count: Count) -> None:

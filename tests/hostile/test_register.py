@@ -19,10 +19,8 @@ from commingle.shared.release.rounds import State
 from tests.hostile.actors import LocalUser
 from tests.world.consortium import (
     BY_A_PERSON,
-    BY_HAND,
     SCHEMAS,
     Consortium,
-    consortium_of,
     rows_of,
     strictly,
     write_csv,
@@ -33,11 +31,6 @@ from tests.world.transport import InProcess
 
 QUERY = "SELECT * FROM stays"
 ATTRIBUTES = [attribute.model_dump(mode="json") for attribute in SCHEMAS["clinic"]]
-
-
-@pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
 
 
 @pytest.fixture

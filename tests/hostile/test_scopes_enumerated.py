@@ -35,7 +35,7 @@ from commingle.shared.forecast.result import Forecast
 from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.runtime.errors import UnreachableError
 from commingle.shared.runtime.pages.local import COOKIE, Session
-from tests.hostile.endpoints import endpoints
+from tests.hostile.attack import endpoints
 from tests.hostile.test_authorisation_local import OPEN, needed
 from tests.world.consortium import (
     BY_A_PERSON,

@@ -30,6 +30,14 @@ from tests.party_agent.rounds.test_set_back import adopt_all, refuse_to_start, s
 from tests.world.consortium import EVERY_KIND, Consortium, second_beside, soon, strictly
 
 
+def set_back(pair: Consortium) -> str:
+    """The clinic's home is what it was before a release; its id."""
+    backup = LocalUser(pair).back_up()
+    release = publish(pair)
+    LocalUser(pair).restore(backup)
+    return release
+
+
 def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(pair: Consortium) -> None:
     publish(pair)
     second = second_beside(pair)
@@ -43,9 +51,9 @@ def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(p
         replacement_delta=0.0,
         created=pair.clock_shows,
     )
-    forged = open_head(sign_head(head, SigningKey(b"\x77" * 32)))[0], sign_head(head, SigningKey(b"\x77" * 32))
+    signed = sign_head(head, SigningKey(b"\x77" * 32))
     with pair.coordinator.hub.store.write() as tx:
-        tx.heads.add(*forged)
+        tx.heads.add(open_head(signed)[0], signed)
     with pair.agents("clinic") as agents:
         assert not find_lost_branch(agents)
         hostile, honest = sorted(agents.consortia, key=lambda one: one.membership.name == "second")
@@ -60,9 +68,7 @@ def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(p
 def test_heads_that_do_not_verify_are_passed_over_in_an_adoption(
     pair: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backup = LocalUser(pair).back_up()
-    release = publish(pair)
-    LocalUser(pair).restore(backup)
+    release = set_back(pair)
     refuse_to_start(pair)
     honest = CoordinatorClient.head_history
 
@@ -78,9 +84,7 @@ def test_heads_that_do_not_verify_are_passed_over_in_an_adoption(
 def test_signature_that_is_shown_only_after_the_adoption_is_adopted_too(
     pair: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backup = LocalUser(pair).back_up()
-    release = publish(pair)
-    LocalUser(pair).restore(backup)
+    release = set_back(pair)
     honest = CoordinatorClient.release
 
     def hiding(client: CoordinatorClient, asked: str) -> ReleaseDetails:
@@ -134,9 +138,7 @@ def test_coordinator_that_shows_nothing_that_can_be_adopted_is_left_and_the_rest
 
 
 def test_adopted_release_counts_for_the_day_it_was_approved_on_and_no_other(pair: Consortium) -> None:
-    backup = LocalUser(pair).back_up()
-    publish(pair)
-    LocalUser(pair).restore(backup)
+    set_back(pair)
     adopt_all(pair)
     counted = []
     for hours in (1, 24):
@@ -191,9 +193,7 @@ def test_audit_of_a_party_that_joined_a_consortium_after_it_replaced_its_key_ver
 
 
 def test_time_alone_does_not_bring_back_an_adopted_charge(pair: Consortium) -> None:
-    backup = LocalUser(pair).back_up()
-    publish(pair)
-    LocalUser(pair).restore(backup)
+    set_back(pair)
     adopt_all(pair)
     with pair.agent("clinic") as agent:
         spent = agent.ledger.spent()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commingle.party_agent.private.cells import cells_of
+from commingle.party_agent.private.rows import cells_of
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,

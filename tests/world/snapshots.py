@@ -6,7 +6,7 @@ from tempfile import mkdtemp
 
 from commingle.party_agent.private.rows import RawReader
 from commingle.party_agent.private.snapshot import Snapshot, write_snapshot
-from commingle.party_agent.private.table import SourceTable
+from commingle.party_agent.private.sources import SourceTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey
 

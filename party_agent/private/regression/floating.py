@@ -11,24 +11,20 @@ import numpy as np
 from numpy.random import Generator
 from scipy.optimize import brentq
 
-from commingle.party_agent.private.regression.calibration import (
+from commingle.party_agent.private.regression.measuring import (
+    FloatingPoint,
     NoiseCalibration,
     Privacy,
     gaussian_multiplier,
+    gaussian_plan,
     require_calibration,
+    stated_loss,
 )
-from commingle.party_agent.private.regression.measuring import FloatingPoint, planned_loss
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
-from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.dp.accounting import Loss
 
 OBJPERT_SOUND = frozenset({NoiseCalibration.PUBLISHED})
 OBJPERT_GUARANTEE = "(epsilon, delta)-DP by a random linear term in a strongly convex objective."
-
-
-def objpert_loss(privacy: Privacy) -> Loss:
-    """What `objpert` costs; public."""
-    require_calibration(privacy, OBJPERT_SOUND)
-    return Loss.approximate(privacy.epsilon, privacy.delta)
 
 
 def objpert(sample: Sample, privacy: Privacy, generator: Generator, *, radius: float = 1.0) -> Estimate:
@@ -37,7 +33,7 @@ def objpert(sample: Sample, privacy: Privacy, generator: Generator, *, radius: f
     Privacy: (epsilon, delta)-DP; add_remove with zeta = C (C R + Y), replace_one with twice that
     (docs/proofs/regression.md, 5). Floating-point noise; the minimiser is found to rounding.
     """
-    loss = objpert_loss(privacy)
+    loss = stated_loss(privacy, known=OBJPERT_SOUND)
     ridge = 2 * sample.row_bound**2 / privacy.epsilon
     noise = noise_scale(sample, privacy, radius=radius) * generator.standard_normal(sample.d)
     linear = sample.x.T @ sample.y - noise
@@ -74,7 +70,7 @@ NOISYSGD_GUARANTEE = "Gaussian measurements of the whole gradient, one a step; a
 def noisysgd_loss(privacy: Privacy, *, steps: int = STEPS) -> Loss:
     """What `noisysgd` costs; public."""
     require_calibration(privacy, NOISYSGD_SOUND)
-    return Loss(Rho(steps * planned_loss(gaussian_multiplier(privacy, steps)).units))
+    return gaussian_plan(privacy, steps)
 
 
 def noisysgd(

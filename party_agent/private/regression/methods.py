@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from math import ceil, exp
 from types import MappingProxyType
 from typing import Protocol
@@ -11,12 +12,16 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.regression import floating, posterior, public_moment, sufficient, two_stage
-from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.measuring import Measure
+from commingle.party_agent.private.regression import floating, posterior, public_moment, sums
+from commingle.party_agent.private.regression.measuring import (
+    GAUSSIAN,
+    Measure,
+    NoiseCalibration,
+    Privacy,
+    stated_loss,
+)
 from commingle.party_agent.private.regression.problem import Estimate, Sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments
-from commingle.party_agent.private.regression.sums import WIDER, sums_loss
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import Sampler
@@ -91,7 +96,7 @@ class PublicMethod(Method):
 
 
 class StagedRun(Protocol):
-    """As `two_stage.two_stage`."""
+    """As `sums.two_stage`."""
 
     def __call__(
         self, q: NDArray[np.int64], stages: TwoStages, privacy: Privacy, draw: Sampler, *, intercept: bool
@@ -105,40 +110,31 @@ class StagedMethod(Method):
     run: StagedRun
 
 
+def _from_sums(name: str, guarantee: str, run: Callable[[Sample, Privacy, Measure], Estimate]) -> ExactMethod:
+    return ExactMethod(name, GAUSSIAN, guarantee, sums.sums_loss, sums.WIDER, run)
+
+
+def _by_its_own_proof(
+    name: str,
+    sound: frozenset[NoiseCalibration],
+    guarantee: str,
+    run: Callable[[Sample, Privacy, Generator], Estimate],
+    *,
+    counted: bool = False,
+) -> FloatingMethod:
+    return FloatingMethod(name, sound, guarantee, partial(stated_loss, known=sound), None, run, counted=counted)
+
+
 METHODS: Mapping[str, ExactMethod | FloatingMethod] = MappingProxyType(
     {
         method.name: method
         for method in (
-            ExactMethod("ssp", GAUSSIAN, sufficient.SSP_GUARANTEE, sums_loss, WIDER, sufficient.ssp),
-            ExactMethod("adassp", GAUSSIAN, sufficient.ADASSP_GUARANTEE, sums_loss, WIDER, sufficient.adassp),
-            ExactMethod(
-                "boosted_adassp", GAUSSIAN, sufficient.BOOSTED_GUARANTEE, sums_loss, WIDER, sufficient.boosted_adassp
-            ),
-            FloatingMethod(
-                "adaops",
-                posterior.ADAOPS_SOUND,
-                posterior.ADAOPS_GUARANTEE,
-                posterior.adaops_loss,
-                None,
-                posterior.adaops,
-            ),
-            FloatingMethod(
-                "ops",
-                posterior.OPS_SOUND,
-                posterior.OPS_GUARANTEE,
-                posterior.ops_loss,
-                None,
-                posterior.ops,
-                counted=True,
-            ),
-            FloatingMethod(
-                "objpert",
-                floating.OBJPERT_SOUND,
-                floating.OBJPERT_GUARANTEE,
-                floating.objpert_loss,
-                None,
-                floating.objpert,
-            ),
+            _from_sums("ssp", sums.SSP_GUARANTEE, sums.ssp),
+            _from_sums("adassp", sums.SSP_GUARANTEE, sums.adassp),
+            _from_sums("boosted_adassp", sums.BOOSTED_GUARANTEE, sums.boosted_adassp),
+            _by_its_own_proof("adaops", posterior.ADAOPS_SOUND, posterior.ADAOPS_GUARANTEE, posterior.adaops),
+            _by_its_own_proof("ops", posterior.OPS_SOUND, posterior.OPS_GUARANTEE, posterior.ops, counted=True),
+            _by_its_own_proof("objpert", floating.OBJPERT_SOUND, floating.OBJPERT_GUARANTEE, floating.objpert),
             FloatingMethod(
                 "noisysgd",
                 floating.NOISYSGD_SOUND,
@@ -158,17 +154,11 @@ METHODS: Mapping[str, ExactMethod | FloatingMethod] = MappingProxyType(
 # DP-OLSE is not here: its radius is never below that of the public bounds, where it is ssp
 WITH_PUBLIC_ROWS: Mapping[str, PublicMethod] = MappingProxyType(
     {
-        "dp_pmtolse": PublicMethod(
-            "dp_pmtolse", GAUSSIAN, public_moment.PMTOLSE_GUARANTEE, sums_loss, WIDER, public_moment.dp_pmtolse
-        ),
-        "dp_pmtse": PublicMethod(
-            "dp_pmtse",
-            GAUSSIAN,
-            public_moment.PMTSE_GUARANTEE,
-            sums_loss,
-            public_moment.PMTSE_WIDER,
-            public_moment.dp_pmtse,
-        ),
+        name: PublicMethod(name, GAUSSIAN, guarantee, sums.sums_loss, wider, run)
+        for name, guarantee, wider, run in (
+            ("dp_pmtolse", public_moment.PMTOLSE_GUARANTEE, sums.WIDER, public_moment.dp_pmtolse),
+            ("dp_pmtse", public_moment.PMTSE_GUARANTEE, public_moment.PMTSE_WIDER, public_moment.dp_pmtse),
+        )
     }
 )
 
@@ -176,7 +166,7 @@ WITH_PUBLIC_ROWS: Mapping[str, PublicMethod] = MappingProxyType(
 STAGED: Mapping[str, StagedMethod] = MappingProxyType(
     {
         "two_stage": StagedMethod(
-            "two_stage", GAUSSIAN, two_stage.TWO_STAGE_GUARANTEE, sums_loss, WIDER_IN_STAGES, two_stage.two_stage
+            "two_stage", GAUSSIAN, sums.TWO_STAGE_GUARANTEE, sums.sums_loss, WIDER_IN_STAGES, sums.two_stage
         )
     }
 )

@@ -14,27 +14,21 @@ from numpy.random import Generator
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 
-from commingle.party_agent.private.regression.calibration import (
+from commingle.party_agent.private.regression.measuring import (
+    FloatingPoint,
+    Measure,
     NoiseCalibration,
     Privacy,
     analytic_multiplier,
-    require_calibration,
+    stated_loss,
 )
-from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Published, Sample
-from commingle.shared.dp.accounting import Loss
 
 OPS_SOUND = frozenset({NoiseCalibration.CLASSICAL})
 OPS_GUARANTEE = "(epsilon, delta)-DP by a bound on the tail of the privacy loss of a Gaussian posterior sample."
 _FAILURE = 0.05
 _EIGENVALUE_ERROR = 2.0**-23
 """Twice what an eigensolver may be off by, per column and C^2: 64 roundings of norms up to 2^23 C^2."""
-
-
-def ops_loss(privacy: Privacy) -> Loss:
-    """What `ops` costs; public."""
-    require_calibration(privacy, OPS_SOUND)
-    return Loss.approximate(privacy.epsilon, privacy.delta)
 
 
 def ops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
@@ -44,7 +38,7 @@ def ops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
     product has it under replace_one only.
     (epsilon, delta)-DP (docs/proofs/regression.md, 4.4). Floating-point noise.
     """
-    loss = ops_loss(privacy)
+    loss = stated_loss(privacy, known=OPS_SOUND)
     asked = privacy.as_add_remove()
     ridge = ops_ridge(sample, asked)
     residual = coefficient_bound(sample, ridge) * sample.row_bound + sample.label_bound
@@ -96,20 +90,14 @@ class AdaopsConstants:
     root: Callable[[float, float, float], float]
 
 
-def adaops_loss(privacy: Privacy) -> Loss:
-    """What `adaops` costs; public."""
-    require_calibration(privacy, ADAOPS_SOUND)
-    return Loss.approximate(privacy.epsilon, privacy.delta)
-
-
 def adaops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
     """A sample of the ridge posterior; lambda from a private least eigenvalue, gamma from a private residual bound.
 
     Privacy: add_remove as in the paper, replace_one by group privacy; (epsilon, delta)-DP
     (docs/proofs/regression.md, 4.5). Floating-point noise.
     """
-    loss, asked = adaops_loss(privacy), privacy.as_add_remove()
-    theta, published = adaptive_sample(sample, asked, generator, _proved_constants(asked))
+    loss, asked = stated_loss(privacy, known=ADAOPS_SOUND), privacy.as_add_remove()
+    theta, published = adaptive_sample(sample, asked, generator, proved_constants(asked))
     return Estimate(theta, loss, published)
 
 
@@ -120,7 +108,7 @@ def adaptive_sample(
     measure = FloatingPoint(generator)
     floor = noisy_floor(sample, measure, multiplier=constants.multiplier, tail=constants.tail)
     floor = max(0.0, floor - constants.reserve * floor_sensitivity(sample))
-    level = _level(sample, asked, constants, floor)  # u = lambda + lambda_min
+    level = chosen_level(sample, asked, constants, floor)  # u = lambda + lambda_min
     ridge = level - floor
     residual = _residual_bound(sample, measure, constants, ridge=ridge, level=level)
     root = constants.root(residual, level, sample.row_bound)
@@ -129,7 +117,7 @@ def adaptive_sample(
     return theta, published
 
 
-def _proved_constants(asked: Privacy) -> AdaopsConstants:
+def proved_constants(asked: Privacy) -> AdaopsConstants:
     # delta in five parts: two measurements, their two tails, the posterior sample's tail
     epsilon, share = asked.epsilon, asked.delta / 5
     tail = loss_tail(share)
@@ -163,7 +151,7 @@ def floor_sensitivity(sample: Sample) -> float:
     return sample.row_bound**2 * (1 + sample.d * _EIGENVALUE_ERROR)
 
 
-def _level(sample: Sample, asked: Privacy, constants: AdaopsConstants, floor: float) -> float:
+def chosen_level(sample: Sample, asked: Privacy, constants: AdaopsConstants, floor: float) -> float:
     """Lambda + lambda_min = argmin over u of C^4 C1 (1 + C^2/u)^(2 C2) / u + u, a convex function."""
     d, square, log_delta, quarter = sample.d, sample.row_bound**2, constants.log_delta, asked.epsilon / 4
     part = positive_root(1 / (2 * log_delta), 1.0, quarter)

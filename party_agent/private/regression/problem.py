@@ -1,23 +1,30 @@
-"""What every method takes and gives: bounded rows in, privatised coefficients out."""
+"""What every method takes and gives: rows of a regression within their bounds in, privatised coefficients out.
+
+Encoded rows become those of the regression each from itself and public numbers (docs/design/estimation.md).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import frexp, isfinite
+from math import frexp, isfinite, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import SampleError
+from commingle.shared.documents.regression import RowMapping
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
+
+_ROUNDING = 1e-12
+"""Kept above the bound, so that rows exactly on it are not scaled down by the last bit."""
 
 Floats = NDArray[np.float64]
 Published = Mapping[str, float | Sequence[float]]
 
 
-_EXACT_ROWS = 1 << 23
+EXACT_ROWS = 1 << 23
 """n 2^30 < 2^53: sums of n products of grid values stay where float64 holds every integer."""
 
 
@@ -103,7 +110,7 @@ def on_grid(x: Floats, y: Floats, *, row_bound: float, label_bound: float, publi
         ParameterError: as `clip_sample`.
     """
     _check(x, y, row_bound, label_bound)
-    if len(y) >= _EXACT_ROWS:
+    if len(y) >= EXACT_ROWS:
         raise SampleError("there are too many rows for exact sums", remedy="Use fewer than 2^23 rows.")
     row_unit, label_unit = power_of_two_above(row_bound), power_of_two_above(label_bound)
     scaled = x / row_unit
@@ -133,3 +140,38 @@ def _check(x: Floats, y: Floats, row_bound: float, label_bound: float) -> None:
         )
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise SampleError("a value is missing or infinite", remedy="Fill or drop such rows beforehand.")
+
+
+@dataclass(frozen=True, slots=True)
+class RowMap:
+    """What a request says of rows.
+
+    Attributes:
+        mapping: `maximum` leaves rows as they are, all within one bound; `per_row` divides each by its norm, and
+            `per_row_with_label` its label too (Kalaja 2020, 3.2).
+        intercept: whether a column of ones comes first, before the norm is taken.
+        row_norm: encoded features of a row are scaled down to it; None where their bounds do.
+    """
+
+    mapping: RowMapping = "maximum"
+    intercept: bool = True
+    row_norm: float | None = None
+
+    def bound(self, attributes: int) -> float:
+        """Norm of a row: 1, or sqrt(1 + min(attributes, row_norm^2)), as an attribute's radius is 1."""
+        if self.mapping != "maximum":
+            return 1 + _ROUNDING
+        square = attributes if self.row_norm is None else min(attributes, self.row_norm * self.row_norm)
+        return sqrt(self.intercept + square) * (1 + _ROUNDING)
+
+    def apply(self, features: NDArray[np.int64], target: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Rows (m x D) and labels (m) of encoded integers; no row longer than `bound` but by rounding."""
+        q = features if self.row_norm is None else clip_rows(features, squared_row_limit(self.row_norm))
+        ones = np.full((len(q), int(self.intercept)), SCALE)
+        x, y = np.hstack([ones, q]) / SCALE, target / SCALE
+        if self.mapping == "maximum":
+            return x, y
+        # the square is a sum of integers: exact, and the same wherever the row stands
+        norms = np.sqrt(np.sum(q**2, axis=1) + self.intercept * SCALE**2) / SCALE
+        norms[norms == 0] = 1.0
+        return x / norms[:, None], y / norms if self.mapping == "per_row_with_label" else y

@@ -11,8 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
-from commingle.party_agent.private.regression.measuring import Measure
+from commingle.party_agent.private.regression.measuring import Measure, Privacy, gaussian_multiplier
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
 from commingle.party_agent.private.regression.sums import gram_noise, noisy_sums, norm_bound, solve, sums_loss
 from commingle.shared.dp.errors import ParameterError
@@ -36,7 +35,6 @@ class PublicMoments:
     label: float
 
     def __post_init__(self) -> None:
-        """Check the domains."""
         finite = bool(np.isfinite(self.features).all()) and isfinite(self.label) and self.label > 0
         if not (finite and np.linalg.eigvalsh(self.features)[0] > 0):
             raise ParameterError(

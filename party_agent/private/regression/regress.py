@@ -6,21 +6,17 @@ charge that was debited before.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.charge import CommittedCharge
 from commingle.party_agent.private.engine import Progress
-from commingle.party_agent.private.regression.calibration import Privacy
-from commingle.party_agent.private.regression.measuring import Exact
+from commingle.party_agent.private.regression.measuring import Exact, Privacy
 from commingle.party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod, StagedMethod
-from commingle.party_agent.private.regression.problem import Estimate, Sample, on_grid
+from commingle.party_agent.private.regression.problem import Estimate, RowMap, Sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
-from commingle.party_agent.private.regression.row_map import RowMap
-from commingle.party_agent.private.snapshot import Snapshot
+from commingle.party_agent.private.snapshot import CommittedCharge, Snapshot
 from commingle.shared.documents.schema import Attribute, NumericAttribute, encoded_columns
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.dp.noise import Sampler
@@ -29,13 +25,6 @@ from commingle.shared.encoding import narrowed
 
 Encoded = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Features (m x d) and label (m) of some rows."""
-
-
-class ChargedLoss(CommittedCharge, Protocol):
-    """A committed debit with its delta; only the ledger makes one."""
-
-    @property
-    def delta(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +62,7 @@ def regress(
     snapshot: Snapshot,
     task: PrivateRegression,
     *,
-    charge: ChargedLoss,
+    charge: CommittedCharge,
     draw: Sampler,
     generator: Callable[[], Generator],
     progress: Progress = lambda _: None,
@@ -126,7 +115,6 @@ def _run(
 
 
 def _encoded(snapshot: Snapshot, task: PrivateRegression, progress: Progress) -> Iterator[Encoded]:
-    """Features and label of each batch, within the bounds that were asked for."""
     asked, known = (task.target, *task.features), {attribute.name: attribute for attribute in snapshot.attributes}
     registered = [known[attribute.name] for attribute in asked]
     for _, rows in snapshot.choose(registered).records(progress):

@@ -1,14 +1,38 @@
-"""X^T X and X^T y with noise: one Gaussian measurement of both together (docs/proofs/regression.md, 2.2 and 3)."""
+"""Least squares from X^T X and X^T y, one Gaussian measurement of both (docs/proofs/regression.md, 2.2 and 3).
+
+SSP, AdaSSP and boosted AdaSSP: Vu, Slavkovic 2009; Foulds et al. 2016; Wang 2018, algorithm 2 is AdaSSP; Tang et al.
+2023, Improved differentially private regression via gradient boosting. The papers measure each sum by itself, with a
+part of the budget, and AdaSSP the least eigenvalue too; here it is one measurement, and lambda comes from it.
+
+Two stages: the sums of the columns, then the moments of the rows that these centred, scaled and cut
+(shared/dp/two_stages.py), then what follows from both without any row: the mode that releases of moments are fitted by
+(docs/design/estimation.md), which knows the noise of every entry and undoes the map exactly.
+"""
 
 from fractions import Fraction
 from math import log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
-from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier, gaussian_plan
-from commingle.party_agent.private.regression.measuring import Measure, Parts
-from commingle.party_agent.private.regression.problem import Floats, Sample
+from commingle.party_agent.private.regression.measuring import (
+    Measure,
+    Parts,
+    Privacy,
+    gaussian_multiplier,
+    gaussian_plan,
+)
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Published, Sample, power_of_two_above
+from commingle.shared.documents.regression import measured_attributes
+from commingle.shared.documents.schema import Attribute
 from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.fixed_point import SCALE, quantise
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
+from commingle.shared.dp.whitening import IntegerMap
+from commingle.shared.estimation.likelihood import EntryLikelihood
+from commingle.shared.estimation.posterior import posterior_mode
 
 WIDER = Fraction(9, 4)
 """What a measurement of the sums costs under replace_one, over what it costs under add_remove, in rho."""
@@ -74,3 +98,131 @@ def norm_bound(d: int) -> float:
 def solve(system: Floats, right: Floats) -> Floats:
     """system^-1 right; the least-norm solution where the noise made the system singular. Post-processing."""
     return np.linalg.lstsq(system, right)[0].astype(np.float64)
+
+
+SSP_GUARANTEE = (
+    "One Gaussian measurement of X^T X and X^T y together; a Gaussian loss of the stated rho (Dong, Roth, Su 2022)."
+)
+
+
+def ssp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
+    """(X^T X + noise)^-1 (X^T y + noise).
+
+    Privacy: add_remove or replace_one; `sums_loss(privacy)`.
+    """
+    gram, cross = noisy_sums(sample, privacy, measure)
+    published = {"gram": gram.ravel().tolist(), "cross": cross.tolist()}
+    return Estimate(solve(gram, cross), sums_loss(privacy), published)
+
+
+def adassp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
+    """(X^T X + noise + lambda I)^-1 (X^T y + noise), lambda by the least eigenvalue of X^T X + noise.
+
+    Privacy: add_remove or replace_one; `sums_loss(privacy)`. lambda is post-processing.
+    """
+    gram, cross = noisy_sums(sample, privacy, measure)
+    ridge = ridge_of(gram, gram_noise(sample, privacy))
+    published: Published = {"gram": gram.ravel().tolist(), "ridge": ridge, "cross": cross.tolist()}
+    return Estimate(solve(gram + ridge * np.eye(sample.d), cross), sums_loss(privacy), published)
+
+
+def ridge_of(gram: Floats, sd: float) -> float:
+    """Lambda = max(0, B - max(0, lambda_min)), lambda_min of the noisy matrix, B what its noise likely stays below."""
+    least = float(np.linalg.eigvalsh(gram)[0])
+    return max(0.0, sd * norm_bound(len(gram)) - max(0.0, least))
+
+
+ROUNDS = 5
+BOOSTED_GUARANTEE = (
+    "One Gaussian measurement of X^T X and, in rounds, of X^T r for clipped residuals r; a Gaussian loss"
+    " of the stated rho (Dong, Roth, Su 2022)."
+)
+_COEFFICIENT_STEPS = 2.0**20
+"""Coefficients are rounded to this many steps, so that a row's prediction is a sum of integers below 2^53."""
+
+
+def boosted_adassp(
+    sample: Sample, privacy: Privacy, measure: Measure, *, rounds: int = ROUNDS, clip: float | None = None
+) -> Estimate:
+    """T times from 0: theta + (X^T X + noise + lambda I)^-1 (X^T r + noise), r = y - X theta cut at [-clip, clip].
+
+    clip is Y/T by default: T rounds reach the label bound, and their noise together is about the one noise of AdaSSP
+    where lambda rules, and less elsewhere. The paper has 100 rounds and clips at 1 whatever the labels are. Rounds
+    without end would lead to Huber's fit, which is least squares only where large residuals are even.
+
+    Privacy: add_remove or replace_one; `sums_loss(privacy)`: the rounds count together as X^T y does in `adassp`
+    (docs/proofs/regression.md, 8).
+    """
+    bound = sample.label_bound / rounds if clip is None else clip
+    parts = begin_sums(sample, privacy, measure, rounds=rounds)
+    gram = parts.part(sample.x.T @ sample.x, symmetric=True)
+    ridge = ridge_of(gram, gram_noise(sample, privacy))
+    weight = cross_weight(sample.row_bound, bound, rounds=rounds)
+    theta, crosses = np.zeros(sample.d), []
+    for _ in range(rounds):
+        left = residuals(sample, theta, bound=bound)
+        cross = parts.part(left.x.T @ left.y, weight=weight)
+        theta = theta + solve(gram + ridge * np.eye(sample.d), cross)
+        crosses += cross.tolist()
+    published: Published = {"gram": gram.ravel().tolist(), "ridge": ridge, "cross": crosses}
+    return Estimate(theta, sums_loss(privacy), published)
+
+
+def residuals(sample: Sample, theta: Floats, *, bound: float) -> Sample:
+    """The same rows with labels y - x^T theta, cut at `bound`, on the grid of `problem.on_grid`.
+
+    A row's residual depends on that row and theta only, to the last bit: with theta rounded, x^T theta is exact for
+    rows on the grid, whatever the order of summation, and what follows is entry by entry.
+    """
+    step = power_of_two_above(float(np.abs(theta).max()) or 1.0) / _COEFFICIENT_STEPS
+    left = sample.y - sample.x @ (np.rint(theta / step) * step)
+    unit = power_of_two_above(bound)
+    cut = quantise(np.clip(left, -bound, bound) / unit).astype(np.float64) * (unit / SCALE)
+    return Sample(sample.x, cut, sample.row_bound, bound)
+
+
+TWO_STAGE_GUARANTEE = (
+    "Gaussian noise on sums of the columns and on second moments of rows mapped by these sums; both together a Gaussian"
+    " loss of the stated rho (Dong, Roth, Su 2022)."
+)
+
+
+def stages_of(privacy: Privacy, target: Attribute, features: tuple[Attribute, ...], n: int) -> TwoStages:
+    """Planned for what its calibration allows, so that a reader of that loss can plan them again.
+
+    Where a row may be there or not, how many there are is measured with the sums.
+
+    Raises:
+        ParameterError: too little for exact sums in stages.
+    """
+    adjacency = Adjacency.REPLACE_ONE if privacy.replaces else Adjacency.ADD_REMOVE
+    rho = sums_loss(privacy).rho
+    return plan_two_stages(measured_attributes(target, features), n=n, rho=rho, adjacency=adjacency)
+
+
+def two_stage(
+    q: NDArray[np.int64], stages: TwoStages, privacy: Privacy, draw: Sampler, *, intercept: bool = True
+) -> Estimate:
+    """Coefficients of the last column of q by the others, the intercept first if there is one.
+
+    Privacy: add_remove or replace_one; `sums_loss(privacy)`, for which `stages` were planned. q is n x d, encoded. The
+    map is post-processing of the noisy sums, the coefficients of the noisy moments.
+    """
+    sums = stages.sums(q, draw)
+    mapped = stages.map(sums)
+    moments = stages.moments(q, mapped, draw)
+    mode = _mode(stages, mapped, moments, n=stages.count(sums))
+    first, last = 0 if intercept else 1, len(mode) - 1
+    theta = solve(mode[first:last, first:last], mode[first:last, last])
+    published = {"sigmas": stages.sigmas, "sums": sums.tolist(), "moments": moments.tolist()}
+    return Estimate(theta, sums_loss(privacy), published)
+
+
+def _mode(stages: TwoStages, mapped: IntegerMap, moments: Floats, *, n: int) -> Floats:
+    """Second moments of encoded rows (1, x, y), (d + 1, d + 1), at the mode."""
+    gram, variance = stages.system(moments, n=n)
+    inverse, centre = mapped.undo()
+    scales = 1 / np.diag(inverse)
+    basis = np.diag(np.append(1.0, scales))  # (1, z) = basis (1, x, y)
+    basis[1:, 0] = -scales * centre
+    return posterior_mode(EntryLikelihood.of(gram, variance, n=n, basis=basis))

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from benchmarks.methods.in_parts import IN_PARTS, cross_sensitivity, gram_sensitivity, noisy_cross, noisy_gram
 from benchmarks.methods.second_moment import TIGHT, TRIANGLE, noisy_cross_moment, noisy_second_moment
-from commingle.party_agent.private.regression.calibration import GAUSSIAN, NoiseCalibration, gaussian_multiplier
-from commingle.party_agent.private.regression.measuring import _RAISED, Exact
+from commingle.party_agent.private.regression.measuring import (
+    GAUSSIAN,
+    RAISED,
+    Exact,
+    NoiseCalibration,
+    gaussian_multiplier,
+)
 from commingle.party_agent.private.regression.posterior import ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, on_grid
 from commingle.shared.dp.noise import rounded_gaussian
@@ -66,7 +71,7 @@ def test_sensitivities_raised_as_in_a_measurement_bound_the_exact_formulas(row: 
     rows, both = Fraction(row) ** 4, (Fraction(row) * Fraction(label)) ** 2
     exact = [rows, both, 2 * rows, 4 * both, 4 * rows, 2 * rows, 4 * both]
     for found, square in zip(record.deviations, exact, strict=True):
-        assert (_RAISED * Fraction(found)) ** 2 >= square
+        assert (RAISED * Fraction(found)) ** 2 >= square
 
 
 def test_upper_triangle_is_never_farther_apart_than_the_whole_matrix() -> None:

@@ -9,8 +9,7 @@ from scipy import stats
 
 from benchmarks.methods.in_parts import published_multiplier
 from benchmarks.methods.published import AS_PUBLISHED, published_constants, published_root
-from commingle.party_agent.private.regression.calibration import NoiseCalibration
-from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint
+from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint, NoiseCalibration
 from commingle.party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod
 from commingle.party_agent.private.regression.posterior import coefficient_bound, ops_ridge, proved_root, ridge_fit
 from commingle.party_agent.private.regression.problem import Estimate, Neighbours, Sample, on_grid
@@ -19,7 +18,7 @@ from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.gaussian import gaussian_delta
 from commingle.shared.dp.noise import rounded_gaussian
 from tests.party_agent.private.regression.cases import linear_sample, privacy
-from tests.party_agent.private.regression.test_calibration import delivered_delta as composed_delta
+from tests.party_agent.private.regression.test_measuring import delivered_delta as composed_delta
 from tests.party_agent.private.regression.test_posterior import delivered_delta
 
 PRINTED = NoiseCalibration.PUBLISHED

@@ -25,8 +25,7 @@ from commingle.party_agent.private.regression.measuring import Exact, FloatingPo
 from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments, tail, transform
 from commingle.shared.dp.noise import rounded_gaussian
-from tests.party_agent.private.regression.cases import Recording
-from tests.party_agent.private.regression.public_cases import PUBLIC, RHO, ill_conditioned
+from tests.party_agent.private.regression.cases import PUBLIC, RHO, Recording, ill_conditioned
 
 WINE = Path(__file__).parents[4] / "shared" / "data" / "winequality_white.parquet"
 FACTORS = pytest.mark.parametrize(("distance", "factor"), [(TRIANGLE, 2.0), (TIGHT, sqrt(2))])

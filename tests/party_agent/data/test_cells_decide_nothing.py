@@ -159,6 +159,12 @@ def test_table_of_nothing_but_odd_cells_is_released(pair: Consortium, mechanism:
     assert pair.state(release) == "published"
 
 
+def require_made(pair: Consortium, release: str) -> None:
+    for name in ("clinic", "insurer", "clinic"):
+        pair.step(name)
+    assert state_of(pair, release) == "acked"
+
+
 @pytest.mark.parametrize(
     "line", [b"s5", b"s5,31", b"s5,31,20,20,20", b's5,31,2"0'], ids=["id", "short", "long", "quote"]
 )
@@ -169,9 +175,7 @@ def test_line_of_another_length_is_a_row_with_or_without_cells(pair: Consortium,
         pair.register(agent, replace=True)
     pair.table("clinic").write_bytes(csv_bytes(rows, {}) + line + b"\n")
     release = pair.propose()
-    for name in ("clinic", "insurer", "clinic"):
-        pair.step(name)
-    assert state_of(pair, release) == "acked"
+    require_made(pair, release)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +196,7 @@ def test_parquet_column_of_another_type_is_released(pair: Consortium, cells: Any
         agent.datasets.register(whose(FileSource(path=str(path))), replace=True)
     release = pair.propose()
     pq.write_table(pa.table({**columns, "age": cells}), path)
-    for name in ("clinic", "insurer", "clinic"):
-        pair.step(name)
-    assert state_of(pair, release) == "acked"
+    require_made(pair, release)
 
 
 @pytest.mark.parametrize("cell", [None, "forty", b"\xff\xfe", 1e308, 2**62, "CAST(X'ff' AS TEXT)"])
@@ -212,9 +214,7 @@ def test_database_cell_of_another_type_is_released(pair: Consortium, cell: Any) 
         value = cell if str(cell).startswith("CAST") else "?"
         db.execute(f"UPDATE t SET age = {value} WHERE subject = 's7'", () if value is cell else (cell,))  # noqa: S608
     db.close()
-    for name in ("clinic", "insurer", "clinic"):
-        pair.step(name)
-    assert state_of(pair, release) == "acked"
+    require_made(pair, release)
 
 
 def whose(source: FileSource | SqlSource) -> DatasetRequest:

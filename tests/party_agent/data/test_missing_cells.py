@@ -54,8 +54,14 @@ def gaps(pair: Consortium) -> Consortium:
     return pair
 
 
-def release_of(gaps: Consortium, mechanism: MechanismName, share: float | None) -> Release:
-    release = gaps.propose(mechanism=mechanism, schemas=SCHEMA, first_stage_share=share)
+def release_of(
+    gaps: Consortium,
+    mechanism: MechanismName,
+    share: float | None = None,
+    attributes: tuple[Attribute, ...] = (AGE, BMI),
+) -> Release:
+    schemas = {**SCHEMA, "clinic": attributes}
+    release = gaps.propose(mechanism=mechanism, schemas=schemas, first_stage_share=share)
     for _ in range(5):
         for name in ("clinic", "insurer"):
             gaps.step(name, draw=exact)
@@ -64,7 +70,7 @@ def release_of(gaps: Consortium, mechanism: MechanismName, share: float | None) 
 
 @pytest.mark.parametrize("mechanism", ["dgm", "moments"])
 def test_release_without_noise_has_the_marks_and_zeros_beside_them(gaps: Consortium, mechanism: MechanismName) -> None:
-    found = release_of(gaps, mechanism, None)
+    found = release_of(gaps, mechanism)
     assert found.columns == ("(intercept)", "age", "bmi", "bmi=missing", "charges")
     held = sorted(csv.DictReader(gaps.table("clinic").read_text().splitlines()), key=lambda row: row["subject"])
     marks = np.array([not row["bmi"] for row in held])
@@ -92,11 +98,7 @@ def test_numbers_are_registered_and_a_study_releases_the_intervals_they_are_in(g
     cut = CutNumber.model_validate({**BMI.model_dump(), "cuts": (20.0, 30.0)}).as_levels
     with gaps.agent("clinic") as agent, pytest.raises(ConflictError, match="intervals of a number"):
         gaps.register(agent, replace=True, attributes=(AGE, cut))
-    release = gaps.propose(mechanism="moments", schemas={**SCHEMA, "clinic": (cut,)}, first_stage_share=None)
-    for _ in range(5):
-        for name in ("clinic", "insurer"):
-            gaps.step(name, draw=exact)
-    found = published(gaps, release)
+    found = release_of(gaps, "moments", attributes=(cut,))
     cells = [row["bmi"] for row in csv.DictReader(gaps.table("clinic").read_text().splitlines())]
     places = [3 if not cell else int(np.digitize(float(cell), [20, 30])) for cell in cells]
     counts = CrossProducts.of(found.prepared)
@@ -118,11 +120,7 @@ def test_parts_are_registered_and_a_study_releases_their_pairs(gaps: Consortium)
         with pytest.raises(ConflictError, match="made of others"):
             gaps.register(agent, replace=True, attributes=(pairs,))
         gaps.register(agent, replace=True, attributes=(age, BMI))
-    release = gaps.propose(mechanism="moments", schemas={**SCHEMA, "clinic": (pairs,)}, first_stage_share=None)
-    for _ in range(5):
-        for name in ("clinic", "insurer"):
-            gaps.step(name, draw=exact)
-    counts = CrossProducts.of(published(gaps, release).prepared)
+    counts = CrossProducts.of(release_of(gaps, "moments", attributes=(pairs,)).prepared)
     held = list(csv.DictReader(gaps.table("clinic").read_text().splitlines()))
     places = [
         2 * int(np.digitize(float(row["bmi"]), [20, 30])) + int(float(row["age"]) >= 50)

@@ -1,30 +1,48 @@
-"""However many tables are to be read, and however long that takes, the local API answers."""
+"""Data sets read again: what a token may cause, by which rule ids are written, and what becomes of changed tables."""
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, current_thread
+from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from commingle.__main__ import main
+from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.edge.api import LocalApi, OwnThread
 from commingle.party_agent.edge.app import create_app
+from commingle.party_agent.errors import DataError, LostError
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
+from commingle.party_agent.operate.doctor import examine_home
+from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport
-from tests.world.consortium import BY_HAND, Consortium, consortium_of
+from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
+from commingle.shared.runtime.settings import system_clock
+from tests.party_agent.releasing import approved_by_all, change_table, reason_of, spent, state_of
+from tests.world.consortium import (
+    SCHEMAS,
+    Consortium,
+    CrashError,
+    N,
+    Noise,
+    rows_of,
+    strictly,
+    write_csv,
+)
 from tests.world.local_api import alone, serving_at
 
 HUNDREDS = 300
-
-
-@pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
 
 
 @contextmanager
@@ -154,3 +172,181 @@ def test_call_that_fails_fails_alone_and_one_that_was_cancelled_is_not_made() ->
 
     asyncio.run(some())
     assert made == [2]
+
+
+CHANGES = ["value", "text", "order", "fewer", "subject"]
+
+
+def without_noise(_: int, count: int) -> NDArray[np.int64]:
+    return np.zeros(count, np.int64)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("again", [False, True], ids=["changed", "registered again"])
+@pytest.mark.parametrize("crash", [False, True], ids=["approved", "debited"])
+def test_release_is_made_of_the_rows_that_were_approved(
+    pair: Consortium, what: str, *, again: bool, crash: bool
+) -> None:
+    releases = [approved_by_all(pair, mechanism="dgm", title="before")]
+    pair.step("clinic", draw=without_noise)
+    releases.append(approved_by_all(pair, mechanism="dgm", title="after"))
+    if crash:
+        with pytest.raises(CrashError):
+            pair.step("clinic", draw=Noise(crash=True))
+    change_table(pair, what)
+    with pair.agent("clinic", draw=without_noise) as agent:
+        if again:
+            with suppress(DataError):  # of text in a number, which its owner is told
+                pair.register(agent, replace=True)
+        agent.step(strictly)
+    before, after = (pair.coordinator.found(release).body("clinic") for release in releases)
+    assert before == after
+
+
+def test_snapshot_is_kept_while_an_approved_release_needs_it_and_no_longer(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    change_table(pair, "value")
+    with pair.agent("clinic") as agent:
+        pair.register(agent, replace=True)
+        assert len(list(agent.datasets.folder.iterdir())) == 2
+        agent.step(strictly)
+        charge = agent.ledger.charge(release)
+        assert charge is not None
+        assert charge.state == "acked"
+        agent.datasets.sweep()
+        assert [path.name for path in agent.datasets.folder.iterdir()] == [agent.datasets.get("main").snapshot]
+
+
+@pytest.mark.parametrize("damage", ["gone", "altered", "cut"])
+def test_snapshot_that_is_lost_after_the_approval_gives_the_release_up_without_noise(
+    pair: Consortium, damage: str
+) -> None:
+    release = approved_by_all(pair)
+    [path] = pair.homes["clinic"].snapshots.iterdir()
+    if damage == "gone":
+        path.unlink()
+    else:
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] if damage == "cut" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    noise, before = Noise(), spent(pair)
+    with pytest.raises(LostError):
+        pair.step("clinic", draw=noise)
+    assert (reason_of(pair, release), noise.calls, spent(pair) >= before) == ("block_lost", [], True)
+
+
+def test_data_set_registered_again_with_more_attributes_goes_on(pair: Consortium) -> None:
+    release = approved_by_all(pair)
+    with pair.agent("clinic") as agent:
+        more = (*SCHEMAS["clinic"], NumericAttribute(name="bmi2", lower=0, upper=1))
+        rows = [{**row, "bmi2": "0.5"} for row in rows_of("clinic")]
+        write_csv(pair.table("clinic"), rows)
+        pair.register(agent, replace=True, attributes=more)
+        agent.step(strictly)
+    assert state_of(pair, release) == "acked"
+
+
+def test_unreadable_file_and_a_changed_list_neither_end_nor_change_what_a_token_reads_again(pair: Consortium) -> None:
+    with pair.agent("clinic") as agent:
+        first = agent.datasets.get("main")
+        pair.table("clinic").unlink()
+        agent.datasets.try_again("main")
+        assert agent.datasets.get("main") == first
+        change_table(pair, "fewer")
+        agent.datasets.try_again("main")
+        second = agent.datasets.get("main")
+        ids = [[one for piece in agent.datasets.snapshot(second.snapshot).ids() for one in piece.to_pylist()]]
+    assert (second.n, len(ids[0])) == (first.n, first.n)  # who is gone has a row of missing cells
+
+
+DIGITS: IdRules = ("digits/1",)
+PERSON: IdRules = ("text/1", "date/1")
+
+
+def write_ids(pair: Consortium, name: str, id_of: Any) -> None:
+    """The party's table with other columns of ids, made from each row's number."""
+    rows = [{**id_of(int(row.pop("subject")[1:])), **row} for row in rows_of(name)]
+    write_csv(pair.table(name), rows)
+
+
+def register(
+    pair: Consortium, name: str, subject_id: SubjectColumns, id_rules: IdRules | None, *, keyed: bool = False
+) -> None:
+    request = DatasetRequest(
+        subjects="keyed" if keyed else "listed",
+        name="main",
+        source=FileSource(path=str(pair.table(name))),
+        subject_id=subject_id,
+        id_rules=id_rules,
+        attributes=SCHEMAS[name],
+    )
+    with pair.agent(name) as agent:
+        agent.datasets.register(request, replace=True)
+
+
+def state_after_a_round(pair: Consortium, id_rules: IdRules | None) -> str:
+    pair.enrol_everybody()
+    release = pair.coordinator.propose(pair.spec().model_copy(update={"id_rules": id_rules}))
+    for name in ("clinic", "insurer") * 3:
+        pair.step(name)
+    return pair.state(release)
+
+
+@pytest.mark.parametrize(("id_rules", "state"), [(DIGITS, "published"), (None, "aborted")])
+def test_leading_zeros_and_blanks_are_matched_by_the_rule_and_abort_without_it(
+    pair: Consortium, id_rules: IdRules | None, state: str
+) -> None:
+    write_ids(pair, "clinic", lambda i: {"subject": f"0000{100_000 + i}"})
+    write_ids(pair, "insurer", lambda i: {"subject": f"{100 + i // 1000} {i % 1000:03}"})
+    for name in ("clinic", "insurer"):
+        register(pair, name, "subject", id_rules)
+    assert state_after_a_round(pair, id_rules) == state
+
+
+def test_several_columns_identify_a_person_together(pair: Consortium) -> None:
+    write_ids(pair, "clinic", lambda i: {"name": f"ANNA  {i // 2}", "born": f"1980-01-{1 + i % 2:02}"})
+    write_ids(pair, "insurer", lambda i: {"who": f"Anna {i // 2}", "birthday": f"1980010{1 + i % 2}"})
+    register(pair, "clinic", ("name", "born"), PERSON)
+    register(pair, "insurer", ("who", "birthday"), PERSON)
+    assert state_after_a_round(pair, PERSON) == "published"
+
+
+def test_data_set_registered_with_other_rules_waits_and_both_are_said_for_members_to_agree_on(pair: Consortium) -> None:
+    assert state_after_a_round(pair, DIGITS) == "proposed"
+    with pair.agent("clinic") as agent:
+        (proposal,) = agent.proposals.all()
+        said = " ".join(proposal.findings)
+        assert "as digits/1 writes them, and data set main is registered with exact/1" in said
+        assert "agree on rules" in said
+
+
+def test_rules_and_columns_must_be_as_many(pair: Consortium) -> None:
+    with pytest.raises(SpecError, match="2 rules"):
+        register(pair, "clinic", "subject", PERSON)
+
+
+def test_counts_of_ids_are_told_to_the_operator_by_command_and_doctor(
+    pair: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_ids(pair, "clinic", lambda i: {"subject": f"{i:04}"})
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps([attribute.model_dump(mode="json") for attribute in SCHEMAS["clinic"]]))
+    home = pair.homes["clinic"]
+    add = ["party", "datasets", "add", "main", "--home", home.root, "--source", pair.table("clinic"), "--replace"]
+    options = ["--subject-id", "subject", "--id-rule", "digits/1", "--schema", schema]
+    with pytest.raises(SystemExit):
+        main([str(part) for part in (*add, *options)])
+    assert "40 ids are written otherwise by digits/1" in capsys.readouterr().out
+
+    def doctor() -> str:
+        (check,) = (check for check in examine_home(home, now=system_clock()) if check.name == "data sets")
+        return check.found
+
+    assert doctor().startswith("1 registered: main (40 subjects, read ")
+    assert "; 40 ids are written otherwise by digits/1; ids are digits (1 to 2) (digits/1)." in doctor()
+    write_ids(pair, "clinic", lambda i: {"subject": ["", "x9", "7"][i] if i < 3 else str(i)})
+    with pytest.raises(SystemExit):
+        main([str(part) for part in (*add, *options)])
+    said = capsys.readouterr().err.replace("\n", " ")
+    for expected in ("1 subject ids are missing", "1 subject ids do not follow", "1 duplicate subject ids"):
+        assert expected in said
+    assert N == 40

@@ -19,8 +19,8 @@ from commingle.party_agent.private.sources import FileSource, open_table
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.party_agent.private.lake import lake
-from tests.party_agent.private.test_partitions import Release, before_noise
-from tests.party_agent.private.test_privatise import request_of
+from tests.party_agent.private.releases import Release, request_of
+from tests.party_agent.private.test_partitions import before_noise
 from tests.party_agent.releasing import blocks_before_and_after_the_file
 from tests.world.consortium import SCHEMAS, Consortium, rows_of
 

@@ -1,18 +1,22 @@
 """What several tests of rows share."""
 
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
 import pytest
 
-from commingle.party_agent.private import scratch
+from commingle.party_agent.private import sorting
 
 
 @pytest.fixture
 def to_disk(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """All that is written to temporary files from now on."""
-    written, write = list[bytes](), scratch.Scratch.write
+    written = list[bytes]()
 
-    def note(self: scratch.Scratch, data: bytes, place: int | None = None) -> int:
-        written.append(bytes(data))
-        return write(self, data, place)
+    class Noted(SpooledTemporaryFile[bytes]):
+        def write(self, data: Any) -> int:
+            written.append(bytes(data))
+            return super().write(data)
 
-    monkeypatch.setattr(scratch.Scratch, "write", note)
+    monkeypatch.setattr(sorting, "SpooledTemporaryFile", Noted)
     return written

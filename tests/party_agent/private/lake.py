@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Made, Partition, Progress, Work
 from commingle.party_agent.private.parquet_store import PartitionedSource
-from commingle.party_agent.private.sources import open_table
-from commingle.party_agent.private.table import SourceTable
+from commingle.party_agent.private.sources import SourceTable, open_table
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.private.snapshot import Snapshot, write_snapshot
 from commingle.party_agent.private.sorting import Records
-from commingle.party_agent.private.table import SourceTable
+from commingle.party_agent.private.sources import SourceTable
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 

@@ -18,15 +18,16 @@ from distributed import Client, LocalCluster, Scheduler, Worker
 from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.home.home import EngineSettings
 from commingle.party_agent.operate.doctor import open_addresses
-from commingle.party_agent.private import dask_engine, sorting
+from commingle.party_agent.private import engine as engine_module
 from commingle.party_agent.private import snapshot as snapshot_module
-from commingle.party_agent.private.dask_engine import Dask
-from commingle.party_agent.private.engine import Engine
+from commingle.party_agent.private import sorting
+from commingle.party_agent.private.engine import Dask, Engine, do_on_worker, own_processes
 from commingle.shared.errors import CommingleError
 from tests.party_agent.private.lake import KillingOnce, failing, lake, reading_the_rows, write_partitions
+from tests.party_agent.private.releases import RELEASES, Release, columns_of
+from tests.party_agent.private.releases import before_noise as before_noise_of
 from tests.party_agent.private.tables import NUMBER, column, rows_of, snapshot_from, snapshot_of
-from tests.party_agent.private.test_partitions import ATTRIBUTES, Release, asked, before_noise, before_noise_of
-from tests.party_agent.private.test_privatise import columns_of
+from tests.party_agent.private.test_partitions import ATTRIBUTES, asked, before_noise
 
 pytestmark = pytest.mark.slow
 
@@ -39,18 +40,18 @@ def _where_rows_are(dask_worker: Worker) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     yield EngineSettings(kind="dask", workers=2).open()
-    dask_engine._processes(2).close()
-    dask_engine._processes.cache_clear()
+    own_processes(2).close()
+    own_processes.cache_clear()
 
 
 @pytest.mark.parametrize("pieces", [1, 64])
-@pytest.mark.parametrize("mechanism", ["rmgm", "dgm", "moments"])
+@pytest.mark.parametrize("mechanism", RELEASES)
 def test_block_before_noise_is_that_of_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine, mechanism: Release, pieces: int
 ) -> None:
     """Workers have another disk: they read partitions at registration, and are sent rows as arrays for a release."""
-    monkeypatch.setattr(snapshot_module, "_PART_PIECES", pieces)
-    monkeypatch.setattr(sorting, "_PIECE_RECORDS", 7)
+    monkeypatch.setattr(snapshot_module, "PART_PIECES", pieces)
+    monkeypatch.setattr(sorting, "PIECE_RECORDS", 7)
     folder = write_partitions(tmp_path / "t", columns_of(), [5, 20, 21, 50])
     shuffled = write_partitions(tmp_path / "u", columns_of(), [30, 40], seed=1)
     here, sums = before_noise(lake(folder, *ATTRIBUTES), asked(mechanism))
@@ -84,7 +85,7 @@ def test_own_cluster_answers_nobody_without_its_certificate(engine: Engine) -> N
     assert dict(engine.run(reading_the_rows, [1], lambda _: None)) == {0: 1}
     ports = [address.port for address in open_addresses(os.getpid()) if address.pid != os.getpid()]
     assert len(ports) == 2, "one of each worker"
-    cluster = dask_engine._processes(2)
+    cluster = own_processes(2)
     ports += [
         int(one.rpartition(":")[2])
         for one in (cluster.scheduler_address, *(w.address for w in cluster.workers.values()))
@@ -98,7 +99,7 @@ def test_own_cluster_answers_nobody_without_its_certificate(engine: Engine) -> N
 
 def test_own_cluster_keeps_rows_in_memory_and_its_folder_for_this_user(engine: Engine) -> None:
     assert dict(engine.run(reading_the_rows, [1], lambda _: None)) == {0: 1}
-    with Client(dask_engine._processes(2), set_as_default=False) as client:
+    with Client(own_processes(2), set_as_default=False) as client:
         for kind, folder in client.run(_where_rows_are).values():
             assert kind == "dict", "what spills is something else"
             assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
@@ -106,13 +107,13 @@ def test_own_cluster_keeps_rows_in_memory_and_its_folder_for_this_user(engine: E
 
 
 def test_worker_of_another_version_is_refused() -> None:
-    refused = dask_engine._do("0.0.0", reading_the_rows, 1)
+    refused = do_on_worker("0.0.0", reading_the_rows, 1)
     assert isinstance(refused, CommingleError)
     assert "Install commingle 0.0.0 there" in refused.remedy
 
 
 def test_scheduler_that_is_not_there_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_engine, "_CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(engine_module, "CONNECT_SECONDS", 0.5)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -150,7 +151,7 @@ def test_worker_that_is_killed_while_a_table_is_read_changes_nothing(tmp_path: P
 def test_worker_that_is_killed_during_a_release_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine
 ) -> None:
-    monkeypatch.setattr(snapshot_module, "_PART_PIECES", 3)
+    monkeypatch.setattr(snapshot_module, "PART_PIECES", 3)
     snapshot, flag = snapshot_of(tmp_path, columns_of(), *ATTRIBUTES, piece=7), tmp_path / "killed"
     here, _ = before_noise_of(snapshot, asked("dgm"))
     there, _ = before_noise_of(replace(snapshot, engine=KillingOnce(engine, flag)), asked("dgm"))

@@ -1,4 +1,4 @@
-"""Excel workbooks with cells that no program writes, beside a second reader of the ones that a program does."""
+"""Excel workbooks: with cells that no program writes, beside a second reader, and beside the CSV that each would be."""
 
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -14,10 +14,14 @@ from hypothesis import strategies as st
 from openpyxl.styles import NamedStyle
 from openpyxl.utils.datetime import CALENDAR_MAC_1904
 
-from commingle.party_agent.errors import SourceError
-from commingle.party_agent.private.cells import cells_of
+from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.excel import read_sheet, sheet_columns
+from commingle.party_agent.private.rows import cells_of
+from commingle.party_agent.private.sources import FileSource, SourceTable, open_source
+from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.encoding import as_text
+from tests.party_agent.private.tables import rows_of, snapshot_from
 
 Parts = dict[str, bytes]
 SHEET, STRINGS = "xl/worksheets/sheet1.xml", "xl/sharedStrings.xml"
@@ -301,3 +305,40 @@ def test_cell_of_one_and_a_half_gigabytes_takes_no_memory(tmp_path: Path, part: 
         tracemalloc.stop()
     assert [row for row in rows if row[0] is not None] == [("p1", "r"), ("p3", "t")]
     assert lost == (part == SHEET)
+
+
+SCHEMA = (NumericAttribute(name="age", lower=0, upper=100), BinaryAttribute(name="smoker", levels=("no", "yes")))
+
+
+def people(source: FileSource) -> SourceTable:
+    return SourceTable([open_source(source)], SubjectKey.of("id", None), SCHEMA)
+
+
+def test_workbook_is_read_as_the_csv_that_it_would_be(tmp_path: Path) -> None:
+    header: list[Any] = ["note", "id", "smoker", "age"]
+    rows = [header, [date(2026, 1, 2), "p1", "no", 54], [], [None, 7, "yes", 7.5]]
+    (tmp_path / "t.csv").write_text("id,smoker,age\np1,no,54\n7,yes,7.5\n")
+    in_csv = FileSource(path=str(tmp_path / "t.csv"))
+    book = openpyxl.Workbook()
+    first = book.create_sheet(index=0)  # of two
+    for row in rows:
+        first.append(row)
+    book.save(tmp_path / "t.xlsx")
+    found = [people(source) for source in (FileSource(path=str(tmp_path / "t.xlsx")), in_csv)]
+    read = [rows_of(snapshot_from(tmp_path / "made", one)) for one in found]
+    assert read[0] == read[1]
+    assert set(read[0]) == {b"p1", b"7"}
+
+
+def test_workbook_that_cannot_be_read_is_refused_without_a_value(tmp_path: Path) -> None:
+    write(tmp_path / "t.xlsx", [["SENTINEL", 3], ["p1", 4]])
+    with pytest.raises(DataError, match="no column id, age, smoker among its 2") as refused:
+        people(FileSource(path=str(tmp_path / "t.xlsx"))).scan()
+    assert "SENTINEL" not in refused.value.diagnostics()
+    (tmp_path / "no.xlsx").write_bytes(b"SENTINEL")
+    with pytest.raises(SourceError, match="not of this format") as refused_file:
+        people(FileSource(path=str(tmp_path / "no.xlsx"))).scan()
+    assert "SENTINEL" not in refused_file.value.diagnostics()
+    write(tmp_path / "odd.xlsx", [["id", "age", "smoker"], ["p1", "#DIV/0!", "no"]])
+    with pytest.raises(DataError, match="column age: 1 values are not numbers"):
+        people(FileSource(path=str(tmp_path / "odd.xlsx"))).scan()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,19 +20,17 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.engine import IN_PROCESS
-from commingle.party_agent.private.mixing import KeyedRows
 from commingle.party_agent.private.parquet_store import PartitionedSource
-from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
-from commingle.party_agent.private.snapshot import Snapshot
-from commingle.party_agent.private.sources import open_table
+from commingle.party_agent.private.privatise import BlockRequest, KeyedRows
+from commingle.party_agent.private.sources import SourceTable, TableScan, open_table
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.private.table import SourceTable, TableScan
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.mechanisms.registry import mechanism_of
 from tests.party_agent.private.lake import lake, write_partitions
+from tests.party_agent.private.releases import RELEASES, N, Release, columns_of, request_of
+from tests.party_agent.private.releases import before_noise as before_noise_of
 from tests.party_agent.private.tables import (
     BINARY,
     LEVELS,
@@ -43,11 +41,8 @@ from tests.party_agent.private.tables import (
     snapshot_from,
     table_of,
 )
-from tests.party_agent.private.test_privatise import Charge, N, columns_of, request_of
-from tests.world.consortium import Noise
 
 ATTRIBUTES = (NUMBER, BINARY, LEVELS)
-Release = Literal["rmgm", "dgm", "moments"]
 
 
 def asked(mechanism: Release) -> BlockRequest:
@@ -56,22 +51,12 @@ def asked(mechanism: Release) -> BlockRequest:
 
 
 def before_noise(table: SourceTable, request: BlockRequest) -> tuple[NDArray[np.int64], Any]:
-    """What a release is made of, the noise of its block taken off again; and the sums, which have noise of one seed."""
+    """What a release is made of."""
     with TemporaryDirectory() as folder:
         return before_noise_of(snapshot_from(Path(folder), table), request)
 
 
-def before_noise_of(snapshot: Snapshot, request: BlockRequest) -> tuple[NDArray[np.int64], Any]:
-    """The same of a table that was read."""
-    noise, charge = Noise(), Charge("r", request.plan.loss.units, snapshot.digest)
-    if mechanism_of(request.spec).interactive:
-        rows = exchanged_rows(snapshot, request, charge=charge, draw=noise)
-        return rows.integers, rows.sums
-    made = privatise(snapshot, request, charge=charge, draw=noise)
-    return made.integers - noise.drawn[-1].reshape(made.integers.shape), made.sums
-
-
-@pytest.mark.parametrize("mechanism", ["rmgm", "dgm", "moments"])
+@pytest.mark.parametrize("mechanism", RELEASES)
 @pytest.mark.parametrize(("ends", "seed"), [([], None), ([20, 40], None), ([1, 1, 59], 3), ([7, 30, 31, 55], 4)])
 def test_block_before_noise_is_the_same_whatever_the_partitions(
     tmp_path: Path, mechanism: Release, ends: list[int], seed: int | None

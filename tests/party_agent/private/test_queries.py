@@ -147,7 +147,7 @@ def test_every_database_is_read_in_its_own_words(
 @pytest.mark.slow
 def test_parser_is_loaded_for_queries_only() -> None:
     known = (
-        "import sys, commingle.party_agent.cli.party, commingle.party_agent.private.queries\n"
+        "import sys, commingle.party_agent.cli.party, commingle.party_agent.data.datasets\n"
         "print('sqlglot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", known], capture_output=True, check=True).stdout == b"False\n"

@@ -27,7 +27,7 @@ from commingle.party_agent.private.snapshot import (
     write_snapshot,
 )
 from commingle.party_agent.private.sorting import Records
-from commingle.shared.documents.schema import Attribute, CategoricalAttribute, Intervals
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, Intervals, encoded_columns
 from commingle.shared.documents.study import Crossed, Product
 from commingle.shared.encoding import Cells, cells_for, encode_attribute, length_prefixed
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, ids_of, rows_of, snapshot_of
@@ -81,7 +81,7 @@ def test_what_is_written_is_read_in_order(tmp_path: Path, size: int) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 2, 64])
 def test_parts_have_all_rows_once_by_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
-    monkeypatch.setattr(snapshot_module, "_PART_PIECES", pieces)
+    monkeypatch.setattr(snapshot_module, "PART_PIECES", pieces)
     parts, seen = written(tmp_path, size=2).parts(), list[int]()
     assert len(parts) == -(-4 // pieces)
     found = [(rank, row) for part in parts for ranks, rows in part.rows(seen.append) for rank, row in both(ranks, rows)]
@@ -137,17 +137,23 @@ PAIRS = Crossed(name="x by b", cross=(CUT, MARKED)).as_levels
 GARBAGE = (None, "", "no", "yes", "maybe", "NA", b"\xff", "1e999", "nan", "-inf", "7.5", "2.5", "9", "zebra" * 999, "1")
 
 
-@given(st.lists(st.tuples(st.sampled_from(GARBAGE), st.sampled_from(GARBAGE)), max_size=20))
-def test_pairs_of_a_snapshot_are_those_of_the_cells_and_of_numpy(pairs: list[tuple[Any, Any]]) -> None:
+CELLS_OF_TWO = st.lists(st.tuples(st.sampled_from(GARBAGE), st.sampled_from(GARBAGE)), max_size=20)
+
+
+def read_of(pairs: list[tuple[Any, Any]], *chosen: Attribute) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """Columns of these cells of x and b, and the chosen attributes of their snapshot."""
     x, b = ([as_bytes(pair[i]) for pair in pairs] for i in (0, 1))
-    columns = {
-        "id": column([f"p{i:03}" for i in range(len(pairs))], pa.string()),
-        "b": column(b, pa.binary()),
-        "x": column(x, pa.binary()),
-    }
+    ids = column([f"p{i:03}" for i in range(len(pairs))], pa.string())
+    columns = {"id": ids, "b": column(b, pa.binary()), "x": column(x, pa.binary())}
+    width = len(encoded_columns(chosen))
     with TemporaryDirectory() as folder:
-        made = snapshot_of(Path(folder), columns, MARKED, GAPS, strict=False).choose([PAIRS, GAPS])
-        found = np.vstack([np.empty((0, 10), np.int64), *(rows for _, rows in made.records())])
+        made = snapshot_of(Path(folder), columns, MARKED, GAPS, strict=False).choose(chosen)
+        return columns, np.vstack([np.empty((0, width), np.int64), *(rows for _, rows in made.records())])
+
+
+@given(CELLS_OF_TWO)
+def test_pairs_of_a_snapshot_are_those_of_the_cells_and_of_numpy(pairs: list[tuple[Any, Any]]) -> None:
+    columns, found = read_of(pairs, PAIRS, GAPS)
     direct = encode_attribute(PAIRS, *cells_for(PAIRS, columns))
     assert np.array_equal(found[:, :8], direct.columns)
     assert np.array_equal(found[:, 8:], encode_attribute(GAPS, columns["x"]).columns)
@@ -163,14 +169,9 @@ def test_pairs_of_a_snapshot_are_those_of_the_cells_and_of_numpy(pairs: list[tup
 SQUARED = Product(name="x x b", product=(GAPS, GAPS, MARKED)).as_number
 
 
-@given(st.lists(st.tuples(st.sampled_from(GARBAGE), st.sampled_from(GARBAGE)), max_size=20))
+@given(CELLS_OF_TWO)
 def test_products_of_a_snapshot_are_those_of_the_cells_and_of_numpy(pairs: list[tuple[Any, Any]]) -> None:
-    x, b = ([as_bytes(pair[i]) for pair in pairs] for i in (0, 1))
-    ids = column([f"p{i:03}" for i in range(len(pairs))], pa.string())
-    columns = {"id": ids, "b": column(b, pa.binary()), "x": column(x, pa.binary())}
-    with TemporaryDirectory() as folder:
-        made = snapshot_of(Path(folder), columns, MARKED, GAPS, strict=False).choose([SQUARED])
-        found = np.vstack([np.empty((0, 2), np.int64), *(rows for _, rows in made.records())])
+    columns, found = read_of(pairs, SQUARED)
     assert np.array_equal(found, encode_attribute(SQUARED, *cells_for(SQUARED, columns)).columns)
     for (value, mark), (number, level) in zip(found.tolist(), pairs, strict=True):
         missing = pair_of(number, level) == 8
@@ -280,50 +281,29 @@ def test_flipped_byte_or_lost_end_is_noticed_wherever_it_is(tmp_path: Path) -> N
     assert len(all_of(made)) == 2
 
 
-def swapped(pieces: list[bytes]) -> list[bytes]:
-    return [pieces[1], pieces[0], pieces[2]]
-
-
-def twice(pieces: list[bytes]) -> list[bytes]:
-    return [pieces[0], pieces[0], pieces[2]]
-
-
-def behind(pieces: list[bytes]) -> list[bytes]:
-    return [*pieces, pieces[-1]]
-
-
-def without_one(pieces: list[bytes]) -> list[bytes]:
-    return pieces[1:]
-
-
-def with_an_empty_one(pieces: list[bytes]) -> list[bytes]:
-    return [*pieces, bytes(16)]
-
-
 def with_counts_of_others(pieces: list[bytes]) -> list[bytes]:
     """As many subjects together as before."""
-    heads = [piece[:8] for piece in pieces]
-    return [
-        heads[0] + (2).to_bytes(8, "big") + pieces[0][16:],
-        heads[1] + (4).to_bytes(8, "big") + pieces[1][16:],
-        pieces[2],
-    ]
+    counts = ((2).to_bytes(8, "big"), (4).to_bytes(8, "big"))
+    changed = [piece[:8] + count + piece[16:] for piece, count in zip(pieces, counts, strict=False)]
+    return [*changed, pieces[2]]
 
 
-def of_a_size_that_no_file_has(pieces: list[bytes]) -> list[bytes]:
-    return [*pieces[:2], b"\xff" * 8 + pieces[2][8:]]
+OTHER_PIECES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "swapped": lambda pieces: [pieces[1], pieces[0], pieces[2]],
+    "twice": lambda pieces: [pieces[0], pieces[0], pieces[2]],
+    "one behind": lambda pieces: [*pieces, pieces[-1]],
+    "without one": lambda pieces: pieces[1:],
+    "with an empty one": lambda pieces: [*pieces, bytes(16)],
+    "with counts of others": with_counts_of_others,
+    "of a size that no file has": lambda pieces: [*pieces[:2], b"\xff" * 8 + pieces[2][8:]],
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [swapped, twice, behind, without_one, with_an_empty_one, with_counts_of_others, of_a_size_that_no_file_has],
-)
-def test_pieces_that_are_not_those_that_were_written_are_noticed(
-    tmp_path: Path, change: Callable[[list[bytes]], list[bytes]]
-) -> None:
+@pytest.mark.parametrize("change", OTHER_PIECES)
+def test_pieces_that_are_not_those_that_were_written_are_noticed(tmp_path: Path, change: str) -> None:
     made = written(tmp_path)
     data = made.path.read_bytes()
-    made.path.write_bytes(b"".join(change([data[start:end] for start, end in piece_places(data)])))
+    made.path.write_bytes(b"".join(OTHER_PIECES[change]([data[start:end] for start, end in piece_places(data)])))
     with pytest.raises(LostError):
         all_of(made)
 
@@ -368,7 +348,7 @@ def test_file_that_was_removed_or_replaced_by_a_folder_is_lost(tmp_path: Path) -
 def test_piece_that_was_damaged_after_parts_were_made_is_noticed_with_whatever_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot_module, "_PART_PIECES", 1)
+    monkeypatch.setattr(snapshot_module, "PART_PIECES", 1)
     made = written(tmp_path)
     parts, data = made.parts(), made.path.read_bytes()
     made.path.write_bytes(flipped(data, piece_places(data)[2][1] - 1))
@@ -409,7 +389,7 @@ def test_worker_is_given_rows_alone(tmp_path: Path) -> None:
 
 
 def test_ranks_of_a_later_part_travel_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_module, "_PART_PIECES", 1)
+    monkeypatch.setattr(snapshot_module, "PART_PIECES", 1)
     sent = [pickle.loads(pickle.dumps(part)) for part in written(tmp_path).parts()]  # noqa: S301 - ours
     found = [pair for part in sent for ranks, rows in part.rows(lambda _: None) for pair in both(ranks, rows)]
     assert found == list(enumerate(numbered(N).values()))

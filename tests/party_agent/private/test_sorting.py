@@ -2,17 +2,23 @@
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commingle.party_agent.private import scratch, sorting
-from commingle.party_agent.private.sorting import RecordSorter, packed, unpacked
+from commingle.party_agent.private import sorting
+from commingle.party_agent.private.sorting import PlacedRows, RecordSorter, packed, unpacked
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.mechanisms.interface import Placement
+from commingle.shared.mechanisms.moments.keyed import Buckets
+from commingle.shared.mechanisms.registry import mechanism_named
 
 Record = tuple[bytes, tuple[int, int]]
 ENTRY = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-32768, -1, 0, 1, 256, 32768])
@@ -50,8 +56,8 @@ def in_plain_python(records: Sequence[Record]) -> list[Record]:
 @pytest.fixture(params=[(7, 3, 50), (1, 1, 1), (1 << 17, 1 << 11, 1 << 22)], ids=["runs on disk", "of one", "usual"])
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     *of_records, in_memory = request.param
-    monkeypatch.setattr(scratch, "_IN_MEMORY_BYTES", in_memory)
-    for name, value in zip(("_RUN_RECORDS", "_PIECE_RECORDS"), of_records, strict=True):
+    monkeypatch.setattr(sorting, "IN_MEMORY_BYTES", in_memory)
+    for name, value in zip(("RUN_RECORDS", "PIECE_RECORDS"), of_records, strict=True):
         monkeypatch.setattr(sorting, name, value)
 
 
@@ -61,7 +67,7 @@ def test_records_are_those_of_sorting_all_at_once(pieces: list[list[Record]]) ->
     records, sorter = [one for piece in pieces for one in piece], sorter_of(pieces)
     assert given_by(sorter) == in_plain_python(records)
     named = [one for one, _ in records if one]
-    assert (sorter.records, sorter.duplicates) == (len(records), len(named) - len(set(named)))
+    assert sorter.duplicates == len(named) - len(set(named))
 
 
 @pytest.mark.usefixtures("sizes")
@@ -73,7 +79,7 @@ def test_order_of_records_and_where_they_are_cut_change_nothing(
     one = sorter_of([records])
     other = sorter_of([shuffled[start : start + cut] for start in range(0, len(records), cut)])
     assert given_by(one) == given_by(other)
-    assert (one.records, one.duplicates) == (other.records, other.duplicates)
+    assert one.duplicates == other.duplicates
 
 
 @pytest.mark.usefixtures("sizes")
@@ -104,14 +110,14 @@ def test_no_piece_begins_with_the_subject_that_ended_the_one_before() -> None:
 
 def test_records_without_an_id_alone_are_nobody() -> None:
     sorter = sorter_of([[(b"", (1, 2))], []])
-    assert (given_by(sorter), sorter.records, sorter.duplicates) == ([], 1, 0)
+    assert (given_by(sorter), sorter.duplicates) == ([], 0)
 
 
 def test_pieces_stay_small_however_many_records_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorting, "_RUN_RECORDS", 100)
-    monkeypatch.setattr(sorting, "_PIECE_RECORDS", 10)
+    monkeypatch.setattr(sorting, "RUN_RECORDS", 100)
+    monkeypatch.setattr(sorting, "PIECE_RECORDS", 10)
     sorter = sorter_of([[(b"%05d" % ((i * 7919) % 1000), (i, 0))] for i in range(1000)])
-    assert len(sorter._waiting) <= 100
+    assert len(sorter.waiting) <= 100
     sizes = [len(ids) for ids, _ in sorter]
     assert sum(sizes) == 1000
     assert max(sizes) <= 10 * 10  # a piece of each of ten runs
@@ -134,3 +140,54 @@ def test_neither_id_nor_row_reaches_the_disk_in_the_clear(to_disk: list[bytes]) 
     assert to_disk
     assert b"patient" not in b"".join(to_disk)
     assert b"TNES" not in b"".join(to_disk)
+
+
+def by_rank(n: int, d: int) -> PlacedRows:
+    return PlacedRows(n, lambda ranks: ranks.astype(np.int64), partial(Placement, d=d))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(n=st.integers(1, 40), window=st.integers(1, 12), batch=st.integers(1, 9), seed=st.integers(0, 99))
+def test_rows_come_back_by_rank_whatever_their_order(
+    monkeypatch: pytest.MonkeyPatch, n: int, window: int, batch: int, seed: int
+) -> None:
+    monkeypatch.setattr(sorting, "WINDOW_ROWS", window)
+    monkeypatch.setattr(sorting, "IN_MEMORY_BYTES", 1)
+    draw = np.random.default_rng(seed)
+    rows, ranks = draw.integers(-(2**15), 2**15 + 1, (n, 3)), draw.permutation(n)
+    placed = by_rank(n, 3)
+    for start in range(0, n, batch):
+        own = ranks[start : start + batch]
+        placed.add(own, rows[own])
+    pieces = list(placed)
+    assert [len(piece) for piece in pieces[:-1]] == [window] * (len(pieces) - 1)
+    assert np.array_equal(np.concatenate(pieces), rows)
+    assert np.array_equal(np.concatenate(list(placed)), rows), "read as often as wanted"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(n=st.integers(1, 40), count=st.integers(2, 30), window=st.integers(1, 12), seed=st.integers(0, 99))
+def test_buckets_are_filled_as_if_all_were_in_memory(
+    monkeypatch: pytest.MonkeyPatch, n: int, count: int, window: int, seed: int
+) -> None:
+    monkeypatch.setattr(sorting, "WINDOW_ROWS", window)
+    draw = np.random.default_rng(seed)
+    names = np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(n, 32)
+    rows = draw.integers(-(2**14), 2**14 + 1, (n, 3))
+    buckets = partial(Buckets, count=count, d=3)
+    mechanism, spec = mechanism_named("moments", keyed=True), cast("ReleaseSpec", SimpleNamespace(table_rows=count))
+    placed, whole = PlacedRows(count, partial(mechanism.places, spec), buckets), buckets(range(count))
+    for start in range(0, n, 7):
+        own = slice(start, start + 7)
+        placed.add(names[own], rows[own])
+        whole.add(names[own], rows[own])
+    assert np.array_equal(np.concatenate(list(placed)), whole.total())
+    assert np.array_equal(np.concatenate(list(placed)), whole.total()), "read as often as wanted"
+
+
+def test_no_cell_reaches_the_disk_in_the_clear(to_disk: list[bytes]) -> None:
+    placed = by_rank(4, 1)
+    placed.add(np.arange(4), np.full((4, 1), 0x53454E54))  # "TNES"
+    assert to_disk
+    assert b"TNES" not in b"".join(to_disk)
+    assert np.array_equal(np.concatenate(list(placed)), np.full((4, 1), 0x53454E54))

@@ -8,32 +8,38 @@ from typing import Any
 import pytest
 from numpy.random import Generator, default_rng
 
-from commingle.party_agent.cli.regression import _show
+from commingle.party_agent.cli.regression import show_regression
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.policy import OpeningHours, Policy, RegressionPolicy
 from commingle.party_agent.ledger.ledger import Debit
-from commingle.party_agent.ledger.requests import regression_view
+from commingle.party_agent.ledger.requests import Regression, regression_view
 from commingle.party_agent.private.regression.methods import METHODS, STAGED
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError, VerificationError
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.regression import PublicSecondMoments, RegressionMethod, RowMapping
+from commingle.shared.documents.regression import (
+    PublicSecondMoments,
+    RegressionMethod,
+    RegressionRequest,
+    RegressionResult,
+    RowMapping,
+)
 from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
+from commingle.shared.errors import CommingleError
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.runtime.console import PlainConsole
 from tests.party_agent.regression.asking import (
     ABOUT,
     ATTRIBUTES,
     EVERYTHING,
-    GENEROUS,
     ROWS,
     clinic,
     register,
@@ -50,13 +56,25 @@ def with_policy(root: Path, *, epsilon_cap: float = 10.0, **rules: object) -> Co
     return clinic(root, policy=policy, epsilon_cap=epsilon_cap)
 
 
+def verified(done: Regression, *, by: str | None = None) -> RegressionResult:
+    assert done.document is not None
+    return verify_regression(encode(done.document), trusted_party=by).document
+
+
+def require_refused(hospital: Consortium, asked: RegressionRequest, kind: type[CommingleError], said: str) -> str:
+    """It costs nothing; the remedy."""
+    with hospital.agent("clinic") as agent:
+        with pytest.raises(kind, match=said) as refused:
+            Regressions(agent).ask(asked)
+        assert agent.ledger.charges() == []
+    return refused.value.remedy
+
+
 def test_coefficients_come_near_the_truth_and_the_document_verifies(tmp_path: Path) -> None:
     hospital = clinic(tmp_path, rows=20_000)
     with hospital.agent("clinic", draw=rounded_gaussian) as agent:
         done = Regressions(agent).ask(request(epsilon=3.0))
-        assert done.document is not None
-        found = verify_regression(encode(done.document), trusted_party=agent.identity.signing_key.fingerprint)
-    result = found.document
+        result = verified(done, by=agent.identity.signing_key.fingerprint)
     assert {c.label: c.original for c in result.coefficients} == pytest.approx(
         {"(intercept)": 10, "age": 0.5, "smoker[yes]": 20}, rel=0.15
     )  # OS entropy; standard deviations of 200 runs: 0.11, 0.002 and 0.05, so that 0.15 is at least 12 of them
@@ -76,17 +94,16 @@ def test_marked_features_are_two_terms_and_the_document_verifies(
     with hospital.agent("clinic", draw=rounded_gaussian) as agent:
         register(hospital, agent, replace=True, attributes=(ATTRIBUTES[0], marked, *ATTRIBUTES[2:]))
         done = Regressions(agent).ask(request(method=method, epsilon=3.0))
-        assert done.document is not None
-        found = verify_regression(encode(done.document), trusted_party=agent.identity.signing_key.fingerprint)
+        found = verified(done, by=agent.identity.signing_key.fingerprint)
         with pytest.raises(SpecError, match="age may be missing"):
             Regressions(agent).ask(request(2, method=method, target="age", features=("smoker",)))
-    fitted = {c.label: c.original for c in found.document.coefficients}
+    fitted = {c.label: c.original for c in found.coefficients}
     assert list(fitted) == ["(intercept)", "age", "age[missing]", "smoker[yes]"]
     # missing at random: rows without an age are as others at the mean age, which is the midpoint
     # OS entropy; standard deviations of 25 runs of each: 0.0024 and 0.098 at most, means within 0.0023 and 0.08
     assert fitted["age"] == pytest.approx(0.5, abs=0.03)
     assert fitted["age[missing]"] == pytest.approx(0, abs=1.2)
-    _show(PlainConsole(), regression_view(done), None)
+    show_regression(PlainConsole(), regression_view(done), None)
     assert "age: missing cells are marked in a column of their own, age[missing]" in capsys.readouterr().out
 
 
@@ -112,6 +129,7 @@ def test_same_request_again_is_the_same_bytes_without_noise_or_charge(hospital: 
         ({"min_n": ROWS + 1}, {}, "min_n"),
         ({"max_releases_per_day": 0}, {}, "max_releases_per_day"),
         ({"dataset_caps": {"*": 0.5}}, {}, "dataset_caps"),
+        ({"opening_hours": OpeningHours(weekdays=frozenset())}, {}, "opening_hours"),
         (
             {"regressions": {"methods": sorted(EVERYTHING)}},
             {"method": "objpert"},
@@ -122,18 +140,7 @@ def test_same_request_again_is_the_same_bytes_without_noise_or_charge(hospital: 
 def test_policy_refuses_naming_its_rule_and_nothing_is_spent(
     tmp_path: Path, rules: dict[str, Any], changes: dict[str, Any], rule: str
 ) -> None:
-    with with_policy(tmp_path, **rules).agent("clinic") as agent:
-        with pytest.raises(ConflictError, match=rule):
-            Regressions(agent).ask(request(**changes))
-        assert agent.ledger.charges() == []
-
-
-def test_outside_opening_hours_nothing_is_spent(tmp_path: Path) -> None:
-    never = OpeningHours(weekdays=frozenset())
-    with clinic(tmp_path, policy=GENEROUS.model_copy(update={"opening_hours": never})).agent("clinic") as agent:
-        with pytest.raises(ConflictError, match="opening_hours"):
-            Regressions(agent).ask(request())
-        assert agent.ledger.charges() == []
+    require_refused(with_policy(tmp_path, **rules), request(**changes), ConflictError, rule)
 
 
 def test_cap_of_the_population_holds_for_regressions(tmp_path: Path) -> None:
@@ -162,8 +169,7 @@ def test_every_method_runs_with_consent_and_states_what_it_was_charged(tmp_path:
     rules = RegressionPolicy(methods=EVERYTHING, max_epsilon=3.0, floating_point_noise=True)
     with clinic(tmp_path, policy=Policy(regressions=rules), rows=300).agent("clinic") as agent:
         done = Regressions(replace(agent, generator=_seeded)).ask(request(method=name))
-        assert done.document is not None
-        found = verify_regression(encode(done.document)).document
+        found = verified(done)
         assert found.privacy.cost == agent.ledger.lost() == done.charge.cost
         assert found.privacy.epsilon <= 1.0
         assert found.privacy.exact_noise == (name in {"two_stage", "ssp", "adassp", "boosted_adassp"})
@@ -184,8 +190,7 @@ def test_public_method_runs_on_public_moments_and_publishes_them(tmp_path: Path,
     with clinic(tmp_path, rows=20_000).agent("clinic", draw=rounded_gaussian) as agent:
         done = Regressions(agent).ask(request(method=method, public=public_moments(), epsilon=3.0))
     result = result_of(done)
-    assert done.document is not None
-    verify_regression(encode(done.document))
+    verified(done)
     assert result.request.public == public_moments()
     # OS entropy: 8 standard deviations of 0.37 (400 runs)
     assert result.coefficients[2].original == pytest.approx(20, rel=0.15)
@@ -204,8 +209,7 @@ def test_two_stages_find_the_slopes_and_their_document_verifies(tmp_path: Path, 
     with clinic(tmp_path, keyed=keyed).agent("clinic", draw=rounded_gaussian) as agent:
         asked = request(method="two_stage", keyed=keyed, features=("age", "smoker", "blood"), epsilon=1.0)
         done = Regressions(agent).ask(asked)
-        assert done.document is not None
-        found = verify_regression(encode(done.document)).document
+        found = verified(done)
         assert verify_party_audit(audited(agent)).told.lost == done.charge.cost
     assert {name: len(values) for name, values in found.published.items()} == {
         "sigmas": 3,
@@ -229,10 +233,8 @@ def test_auto_takes_only_what_the_policy_allows(tmp_path: Path) -> None:
 
 
 def test_policy_that_leaves_auto_nothing_costs_nothing(tmp_path: Path) -> None:
-    with with_policy(tmp_path, regressions={"methods": ["objpert"]}).agent("clinic") as agent:
-        with pytest.raises(SpecError, match="no method to choose from"):
-            Regressions(agent).ask(request(method="auto"))
-        assert agent.ledger.charges() == []
+    hospital = with_policy(tmp_path, regressions={"methods": ["objpert"]})
+    require_refused(hospital, request(method="auto"), SpecError, "no method to choose from")
 
 
 def test_regression_of_a_keyed_data_set_is_charged_presence_keeps_replacement_and_verifies(tmp_path: Path) -> None:
@@ -240,8 +242,7 @@ def test_regression_of_a_keyed_data_set_is_charged_presence_keeps_replacement_an
         plain = Regressions(agent).ask(request())
     with clinic(tmp_path / "keyed", keyed=True).agent("clinic", draw=rounded_gaussian) as agent:
         done = Regressions(agent).ask(request(2, keyed=True))
-        assert done.document is not None
-        found = verify_regression(encode(done.document)).document
+        found = verified(done)
         history = verify_party_audit(audited(agent))
     assert found.privacy.adjacency == "add_remove"
     assert found.privacy.epsilon == pytest.approx(1.0, rel=1e-6)
@@ -252,11 +253,9 @@ def test_regression_of_a_keyed_data_set_is_charged_presence_keeps_replacement_an
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_request_of_the_other_unit_is_refused_with_a_remedy(tmp_path: Path, *, keyed: bool) -> None:
-    with clinic(tmp_path, keyed=keyed).agent("clinic") as agent:
-        with pytest.raises(SpecError, match="whose number is private" if keyed else "everybody knows") as told:
-            Regressions(agent).ask(request(keyed=not keyed))
-        assert told.value.remedy.startswith("Give n" if keyed else "Leave n out")
-        assert agent.ledger.charges() == []
+    said = "whose number is private" if keyed else "everybody knows"
+    remedy = require_refused(clinic(tmp_path, keyed=keyed), request(keyed=not keyed), SpecError, said)
+    assert remedy.startswith("Give n" if keyed else "Leave n out")
 
 
 @pytest.mark.parametrize("name", sorted(EVERYTHING - {"dp_pmtolse", "dp_pmtse", "ops"}))
@@ -264,8 +263,7 @@ def test_every_method_but_ops_runs_under_add_remove(tmp_path: Path, name: Regres
     rules = RegressionPolicy(methods=EVERYTHING, floating_point_noise=True)
     with clinic(tmp_path, policy=Policy(regressions=rules), rows=300, keyed=True).agent("clinic") as agent:
         done = Regressions(agent).ask(request(method=name, keyed=True, epsilon=0.3))
-        assert done.document is not None
-        verify_regression(encode(done.document))
+        verified(done)
         assert agent.ledger.lost() == result_of(done).privacy.cost
 
 
@@ -299,10 +297,8 @@ def test_policy_looks_at_what_a_replaced_row_learns_where_it_says_so(tmp_path: P
     with clinic(tmp_path / "presence", policy=Policy(**rules), keyed=True).agent("clinic") as agent:
         Regressions(agent).ask(request(keyed=True))
     both = Policy(**rules, replacement=True)
-    with clinic(tmp_path / "both", policy=both, keyed=True).agent("clinic") as agent:
-        with pytest.raises(ConflictError, match=r"epsilon 1.5\d* \(replace_one\) > 1.2"):
-            Regressions(agent).ask(request(keyed=True))
-        assert agent.ledger.charges() == []
+    hospital = clinic(tmp_path / "both", policy=both, keyed=True)
+    require_refused(hospital, request(keyed=True), ConflictError, r"epsilon 1.5\d* \(replace_one\) > 1.2")
 
 
 @pytest.mark.parametrize("mapping", ["maximum", "per_row_with_label"])
@@ -313,8 +309,7 @@ def test_narrower_bounds_and_other_mappings_come_near_the_truth_in_original_unit
     asked = request(epsilon=3.0, bounds={"charges": (10.0, 80.0)}, mapping=mapping)
     with hospital.agent("clinic", draw=rounded_gaussian) as agent:
         done = Regressions(agent).ask(asked)
-    assert done.document is not None
-    result = verify_regression(encode(done.document)).document
+    result = verified(done)
     assert isinstance(result.target, NumericAttribute)
     assert (result.target.lower, result.target.upper) == (10.0, 80.0)
     assert {c.label: c.original for c in result.coefficients} == pytest.approx(
@@ -325,8 +320,7 @@ def test_narrower_bounds_and_other_mappings_come_near_the_truth_in_original_unit
 def test_without_an_intercept_the_encoded_one_is_zero_and_per_row_has_no_original_units(hospital: Consortium) -> None:
     with hospital.agent("clinic") as agent:
         done = Regressions(agent).ask(request(intercept=False, mapping="per_row", method="auto"))
-        assert done.document is not None
-        result = verify_regression(encode(done.document)).document
+        result = verified(done)
     assert result.coefficients[0].encoded == 0
     assert {c.original for c in result.coefficients} == {None}
 
@@ -356,19 +350,14 @@ _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0)
     ],
 )
 def test_request_that_makes_no_sense_costs_nothing(
-    hospital: Consortium, changes: dict[str, Any], kind: type[Exception], said: str
+    hospital: Consortium, changes: dict[str, Any], kind: type[CommingleError], said: str
 ) -> None:
-    with hospital.agent("clinic") as agent:
-        with pytest.raises(kind, match=said):
-            Regressions(agent).ask(request(**changes))
-        assert agent.ledger.charges() == []
+    require_refused(hospital, request(**changes), kind, said)
 
 
 def test_method_that_needs_the_exact_number_of_rows_is_refused_of_a_keyed_data_set(tmp_path: Path) -> None:
-    with clinic(tmp_path, keyed=True).agent("clinic") as agent:
-        with pytest.raises(SpecError, match="exact number of rows"):
-            Regressions(agent).ask(request(method="ops", keyed=True))
-        assert agent.ledger.charges() == []
+    asked = request(method="ops", keyed=True)
+    require_refused(clinic(tmp_path, keyed=True), asked, SpecError, "exact number of rows")
 
 
 def audited(agent: Agent) -> bytes:

@@ -85,7 +85,7 @@ def patterns(rows: NDArray[np.int16]) -> set[bytes]:
 
 def secrets_of(kept: KeptRows) -> set[bytes]:
     """What opens the ciphertexts, in any form in which it could be written."""
-    keys = (kept.secret, kept._key("rows"), kept._key("ring"))
+    keys = (kept.secret, kept.key_for("rows"), kept.key_for("ring"))
     return {form for key in keys for form in (key, key.hex().encode(), b64encode(key), repr(key)[2:-1].encode())}
 
 

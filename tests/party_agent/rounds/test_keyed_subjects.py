@@ -23,7 +23,7 @@ from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.mechanisms.moments.keyed import Buckets
 from commingle.shared.mechanisms.rows.signs import SignStream
 from commingle.shared.release.audit import verify_party_audit
-from tests.party_agent.data.test_id_rules import register
+from tests.party_agent.data.test_readings import register
 from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import matrix_of, rows_by_subject
 from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, consortium_of, rows_of, write_csv

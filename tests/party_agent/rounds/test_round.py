@@ -12,7 +12,7 @@ import pytest
 from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.home.home import EngineSettings
-from commingle.party_agent.private import dask_engine
+from commingle.party_agent.private import engine
 from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.linkage import alignment_digest
@@ -197,7 +197,7 @@ def test_scheduler_that_is_not_there_costs_nothing_more_and_releases_nothing(
     pair: Consortium, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert folder.is_dir()
-    monkeypatch.setattr(dask_engine, "_CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(engine, "CONNECT_SECONDS", 0.3)
     release, home = approved_by_all(pair), pair.homes["clinic"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.sources import FileSource, open_source
-from commingle.party_agent.private.table import SourceTable
+from commingle.party_agent.private.sources import FileSource, SourceTable, open_source
 from commingle.services.planning.public_table import encode
 from commingle.services.simulation.consortium import write_party_files
 from commingle.services.simulation.dataset import StudyTable

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.measuring import Measure, Parts
+from commingle.party_agent.private.regression.measuring import Measure, NoiseCalibration, Parts, Privacy
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
+from commingle.party_agent.private.regression.public_moment import PublicMoments
 
 SHARED = Path(__file__).parents[5] / "shared"
 """Data and reference tables beside the project; tests that need them skip where they are absent."""
@@ -89,3 +89,19 @@ def neighbours(generator: Generator, adjacency: Neighbours, pairs: int) -> Itera
 
 def farthest(pairs: Iterator[tuple[Sample, Sample]], statistic: Callable[[Sample], Floats]) -> float:
     return max(float(np.linalg.norm(statistic(one) - statistic(other))) for one, other in pairs)
+
+
+RHO = 0.7
+
+
+def ill_conditioned(n: int, seed: int = 0) -> tuple[Floats, Floats, Floats]:
+    """Rows, labels and coefficients of the paper's design: d = 10, N(mu, Psi), noise of 0.05."""
+    draw = np.random.default_rng(seed)
+    basis = np.linalg.qr(np.random.default_rng(7).normal(size=(10, 10)))[0]
+    scales = np.sqrt(np.geomspace(1, 0.01, 10))
+    x = 0.3 + draw.normal(size=(n, 10)) @ (basis * scales) @ basis.T
+    beta = np.random.default_rng(8).normal(size=10)
+    return x, x @ beta + draw.normal(0, 0.05, n), beta
+
+
+PUBLIC = PublicMoments.of(*ill_conditioned(500, seed=1)[:2])

@@ -12,12 +12,25 @@ import pytest
 from numpy.random import Generator, default_rng
 from scipy.stats import norm
 
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy, gaussian_multiplier
-from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure, Parts
+from commingle.party_agent.private.regression.measuring import (
+    FloatingPoint,
+    Measure,
+    NoiseCalibration,
+    Parts,
+    Privacy,
+    gaussian_multiplier,
+)
 from commingle.party_agent.private.regression.methods import METHODS, FloatingMethod
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Neighbours, Published, Sample
-from commingle.party_agent.private.regression.sufficient import adassp, boosted_adassp, residuals, ssp
-from commingle.party_agent.private.regression.sums import cross_weight, solve, sums_sensitivity
+from commingle.party_agent.private.regression.sums import (
+    adassp,
+    boosted_adassp,
+    cross_weight,
+    residuals,
+    solve,
+    ssp,
+    sums_sensitivity,
+)
 from tests.hostile.distinguishing import rates
 from tests.party_agent.private.regression.cases import privacy, with_row
 

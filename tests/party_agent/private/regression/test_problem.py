@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from commingle.party_agent.errors import SampleError
 from commingle.party_agent.private.regression.problem import (
-    _EXACT_ROWS,
+    EXACT_ROWS,
     Floats,
     clip_sample,
     on_grid,
@@ -105,9 +105,9 @@ def test_bound_that_bounds_nothing_is_refused(bound: float) -> None:
 
 
 def test_more_rows_than_exact_sums_allow_are_refused() -> None:
-    x = np.broadcast_to(np.zeros((1, 1)), (_EXACT_ROWS, 1))
+    x = np.broadcast_to(np.zeros((1, 1)), (EXACT_ROWS, 1))
     with pytest.raises(SampleError, match="too many"):
-        on_grid(x, np.broadcast_to(np.zeros(1), _EXACT_ROWS), row_bound=1.0, label_bound=1.0)
+        on_grid(x, np.broadcast_to(np.zeros(1), EXACT_ROWS), row_bound=1.0, label_bound=1.0)
 
 
 @pytest.mark.parametrize(("value", "power"), [(1.0, 1.0), (1.1, 2.0), (0.5, 0.5), (0.6, 1.0), (3.0, 4.0)])

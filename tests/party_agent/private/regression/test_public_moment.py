@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from commingle.party_agent.private.regression.calibration import Privacy, gaussian_multiplier
-from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint, Measure
+from commingle.party_agent.private.regression.measuring import (
+    Exact,
+    FloatingPoint,
+    Measure,
+    Privacy,
+    gaussian_multiplier,
+)
 from commingle.party_agent.private.regression.problem import (
     Estimate,
     Floats,
@@ -30,8 +35,7 @@ from commingle.party_agent.private.regression.public_moment import (
 from commingle.party_agent.private.regression.sums import cross_weight, norm_bound, sums_loss, sums_sensitivity
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
-from tests.party_agent.private.regression.cases import Recording, privacy
-from tests.party_agent.private.regression.public_cases import PUBLIC, ill_conditioned
+from tests.party_agent.private.regression.cases import PUBLIC, Recording, ill_conditioned, privacy
 
 ASKED = privacy(adjacency=Neighbours.REPLACE_ONE)
 PublicRun = Callable[[Sample, PublicMoments, Privacy, Measure], Estimate]

@@ -11,23 +11,19 @@ import pytest
 from numpy.random import Generator, default_rng
 
 from commingle.party_agent.errors import LostError
-from commingle.party_agent.private.charge import NO_SNAPSHOT
-from commingle.party_agent.private.regression.calibration import NoiseCalibration, Privacy
+from commingle.party_agent.private.regression.measuring import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS
-from commingle.party_agent.private.regression.problem import Floats, Neighbours
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, RowMap
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import PrivateRegression, regress
-from commingle.party_agent.private.regression.row_map import RowMap
-from commingle.party_agent.private.regression.sums import sums_loss
-from commingle.party_agent.private.regression.two_stage import adjacency_of
-from commingle.party_agent.private.snapshot import Snapshot
-from commingle.shared.documents.regression import RowMapping, measured_attributes
+from commingle.party_agent.private.regression.sums import stages_of
+from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Snapshot
+from commingle.shared.documents.regression import RowMapping
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
 from tests.party_agent.private.tables import column, snapshot_of
 
 N = 500
@@ -77,14 +73,9 @@ def task(name: str = "ssp", **changes: Any) -> PrivateRegression:
         label_bound=1.0,
         public=None,
         n=N,
-        stages=stages_of(privacy) if name in STAGED else None,
+        stages=stages_of(privacy, Y, (X, Z), N) if name in STAGED else None,
     )
     return replace(whole, **changes)
-
-
-def stages_of(privacy: Privacy) -> TwoStages:
-    attributes = measured_attributes(Y, (X, Z))
-    return plan_two_stages(attributes, n=N, rho=sums_loss(privacy).rho, adjacency=adjacency_of(privacy))
 
 
 def paid(wanted: PrivateRegression, snapshot: Snapshot) -> Charge:
@@ -142,10 +133,7 @@ def test_two_stages_count_rows_with_noise_under_add_remove_and_do_not_go_by_the_
     best, found = least_squares(*values()), []
     for n in (100, N, 5000):
         asked = Privacy(20.0, 1e-6, Neighbours.ADD_REMOVE, NoiseCalibration.ZCDP)
-        plan = plan_two_stages(
-            measured_attributes(Y, (X, Z)), n=n, rho=sums_loss(asked).rho, adjacency=adjacency_of(asked)
-        )
-        wanted = task("two_stage", privacy=asked, n=n, stages=plan)
+        wanted = task("two_stage", privacy=asked, n=n, stages=stages_of(asked, Y, (X, Z), n))
         wanted = replace(wanted, cost=wanted.method.cost(asked))
         estimate = regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=silence, generator=never)
         assert np.array(estimate.published["sums"])[0] == N * SCALE

@@ -1,4 +1,4 @@
-"""Both sums in one measurement: what a row moves them by, their noise, and what follows from it."""
+"""Both sums in one measurement, by rounds of residuals too: what a row moves them by exactly, their noise and cost."""
 
 from fractions import Fraction
 from math import sqrt
@@ -7,17 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 
-from commingle.party_agent.private.regression.calibration import gaussian_multiplier
-from commingle.party_agent.private.regression.measuring import _RAISED, FloatingPoint
-from commingle.party_agent.private.regression.posterior import noisy_floor
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample
-from commingle.party_agent.private.regression.sufficient import ridge_of
+from commingle.party_agent.private.regression.measuring import RAISED, FloatingPoint, Privacy, gaussian_multiplier
+from commingle.party_agent.private.regression.posterior import noisy_floor, ridge_fit
+from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, on_grid
 from commingle.party_agent.private.regression.sums import (
+    ROUNDS,
+    adassp,
+    boosted_adassp,
     cross_weight,
     gram_noise,
     noisy_sums,
     norm_bound,
+    residuals,
+    ridge_of,
     solve,
     sums_loss,
     sums_sensitivity,
@@ -72,7 +76,7 @@ def test_sensitivity_as_computed_and_raised_bounds_the_exact_formula_for_the_wei
     rows = Fraction(row) ** 2
     share = Fraction(cross_weight(row, label, rounds=rounds)) * rounds * Fraction(label) ** 2 / rows  # about 1
     for replaces, exact in ((True, 2 * rows**2 * (1 + share / 2) ** 2), (False, rows**2 * (1 + share))):
-        assert (_RAISED * Fraction(sums_sensitivity(row, replaces=replaces))) ** 2 >= exact
+        assert (RAISED * Fraction(sums_sensitivity(row, replaces=replaces))) ** 2 >= exact
 
 
 @pytest.mark.parametrize("adjacency", Neighbours)
@@ -162,3 +166,144 @@ def test_computed_least_eigenvalue_is_off_by_less_than_its_sensitivity_allows() 
 
 def test_singular_system_has_the_least_norm_solution() -> None:
     assert np.allclose(solve(np.diag([2.0, 0.0]), np.array([4.0, 0.0])), [2.0, 0.0])
+
+
+SEEDS = st.integers(0, 2**32)
+SIZES = st.floats(1e-3, 1e3)
+
+
+def grid_sample(seed: int, row_bound: float, label_bound: float, n: int = 30, d: int = 4) -> Sample:
+    generator = default_rng(seed)
+    x, y = row_bound * generator.normal(size=(n, d)), 2 * label_bound * generator.normal(size=n)
+    return on_grid(x, y, row_bound=row_bound, label_bound=label_bound)
+
+
+@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize(("size", "reached"), [(0.0, 0.99), (0.3, 0.99), (300.0, 0.9)])
+def test_no_pair_of_neighbours_moves_the_sum_of_residuals_beyond_its_sensitivity_and_some_as_far(
+    adjacency: Neighbours, size: float, reached: float
+) -> None:
+    theta = size * default_rng(1).normal(size=2)
+
+    def cross(sample: Sample) -> Floats:
+        left = residuals(sample, theta, bound=0.34)
+        return left.x.T @ left.y
+
+    pairs = list(neighbours(default_rng(2), adjacency, 500))
+    bound = ROW_BOUND * 0.34 * (2 if adjacency is Neighbours.REPLACE_ONE else 1)  # C tau, and 2 C tau
+    assert reached * bound < farthest(iter(pairs), cross) <= bound
+
+
+@given(SEEDS, SIZES, SIZES, st.floats(1e-6, 1e6))
+def test_residual_of_a_row_is_the_same_to_the_last_bit_whatever_the_other_rows(
+    seed: int, row_bound: float, label_bound: float, size: float
+) -> None:
+    sample, theta = grid_sample(seed, row_bound, label_bound), size * default_rng(seed).normal(size=4)
+    together = residuals(sample, theta, bound=label_bound / 3).y
+    order = default_rng(seed + 1).permutation(sample.n)
+    shuffled = Sample(sample.x[order], sample.y[order], row_bound, label_bound)
+    assert np.array_equal(residuals(shuffled, theta, bound=label_bound / 3).y, together[order])
+    alone = [
+        residuals(Sample(sample.x[[i]], sample.y[[i]], row_bound, label_bound), theta, bound=label_bound / 3).y[0]
+        for i in range(sample.n)
+    ]
+    assert np.array_equal(alone, together)
+
+
+@given(SEEDS, SIZES, SIZES)
+def test_sum_of_residuals_is_exact_and_they_are_within_their_bound(
+    seed: int, row_bound: float, label_bound: float
+) -> None:
+    sample, bound = grid_sample(seed, row_bound, label_bound), label_bound / 5
+    left = residuals(sample, default_rng(seed).normal(size=4), bound=bound)
+    assert float(np.abs(left.y).max()) <= bound == left.label_bound
+    exact = [
+        sum(Fraction(float(a)) * Fraction(float(r)) for a, r in zip(column, left.y, strict=True)) for column in left.x.T
+    ]
+    assert [Fraction(float(value)) for value in left.x.T @ left.y] == exact
+
+
+def test_residuals_are_labels_less_predictions_cut() -> None:
+    sample = linear_sample(default_rng(3))
+    theta = np.array([0.5, -0.2, 0.1])
+    expected = np.clip(sample.y - sample.x @ theta, -0.25, 0.25)
+    assert np.allclose(residuals(sample, theta, bound=0.25).y, expected, atol=2.0**-16)
+    assert float(np.abs(expected).max()) == 0.25  # some are cut
+
+
+@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("rounds", [1, 5, 20])
+def test_no_pair_of_neighbours_moves_matrix_and_rounds_together_beyond_what_one_measurement_may(
+    adjacency: Neighbours, rounds: int
+) -> None:
+    """Each round at coefficients of its own: the bound may not depend on the path."""
+    thetas, bound = default_rng(3).normal(size=(rounds, 2)), LABEL_BOUND / rounds
+    weight = cross_weight(ROW_BOUND, bound, rounds=rounds)
+
+    def together(sample: Sample) -> Floats:
+        sums = [left.x.T @ left.y for left in (residuals(sample, theta, bound=bound) for theta in thetas)]
+        return np.concatenate([(sample.x.T @ sample.x).ravel(), np.sqrt(weight) * np.concatenate(sums)])
+
+    limit = ROW_BOUND**2 * (3 / np.sqrt(2) if adjacency is Neighbours.REPLACE_ONE else np.sqrt(2))
+    assert 0.9 * limit < farthest(neighbours(default_rng(4), adjacency, 2_000), together) <= limit * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_rounds_have_the_noise_of_the_one_cross_sum_shared_among_them(adjacency: Neighbours) -> None:
+    sample, asked, record = linear_sample(default_rng(4)), privacy(adjacency=adjacency), Recording()
+    boosted_adassp(sample, asked, record)
+    sd = gram_noise(sample, asked)
+    assert record.multipliers == [gaussian_multiplier(asked, 1)]
+    assert record.entries == [sample.d * (sample.d + ROUNDS)]
+    # sqrt(T) sd / C times Y / T
+    assert record.deviations == pytest.approx([sd, *[sd / ROUNDS**0.5] * ROUNDS])
+
+
+@given(st.floats(1e-3, 20), st.sampled_from(Neighbours))
+def test_loss_is_that_of_adassp(epsilon: float, adjacency: Neighbours) -> None:
+    asked, sample = Privacy(epsilon, 1e-6, adjacency), grid_sample(1, 1.0, 1.0)
+    fits = [method(sample, asked, Recording()) for method in (adassp, boosted_adassp)]
+    assert fits[0].loss == fits[1].loss == sums_loss(asked)
+    assert fits[0].loss.delta == 0
+
+
+@pytest.mark.parametrize("adjacency", Neighbours)
+def test_loss_along_every_path_is_within_what_is_debited_and_extreme_rows_use_most_of_it(
+    adjacency: Neighbours,
+) -> None:
+    """Of the matrix, and over rounds ||X^T r - X'^T r'||^2 / (2 sd^2) where the published sums lead."""
+    common = Sample(np.array([[0.05, 0.9], [0.05, -0.9]]), np.array([0.9, -0.9]), 1.0, 1.0)
+    asked = privacy(1.0, adjacency=adjacency)
+    one = with_row(common, np.array([1.0, 0.0]), 1.0)
+    angle = np.array([0.5, 0.75**0.5])
+    other = common if adjacency is Neighbours.ADD_REMOVE else with_row(common, angle, -1.0)
+    sd, losses = gram_noise(one, asked), []
+    matrices = [s.x.T @ s.x for s in (one, other)]
+    first = float(np.sum((matrices[0] - matrices[1]) ** 2)) / (2 * sd**2)
+    for seed in range(200):
+        published = boosted_adassp(one, asked, FloatingPoint(default_rng(seed))).published
+        system = np.reshape(published["gram"], (2, 2)) + np.eye(2) * published["ridge"]
+        theta, loss = np.zeros(2), first
+        for noisy in np.reshape(published["cross"], (ROUNDS, 2)):
+            sums = [left.x.T @ left.y for left in (residuals(s, theta, bound=1 / ROUNDS) for s in (one, other))]
+            loss += float(np.sum((sums[0] - sums[1]) ** 2)) * ROUNDS / (2 * sd**2)
+            theta = theta + solve(system, noisy)
+        losses.append(loss)
+    debited = float(sums_loss(asked).rho)
+    assert max(losses) <= debited * (1 + 1e-12)
+    assert max(losses) > 0.99 * debited
+
+
+def test_without_noise_rounds_come_nearer_least_squares_than_adassp_under_the_same_ridge() -> None:
+    sample, asked = linear_sample(default_rng(5), n=2_000), privacy(0.04)
+    best, silent = ridge_fit(sample, 1e-9), Recording()
+    errors = [
+        float(np.linalg.norm(fit.coefficients - best))
+        for fit in (
+            adassp(sample, asked, silent),
+            *(boosted_adassp(sample, asked, silent, rounds=rounds, clip=1.0) for rounds in (1, 5, 200)),
+        )
+    ]
+    assert errors[1] == pytest.approx(errors[0], abs=1e-3)  # labels on the grid, and not
+    assert errors[1] > 2 * errors[2] > 0.01  # lambda is twice the eigenvalues
+    assert errors[3] < 1e-3

@@ -8,18 +8,14 @@ import pytest
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.regression.calibration import Privacy
-from commingle.party_agent.private.regression.measuring import FloatingPoint
+from commingle.party_agent.private.regression.measuring import FloatingPoint, Privacy
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, clip_sample
-from commingle.party_agent.private.regression.sufficient import boosted_adassp
-from commingle.party_agent.private.regression.sums import sums_loss
-from commingle.party_agent.private.regression.two_stage import adjacency_of, two_stage
-from commingle.shared.documents.regression import measured_attributes
+from commingle.party_agent.private.regression.sums import boosted_adassp, stages_of, sums_loss, two_stage
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.fixed_point import SCALE, quantise
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.dp.two_stages import TwoStages, plan_two_stages, two_stage_loss
+from commingle.shared.dp.two_stages import TwoStages, two_stage_loss
 
 PRIVACY = Privacy(1.0, 1e-6)
 *FEATURES, LABEL = (NumericAttribute(name=name, lower=-1, upper=1) for name in "abcy")
@@ -30,8 +26,7 @@ def silence(_: int, count: int) -> NDArray[np.int64]:
 
 
 def stages_for(n: int, privacy: Privacy = PRIVACY) -> TwoStages:
-    attributes = measured_attributes(LABEL, tuple(FEATURES))
-    return plan_two_stages(attributes, n=n, rho=sums_loss(privacy).rho, adjacency=adjacency_of(privacy))
+    return stages_of(privacy, LABEL, tuple(FEATURES), n)
 
 
 def rows(draw: Generator, n: int) -> NDArray[np.int64]:

@@ -1,28 +1,31 @@
-"""Forecast and choice: functions of public quantities, and as good as they were measured to be."""
+"""What a regression is expected to be worth, against runs, and the method that is chosen for it."""
 
+from collections.abc import Callable
 from math import inf, sqrt
 
 import numpy as np
 import pytest
-from numpy.random import default_rng
+from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-from commingle.party_agent.private.regression.calibration import Privacy
-from commingle.party_agent.private.regression.measuring import FloatingPoint
-from commingle.party_agent.private.regression.problem import Neighbours, clip_sample
-from commingle.party_agent.private.regression.row_map import RowMap
-from commingle.party_agent.private.regression.sufficient import boosted_adassp, ssp
-from commingle.party_agent.private.regression.sums import sums_loss
-from commingle.party_agent.private.regression.two_stage import two_stage
-from commingle.party_agent.regression.forecasts import RegressionDesign
-from commingle.party_agent.regression.outlook import assumed_moment, choose, describe, predict
+from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure, Privacy
+from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS, ExactMethod
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Neighbours, RowMap, Sample, clip_sample
+from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
+from commingle.party_agent.private.regression.sums import boosted_adassp, ssp, stages_of, two_stage
+from commingle.party_agent.regression.forecasts import (
+    RegressionDesign,
+    assumed_moment,
+    choose,
+    describe,
+    predict,
+)
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.regression import RegressionMethod, measured_attributes
+from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.fixed_point import quantise
-from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.dp.two_stages import plan_two_stages
 
+Run = Callable[[Sample, Privacy, Measure], Estimate]
 NUMBERS = tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(3))
 THIRD = 1 / 3
 AT_ONCE: tuple[RegressionMethod, ...] = ("ssp", "adassp", "boosted_adassp", "dp_pmtolse")
@@ -32,6 +35,12 @@ def design(n: int, *, public_rows: int = 0, narrow: float = 1.0) -> RegressionDe
     moment, _ = assumed_moment(NUMBERS, RowMap())
     moment[1:, 1:] *= narrow**2
     return RegressionDesign(moment, THIRD, n, 2.0, 1.0, public_rows)
+
+
+def error_of(method: RegressionMethod, seen: RegressionDesign, privacy: Privacy) -> float:
+    outlook = predict(method, seen, privacy)
+    assert outlook is not None
+    return outlook.error
 
 
 def test_assumed_moment_is_that_of_rows_spread_evenly() -> None:
@@ -53,17 +62,21 @@ def test_row_norm_shrinks_the_features_and_not_the_intercept() -> None:
     assert np.trace(clipped_to_half) - 1 == pytest.approx(0.25)
 
 
+def measured_error(method: Run, x: Floats, y: Floats, privacy: Privacy) -> float:
+    """Of 40 runs, in predictions."""
+    sample, best = clip_sample(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
+    runs = [method(sample, privacy, FloatingPoint(default_rng(seed))).coefficients for seed in range(40)]
+    return sqrt(np.mean([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
+
+
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_forecast_of_ssp_is_its_measured_error(epsilon: float) -> None:
     draw, n, privacy = default_rng(2), 100_000, Privacy(epsilon, 1e-6)
     x = np.column_stack([np.ones(n), draw.uniform(-1, 1, (n, 3))])
     y = 0.3 * x[:, 1] + 0.3 * x[:, 2] + 0.1 * draw.normal(size=n)
-    sample, best = clip_sample(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
-    runs = [ssp(sample, privacy, FloatingPoint(default_rng(seed))).coefficients for seed in range(40)]
-    measured = sqrt(np.mean([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
-    outlook = predict("ssp", design(n), privacy)
-    assert outlook is not None
-    assert measured == pytest.approx(outlook.error, rel=0.3)  # coefficients differ from those assumed; 40 runs
+    expected = error_of("ssp", design(n), privacy)
+    # coefficients differ from those assumed
+    assert measured_error(ssp, x, y, privacy) == pytest.approx(expected, rel=0.3)
 
 
 @pytest.mark.parametrize(("n", "epsilon"), [(2_000, 0.3), (10_000, 0.1), (100_000, 1.0)])
@@ -71,13 +84,10 @@ def test_forecast_of_boosted_adassp_is_near_its_measured_error(n: int, epsilon: 
     draw, privacy = default_rng(3), Privacy(epsilon, 1e-6)
     x = np.column_stack([np.ones(n), draw.uniform(-1, 1, (n, 3))])
     y = x[:, 1:] @ np.full(3, 0.3) + 0.3 * draw.normal(size=n)
-    sample, best = clip_sample(x, y, row_bound=2.0, label_bound=1.0), np.linalg.lstsq(x, y)[0]
-    runs = [boosted_adassp(sample, privacy, FloatingPoint(default_rng(seed))).coefficients for seed in range(40)]
-    measured = sqrt(np.mean([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
     seen = RegressionDesign(assumed_moment(NUMBERS, RowMap())[0], float(np.mean(y**2)), n, 2.0, 1.0)
-    outlook = predict("boosted_adassp", seen, privacy)
-    assert outlook is not None
-    assert measured == pytest.approx(outlook.error, rel=0.4)  # residuals are not Gaussian; 40 runs
+    expected = error_of("boosted_adassp", seen, privacy)
+    # residuals are not Gaussian
+    assert measured_error(boosted_adassp, x, y, privacy) == pytest.approx(expected, rel=0.4)
 
 
 @pytest.mark.parametrize(("n", "epsilon"), [(3_000, 1.0), (20_000, 0.1), (20_000, 1.0)])
@@ -88,9 +98,7 @@ def test_forecast_of_two_stages_is_near_its_measured_error(n: int, epsilon: floa
     y = 0.2 * (x[:, 1:] - 0.2) @ (1 / width) / sqrt(3) + 0.2 * draw.normal(size=n)
     rows = quantise(np.clip(np.column_stack([x[:, 1:], y]), -1, 1))
     label = NumericAttribute(name="y", lower=-1, upper=1)
-    stages = plan_two_stages(
-        measured_attributes(label, NUMBERS), n=n, rho=sums_loss(privacy).rho, adjacency=Adjacency.REPLACE_ONE
-    )
+    stages = stages_of(privacy, label, NUMBERS, n)
     best = np.linalg.lstsq(x, y)[0]
 
     def noise(sigma: int, count: int) -> NDArray[np.int64]:
@@ -98,9 +106,10 @@ def test_forecast_of_two_stages_is_near_its_measured_error(n: int, epsilon: floa
 
     runs = [two_stage(rows, stages, privacy, noise).coefficients for _ in range(40)]
     measured = sqrt(np.median([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
-    outlook = predict("two_stage", RegressionDesign(x.T @ x / n, float(np.mean(y**2)), n, 2.0, 1.0, n), privacy)
-    assert outlook is not None
-    assert 0.5 < outlook.error / measured < 2  # first order, and rows that are cut are allowed for roughly; 40 runs
+    seen = RegressionDesign(x.T @ x / n, float(np.mean(y**2)), n, 2.0, 1.0, n)
+    assert (
+        0.5 < error_of("two_stage", seen, privacy) / measured < 2
+    )  # first order, and rows that are cut are allowed for roughly; 40 runs
 
 
 def test_two_stages_are_taken_but_for_few_rows_and_boosted_adassp_there() -> None:
@@ -139,14 +148,9 @@ def test_ssp_is_forecast_as_adassp_where_noise_is_small_and_taken_where_that_is_
 def test_add_remove_is_forecast_with_less_noise_for_two_stages_and_no_intercept_with_no_more() -> None:
     many, privacy = design(100_000), Privacy(1.0, 1e-6)
     without = RegressionDesign(many.moment[1:, 1:], THIRD, many.n, 2.0, 1.0, intercept=False)
-    outlooks = [
-        predict("two_stage", many, privacy),
-        predict("two_stage", many, Privacy(1.0, 1e-6, Neighbours.ADD_REMOVE)),
-        predict("two_stage", without, privacy),
-    ]
-    errors = [o.error for o in outlooks if o is not None]
-    assert errors[1] < errors[0]
-    assert errors[2] <= errors[0]
+    error = error_of("two_stage", many, privacy)
+    assert error_of("two_stage", many, Privacy(1.0, 1e-6, Neighbours.ADD_REMOVE)) < error
+    assert error_of("two_stage", without, privacy) <= error
 
 
 @pytest.mark.parametrize("method", ["ssp", "adassp", "boosted_adassp", "dp_pmtolse"])
@@ -154,14 +158,10 @@ def test_add_remove_and_divided_rows_are_forecast_with_less_noise(method: Regres
     many, replaced = design(100_000, public_rows=200), Privacy(1.0, 1e-6)
     by_row, shrunk = assumed_moment(NUMBERS, RowMap("per_row"))
     divided = RegressionDesign(by_row, THIRD * shrunk, 100_000, 1.0, 1.0, 200)
-    outlooks = [
-        predict(method, many, replaced),
-        predict(method, many, Privacy(1.0, 1e-6, Neighbours.ADD_REMOVE)),
-        predict(method, divided, replaced),
-    ]
-    errors = [o.error / o.signal for o in outlooks if o is not None]
-    assert errors[1] < errors[0]
-    assert errors[2] != errors[0] or method == "dp_pmtolse"  # which divides rows by public moments anyway
+    error = error_of(method, many, replaced)
+    assert error_of(method, many, Privacy(1.0, 1e-6, Neighbours.ADD_REMOVE)) < error
+    by_signal = error_of(method, divided, replaced) / divided.signal
+    assert by_signal != error / many.signal or method == "dp_pmtolse"  # which divides rows by public moments anyway
 
 
 def test_moment_of_divided_rows_has_trace_one_and_of_rows_without_intercept_no_first_column() -> None:
@@ -213,6 +213,68 @@ def test_too_few_rows_are_told_in_words() -> None:
 def test_public_moments_of_any_size_have_an_outlook(label: float) -> None:
     moment, privacy = np.diag([1.0, 1e-7, 1.0, 1e-7]), Privacy(1.0, 1e-6)
     moment[0, 1:] = moment[1:, 0] = 1e-4
-    found = predict("two_stage", RegressionDesign(moment, label, 100, 2.0, 1.0, 50), privacy)
-    assert found is not None
-    assert found.error > 0
+    assert error_of("two_stage", RegressionDesign(moment, label, 100, 2.0, 1.0, 50), privacy) > 0
+
+
+NAMES: tuple[RegressionMethod, ...] = ("two_stage", "ssp", "adassp", "boosted_adassp", "dp_pmtolse")
+PUBLIC_ROWS = 200
+FEATURES = 3
+
+
+def made_up(draw: Generator, shape: str, n: int) -> tuple[Floats, Floats]:
+    """Rows with a column of ones first, and labels; the features explain half of what labels vary."""
+    if shape == "even":
+        x = draw.uniform(-1, 1, (n, FEATURES))
+    else:
+        spread, common = np.geomspace(0.02, 0.5, FEATURES), draw.normal(size=(n, 1))
+        x = np.clip(spread * (0.6 * common + 0.8 * draw.normal(size=(n, FEATURES))), -1, 1)
+    mean = (x - x.mean(axis=0)) / x.std(axis=0) @ draw.normal(size=FEATURES)
+    y = mean / mean.std() + draw.normal(size=n)
+    return np.column_stack([np.ones(n), x]), np.clip(0.4 * y, -1, 1)
+
+
+def two_stages(x: Floats, y: Floats, privacy: Privacy, draw: Generator) -> Floats:
+    def noise(sigma: int, count: int) -> NDArray[np.int64]:
+        return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
+
+    q = quantise(np.column_stack([x[:, 1:], y]))
+    *features, label = (NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(q.shape[1]))
+    stages = stages_of(privacy, label, tuple(features), len(q))
+    return STAGED["two_stage"].run(q, stages, privacy, noise, intercept=True).coefficients
+
+
+def coefficients(
+    name: RegressionMethod, x: Floats, y: Floats, *, public: PublicMoments, privacy: Privacy, draw: Generator
+) -> Floats:
+    method = METHODS.get(name)
+    if name in STAGED:
+        return two_stages(x, y, privacy, draw)
+    if isinstance(method, ExactMethod):
+        sample = clip_sample(x, y, row_bound=sqrt(x.shape[1]), label_bound=1.0)
+        return method.run(sample, privacy, FloatingPoint(draw)).coefficients
+    mapped = transform(x, y, public, make=clip_sample)
+    return WITH_PUBLIC_ROWS[name].run(mapped, public, privacy, FloatingPoint(draw)).coefficients
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shape", "n", "best"),
+    [("even", 50_000, "adassp"), ("narrow", 5_000, "two_stage"), ("even", 1_000, "boosted_adassp")],
+)
+def test_choice_is_the_method_that_is_measured_to_be_best(shape: str, n: int, best: str) -> None:
+    draw, privacy = default_rng((n, FEATURES, 10)), Privacy(1.0, 1e-6)
+    x, y = made_up(draw, shape, n + PUBLIC_ROWS)
+    seen, own = slice(PUBLIC_ROWS), slice(PUBLIC_ROWS, None)
+    second = x[seen].T @ x[seen] / PUBLIC_ROWS + 1e-3 * np.eye(FEATURES + 1)
+    public = PublicMoments(second.astype(np.float64), float(np.mean(y[seen] ** 2)))
+    without = np.linalg.lstsq(x[own], y[own])[0]
+
+    def error(name: RegressionMethod) -> float:
+        fits = [coefficients(name, x[own], y[own], public=public, privacy=privacy, draw=draw) for _ in range(21)]
+        return float(np.median([sqrt(float(np.mean((x[own] @ (fit - without)) ** 2))) for fit in fits]))
+
+    measured = {name: error(name) for name in NAMES}
+    design = RegressionDesign(public.features, public.label, n, sqrt(FEATURES + 1), 1.0, PUBLIC_ROWS)
+    chosen = choose(design, privacy).method
+    assert chosen == best
+    assert measured[chosen] < 1.3 * min(measured.values())
