@@ -18,7 +18,7 @@ from benchmarks.tables import at_hand, columns
 from benchmarks.users import numbers, split
 from commingle.party_agent.private.regression.problem import Floats
 from commingle.services.fit import FitRequest, fit_prepared
-from commingle.services.planning.encodings import PLAIN, compared, encodings
+from commingle.services.planning.public_table import PLAIN, compared, encodings
 from commingle.services.tables import Table
 from commingle.shared.documents.study import Study
 from commingle.shared.encoding import encode_rows

@@ -47,7 +47,7 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.mechanisms.moments.exchange.documents import transcript as transcript_of
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import ARROW_STREAM, content_digest, encode_block
 from commingle.shared.release.plan import plan_block

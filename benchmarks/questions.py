@@ -30,7 +30,7 @@ from benchmarks.labelled import DIABETES, Labelled
 from benchmarks.release_law import Array, of_parties, party_sizes, proposed, study_of
 from commingle.services.analysis import cross_table, describe
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.dp.gaussian import gaussian_rho
+from commingle.shared.dp.calibration import gaussian_rho
 from commingle.shared.encoding import encode_attribute
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts

@@ -30,8 +30,8 @@ from benchmarks.panels import Panel, draw_panels
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.encoding import bounded_rows, encode_attribute
-from commingle.shared.mechanisms.moments.exchange.submission import own_moments
-from commingle.shared.mechanisms.rows.sketch import SKETCHES
+from commingle.shared.mechanisms.moments.exchange.products import own_moments
+from commingle.shared.mechanisms.rows.sketch import mixed_rows
 from tests.world.side import approved
 
 SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000)
@@ -82,7 +82,7 @@ def batches(n: int) -> Iterator[tuple[int, int]]:
 
 def mix(source: Source, n: int, *, sparse: bool) -> None:
     """The block of rmgm before noise."""
-    mixed = SKETCHES["sparse" if sparse else None].mixed_rows(_SEED, k=K, d=COLUMNS)
+    mixed = mixed_rows("sparse" if sparse else None, _SEED, k=K, d=COLUMNS)
     for start, stop in batches(n):
         mixed.add(np.arange(start, stop), source.rows(stop - start, fraction_bits=15))
     mixed.total()

@@ -42,7 +42,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     require_one_set,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import check_block, largest_body
 from commingle.shared.release.plan import plan_block

@@ -28,13 +28,14 @@ from commingle.shared.dp.contrasts import codebook
 from commingle.shared.dp.fixed_point import (
     FRACTION_BITS,
     SCALE,
+    WHITENED_LIMIT,
+    IntegerMap,
     clip_rows,
     coarsen,
     quantise,
     squared_row_limit,
     within_unit,
 )
-from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 from commingle.shared.errors import DataError
 
 Cells: TypeAlias = "pa.Array[Any]"

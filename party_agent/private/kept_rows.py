@@ -18,10 +18,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import LostError
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
-from commingle.shared.mechanisms.moments.exchange.products import encrypted_columns, open_part, reply_pieces
-from commingle.shared.mechanisms.moments.exchange.submission import own_moments
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
+from commingle.shared.mechanisms.moments.exchange.products import (
+    encrypted_columns,
+    open_part,
+    own_moments,
+    reply_pieces,
+)
 from commingle.shared.ring.encryption import SEED_BYTES, Entropy, within_limits
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.runtime.files import write_durably
@@ -102,7 +105,7 @@ class KeptRows:
         return open_part(reply, owner=self.party, seed=self.key_for("ring"), largest=largest)
 
     def moments(self) -> NDArray[np.int64]:
-        """This party's own (`submission.own_moments`), without noise: secret."""
+        """This party's own (`products.own_moments`), without noise: secret."""
         return own_moments(self.exchange, party=self.party, rows=self)
 
     def _cipher(self) -> AESGCM:

@@ -11,8 +11,7 @@ from commingle.party_agent.private.regression.problem import RowMap
 from commingle.party_agent.private.rows import RawReader
 from commingle.shared.documents.regression import PublicSecondMoments
 from commingle.shared.documents.schema import Attribute, Whitening
-from commingle.shared.dp.fixed_point import SCALE, clip_rows, squared_row_limit
-from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
+from commingle.shared.dp.fixed_point import SCALE, WHITENED_LIMIT, IntegerMap, clip_rows, squared_row_limit
 from commingle.shared.encoding import encode_rows
 
 Array = NDArray[np.float64]

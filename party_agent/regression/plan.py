@@ -43,8 +43,8 @@ from commingle.shared.documents.regression import (
 )
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.dp.accounting import Cost
+from commingle.shared.dp.calibration import stated_epsilon
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.gaussian import stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 
 Method = ExactMethod | FloatingMethod | PublicMethod | StagedMethod

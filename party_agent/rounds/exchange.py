@@ -34,9 +34,8 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     quotations,
     require_one_set,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply, Stored
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 from commingle.shared.wire import ReleaseDetails

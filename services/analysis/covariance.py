@@ -12,9 +12,10 @@ import numpy as np
 from commingle.services.errors import NoSignalError
 from commingle.services.plotting import COLOURS, INK, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import FeaturesError
-from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.request import IntervalFor, names_of, require_interval
+from commingle.shared.estimation.method import IntervalFor, names_of, require_interval
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system, centre
 from commingle.shared.mechanisms.registry import mechanism_of
 

@@ -13,10 +13,17 @@ from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.result import Fit
 from commingle.services.fit.subjects import about_subjects, usable
 from commingle.services.results import Result, ResultColumn, ResultTable
-from commingle.shared.estimation.estimator import inverse
-from commingle.shared.estimation.method import Diagnostics, residual
-from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.request import Coverage, FitRequest, IntervalFor, names_of
+from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.method import (
+    Coverage,
+    Diagnostics,
+    FitRequest,
+    IntervalFor,
+    inverse,
+    names_of,
+    residual,
+)
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms.registry import mechanism_of
 

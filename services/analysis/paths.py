@@ -20,10 +20,9 @@ from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.diagnostics import expected_r_squared
-from commingle.shared.estimation.estimator import Signal
-from commingle.shared.estimation.method import residual
-from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.request import FitRequest, names_of
+from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.method import FitRequest, Signal, names_of, residual
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms.registry import mechanism_of
 

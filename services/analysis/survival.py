@@ -22,7 +22,8 @@ from commingle.services.results import Drawn, ResultColumn, ResultTable, number_
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, Levelled
 from commingle.shared.estimation.cells import ENOUGH, Cells, mapped
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.prepared import PreparedMoments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

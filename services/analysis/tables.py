@@ -17,7 +17,8 @@ from commingle.services.intervals import INTERVALS, normal_reach, percent
 from commingle.services.plotting import draw_intervals, draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.estimation.cells import Cells, compared, mapped
-from commingle.shared.estimation.cross_products import Array, CrossProducts
+from commingle.shared.estimation.cross_products import CrossProducts
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
 
 if TYPE_CHECKING:

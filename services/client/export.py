@@ -23,8 +23,9 @@ from commingle.services.results import Result, ResultColumn, ResultTable, csv_te
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import EstimationError, NoTablesError
-from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.verification import PublishedRelease
 from commingle.shared.runtime.files import write_durably
 

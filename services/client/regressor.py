@@ -7,8 +7,8 @@ import numpy as np
 
 from commingle.services.client.release import Release
 from commingle.shared.errors import MissingExtraError
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import RowsError
-from commingle.shared.estimation.prepared import Array
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin

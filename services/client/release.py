@@ -19,7 +19,7 @@ from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.estimation.request import IntervalFor, names_of
+from commingle.shared.estimation.method import IntervalFor, names_of
 from commingle.shared.release.matrix import decode_matrix, prepared_release
 from commingle.shared.release.verification import PublishedRelease
 

@@ -17,7 +17,7 @@ from commingle.services.models.formula import Formula
 from commingle.services.models.synthetic import MOST
 from commingle.services.plotting import save
 from commingle.services.results import Drawn, Result, ResultTable
-from commingle.shared.estimation.request import IntervalFor
+from commingle.shared.estimation.method import IntervalFor
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.text import quoted
 

@@ -2,7 +2,7 @@
 
 from commingle.services.fit.fitting import ESTIMATORS, fit, fit_prepared
 from commingle.services.fit.result import Fit
+from commingle.shared.estimation.method import FitRequest
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.estimation.request import FitRequest
 
 __all__ = ["ESTIMATORS", "Fit", "FitRequest", "PreparedMoments", "fit", "fit_prepared"]

@@ -7,8 +7,7 @@ from commingle.services.fit.subjects import about_subjects, usable
 from commingle.services.intervals import require_confidence
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute
-from commingle.shared.estimation.covariance import covariance
-from commingle.shared.estimation.diagnostics import cut_rows, diagnose
+from commingle.shared.estimation.diagnostics import covariance, cut_rows, diagnose
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
     EstimatorKindError,
@@ -17,10 +16,8 @@ from commingle.shared.estimation.errors import (
     TargetAmongFeaturesError,
     UnknownEstimatorError,
 )
-from commingle.shared.estimation.estimator import Estimator
-from commingle.shared.estimation.method import residual
+from commingle.shared.estimation.method import Estimator, FitRequest, require_interval, residual
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.estimation.request import FitRequest, require_interval
 from commingle.shared.estimation.system import build_system
 from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_named, mechanism_of
 from commingle.shared.release.matrix import prepared_moments

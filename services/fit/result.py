@@ -14,11 +14,10 @@ from commingle.services.plotting import COLOURS, INK, axes_on, draw_intervals, e
 from commingle.services.results import Drawn, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
 from commingle.shared.estimation.cells import mapped
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import UnknownAttributeError
-from commingle.shared.estimation.method import Diagnostics
-from commingle.shared.estimation.overlap import Held
-from commingle.shared.estimation.prepared import Array
-from commingle.shared.estimation.request import Coverage
+from commingle.shared.estimation.method import Coverage, Diagnostics
+from commingle.shared.estimation.pair_noise import Held
 from commingle.shared.mechanisms.registry import mechanism_named
 from commingle.shared.text import printable
 

@@ -13,7 +13,7 @@ from commingle.shared.documents.schema import words_for_missing
 from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.errors import ImputedTargetError
 from commingle.shared.estimation.gaps import LISTED, faint_marks, without_gaps
-from commingle.shared.estimation.overlap import Held, Selection, held, selections, suspicious
+from commingle.shared.estimation.pair_noise import Held, Selection, held, selections, suspicious
 from commingle.shared.estimation.pairwise import Pairs
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.mechanisms.registry import KEYED

@@ -27,9 +27,10 @@ from commingle.services.plotting import draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Levelled, NumericAttribute
 from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import RowsError
-from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.request import IntervalFor, require_interval
+from commingle.shared.estimation.method import IntervalFor, require_interval
+from commingle.shared.estimation.prepared import PreparedMoments
 
 if TYPE_CHECKING:  # slow to import
     from matplotlib.axes import Axes

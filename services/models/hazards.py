@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from commingle.services.models.score import Law
-from commingle.shared.estimation.prepared import Array
+from commingle.shared.estimation.entry_noise import Array
 
 _LARGEST = 30.0
 _LEAST = 1e-4

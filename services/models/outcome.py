@@ -23,8 +23,8 @@ from commingle.services.models.score import Law
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import CategoricalTargetError
-from commingle.shared.estimation.prepared import Array
 
 FAMILIES = ("binomial", "poisson", "ordinal")
 _LARGEST = 30.0

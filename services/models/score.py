@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from commingle.services.models.weighted_rows import Factor, Response, WeightedRows, in_use, outer, ratios, weighted_rows
 from commingle.shared.documents.schema import GAP
 from commingle.shared.estimation.cross_products import CrossProducts
-from commingle.shared.estimation.prepared import Array
+from commingle.shared.estimation.entry_noise import Array
 
 PRIOR_DEVIATION = 1.0
 _STEPS = 60

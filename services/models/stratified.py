@@ -19,7 +19,8 @@ from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
-from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.prepared import PreparedMoments
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes

@@ -22,9 +22,10 @@ from commingle.services.results import Result, ResultColumn, ResultTable, csv_te
 from commingle.shared.documents.schema import Levelled, NumericAttribute
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import FeaturesError, NoTablesError
-from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.estimation.request import names_of
+from commingle.shared.estimation.method import names_of
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.runtime.files import write_durably
 
 if TYPE_CHECKING:  # slow to import

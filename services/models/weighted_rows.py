@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from commingle.shared import loops as library
 from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import FeaturesError
-from commingle.shared.estimation.prepared import Array
 
 if TYPE_CHECKING:  # slow to import
     from scipy.sparse import csr_array

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,8 @@ from commingle.shared.documents.terms import Terms
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.curves import with_mechanism
-from commingle.shared.forecast.expected import Share
-from commingle.shared.forecast.questions import sentence_of
 from commingle.shared.forecast.result import CutForecast, Forecast, Plan, Point, TableForecast
+from commingle.shared.forecast.tables import Share, sentence_of
 from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_of
 from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
 from commingle.shared.release.drafting import two_digits
@@ -34,8 +34,9 @@ from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
 
 if TYPE_CHECKING:
-    from commingle.services.planning.encodings import Encoded
+    from commingle.services.planning.public_table import Encoded
     from commingle.services.tables import Table as PublicTable
+
 
 _EVERY = 2  # points of a curve that are printed
 _SHARE = re.compile(r"(.+?)\[(.+)\]\s*=\s*([0-9.eE+-]*[0-9])")
@@ -146,7 +147,6 @@ def plan(
 
 
 def _counted(tables: Sequence[Path], csv_format: CsvFormat | None, said: int | None, *, listed: bool) -> int:
-    """n, from the number of rows of each; what it is and what it reveals goes to standard error."""
     from commingle.services.tables import read_table  # noqa: PLC0415 - pyarrow loads slowly
 
     counts = {path: read_table(path, csv_format=csv_format).table.n for path in tables}
@@ -172,10 +172,16 @@ def _write(out: Path, made: Plan) -> None:
     except ImportError:
         raise MissingExtraError("matplotlib", extra="plot") from None
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
+    with _folder(out):
         (out / "plan.json").write_text(json.dumps(asdict(made), indent=2) + "\n")
         draw(out / "plan.png", made)
+
+
+@contextmanager
+def _folder(out: Path) -> Iterator[None]:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise OutputError(f"cannot write to {out} ({error.strerror})", remedy="Choose another --out.") from None
 
@@ -187,7 +193,11 @@ def _design(study: Study | None, options: dict[str, Any]) -> Terms:
         raise click.UsageError("--parties and --columns ask without a study; STUDY says them itself.")
     changes = {name: options[name] for name in _OVERRIDES if options[name] is not None}
     study = study.model_copy(update=changes)
-    design = _changed(terms_of(study), options) if options["preset"] is None else _of_preset(study, options)
+    if options["preset"] is None:
+        design = _changed(terms_of(study), options)
+    else:
+        refuse_beside("--preset", "subjects")
+        design = terms_of(release_preset(options["preset"]).study(study, options["mechanism"]))
     if mechanism_of(design).sketched:
         return design
     if options["k"] is not None:
@@ -195,27 +205,18 @@ def _design(study: Study | None, options: dict[str, Any]) -> Terms:
     return replace(design, k=None)
 
 
-def _of_preset(study: Study, options: dict[str, Any]) -> Terms:
-    refuse_beside("--preset", "subjects")
-    return terms_of(release_preset(options["preset"]).study(study, options["mechanism"]))
-
-
 def _changed(design: Terms, options: dict[str, Any]) -> Terms:
     if options["mechanism"] not in {None, design.mechanism}:
         design = replace(with_mechanism(design, options["mechanism"]), k=options["k"])
-    if options["subjects"] is not None:
-        design = _with_subjects(design, keyed=options["subjects"] == "keyed")
-    return design
-
-
-def _with_subjects(design: Terms, *, keyed: bool) -> Terms:
+    if options["subjects"] is None:
+        return design
+    keyed = options["subjects"] == "keyed"
     if keyed and not keyed_by_default(design.mechanism, design.projection):
         raise click.UsageError(f"{design.mechanism} as it is asked for has no keyed subjects: leave --subjects out.")
     return design.with_subjects(keyed=keyed)
 
 
 def _uniform(options: dict[str, Any]) -> Study:
-    """Numeric columns spread evenly over the parties."""
     if options["n"] is None:
         raise click.UsageError("Give a STUDY, or say with --n how many people there are.")
     parties, columns = options["parties"] or 3, options["columns"] or 10
@@ -257,12 +258,13 @@ def _compare_encodings(
     target: str | None = options["target"] or (None if study is None else study.target)
     if study is None or options["table"] is None or target is None:
         raise click.UsageError("--encodings needs a STUDY, a public --table and a --target.")
-    from commingle.services.planning.encodings import compared  # noqa: PLC0415 - pyarrow loads slowly
+    from commingle.services.planning.public_table import compared  # noqa: PLC0415 - pyarrow loads slowly
 
     asked = study.model_copy(update={name: options[name] for name in _OVERRIDES if options[name] is not None})
     found = compared(asked, _public_table(options["table"], csv_format), where=str(options["table"]), target=target)
     if out is not None:
-        _write_study(out, found[0].study)
+        with _folder(out):
+            (out / "study.json").write_text(found[0].study.model_dump_json(indent=2) + "\n")
     answer = [{"encoding": each.name, "forecast": asdict(each.forecast)} for each in found]
     emit(answer, as_json=as_json, text=lambda console: _show_encodings(asked, found, console, out))
 
@@ -282,16 +284,7 @@ def _show_encodings(asked: Study, found: "Sequence[Encoded]", console: Console, 
     console.print(table)
 
 
-def _write_study(out: Path, study: Study) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "study.json").write_text(study.model_dump_json(indent=2) + "\n")
-    except OSError as error:
-        raise OutputError(f"cannot write to {out} ({error.strerror})", remedy="Choose another --out.") from None
-
-
 def _show(plan: Plan, console: Console) -> None:
-    """The verdict, then what it stands on."""
     verdict, *rest = plan.forecast.sentences
     console.print(Text(verdict, style="bold green" if plan.forecast.useful else "bold red"), soft_wrap=True)
     for sentence in (*rest, plan.advice, *sentence_of(plan.tables)):

@@ -18,8 +18,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty, Subjects
 from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, Projection
 from commingle.shared.dp.accounting import NOTHING, Loss, Rho, delta_left
-from commingle.shared.dp.calibration import check_delta, check_epsilon
-from commingle.shared.dp.gaussian import gaussian_epsilon
+from commingle.shared.dp.calibration import check_delta, check_epsilon, gaussian_epsilon
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_named, mechanism_of
 from commingle.shared.release.drafting import tried

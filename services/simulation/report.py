@@ -15,7 +15,7 @@ from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.tables import Table as Rows
 from commingle.shared.documents.schema import encoded_columns
-from commingle.shared.estimation.overlap import held as counts_of
+from commingle.shared.estimation.pair_noise import held as counts_of
 from commingle.shared.estimation.prepared import PreparedMoments
 
 Subjects: TypeAlias = frozenset[str]

@@ -21,8 +21,8 @@ from commingle.shared.documents.regression import (
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss
+from commingle.shared.dp.calibration import stated_epsilon
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.gaussian import stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import plan_two_stages, two_stage_loss
 

@@ -26,8 +26,7 @@ from commingle.shared.dp.first_stage import (
     scaling,
     sums_of,
 )
-from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.dp.whitening import MATRIX_BITS, IntegerMap
+from commingle.shared.dp.fixed_point import MATRIX_BITS, SCALE, IntegerMap
 
 _ROUNDING = 1e-6  # of gains, which are rounded down
 

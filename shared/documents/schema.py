@@ -15,9 +15,8 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.explained import as_written, explain
 from commingle.shared.documents.model import LEFT_OUT, WireModel
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.fixed_point import quantise, within_unit
+from commingle.shared.dp.fixed_point import IntegerMap, quantise, within_unit
 from commingle.shared.dp.sensitivity import Geometry, contrast_geometry
-from commingle.shared.dp.whitening import IntegerMap
 
 AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]]{1,80}$")]
 Level = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]

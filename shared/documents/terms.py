@@ -20,11 +20,10 @@ from commingle.shared.documents.schema import (
     party_columns,
 )
 from commingle.shared.dp.accounting import delta_left
-from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import RadiusRule
 from commingle.shared.dp.fixed_point import FRACTION_BITS
-from commingle.shared.dp.gaussian import calibrated_rho
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, unit_of
 
 AUTO: Literal["auto"] = "auto"

@@ -10,14 +10,22 @@ from fractions import Fraction
 from math import ceil, inf, isqrt, nextafter, sqrt
 from sys import float_info
 
-from commingle.shared.dp.calibration import check_epsilon, epsilon_of_rho, rho_of_epsilon
+from commingle.shared.dp.calibration import (
+    best_guess,
+    check_epsilon,
+    epsilon_of_rho,
+    gaussian_epsilon,
+    gaussian_rho,
+    rho_of_epsilon,
+)
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.gaussian import best_guess, gaussian_epsilon, gaussian_rho
 from commingle.shared.dp.sensitivity import Adjacency, unit_of
 
 RHO_UNITS = 1 << 64
 SIGMA_LIMIT = 1 << 48
 """No noise scale above it: sums of noise and data stay far from the end of 64 bits."""
+_QUARTER_PI = Fraction(7854, 10_000)
+"""A little more than pi / 4."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,10 +55,6 @@ class Rho:
 
 
 ZERO = Rho(0)
-
-
-_QUARTER_PI = Fraction(7854, 10_000)
-"""A little more than pi / 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class Loss:
 
     @property
     def guess_percent(self) -> int:
-        """The same, of a hundred guesses; rounded up."""
+        """`best_guess` of a hundred guesses; rounded up."""
         return ceil(100 * self.best_guess)
 
     @staticmethod
@@ -129,7 +133,7 @@ class Cost:
 
     @property
     def unit(self) -> Adjacency:
-        """Of `loss`; of a sum that keyed subjects are in, theirs."""
+        """The unit of `loss`; a sum that keyed subjects are in has theirs."""
         return unit_of(keyed=self.keyed)
 
     def counted(self, *, replacement: bool) -> tuple[tuple[Adjacency, Loss], ...]:
@@ -142,7 +146,7 @@ class Cost:
         return Cost(self.loss + other.loss, both)
 
     def approximate(self) -> "Cost":
-        """The same where losses are only known to be delta-approximate rho-zCDP."""
+        """This cost where losses are only known to be delta-approximate rho-zCDP."""
         other = None if self.replacement is None else replace(self.replacement, gaussian=False)
         return Cost(replace(self.loss, gaussian=False), other)
 
@@ -181,11 +185,7 @@ def gaussian_loss(*, squared_sensitivity: int, sigma: int) -> Rho:
 
 
 def least_sigma(*, squared_sensitivity: int, rho: Rho) -> int:
-    """The least integer s with Delta^2 <= 2 rho s^2.
-
-    Raises:
-        ParameterError: rho is not positive.
-    """
+    """The least integer s with Delta^2 <= 2 rho s^2. Raises ParameterError: rho is not positive."""
     if rho.units <= 0:
         raise ParameterError("the privacy loss is too small to calibrate noise", remedy="Raise epsilon.")
     least_square = -(-squared_sensitivity * RHO_UNITS // (2 * rho.units))

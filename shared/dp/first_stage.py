@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
-from math import isqrt, sqrt
+from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, Rho, gaussian_loss, least_sigma
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.fixed_point import MATRIX_BITS, SCALE, IntegerMap
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.dp.whitening import MATRIX_BITS, IntegerMap
 
 _SQUARE_WEIGHT = {
     Adjacency.REPLACE_ONE: Fraction(11, 4),
@@ -37,7 +36,7 @@ _ROOT_BITS = 32
 
 
 class Kind(StrEnum):
-    """Of an attribute, as a schema says: what its integers can be decides what has to be measured."""
+    """The kind of an attribute in a schema: what its integers can be decides what has to be measured."""
 
     NUMERIC = "numeric"
     BINARY = "binary"
@@ -59,7 +58,7 @@ class MeasuredAttribute:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Of its columns: a mark is an indicator like that of a level."""
+        """The kinds of its columns: a mark is an indicator like that of a level."""
         return (self.kind, *[Kind.CATEGORICAL] * (self.columns - 1))
 
 
@@ -69,7 +68,6 @@ class FirstStage:
 
     Attributes:
         attributes: of the party, in the order of its columns.
-        n: subjects.
         sigma: standard deviation of the noise of sum q_j, in steps of 2^-15.
         square_sigma: of sum q_j^2 of numeric columns, in steps of 4^-15.
         keyed: whether subjects are: the first sum is then 2^15 times their number, which the map takes for n.
@@ -88,7 +86,6 @@ class FirstStage:
 
     @property
     def size(self) -> int:
-        """How many sums there are."""
         return sums_of(self.attributes, keyed=self.keyed)
 
     def count(self, first: int) -> int:
@@ -101,7 +98,7 @@ class FirstStage:
         return np.concatenate([draw(self.sigma, self.keyed + self.columns), draw(self.square_sigma, numbers)])
 
     def sums(self, q: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of encoded rows (m x d), without noise. Exact, and additive."""
+        """The sums of encoded rows (m x d), without noise. Exact, and additive."""
         count = [len(q) * SCALE] if self.keyed else []
         return np.concatenate([np.array(count, np.int64), column_sums(q, self.attributes)])
 
@@ -139,7 +136,7 @@ def first_stage_loss(stage: FirstStage, adjacency: Adjacency) -> Rho:
 
 
 def _squared_sensitivity(attributes: tuple[MeasuredAttribute, ...], adjacency: Adjacency) -> int:
-    """Of all sums, those of squares counted by their weight.
+    """The bound of all sums, those of squares counted by their weight.
 
     Under replace_one squares add nothing, but where the other cell is missing: 1 + 1 + 11/4 then (proof, 1.3).
     """
@@ -188,10 +185,7 @@ def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fract
     norm of a row is 1 / r^2. Where R^2 is no less than W^2, the sum over attributes of the largest w / s, z = x sqrt(w
     / s) / W instead: no row of the schema is longer than 1 then, and none is cut.
 
-    Args:
-        stage: the noise in the sums.
-        sums: as `column_sums` gives them, with noise.
-        radius_squared: r^2.
+    `sums` are as `FirstStage.sums` gives them, with noise, and `radius_squared` is r^2.
     """
     totals = [int(total) for total in sums]
     if stage.keyed:
@@ -213,20 +207,6 @@ def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fract
     gains = [isqrt(int((SCALE << 2 * MATRIX_BITS) * w / (s * limit))) for w, s in zip(weights, deviations, strict=True)]
     centre = np.array(centres, np.int64) if cut < longest else np.zeros(stage.columns, np.int64)
     return IntegerMap(np.diag(np.array(gains, np.int64)), centre)
-
-
-def is_worth_it(*, rho: float, n: int, columns: float, least: float) -> bool:
-    """Whether a release is better off with two stages, from public numbers: n sqrt(rho) is at least that much a column.
-
-    Below it noise hides the correlations, and rows that are cut about a noisy centre make even the means worse.
-
-    Args:
-        rho: of both stages, of one party.
-        n: subjects.
-        columns: of a party, on average.
-        least: what a mechanism's noise asks for.
-    """
-    return n * sqrt(rho) >= least * columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +233,8 @@ def radius_squared_for(rule: RadiusRule, *, rho: Rho, n: int, columns: Fraction)
 
     Above its least value n sqrt(rho) / (unit columns^1.5), or its root. What noise costs a fit grows as columns (r^2
     columns)^2 / (rho n^2), a term for each of so many slopes; what cutting bends falls as r grows, and has to fall
-    where intervals shorten, so there is no largest r: `scaling` cuts nothing in the end.
-
-    Args:
-        rule: of what is noisy.
-        rho: of both stages, of one party.
-        n: subjects.
-        columns: of a party, on average.
+    where intervals shorten, so there is no largest r: `scaling` cuts nothing in the end. rho is that of both stages of
+    one party, which has so many columns on average.
     """
     signal = Fraction(rho.units, RHO_UNITS) * n**2 / (rule.unit**2 * columns**3)
     found = isqrt(int(signal * 4**_ROOT_BITS))
@@ -269,7 +244,6 @@ def radius_squared_for(rule: RadiusRule, *, rho: Rho, n: int, columns: Fraction)
 
 
 def _numeric(attributes: Sequence[MeasuredAttribute]) -> list[int]:
-    """Places of the numeric columns."""
     kinds = [kind for attribute in attributes for kind in attribute.kinds]
     return [place for place, kind in enumerate(kinds) if kind is Kind.NUMERIC]
 

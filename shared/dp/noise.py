@@ -7,25 +7,176 @@ The one module of the privacy kernel that is not pure: every draw reads its rand
 noise can neither be predicted from a release seed nor repeat after a fork or a restart. Callers receive it as a
 `Sampler`, which is how tests of everything around it stay deterministic.
 
-A candidate is an entry of a histogram, picked among 2^16, and a place in the entry's bar. Nearly all entries lie below
-the curve all along their bar: such a candidate is a draw. Of the others, about one in 30, those above it are dropped.
+A candidate is an entry of a histogram of bars about the Gaussian, picked among 2^16, and a place in the entry's bar.
+Nearly all entries lie below the curve all along their bar: such a candidate is a draw. Of the others, about one in 30,
+those above it are dropped. A histogram is a function of sigma alone, its heights bounded by integers. Estimates made of
+them in floating point use additions, products and quotients only, which IEEE 754 rounds to the nearest. No decision is
+an estimate's: exp(-x) lies between two integers, of any size, and nothing rounds in a way that is not bounded.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.dp.accounting import SIGMA_LIMIT
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.exponential import Entropy, lies_below
-from commingle.shared.dp.histogram import Histogram, histogram
 
+Entropy = Callable[[int], bytes]
+"""That many independent, uniformly random bytes."""
+
+WORD_BITS = 64
+GRID_BITS = 128
+GRID_ERROR = 1 << 20
+"""`gaussian_grid` is too small by less than this many units of 2^-128."""
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+ENTRIES = 1 << 16
+_REACH = 5  # sigmas: less than one entry lies beyond
+_CLOSE = 2.0**-32
+"""More than what `Histogram.height`, less a level and a uniform number, is off (docs/proofs/sampling.md, 3.3)."""
 Sampler = Callable[[int, int], NDArray[np.int64]]
 """From sigma and count to so many independent draws."""
-
 _CHUNK = 1 << 14  # candidates at a time: they and the histogram stay in a core's cache
+
+
+def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
+    """Integers with low <= 2^bits exp(-numerator / denominator) <= high and high - low <= 3 (the proof's 2.1).
+
+    exp(-x) = exp(-y)^(2^m) for y = x / 2^m < 2^-8, and exp(-y) = 1 - y + y^2/2! - y^3/3! + ... Precondition: the
+    numerator is not negative, and the denominator positive.
+    """
+    halvings = (numerator // denominator).bit_length() + 8
+    excess = halvings + halvings.bit_length() + bits.bit_length() + 4
+    point = bits + excess
+    y = (numerator << (point - halvings)) // denominator
+    term = total = 1 << point
+    order = 0
+    while term:
+        order += 1
+        term = (term * y >> point) // order
+        total += -term if order % 2 else term
+    for _ in range(halvings):
+        total = total * total >> point
+    low = total >> excess
+    return max(low - 1, 0), low + 2
+
+
+def gaussian_grid(width: int, sigma: int, count: int) -> list[int]:
+    """2^128 exp(-(k width)^2 / (2 sigma^2)) for k = 0..count, too small by less than `GRID_ERROR` (the proof's 2.2).
+
+    The factor from k to k + 1 is exp(-(2k + 1) a), a = width^2 / (2 sigma^2); it shrinks by exp(-2a) each time.
+    """
+    factor, _ = exp_bounds(width**2, 2 * sigma**2, GRID_BITS)
+    shrink, _ = exp_bounds(width**2, sigma**2, GRID_BITS)
+    grid = [1 << GRID_BITS]
+    for _ in range(count):
+        grid.append(grid[-1] * factor >> GRID_BITS)
+        factor = factor * shrink >> GRID_BITS
+    return grid
+
+
+def lies_below(word: int, level: int, *, peak: int, x: int, sigma: int, entropy: Entropy) -> bool:
+    """Whether level + V < peak exp(-x^2 / (2 sigma^2)), V uniform in [0, 1): a coin of exactly that probability.
+
+    The first 64 bits of V are `word`. While both answers are possible, V is continued by another word and the
+    exponential evaluated as much more precisely, so the answer is never that of an approximation (the proof's 4).
+    """
+    bits, scale = WORD_BITS, peak.bit_length()
+    while True:
+        low, high = (peak * bound for bound in exp_bounds(x**2, 2 * sigma**2, bits + scale))
+        seen = (level << bits) + word
+        if (seen + 1) << scale <= low:
+            return True
+        if seen << scale >= high:
+            return False
+        word = word << WORD_BITS | int.from_bytes(entropy(WORD_BITS // 8))
+        bits += WORD_BITS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """Bars of 2^16 entries altogether that cover peak exp(-x^2 / (2 sigma^2)) for -tail <= x < tail.
+
+    Attributes:
+        peak: the curve's height at 0, in entries.
+        width: of a bar, a power of two; it holds the integers from its start to start + width - 1.
+        starts: that of each entry's bar (2^16). Entries are ordered: sure, doubtful, one for the tail, void.
+        sure: number of the entries that lie below the curve all along their bar.
+        levels: of the entries from `sure` on, how many of the same bar lie below it; void lies above the curve.
+        tail_entry: index of the one entry for the tail.
+        tail: least magnitude there; its mirror is -tail - 1.
+        heights: peak exp(-(k width)^2 / (2 sigma^2)) for k = 0..tail / width, to the nearest float.
+        margin: a comparison closer than this is made in integers.
+    """
+
+    sigma: int
+    peak: int
+    width: int
+    starts: Integers
+    sure: int
+    levels: Floats
+    tail_entry: int
+    tail: int
+    heights: Floats
+    margin: float = _CLOSE
+
+    def height(self, x: Integers) -> Floats:
+        """The curve at -tail <= x < tail, nearly: that at k width times exp(-delta), where |x| = k width + t.
+
+        delta = t (2 k width + t) / (2 sigma^2) < 0.08,  exp(-delta) = 1 - delta (1 - delta/2 (1 - ... (1 - delta/8)))
+        """
+        size = np.abs(x)
+        offset = size & (self.width - 1)
+        delta = offset.astype(np.float64) * (2 * size - offset) / float(2 * self.sigma**2)
+        series = np.ones_like(delta)
+        for order in range(8, 0, -1):
+            series = 1 - delta / order * series
+        height: Floats = self.heights[size // self.width] * series
+        return height
+
+
+@lru_cache(maxsize=8)  # half a megabyte each; a release has at most four scales at a time
+def histogram(sigma: int) -> Histogram:
+    """The histogram of a sigma from 1 to 2^48 (the proof's 1.2 and 1.3)."""
+    width = 1 << max(sigma.bit_length() - 7, 0)
+    bars = -(-sigma // width) * _REACH
+    starts, grid = np.arange(-bars, bars) * width, gaussian_grid(width, sigma, bars)
+    peak, least, most = _bounds(starts, width, grid)
+    doubtful = most - least
+    sure, tail_entry = int(least.sum()), int(most.sum())
+    first = np.cumsum(doubtful) - doubtful
+    levels = np.arange(tail_entry - sure) + np.repeat(least - first, doubtful)
+    rest = ENTRIES - tail_entry  # for the tail, and void
+    return Histogram(
+        sigma=sigma,
+        peak=peak,
+        width=width,
+        starts=np.concatenate([np.repeat(starts, least), np.repeat(starts, doubtful), np.zeros(rest, np.int64)]),
+        sure=sure,
+        levels=np.concatenate([levels.astype(np.float64), np.full(rest, 2.0 * ENTRIES)]),
+        tail_entry=tail_entry,
+        tail=bars * width,
+        heights=np.array([peak * height / (1 << GRID_BITS) for height in grid]),
+    )
+
+
+def _bounds(starts: Integers, width: int, grid: Sequence[int]) -> tuple[int, Integers, Integers]:
+    """The peak, and of each bar the entries that lie below the curve and those that reach it everywhere.
+
+    The curve falls with |x|, so both follow from the multiples of the width next to a bar's nearest and farthest |x|.
+    The peak is the largest integer for which rounding up every bar leaves an entry for the tail.
+    """
+    ends = np.sort(np.abs([starts, starts + width - 1]), axis=0)
+    nearest, farthest = ends[0] // width, -(-ends[1] // width)
+    area = sum(grid[k] + GRID_ERROR for k in nearest.tolist())
+    peak = ((ENTRIES - 1 - len(starts)) << GRID_BITS) // area
+    least = np.array([peak * height >> GRID_BITS for height in grid])
+    most = np.array([-(-peak * (height + GRID_ERROR) >> GRID_BITS) for height in grid])
+    return peak, least[farthest], most[nearest]
 
 
 def rounded_gaussian(sigma: int, count: int, *, entropy: Entropy = os.urandom) -> NDArray[np.int64]:

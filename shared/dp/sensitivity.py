@@ -9,6 +9,8 @@ from typing import Self
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import FRACTION_BITS, exact_row_norm
 
+CONTRAST_ROUNDING = 21
+
 
 class Adjacency(StrEnum):
     """Which data sets are neighbours.
@@ -46,7 +48,7 @@ class Geometry:
     rounding: int = 0
 
     def weighted(self, weight: int) -> Self:
-        """Of columns that are multiplied by w after they were truncated (proof, 1.9)."""
+        """The geometry of columns that are multiplied by w after they were truncated (proof, 1.9)."""
         squared, steps = weight**2, self.rounding * weight * (weight + 1) // 2
         return replace(
             self,
@@ -56,11 +58,8 @@ class Geometry:
         )
 
 
-CONTRAST_ROUNDING = 21
-
-
 def contrast_geometry(levels: int) -> Geometry:
-    """Of contrasts (`shared.dp.contrasts`): r^2 = 1 - 1/L, D^2 = 2."""
+    """The geometry of contrasts (`shared.dp.contrasts`): r^2 = 1 - 1/L, D^2 = 2."""
     return Geometry(Fraction(levels - 1, levels), diameter_squared=2, rounding=CONTRAST_ROUNDING)
 
 
@@ -76,7 +75,7 @@ def squared_sensitivity(
     Adjacency and guarantee: for `replace_one` Delta = min(sqrt(sum D_a^2), 2C), for `zero_out`
     Delta = min(sqrt(sum r_a^2), C); C is infinite without a row norm. Whitened rows are bounded by C alone.
     Truncation never moves an encoded value away from zero and integer rows have integer squared distances, so the
-    floor is safe (docs/proofs/sensitivity.md). That of keyed rows, `add_remove`, is `shared.mechanisms`' matter.
+    floor is safe (docs/proofs/sensitivity.md). For keyed rows, `add_remove`, see `shared.mechanisms`.
 
     Args:
         attributes: one entry per attribute of the party; None where its rows are whitened.

@@ -25,10 +25,9 @@ from commingle.shared.dp.first_stage import (
     radius_squared_for,
     scaling,
 )
-from commingle.shared.dp.fixed_point import SCALE, clip_rows
+from commingle.shared.dp.fixed_point import SCALE, WHITENED_LIMIT, IntegerMap, clip_rows
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.dp.whitening import WHITENED_LIMIT, IntegerMap
 
 SHARE = Fraction(3, 20)
 """Of rho for the first stage, chosen by measuring, as the weight of linear terms was; privacy depends on neither."""
@@ -63,12 +62,12 @@ class TwoStages:
 
     @property
     def product_sigma(self) -> int:
-        """Of sum z_j z_k, j < k, which stands for two equal entries: the least s with 2 s^2 >= sigma^2."""
+        """The noise of sum z_j z_k, j < k, which stands for two equal entries: the least s with 2 s^2 >= sigma^2."""
         return isqrt(-(-(self.sigma**2) // 2) - 1) + 1
 
     @property
     def linear_sigma(self) -> int:
-        """Of sum z_j, in steps of 2^-15: the least s with w 4^15 s^2 >= sigma^2, w the weight of linear terms."""
+        """The noise of sum z_j in steps of 2^-15: the least s with w 4^15 s^2 >= sigma^2, w linear terms' weight."""
         return isqrt(-(-(self.sigma**2) * _LINEAR.denominator // (_LINEAR.numerator * SCALE**2)) - 1) + 1
 
     def sums(self, q: NDArray[np.int64], draw: Sampler) -> NDArray[np.float64]:
@@ -100,7 +99,7 @@ class TwoStages:
         return np.concatenate([linear, products[upper]]).astype(np.float64)
 
     def system(self, moments: NDArray[np.float64], *, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The same as sums over rows (1, z) in units of z, (d + 1, d + 1), n first, and variances of their noise."""
+        """The moments as sums over rows (1, z) in units of z, (d + 1, d + 1), n first, and variances of their noise."""
         d = self.first.columns
         upper = np.triu_indices(d)
         gram, variance = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
@@ -145,5 +144,5 @@ def two_stage_loss(stages: TwoStages, adjacency: Adjacency) -> Rho:
 
 
 def _squared_sensitivity(adjacency: Adjacency) -> int:
-    """Of all second moments, linear terms counted by their weight, in steps of 4^-15: a multiple of S^4 / 32."""
+    """The bound of second moments, linear terms counted by their weight, in steps of 4^-15: a multiple of S^4 / 32."""
     return int(_SQUARED[adjacency] * SCALE**4)

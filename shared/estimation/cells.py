@@ -11,7 +11,8 @@ from typing import Any, Self
 import numpy as np
 
 from commingle.shared.documents.schema import GAP
-from commingle.shared.estimation.cross_products import Array, CrossProducts, products
+from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.entry_noise import Array
 
 ENOUGH = 5.0
 """Standard errors, of noise and sampling, that a count is above none for intervals and tests to hold (measured)."""
@@ -34,7 +35,7 @@ class Cells:
 
     @classmethod
     def of(cls, sums: CrossProducts, row: str, column: str) -> Self:
-        """Those of a release. Raises NoTablesError, UnknownAttributeError."""
+        """The table of two attributes of a release. Raises NoTablesError, UnknownAttributeError."""
         (rows, left), (columns, right) = sums.levels(row), sums.levels(column)
         counts, noise = sums.sums(products(left, right))
         return cls(rows, columns, counts.reshape(len(rows), len(columns)), noise)
@@ -45,12 +46,11 @@ class Cells:
         return np.sqrt(np.maximum(np.diag(self.noise), 0.0)).reshape(self.counts.shape)
 
     def known(self) -> "Cells":
-        """Those of people both of whose cells are known."""
+        """The counts of people both of whose cells are known."""
         rows, columns = ([i for i, label in enumerate(labels) if label != GAP] for labels in (self.rows, self.columns))
         return self.at(rows, columns)
 
     def at(self, rows: list[int], columns: list[int]) -> "Cells":
-        """Some rows and columns."""
         places = np.add.outer(np.array(rows, np.intp) * len(self.columns), np.array(columns, np.intp)).ravel()
         return Cells(
             tuple(self.rows[i] for i in rows),
@@ -60,7 +60,7 @@ class Cells:
         )
 
     def covariance(self, expected: Array | None = None) -> Array:
-        """Of the counts as a sample of the population: noise, and a Poisson law of the expected counts."""
+        """The covariance of counts as a sample of the population: noise, and a Poisson law of the expected counts."""
         drawn = np.maximum(self.counts if expected is None else expected, 0.0)
         return np.asarray(self.noise + np.diag(drawn.ravel()))
 
@@ -100,11 +100,7 @@ class Cells:
 def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, float]:
     """The non-negative r with (x - r y)^2 <= z^2 Var(x - r y): from which to which, infinite where there is no end.
 
-    Args:
-        x: numerator.
-        y: denominator, of a number that is not negative.
-        covariance: (2, 2) of their errors.
-        z: quantile of the normal law.
+    y is of a number that is not negative; the covariance, (2, 2), is of the errors of both, z a normal quantile.
     """
     (vx, c), (_, vy) = (z * z * covariance).tolist()
     # a r^2 - 2 b r + d <= 0
@@ -125,42 +121,20 @@ def mapped(jacobian: Array, covariance: Array) -> Array:
 
 
 def compared(cells: Cells, event: int, base: int, z: float) -> dict[str, Array]:
-    """Shares, and their differences and ratios, of each level of rows against one.
-
-    Args:
-        cells: counts.
-        event: the column whose shares are compared.
-        base: the row with which others are.
-        z: quantile of the normal law.
-    """
-    size, covariance = len(cells.rows), cells.covariance()
-    found: dict[str, list[Any]] = {name: [] for name in _MEASURES}
-    for i in range(size):
-        for name, value in against(cells.counts, covariance, (i, base), event, z).items():
-            found[name].append(value)
-    return {name: np.array(values, np.float64) for name, values in found.items()}
-
-
-_MEASURES = (
-    "shares",
-    "share_intervals",
-    "differences",
-    "difference_intervals",
-    "ratios",
-    "ratio_intervals",
-    "odds_ratios",
-    "odds_intervals",
-)
+    """Shares of the event, and their differences and ratios, of each level of rows against one (`against`)."""
+    covariance = cells.covariance()
+    each = [against(cells.counts, covariance, (i, base), event, z) for i in range(len(cells.rows))]
+    return {name: np.array([found[name] for found in each], np.float64) for name in each[0]}
 
 
 def against(counts: Array, covariance: Array, rows: tuple[int, int], event: int, z: float) -> dict[str, Any]:
-    """Of row i against row j: everything follows from (e_i, n_i, e_j, n_j), those with the event and all.
+    """Shares, differences and ratios of row i against row j, from (e_i, n_i, e_j, n_j), those with the event and all.
 
     Args:
         counts: (L1, L2).
         covariance: (L1 L2, L1 L2) of their errors.
         rows: i and j.
-        event: a column.
+        event: the column whose shares are compared.
         z: quantile of the normal law.
     """
     i, j = rows

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
+from commingle.shared.estimation.entry_noise import NoisyEntries, PublishedNoise
 from commingle.shared.estimation.errors import NoTablesError
 from commingle.shared.estimation.pair_noise import of_strangers
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.estimation.published_noise import NoisyEntries, PublishedNoise
 
 Array = NDArray[np.float64]
 
@@ -31,7 +31,6 @@ class CrossProducts:
         noise: of what was published.
         whose: (q,) the place of the presence that goes with each column.
         strangers: (J, J) pairs of different subjects whose products are among the sums, with signs that cancel.
-        prepared: the release.
     """
 
     values: Array
@@ -43,7 +42,7 @@ class CrossProducts:
 
     @classmethod
     def of(cls, prepared: PreparedMoments) -> Self:
-        """Those of a release of moments.
+        """The sums of a release of moments.
 
         Raises:
             NoTablesError: a release of rows, whose noise is in every product of one row.
@@ -134,7 +133,7 @@ class CrossProducts:
         return counts, np.sqrt(np.maximum(np.diag(noise), 0.0))
 
     def covariance(self, forms: Array) -> Array:
-        """Of the noise of <W, S> for t symmetric W, (t, q, q): of what was published, and of strangers that met."""
+        """(t, t) of the noise of <W, S> for t symmetric W, (t, q, q): what was published, and strangers that met."""
         used = np.flatnonzero(forms.any(axis=(0, 1)))
         forms, undo, whose = forms[:, used[:, None], used], self.undo[used], self.whose[used]
         columns = np.flatnonzero(undo.any(axis=0))

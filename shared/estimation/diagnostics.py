@@ -1,21 +1,67 @@
-"""Numbers that say how far to trust a fit, and what any reader must be told of them."""
+"""How sure a fit is: covariances of coefficients, numbers that say how far to trust it, and what readers must be told.
+
+A fit is b = H G_xy. With c = (-b, 1) the moment G_x. c of its own noise has some covariance Omega ("meat" below), and
+Cov(b) = H Omega H (docs/design/estimation.md#covariance). A mechanism brings its own Omega (`method.FitMethod`). A fit
+of whole rows may lie as far from that of rows that were cut as what cutting took weighs, and intervals allow for it.
+"""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from commingle.shared.estimation.estimator import Errors, Signal
-from commingle.shared.estimation.method import Diagnostics, FitMethod, residual
-from commingle.shared.estimation.prepared import Array
-from commingle.shared.estimation.system import System
+from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.method import (
+    Coverage,
+    Diagnostics,
+    Errors,
+    FitMethod,
+    IntervalFor,
+    Residual,
+    Signal,
+    residual,
+)
+from commingle.shared.estimation.system import System, centre
 
+_BENT = 1 / 4
+"""Standard deviation of what is bent, over what cutting took; measured (docs/coverage.md#rows-that-were-cut)."""
 SIGNIFICANCE = 0.05
 _NOT_COUNTED = (
     "What is said here may be off by as much, and intervals do not count it. A study whose numbers have cuts, or that "
     'says "first_stage_share": null for each party, cuts no rows.'
 )
 _TOLD = 0.01  # of what was cut, from where on it is told
+
+
+def covariance(
+    method: FitMethod, system: System, H: Array, r: Residual, *, errors: Errors, interval_for: IntervalFor
+) -> tuple[Array, Coverage]:
+    """Cov(b) in the system's units, (p_x, p_x), NaN where there is none, and what it is around.
+
+    For the population rmgm adds (residual variance / n) (S_hat_xx / n)^-1. H stands in for S_hat_xx^-1: it has the same
+    limit and exists where S_hat_xx is not positive definite. Keyed subjects have a sampling of their own. What
+    cutting may bend is counted where first stages say what it took.
+    """
+    if errors == "none":
+        return np.full_like(H, np.nan), "none"
+    omega = method.meat(system, r, errors, interval_for)
+    cov = H @ omega @ H
+    if errors == "plain":
+        return cov, "release"
+    if interval_for == "population":
+        cov = cov + method.population(system, r, H, omega)
+    return cov + _bent(system, H), interval_for
+
+
+def _bent(system: System, H: Array) -> Array:
+    """Cov(b) of what cutting may bend: H diag(g) H, g_j = (_BENT (l_j + l_y) / 2)^2 X_jj yy without their noise."""
+    if system.lost is None:
+        return np.zeros_like(H)
+    c, lost = centre(system), system.lost
+    noise = c.rows * np.append(np.diag(c.V), system.v_yy)
+    spread = np.append(np.zeros(int(system.intercept)), np.maximum(np.append(np.diag(c.X), c.yy) - noise, 0))
+    bent = _BENT * (lost[:-1] + lost[-1]) / 2
+    return np.asarray((H * (bent**2 * spread[:-1] * spread[-1])) @ H.T)
 
 
 def diagnose(method: FitMethod, system: System, signal: Signal, H: Array, b: Array, *, errors: Errors) -> Diagnostics:
@@ -86,7 +132,7 @@ def cut_rows(unknown: Sequence[str], lost: Array | None, *, counted: bool = True
 
 
 def useless(system: System, d: Diagnostics) -> list[str]:
-    """That a fit is no better than the constant predictor, if so."""
+    """A warning where a fit is no better than the constant predictor."""
     reasons = []
     if d.f_p_value is not None and d.f_p_value > SIGNIFICANCE:
         reasons.append(f"F test p = {d.f_p_value:.2f}")

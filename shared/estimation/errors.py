@@ -44,13 +44,6 @@ class RequestError(EstimationError):
 
 
 class _UnknownNameError(RequestError):
-    """A name that is not one of those available.
-
-    Attributes:
-        name: as given.
-        available: the names there are.
-    """
-
     what = "name"
 
     def __init__(self, name: str, available: Iterable[str]) -> None:

@@ -15,9 +15,9 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.estimation.pairwise import ENOUGH_SHARED, Array, Counts, Pairs
+from commingle.shared.estimation.entry_noise import Array, MixedRows, NoisyEntries, PublishedNoise
+from commingle.shared.estimation.pairwise import ENOUGH_SHARED, Counts, Pairs
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.estimation.published_noise import MixedRows, NoisyEntries, PublishedNoise
 
 LISTED = "the list"
 _CLEAR = 4.0
@@ -25,34 +25,24 @@ _CLEAR = 4.0
 
 
 def without_gaps(prepared: PreparedMoments, names: Sequence[str]) -> PreparedMoments:
-    """The same moments, in which cells of these attributes that are missing count for nobody; they lose their marks.
+    """These moments, in which cells of these attributes that are missing count for nobody; they lose their marks.
 
     Attributes that mark no cells are as they were.
     """
     marked = [name for name in names if prepared.attribute(name).missing == "indicator"]
     if not marked:
         return prepared
-    before = pairs_of(prepared)
-    pairs = _parted(before, {name: tuple(i - 1 for i in prepared.columns[name]) for name in marked})
-    nothing = np.zeros_like(prepared.gram)
+    pairs = _parted(pairs_of(prepared), {name: tuple(i - 1 for i in prepared.columns[name]) for name in marked})
     plain = {name: prepared.attributes[name].model_copy(update={"missing": "error"}) for name in marked}
     return replace(
-        prepared,
-        gram=pairs.second_moments(),
-        V=nothing,
-        root=nothing,
+        prepared.with_pairs(pairs),
         attributes={**prepared.attributes, **plain},
         columns={**prepared.columns, **{name: prepared.columns[name][:-1] for name in marked}},
-        rows=prepared.rows if prepared.entry_variance is None else pairs.subjects,
-        n=pairs.subjects,
-        mixing=np.eye(len(nothing)),
-        entry_variance=pairs.entry_variance(),
-        pairs=pairs,
     )
 
 
 def faint_marks(prepared: PreparedMoments, names: Sequence[str]) -> tuple[str, ...]:
-    """Those of these attributes whose marks vary too little for terms of their own, beside the noise in them.
+    """Attributes among these whose marks vary too little for terms of their own, beside the noise in them.
 
     A mark of few cells is nearly nothing and noise: solved for, it carries its noise into every coefficient.
     """
@@ -81,7 +71,6 @@ def pairs_of(prepared: PreparedMoments) -> Pairs:
 
 
 def _faint(pairs: Pairs, mark: int, reach: float) -> bool:
-    """Whether so few lack a value that its mark is hardly more than noise, and enough people have one to be sure."""
     whose, before = pairs.party[mark], len(pairs.names)
     own = float(pairs.counts.summed[whose, whose])
     rows = pairs.centring[before + mark], pairs.undo[whose] - pairs.undo[before + mark]
@@ -90,7 +79,6 @@ def _faint(pairs: Pairs, mark: int, reach: float) -> bool:
 
 
 def _parted(pairs: Pairs, parts: dict[str, tuple[int, ...]]) -> Pairs:
-    """The same with a presence more for each of these attributes, whose columns are given, the mark last."""
     before, columns = len(pairs.names), len(pairs.party)
     seen = np.eye(before + columns)
     owner, party = pairs.owner, pairs.party.copy()
@@ -114,7 +102,6 @@ def _parted(pairs: Pairs, parts: dict[str, tuple[int, ...]]) -> Pairs:
 
 
 def _counts(pairs: Pairs, R: Array, undo: Array, owner: NDArray[np.intp]) -> Counts:
-    """Of J presences, R of those before and their columns: the share of those who count at the owners has a value."""
     whole, before = np.ix_(owner, owner), pairs.counts
     summed = np.maximum(R @ pairs.sums @ R.T, 0.0)
     summed[: len(before.summed), : len(before.summed)] = before.summed

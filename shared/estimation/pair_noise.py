@@ -1,38 +1,39 @@
-"""The errors of a regression over keyed subjects, to first order: noise, strangers that met, and sampling.
+"""Errors of what is said of keyed subjects, to first order: noise, strangers that met, and sampling.
 
 With S the published moments, 1_i and a~ = a - m_a 1_i, errors E of S make errors of m_a = S[1_i, a] / n_i and of C_ab
 
     dm_a = E[1_i, a~] / n_i,        dC_ab = E[a~, b~] / n_ij,
 
-so every number of a fit has an error <W, E>, and its variance follows from W (`published_noise`). Strangers that met
-add to E[u, v], u at i and v at j, a sum over so many pairs of independent subjects (docs/proofs/keyed-subjects.md,
-5.1).
+so every number of a fit has an error <W, E>, and its variance follows from W (`entry_noise`). Strangers that met add to
+E[u, v], u at i and v at j, a sum over so many pairs of independent subjects (docs/proofs/keyed-subjects.md, 5.1).
+
+A fit holds for everybody only if who is missing does not depend on values. The means of i's columns over its own
+subjects and over those shared with j are both published, so their difference is a test of that.
 """
 
 from dataclasses import dataclass
+from itertools import combinations, permutations
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc
 
 from commingle.shared.estimation.entry_noise import Array, EntryNoise
 from commingle.shared.estimation.pairwise import Pairs
 
 _NEARLY = 0.95
 """A part with this share of its owner's subjects is drawn as they are: many parts would take memory to the fourth."""
+SUSPICIOUS = 0.01
+"""Of all tests of one fit together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairNoise(EntryNoise):
-    """Errors of the moments of (1, x, y), m columns besides 1, in the basis of a system.
+    """Errors of the moments of (1, x, y), the m columns `used` besides 1, in the basis of a system.
 
     `variance` and `basis` are those of entries about their means, as if they were independent; covariances are exact to
-    first order.
-
-    Attributes:
-        pairs: of all columns.
-        used: (m,) which of them.
-        n: what moments are scaled to.
+    first order, and without sampling. Moments are scaled to n.
     """
 
     pairs: Pairs
@@ -47,7 +48,6 @@ class PairNoise(EntryNoise):
         return cls(variance, about_means.T @ basis, pairs, used, n)
 
     def covariance(self, direction: Array) -> Array:
-        """Cov(v), (p_x, p_x), of v = (E (-b, 1))_x, without sampling."""
         size = self.basis.shape[1]
         forms = np.zeros((size - 1, size, size))
         each = np.arange(size - 1)
@@ -56,7 +56,6 @@ class PairNoise(EntryNoise):
         return self._covariances(forms)
 
     def form_variance(self, form: Array) -> float:
-        """Var of sum_ij Q_ij E_ij for symmetric Q = `form`, (p_x + 1, p_x + 1), without sampling."""
         return float(self._covariances(form[None])[0, 0])
 
     @property
@@ -94,11 +93,9 @@ class PairNoise(EntryNoise):
         return np.asarray(self.n**2 * terms.T @ found @ terms)
 
     def _covariances(self, forms: Array) -> Array:
-        """Of sum_ij Q_ij E_ij for t symmetric Q, (t, p_x + 1, p_x + 1), in the system's basis: (t, t)."""
         return form_covariances(self.pairs, self._centred(self.basis @ forms @ self.basis.T))
 
     def _centred(self, forms: Array) -> Array:
-        """The same forms, (t, 1 + m, 1 + m), in the rows of `Pairs.centring`: (t, J + M, J + M)."""
         pairs, parties = self.pairs, len(self.pairs.names)
         whose = pairs.party[self.used]
         shared = np.maximum(pairs.counts.summed, 1.0)
@@ -111,7 +108,7 @@ class PairNoise(EntryNoise):
 
 
 def form_covariances(pairs: Pairs, forms: Array) -> Array:
-    """Of <W, E> for t symmetric W, (t, J + m, J + m), over presences and centred columns: (t, t)."""
+    """Covariances of <W, E> for t symmetric W, (t, J + m, J + m), over presences and centred columns: (t, t)."""
     used = np.flatnonzero(forms.any(axis=(0, 1)))
     forms = forms[:, used[:, None], used]
     centring = pairs.centring[used]
@@ -170,3 +167,90 @@ def _overlaps(n: Array, owner: NDArray[np.intp]) -> tuple[Array, Array]:
     for one, other in ((shared[i, k], shared[j, l]), (shared[i, l], shared[j, k])):
         found = np.where((one >= 0) & (other >= 0), np.maximum(found, 1 / n[one, other]), found)
     return found, single
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How many subjects a party holds, or two of them together, the standard error of that, and how many count."""
+
+    parties: tuple[str, ...]
+    subjects: float
+    error: float
+    kept: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """An interval of about 95 % for how many they are."""
+        return max(self.subjects - 2 * self.error, 0.0), self.subjects + 2 * self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Whether the subjects that `party` shares with `other` differ from all its own.
+
+    Attributes:
+        column: place of the one whose means differ most, over their standard error.
+        shift: of that column's mean, shared over own, in encoded units.
+        statistic, degrees, p_value: of Wald's test over all columns looked at.
+    """
+
+    party: str
+    other: str
+    column: int
+    shift: float
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+def held(pairs: Pairs) -> tuple[Held, ...]:
+    """Own counts, then joint ones."""
+    places = [*((i, i) for i in range(len(pairs.names))), *combinations(range(len(pairs.names)), 2)]
+    return tuple(
+        Held(
+            tuple(dict.fromkeys((pairs.names[i], pairs.names[j]))),
+            float(pairs.counts.held[i, j]),
+            float(pairs.counts.errors[i, j]),
+            float(pairs.counts.summed[i, j]),
+        )
+        for i, j in places
+    )
+
+
+def selections(pairs: Pairs, columns: NDArray[np.intp]) -> tuple[Selection, ...]:
+    """One test for each party among those of these columns, and each other one of them, but of a part and its whole."""
+    parties = np.unique(pairs.party[columns]).tolist()
+    chosen = [(i, j) for i, j in permutations(parties, 2) if pairs.owner[i] != j]
+    return tuple(_selection(pairs, columns[pairs.party[columns] == i], i, j) for i, j in chosen)
+
+
+def _selection(pairs: Pairs, columns: NDArray[np.intp], i: int, j: int) -> Selection:
+    """d_a = S[a, 1_j] / n_ij - S[1_i, a] / n_i has the noise E[a~, 1_j] / n_ij - E[1_i, a~] / n_i.
+
+    Drawing n_ij of n_i subjects adds C (1/n_ij - 1/n_i).
+    """
+    own, joint = (max(float(pairs.counts.summed[i, other]), 1.0) for other in (i, j))
+    shift = pairs.joint_means[columns, j] - pairs.means[columns]
+    forms = np.zeros((len(columns),) + (len(pairs.names) + len(pairs.party),) * 2)
+    each, places = np.arange(len(columns)), len(pairs.names) + columns
+    forms[each, places, j] = forms[each, j, places] = 0.5 / joint
+    forms[each, places, i] = forms[each, i, places] = -0.5 / own
+    C = pairs.covariance[np.ix_(columns, columns)]
+    spread = form_covariances(pairs, forms) + max(1 / joint - 1 / own, 0.0) * C
+    found = float(shift @ np.linalg.pinv(spread, hermitian=True) @ shift)
+    degrees = int(np.linalg.matrix_rank(spread, hermitian=True))
+    most = int(np.argmax(np.abs(shift) / np.sqrt(np.maximum(np.diag(spread), np.finfo(float).tiny))))
+    return Selection(
+        party=pairs.names[i],
+        other=pairs.names[j],
+        column=int(columns[most]),
+        shift=float(shift[most]),
+        statistic=found,
+        degrees=degrees,
+        p_value=float(chdtrc(degrees, max(found, 0.0))),
+    )
+
+
+def suspicious(found: tuple[Selection, ...]) -> tuple[Selection, ...]:
+    """Tests that are no chance, however many were made."""
+    return tuple(test for test in found if test.p_value * len(found) < SUSPICIOUS)

@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.estimation.entry_noise import PublishedNoise
 from commingle.shared.estimation.errors import NoOverlapError
-from commingle.shared.estimation.published_noise import PublishedNoise
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -51,7 +51,6 @@ class Pairs:
     A party here is a presence: all subjects of one, or those among them who have a value of an attribute (`gaps`).
 
     Attributes:
-        names: of the parties.
         party: (m,) whose each column is.
         owner: (J,) the place of the party that holds the subjects of each: its own, or another for a part of these.
         means: (m,) over own subjects.
@@ -60,7 +59,6 @@ class Pairs:
         sums: (J + m, J + m) S over presences and columns.
         undo: (J + m, p) presences and columns as combinations of published ones.
         centring: (J + m, p) rows 1_j and a - m_a 1_i, as such combinations.
-        noise: of what was published.
         asked: the study's n, by which buckets and cutting were chosen, and nothing is estimated.
     """
 
@@ -90,18 +88,7 @@ class Pairs:
         asked: int,
         owner: Places | None = None,
     ) -> "Pairs":
-        """From an unbiased estimate of S, (J + m, J + m), of presences and then encoded columns.
-
-        Args:
-            sums: S.
-            undo: (J + m, p) these columns as combinations of published ones.
-            names: of the parties.
-            party: of each encoded column.
-            counts: as there.
-            noise: of what was published.
-            asked: the study's n.
-            owner: of each presence; None where each is a party's.
-        """
+        """From an unbiased estimate `sums` of S; each presence is a party's where no `owner` is given."""
         parties, S = len(names), sums
         shared = np.maximum(counts.summed, 1.0)
         joint_means = S[parties:, :parties] / shared[party]
@@ -164,7 +151,7 @@ class Pairs:
         return np.asarray(n**2 * found)
 
     def require(self, columns: Places) -> None:
-        """Nothing, where the parties of these columns share enough subjects for a fit across them.
+        """Refuse a fit across parties of these columns that share too few subjects.
 
         Raises:
             NoOverlapError: two do not, as far as the noise lets anybody tell.

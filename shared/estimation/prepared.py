@@ -1,23 +1,158 @@
-"""Moments and schema of one release as arrays: built once, read by every fit of that release."""
+"""A published release as arrays, maps of its rows undone: built once, read by every fit of that release.
 
-from collections.abc import Sequence
+A first stage says how much the columns of a party vary; the main release, whose rows were mapped by it and then cut,
+how much of that is left. What is missing was in the rows that were shortened (docs/design/estimation.md#cut-rows). Of
+keyed subjects published moments give counts and pairs (docs/proofs/keyed-subjects.md, 3 and 5).
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.row_maps import may_cut, undone
 from commingle.shared.documents.schema import Attribute, encoded_columns
-from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
-from commingle.shared.dp.whitening import IntegerMap
-from commingle.shared.estimation.cutting import Stage, lost_to_cutting
+from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec, expected_kept
+from commingle.shared.documents.statements import Sums
+from commingle.shared.dp.first_stage import FirstStage, mean_squares
+from commingle.shared.dp.fixed_point import SCALE, IntegerMap, presence
+from commingle.shared.estimation.entry_noise import Array, MixedRows, NoisyEntries, PublishedNoise
 from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError
-from commingle.shared.estimation.keyed import pairs_of
-from commingle.shared.estimation.pairwise import Pairs
+from commingle.shared.estimation.pairwise import Counts, Pairs
 
-Array = NDArray[np.float64]
+_LEAST = 1e-3  # mean square that a column is taken to have, where noise says less
+_STEPS = 60  # of halving
+_STEEP = 0.05  # the least slope that a count is traced back along: at its top it says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a release says of the map of one party's rows.
+
+    Attributes:
+        planned: the noise of its sums; None where it publishes none.
+        sums: as published; None where nobody said them.
+        applied: the map that follows; None where rows are taken as they are encoded.
+    """
+
+    planned: FirstStage | None
+    sums: Sums | None
+    applied: IntegerMap | None
+
+
+def lost_to_cutting(spec: ReleaseSpec, stages: Sequence[Stage], moments: Array) -> Array:
+    """(p,) what share of each column's mean square about its map's centre is gone, 0 for the intercept.
+
+    `moments`, (p, p), is an unbiased estimate of encoded columns' second moments, cut rows' as published.
+    """
+    means, squares, lost, start = moments[0] / moments[0, 0], np.diag(moments) / moments[0, 0], [0.0], 1
+    for party, stage in zip(spec.parties, stages, strict=True):
+        own = slice(start, start + sum(len(a.columns) for a in party.attributes))
+        applied, start = stage.applied, own.stop
+        if stage.planned is None or stage.sums is None or applied is None:
+            lost += [0.0] * (own.stop - own.start)
+            continue
+        about = applied.centre / SCALE
+        left = squares[own] - 2 * about * means[own] + about**2
+        whole = mean_squares(stage.planned, stage.sums, applied.centre)
+        lost += np.clip(1 - left / np.maximum(whole, _LEAST), 0, 1).tolist()
+    return np.array(lost)
+
+
+def pairs_of(moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Pairs:
+    """What a release says of every pair of its parties, every map of rows undone; `stages` in the order of parties."""
+    gram = np.array(moments.gram)
+    undo, parties = undoing(spec, [stage.applied for stage in stages]), len(spec.parties)
+    party = np.repeat(np.arange(parties), [len(p.columns) - 1 for p in spec.parties])
+    present = undo[:parties]
+    if moments.entry_variance is None:
+        published = gram - moments.rows * np.diag(moments.noise_variance)
+        noise: PublishedNoise = MixedRows(gram, moments.rows)
+        summed = present @ published @ present.T
+        counts = Counts(summed, summed, np.sqrt(noise.variances(present)), np.zeros((parties, parties)))
+    else:
+        published, noise = gram, NoisyEntries(np.array(moments.entry_variance))
+        errors, known = np.sqrt(noise.variances(present)), counted(stages)
+        counts = bucket_counts(present @ published @ present.T, errors, buckets=moments.rows, known=known)
+    names = tuple(p.name for p in spec.parties)
+    sums = undo @ published @ undo.T
+    return Pairs.of(sums, undo, names=names, party=party, counts=counts, noise=noise, asked=spec.n)
+
+
+def counted(stages: Sequence[Stage]) -> Array:
+    """(J, 2) how many subjects each party's first stage counted, and the error of that; NaN where it has none.
+
+    They are counted before anybody meets anybody, so a wrong n of the study does not matter.
+    """
+    found = np.full((len(stages), 2), np.nan)
+    for place, stage in enumerate(stages):
+        if stage.planned is not None and stage.sums is not None:
+            found[place] = stage.planned.count(stage.sums[0]), stage.planned.sigma / SCALE
+    return found
+
+
+def bucket_counts(summed: Array, errors: Array, *, buckets: int, known: Array | None = None) -> Counts:
+    """How many subjects there are where `summed` of them met nobody in their bucket (docs/proofs/keyed-subjects.md, 5).
+
+    Of n subjects n (1 - 1/m)^(n - 1) do, which grows up to n = m alone: where nothing else is known it is traced back
+    below. A joint one does among all of the union. Errors count noise, who met whom, and strangers: a subject of one
+    party alone and one of the other's, who met nobody else.
+
+    Args:
+        summed: (J, J), with noise of these `errors`.
+        errors: (J, J).
+        buckets: m.
+        known: (J, 2) own counts from elsewhere and their errors, NaN where there is none.
+    """
+    kept, left = np.maximum(summed, 0.0), -float(np.log1p(-1 / buckets))
+    own, noise, met = _own(np.diag(kept), np.diag(errors), buckets, known)
+    both = own[:, None] + own
+    held = _traced(kept, buckets, most=np.minimum.outer(own, own), of=lambda n: np.maximum(both - n - 1, 0))
+    others, single = np.maximum(both - held - 1, 0), own[:, None] - held
+    strangers = expected_kept(single * single.T / buckets, buckets, np.maximum(others - 1, 0))
+    np.fill_diagonal(strangers, 0.0)
+    # d t = share ((1 + n left) d n - n left (d n_i + d n_j)); who met whom goes together at most
+    share = expected_kept(np.ones_like(held), buckets, others)
+    turned = share * held * left
+    together = (np.sqrt(_spread(held, others, buckets)) + turned * (met[:, None] + met)) ** 2
+    apart = errors**2 + strangers + turned**2 * (noise[:, None] ** 2 + noise**2)
+    found = np.sqrt(together + apart) / (share * (1 + left * held))
+    np.fill_diagonal(held, own)
+    np.fill_diagonal(found, np.hypot(noise, met))
+    traced = known is None or bool(np.isnan(known).any())
+    return Counts(kept, held, found, strangers, below=buckets if traced else None)
+
+
+def _own(kept: Array, errors: Array, buckets: int, known: Array | None) -> tuple[Array, Array, Array]:
+    """(J,) own counts, and their errors by noise and by who met whom: d t = share (1 - n left) d n."""
+    left = -float(np.log1p(-1 / buckets))
+    own = _traced(kept, buckets, most=np.full(len(kept), 1 / left), of=lambda n: np.maximum(n - 1, 0))
+    steep = np.exp(-left * own) * np.maximum(1 - left * own, _STEEP)
+    found = np.array([own, errors / steep, np.sqrt(_spread(own, own - 1, buckets)) / steep])
+    if known is not None:
+        counted = ~np.isnan(known[:, 0])
+        found[:, counted] = np.column_stack([known, np.zeros(len(known))]).T[:, counted]
+    own, noise, met = found
+    return own, noise, met
+
+
+def _traced(kept: Array, buckets: int, *, most: Array, of: Callable[[Array], Array]) -> Array:
+    low, high = np.zeros_like(kept), most.copy()
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        enough = expected_kept(middle, buckets, of(middle)) >= kept
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return high
+
+
+def _spread(n: Array, others: Array, buckets: int) -> Array:
+    """The variance of how many of n are alone: t + n (n - 1) (1 - 1/m) (1 - 2/m)^(u - 1) - t^2."""
+    alone = expected_kept(n, buckets, others)
+    two = n * np.maximum(n - 1, 0) * (1 - 1 / buckets) * np.exp((others - 1) * np.log1p(-2 / buckets))
+    found: Array = np.maximum(alone + two - alone**2, 0.0)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,10 +165,8 @@ class PreparedMoments:
         root: (p, p) F with V = F F^T.
         offset, scale: (p,) original value = offset + scale * encoded value.
         labels: p labels in original units.
-        attributes: by name.
         columns: indices into the p columns, by attribute name.
         rows: of the published matrix; n where it has none.
-        n: subjects.
         mixing: (p, p) T with encoded columns = T @ published ones; the identity where no rows are mapped.
         cut: parties whose rows may have been cut to a norm, and nothing says what that took.
         lost: (p,) what cutting took of each column's mean square, as far as first stages say.
@@ -61,7 +194,6 @@ class PreparedMoments:
 
     @property
     def keyed(self) -> bool:
-        """Whether subjects are."""
         return self.pairs is not None
 
     def shared(self, columns: Sequence[int]) -> int:
@@ -78,12 +210,7 @@ class PreparedMoments:
 
     @classmethod
     def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
-        """Moments of a release in encoded units, every map of rows undone (`release.matrix` finds the maps).
-
-        Args:
-            moments: as published.
-            spec: of the release.
-            stages: of each party, in order.
+        """Published moments in encoded units, every map of rows undone (`release.matrix` finds the parties' stages).
 
         Raises:
             MomentsMismatchError: they are not of that release.
@@ -107,18 +234,25 @@ class PreparedMoments:
     def _of_keyed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
         _require(moments.subjects == spec.subjects, "subjects")
         _require_shape(moments, len(spec.columns))
-        pairs = pairs_of(moments, spec, stages)
-        plain = moments.model_copy(
-            update={
-                "columns": (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes))),
-                "gram": pairs.second_moments().tolist(),
-                "noise_variance": (0.0,) * (1 + len(pairs.party)),
-                "entry_variance": None,
-                "n": pairs.subjects,
-                "rows": moments.rows if moments.entry_variance is None else pairs.subjects,
-            }
+        variance = None if moments.entry_variance is None else np.array(moments.entry_variance)
+        made = replace(cls._of_encoded(moments, spec.attributes), entry_variance=variance)
+        return made.with_pairs(pairs_of(moments, spec, stages))
+
+    def with_pairs(self, pairs: Pairs) -> Self:
+        """What pairs of presences make of these columns; errors are those of the pairs alone."""
+        gram = pairs.second_moments()
+        nothing = np.zeros_like(gram)
+        return replace(
+            self,
+            gram=gram,
+            V=nothing,
+            root=nothing,
+            rows=self.rows if self.entry_variance is None else pairs.subjects,
+            n=pairs.subjects,
+            mixing=np.eye(len(gram)),
+            entry_variance=pairs.entry_variance(),
+            pairs=pairs,
         )
-        return replace(cls._of_encoded(plain, spec.attributes), pairs=pairs, entry_variance=pairs.entry_variance())
 
     @classmethod
     def of(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:
@@ -135,7 +269,7 @@ class PreparedMoments:
 
     @classmethod
     def _of_encoded(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:
-        columns, width = encoded_columns(attributes), len(moments.columns)
+        columns = encoded_columns(attributes)
         ends = np.cumsum([1, *(len(a.columns) for a in attributes)]).tolist()
         return cls(
             gram=np.array(moments.gram),
@@ -149,19 +283,15 @@ class PreparedMoments:
             mechanism=moments.mechanism,
             rows=moments.rows,
             n=moments.n,
-            mixing=np.eye(width),
+            mixing=np.eye(1 + len(columns)),
         )
 
     def map_columns(self, T: Array) -> Self:
-        """The same moments and noise of the columns T @ these, T (p, p)."""
+        """Moments and noise of the columns T @ these, T (p, p)."""
         return replace(self, gram=T @ self.gram @ T.T, V=T @ self.V @ T.T, root=T @ self.root, mixing=T @ self.mixing)
 
     def attribute(self, name: str) -> Attribute:
-        """The attribute of that name.
-
-        Raises:
-            UnknownAttributeError: the release does not have it.
-        """
+        """The attribute of that name. Raises UnknownAttributeError: the release does not have it."""
         try:
             return self.attributes[name]
         except KeyError:
@@ -169,21 +299,25 @@ class PreparedMoments:
 
 
 def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Array:
-    """T (p, p) with encoded columns = T @ published columns, the intercept first; `maps` in the order of parties.
+    """T (q, q) with (1, encoded columns) = T @ published columns; of J keyed parties their presences stand for the 1.
 
-    Encoded columns are M z + c 1 of published z, and the column of ones, mixed as all columns are, is published.
+    Encoded columns are M z + c 1 of published z, and the column of ones, mixed as all columns are, is published. What
+    is published of a party's presence 1_i is `presence` of it. `maps` are in the order of parties.
     """
-    T = np.eye(len(spec.columns))
-    start = 1
-    for party, applied in zip(spec.parties, maps, strict=True):
-        end = start + len(party.columns)
-        T[start:end, start:end], T[start:end, 0] = undone(party, applied, spec.fraction_bits)
-        start = end
+    unit = 2**spec.fraction_bits / presence(spec.fraction_bits) if spec.keyed else 1.0
+    T, start = np.zeros((len(spec.columns),) * 2), 0 if spec.keyed else 1
+    row = len(spec.parties) if spec.keyed else 1
+    for place, (party, applied) in enumerate(zip(spec.parties, maps, strict=True)):
+        one, first = (start, start + 1) if spec.keyed else (0, start)
+        start += len(party.columns)
+        rows = slice(row, row := row + start - first)
+        T[place if spec.keyed else 0, one] = unit
+        T[rows, first:start], centre = undone(party, applied, spec.fraction_bits)
+        T[rows, one] = unit * centre
     return T
 
 
 def _entry_variance(moments: SecondMoments) -> Array | None:
-    """The (p, p) variances that a release comes with if it is not of rows."""
     given = moments.entry_variance
     if given is None:
         return None

@@ -12,11 +12,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.estimation.entry_noise import EntryNoise
+from commingle.shared.estimation.entry_noise import Array, EntryNoise
 from commingle.shared.estimation.errors import TooFewRowsError
 from commingle.shared.estimation.pair_noise import PairNoise
 from commingle.shared.estimation.posterior import regularised
-from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.prepared import PreparedMoments
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,7 +167,6 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
 
 
 def _entry_noise(prepared: PreparedMoments, index: NDArray[np.int64], basis: Array) -> EntryNoise | None:
-    """That of the columns `index`, seen in a basis of them; whitened ones are made of all their party's."""
     if prepared.entry_variance is None:
         return None
     if prepared.pairs is not None:

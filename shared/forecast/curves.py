@@ -1,9 +1,14 @@
-"""What a forecast would be elsewhere: over k, epsilon and n, and by mechanism."""
+"""What a forecast would be elsewhere: over k, epsilon and n, by mechanism, and with a weight of the label.
+
+What a weight would bring to a fit, and what it would cost other sums: docs/planning.md#weights.
+"""
 
 from dataclasses import replace
+from math import sqrt
 
 import numpy as np
 
+from commingle.shared.documents.schema import Weighted
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
@@ -17,14 +22,16 @@ from commingle.shared.forecast.forecast import (
     relative_error,
     with_best_k,
 )
-from commingle.shared.forecast.questions import cut_forecasts, table_forecasts
 from commingle.shared.forecast.result import Plan, Point
+from commingle.shared.forecast.tables import cut_forecasts, table_forecasts
 from commingle.shared.forecast.task import Assumptions, assumptions_of
-from commingle.shared.forecast.weights import weight_words
 from commingle.shared.forecast.words import advice
+from commingle.shared.mechanisms.prediction import RegressionTask
 from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_of
-from commingle.shared.release.resolve import terms_of
+from commingle.shared.release.resolve import closed, terms_of
 
+_WEIGHTS = (2, 3, 4)
+_WORTH_SAYING, _AS_GOOD = 0.95, 0.02
 _POINTS, _POINTS_OF_WIDE, _WIDE = 17, 9, 128  # a point costs columns^3; every other one is the same
 _EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
 _LEAST_N, _MOST_N = 10, (1 << 53) - 1
@@ -61,7 +68,7 @@ def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
 
 
 def with_mechanism(terms: Terms, name: str) -> Terms:
-    """The same of another mechanism, without a k; with listed subjects where that one has no others."""
+    """These terms with another mechanism, without a k; with listed subjects where that one has no others."""
     other = terms if name == terms.mechanism else terms.reopened(mechanism=name, bounds=None)
     if not mechanism_of(other).interactive:
         other = replace(other, parties=tuple(replace(party, weighted=None) for party in other.parties))
@@ -95,7 +102,6 @@ def _points(terms: Terms) -> int:
 
 
 def _whole(low: float, high: float, *, points: int) -> list[int]:
-    """Each number once, however close the ends are."""
     return sorted({round(value) for value in _spaced(low, high, points=points)})
 
 
@@ -121,3 +127,49 @@ def _point(terms: Terms, asked: Question, *, at: float) -> Point:
         relative_error=relative_error(task, found),
         useful=is_useful(found),
     )
+
+
+def weight_words(terms: Terms, task: RegressionTask) -> str | None:
+    """The weight that this task's label should have, in words; None where none is of use, or one is given already."""
+    if not mechanism_of(terms).interactive or any(p.weighted or p.whitening for p in terms.parties):
+        return None
+    plain, found = _standard_errors(terms, task), dict[int, float]()
+    for weight in _WEIGHTS:
+        errors = _standard_errors(_weighted(terms, task.target, weight), task)
+        if plain is None or errors is None:
+            return None
+        found[weight] = float(np.mean(errors / plain))
+    least = min(found.values())
+    if least > _WORTH_SAYING:
+        return None
+    weight = next(w for w, ratio in found.items() if ratio <= least + _AS_GOOD)
+    holder = next(p.name for p in terms.parties if task.target in {a.name for a in p.attributes})
+    return (
+        f'With "weighted": {{"attribute": "{task.target}", "weight": {weight}}} at {holder}, standard errors of this '
+        f"fit are expected to be {found[weight]:.2f} times these; {_others(terms, task.target, weight)}."
+    )
+
+
+def _weighted(terms: Terms, name: str, weight: int) -> Terms:
+    heavy = Weighted(attribute=name, weight=weight)
+    parties = (replace(p, weighted=heavy if name in {a.name for a in p.attributes} else None) for p in terms.parties)
+    return replace(terms, parties=tuple(parties))
+
+
+def _standard_errors(terms: Terms, task: RegressionTask) -> np.ndarray | None:
+    covariance = predicted(terms, task).covariance
+    return None if covariance is None else np.sqrt(np.diag(covariance))
+
+
+def _others(terms: Terms, name: str, weight: int) -> str:
+    before, after = closed(terms), closed(_weighted(terms, name, weight))
+    if any(p.first_stage_share is not None for p in before.parties):
+        return "the columns beside it are cut shorter, and sums of other attributes get more noise"
+    grown = [_moved(after, i) / _moved(before, i) for i in range(len(before.parties))]
+    return f"the noise in sums of other attributes grows by {sqrt(min(grown)) - 1:.0%} to {sqrt(max(grown)) - 1:.0%}"
+
+
+def _moved(terms: Terms, place: int) -> float:
+    party = terms.parties[place]
+    moved = mechanism_of(terms).squared_sensitivity(terms, party, terms.adjacency)  # type: ignore[arg-type] # of terms
+    return float(moved) / float(16**terms.fraction_bits)

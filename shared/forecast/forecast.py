@@ -12,12 +12,11 @@ from commingle.shared.documents.spec import ReleaseSpec, kept_of
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.forecast.errors import PlanningError
-from commingle.shared.forecast.questions import sentence_of, table_forecasts
 from commingle.shared.forecast.result import Forecast, TermForecast
-from commingle.shared.forecast.sampling import ends, expected, populations
-from commingle.shared.forecast.task import Assumptions, assumptions_of, task_of
+from commingle.shared.forecast.tables import sentence_of, table_forecasts
+from commingle.shared.forecast.task import Assumptions, assumptions_of, ends, expected, populations, task_of
 from commingle.shared.forecast.words import exchange_words, sentences
-from commingle.shared.mechanisms.costs import ExchangeCost
+from commingle.shared.mechanisms.interface import ExchangeCost
 from commingle.shared.mechanisms.prediction import Prediction, RegressionTask
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.resolve import closed, terms_of
@@ -52,7 +51,7 @@ def forecast_of(spec: ReleaseSpec) -> Forecast | None:
 
 @lru_cache(maxsize=256)  # a function of the spec alone, asked for whenever a proposal is shown
 def computed_forecast(spec: ReleaseSpec) -> Forecast | None:
-    """The same, unless somebody else computes it just now."""
+    """`forecast_of`, unless somebody else computes it just now."""
     try:
         return forecast(spec.terms, assumptions_of(spec))
     except PlanningError:
@@ -188,8 +187,6 @@ def relative_error(task: RegressionTask, found: Prediction) -> float | None:
 
 
 def _n_needed(terms: Terms, task: RegressionTask) -> int | None:
-    """Rounded up to two digits; fits, which cost most, are predicted where those before them are not told apart."""
-
     def of(exponent: float) -> Terms:
         return with_best_k(terms.reopened(n=round(10**exponent)), task)
 
@@ -211,7 +208,6 @@ def _n_needed(terms: Terms, task: RegressionTask) -> int | None:
 
 
 def _least(holds: Callable[[float], bool]) -> float | None:
-    """The least exponent of n, by bisection, for which this holds, as for all above it; None for none."""
     low, high = log10(_LEAST_N), log10(_MOST_N)
     if not holds(high):
         return None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from commingle.shared.mechanisms.costs import ExchangeCost
+from commingle.shared.mechanisms.interface import ExchangeCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,16 @@
-"""The regression that a forecast is about: which label, on which features, with which slopes."""
+"""The regression that a forecast is about, and what a public sample of few rows leaves open.
+
+A regression fitted to m rows explains more of them than of anybody else. Under a normal law and a g-prior of the slopes
+(Zellner 1986) with a factor s of shrinkage of density 1/(1 - s) (the hyper-g prior of Liang et al. 2008, a = 2), given
+the sample's R^2 of q features and the variance yy of its label:
+
+    p(s) ~ (1 - s)^(q/2 - 1) (1 - s R^2)^(-(m-1)/2),
+    residual | s ~ m yy (1 - s R^2) / chi^2_(m-1),
+    b | s, residual ~ N(s b_hat, (s residual / m) xx^-1).
+
+On average the explained part is about that of the adjusted R^2. The covariance of the features is drawn apart from b,
+as that of m rows of a normal law whose covariance is the sample's.
+"""
 
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -8,8 +20,9 @@ import numpy as np
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, EncodedColumn
 from commingle.shared.documents.spec import MAX_COLUMNS, StatedPurpose
 from commingle.shared.documents.terms import PartyTerms, Terms
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.forecast.errors import PlanningError
-from commingle.shared.mechanisms.prediction import Array, ColumnLaw, RegressionTask, encoded_noise
+from commingle.shared.mechanisms.prediction import ColumnLaw, RegressionTask, encoded_noise
 from commingle.shared.mechanisms.registry import mechanism_of, sketched_names
 from commingle.shared.release.resolve import closed
 
@@ -17,6 +30,13 @@ R_SQUARED = 0.3
 _UNEXPLAINED = 1e-9  # least part of a standardised column that the others must leave
 _STILL = 1e-24  # variance of a column that says nothing
 _GAPS = 0.1  # of cells, where a schema marks missing ones and no table says how many there are
+_ROUNDING = 1e-9
+COVERED = 0.9  # by the 2nd least to the 2nd largest of 39, or by the least to the largest of 19
+_DRAWS, _DRAWS_OF_WIDE, _WIDE = 39, 19, 64
+_SEED = 0
+_LEFT = np.geomspace(1e-6, 1, 400)  # 1 - s, by steps that have a prior of the same size
+_FACTORS = 1 - _LEFT
+_NEARLY_ALL = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -110,7 +130,6 @@ def _columns(terms: Terms) -> tuple[EncodedColumn, ...]:
 
 
 def _chosen(terms: Terms, assumed: Assumptions, law: ColumnLaw) -> tuple[tuple[int, ...], int, str]:
-    """Columns of the features, column and name of the label."""
     names = [a.name for a in terms.attributes]
     features = set(names if assumed.features is None else assumed.features)
     unknown = sorted({*features, assumed.target or names[0]} - {*names})
@@ -136,7 +155,6 @@ def _chosen(terms: Terms, assumed: Assumptions, law: ColumnLaw) -> tuple[tuple[i
 
 
 def _apart(covariance: Array, rows: int) -> Array:
-    """The covariance; where columns follow from each other, as if one row more had shown each of them apart."""
     deviation = np.sqrt(np.maximum(np.diag(covariance), _STILL))
     if np.linalg.eigvalsh(covariance / np.outer(deviation, deviation))[0] >= _UNEXPLAINED:
         return covariance
@@ -156,9 +174,6 @@ def _require_determined(xx: Array, yy: float, labels: tuple[str, ...]) -> None:
         f"{said}: no coefficients can be forecast",
         remedy="Leave such attributes out of the features, or forecast without a table.",
     )
-
-
-_ROUNDING = 1e-9
 
 
 def uniform_law(parties: tuple[PartyTerms, ...]) -> tuple[Array, Array]:
@@ -186,7 +201,7 @@ def uniform_law(parties: tuple[PartyTerms, ...]) -> tuple[Array, Array]:
 
 
 def table_law(second_moments: Array, *, columns: int) -> tuple[Array, Array]:
-    """The same from (p, p) moments A^T A / n of a public table, the intercept first.
+    """Mean and covariance from (p, p) moments A^T A / n of a public table, the intercept first.
 
     Raises:
         PlanningError: not a symmetric matrix of that size with entries in [-1, 1] and 1 in its corner.
@@ -207,7 +222,7 @@ def table_law(second_moments: Array, *, columns: int) -> tuple[Array, Array]:
 
 
 def attribute_law(attribute: Attribute) -> tuple[Array, Array]:
-    """Mean (width,) and covariance of one of them."""
+    """Mean (width,) and covariance of one attribute, as `uniform_law` has it."""
     levels = len(attribute.levels) if isinstance(attribute, CategoricalAttribute) else 0
     mean = np.full(len(attribute.columns), 1 / levels if levels else 0.0)
     if attribute.missing == "indicator":
@@ -218,7 +233,6 @@ def attribute_law(attribute: Attribute) -> tuple[Array, Array]:
 
 
 def _marked_law(attribute: Attribute, mean: Array) -> tuple[Array, Array]:
-    """The same from the mean of present cells, the last column being the mark."""
     mean = np.append((1 - _GAPS) * mean[:-1], _GAPS)
     squares = mean.copy()  # an indicator is its own square
     if not isinstance(attribute, CategoricalAttribute):
@@ -236,3 +250,55 @@ def _block_diagonal(blocks: list[Array]) -> Array:
     for start, block in zip(ends, blocks, strict=False):
         whole[start : start + len(block), start : start + len(block)] = block
     return whole
+
+
+def populations(task: RegressionTask, rows: int) -> tuple[RegressionTask, ...]:
+    """Regressions of some populations that a sample of so many rows with this regression may come from."""
+    draw = np.random.default_rng(_SEED)
+    count = _DRAWS if len(task.b) <= _WIDE else _DRAWS_OF_WIDE
+    return tuple(_drawn(task, rows, draw) for _ in range(count))
+
+
+def ends(values: list[float]) -> tuple[int, int]:
+    """Places of the two values that hold `COVERED` of the law between them, by their ranks."""
+    order = np.argsort(values).tolist()
+    beyond = round((1 - COVERED) / 2 * (len(order) + 1))
+    return order[beyond - 1], order[-beyond]
+
+
+def expected(task: RegressionTask, rows: int) -> RegressionTask:
+    """The sample's regression with slopes that explain as much as those of the populations do on average."""
+    weights, r_squared = _factors(task, rows)
+    residual = rows * task.yy * (1 - _FACTORS * r_squared) / max(1, rows - 3)
+    explained = _FACTORS**2 * r_squared * task.yy + _FACTORS * len(task.b) * residual / rows
+    length = sqrt(float(weights @ explained) / (r_squared * task.yy)) if r_squared > 0 else 0.0
+    return _with_slopes(task, task.xx, length * task.b, float(weights @ residual))
+
+
+def _factors(task: RegressionTask, rows: int) -> tuple[Array, float]:
+    r_squared = min(task.r_squared, _NEARLY_ALL)
+    log = len(task.b) / 2 * np.log(_LEFT) - (rows - 1) / 2 * np.log1p(-_FACTORS * r_squared)
+    weights: Array = np.exp(log - log.max())
+    return weights / weights.sum(), r_squared
+
+
+def _drawn(task: RegressionTask, rows: int, draw: np.random.Generator) -> RegressionTask:
+    weights, r_squared = _factors(task, rows)
+    q, s = len(task.b), float(draw.choice(_FACTORS, p=weights))
+    residual = rows * task.yy * (1 - s * r_squared) / draw.chisquare(rows - 1)
+    root = np.linalg.cholesky(task.xx)
+    b = s * task.b + sqrt(s * residual / rows) * np.linalg.solve(root.T, draw.normal(size=q))
+    degrees = max(rows - 1, q + 2)  # fewer leave no inverse
+    sample = root @ _wishart_root(q, degrees, draw)
+    return _with_slopes(task, sample @ sample.T / degrees, b, residual)
+
+
+def _wishart_root(q: int, degrees: int, draw: np.random.Generator) -> Array:
+    """L with L L^T of a Wishart law of covariance I (Bartlett 1933): its size does not grow with the degrees."""
+    lower = np.tril(draw.normal(size=(q, q)), -1)
+    return np.asarray(lower + np.diag(np.sqrt(draw.chisquare(degrees - np.arange(q)))))
+
+
+def _with_slopes(task: RegressionTask, xx: Array, b: Array, residual: float) -> RegressionTask:
+    inverse = np.asarray(np.linalg.inv(xx), dtype=np.float64)
+    return replace(task, xx=xx, inverse=inverse, b=b, yy=float(b @ xx @ b) + residual, residual=residual)

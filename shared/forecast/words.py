@@ -7,7 +7,7 @@ from commingle.shared.documents.spec import kept_words
 from commingle.shared.documents.terms import Terms, settled
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
 from commingle.shared.forecast.result import Forecast, Point
-from commingle.shared.mechanisms.costs import ExchangeCost
+from commingle.shared.mechanisms.interface import ExchangeCost
 from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
 
 _FAR = 1.5  # from the best k
@@ -91,7 +91,6 @@ def exchange_words(cost: ExchangeCost | None, delta: float) -> tuple[str, ...]:
 
 
 def _shared(n: int, error: float) -> str:
-    """How well it will be known whom two parties share, and where that ends fits across them."""
     counted = f"How many two parties share will be known to about {2 * error:,.0f} more or less"
     if (least := ENOUGH_SHARED * error) > n:
         return f"{counted}, which is too little for any fit across parties: such fits would be refused."
@@ -117,7 +116,6 @@ def advice(points: Sequence[Point]) -> str:
 
 
 def _most(points: Sequence[Point]) -> Point:
-    """The useful one that explains most, or else the one that explains most."""
     return max(points, key=lambda point: (point.useful, point.r_squared))
 
 
@@ -126,7 +124,6 @@ def _r_squared(point: Point) -> str:
 
 
 def _between(of: Forecast | Point) -> str:
-    """The range, where there is one to two digits."""
     least, most = map(_two, of.r_squared_range or (of.r_squared, of.r_squared))
     return "" if least == most else f" ({least} to {most})"
 
@@ -176,13 +173,11 @@ def _assumed(f: Forecast, *, whitened: bool) -> str:
 
 
 def _amount(count: int) -> str:
-    """Bytes to two digits."""
     unit, name = (10**9, "GB") if count >= 10**9 else (10**6, "MB")
     return f"{float(f'{count / unit:.2g}'):g} {name}"
 
 
 def _seconds(seconds: float) -> str:
-    """To two digits; minutes where they are many."""
     if seconds < 1:
         return "less than 1 s"
     return f"{float(f'{seconds:.2g}'):g} s" if seconds < _MANY_SECONDS else f"{float(f'{seconds / 60:.2g}'):g} minutes"

@@ -1,8 +1,9 @@
-"""What a mechanism offers: its block, and where its fits, its forecast and its words are."""
+"""What a mechanism offers: its block, where its fits, forecast and words are, and what it costs besides budget."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -12,21 +13,60 @@ from commingle.shared.documents.manifest import TRUST_NOBODY
 from commingle.shared.documents.spec import AnyParty, AnyRelease, PartySpec, ReleaseSpec
 from commingle.shared.documents.terms import Bounds, Terms, fraction_bits_of
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
-from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule, is_worth_it
+from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
-from commingle.shared.mechanisms.costs import ExchangeCost
 
 if TYPE_CHECKING:  # a party's agent needs neither, and scipy loads slowly
     from commingle.shared.estimation.method import FitMethod
     from commingle.shared.mechanisms.prediction import Planner
 
+Names: TypeAlias = NDArray[np.int64] | NDArray[np.uint8]
+"""Whose rows are: n ranks in the sorted list of subjects, or (n, 32) bytes, the pseudonyms of keyed ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartyCost:
+    """Of one party.
+
+    Attributes:
+        name: whose.
+        bytes_sent, bytes_received: exact, but for headers and signed statements.
+        seconds: of one processor, estimated.
+    """
+
+    name: str
+    bytes_sent: int
+    bytes_received: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeCost:
+    """Of what parties exchange before they upload.
+
+    Attributes:
+        bounds: proved or trusted.
+        parties: each by itself.
+        bytes: sent and received by all.
+        seconds: of all.
+        proof_bytes, proof_seconds: what of it would be saved if bounds were trusted.
+    """
+
+    bounds: str
+    parties: tuple[PartyCost, ...]
+    bytes: int
+    seconds: float
+    proof_bytes: int
+    proof_seconds: float
+
 
 def row_sensitivity(spec: AnyRelease, party: AnyParty, adjacency: Adjacency) -> int:
     """Delta_q^2 of one integer row of that party (docs/proofs/sensitivity.md).
 
-    Of keyed ones `row_bound` under add_remove. Under replace_one a subject stays and its values change, so presence
+    For keyed rows it is `row_bound` under add_remove. Under replace_one a subject stays and its values change, so
+    presence
     counts nothing: neither bounds the other (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
     """
     if adjacency is Adjacency.ADD_REMOVE:
@@ -44,10 +84,6 @@ def row_bound(spec: AnyRelease, party: AnyParty) -> int:
     return longest + (presence(spec.fraction_bits) ** 2 if party.keyed else 0)
 
 
-Names: TypeAlias = NDArray[np.int64] | NDArray[np.uint8]
-"""Whose rows are: n ranks in the sorted list of subjects, or (n, 32) bytes, the pseudonyms of keyed ones."""
-
-
 class Accumulator(Protocol):
     """Takes a party's integer rows in any order and gives what its block is made of."""
 
@@ -59,22 +95,15 @@ class Accumulator(Protocol):
 
 
 class Placement:
-    """An accumulator that puts rows at their rank.
-
-    Args:
-        ranks: that it is about; no row is of others.
-        d: columns.
-    """
+    """An accumulator that puts rows (m x d) at their rank, zeros where there is none; no row is of other `ranks`."""
 
     def __init__(self, ranks: range, *, d: int) -> None:
         self._first, self._block = ranks.start, np.zeros((len(ranks), d), np.int64)
 
     def add(self, names: Names, rows: NDArray[np.int64]) -> None:
-        """Take rows (m x d) of the subjects with these ranks (m)."""
         self._block[names - self._first] = rows
 
     def total(self) -> NDArray[np.int64]:
-        """Rows by rank, zeros where there was none."""
         return self._block
 
 
@@ -178,31 +207,27 @@ class Mechanism(ABC):
         return sum(losses, start=ZERO)
 
     def first_stage_share(self, *, rho: float, n: int, columns: float) -> float | None:
-        """The share of rho that a study spends on first stages where it does not say; None for none.
+        """The share of rho that a study spends on first stages where it does not say, from public numbers; or None.
+
+        It is bought where n sqrt(rho) is at least `least_signal` a column. Below it noise hides the correlations, and
+        rows that are cut about a noisy centre make even the means worse.
 
         Args:
-            rho: of both stages.
+            rho: of both stages, of one party.
             n: subjects.
             columns: of a party, on average.
         """
-        worth = is_worth_it(rho=rho, n=n, columns=columns, least=self.least_signal)
-        return self.share if worth else None
+        return self.share if n * sqrt(rho) >= self.least_signal * columns else None
 
     def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:
-        """That of `PartySpec`, which a new release gives parties with a first stage; None where there is none.
-
-        Args are those of `first_stage_share`.
-        """
+        """The `cross_weight` that a new release gives parties with a first stage; args as of `first_stage_share`."""
         del rho, n, columns
         return None
 
     def delta_implementation(self, rows: int, columns: Sequence[int], *, proved: bool) -> float:
         """The part of delta that is no noise's: 0 where parties exchange nothing (docs/proofs/delta.md).
 
-        Args:
-            rows: of every party's table.
-            columns: encoded ones of each party.
-            proved: whether bounds are.
+        Tables have so many rows, and so many encoded columns at each party; bounds are `proved` or not.
         """
         del rows, columns, proved
         return 0.0
@@ -210,10 +235,7 @@ class Mechanism(ABC):
     def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:
         """What it costs to exchange encrypted columns first; None where nothing is exchanged, or so much is refused.
 
-        Args:
-            n: subjects.
-            columns: encoded ones of each party, by name, in the spec's order.
-            proved: whether bounds are.
+        Columns are the encoded ones of each party by name, in the spec's order; bounds are `proved` or not.
         """
         del n, columns, proved
         return None

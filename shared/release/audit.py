@@ -32,7 +32,7 @@ from commingle.shared.documents.statements import (
     open_rotation,
 )
 from commingle.shared.mechanisms.moments.exchange.documents import recorded_transcript
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.charge import (
     GENESIS,

@@ -23,9 +23,8 @@ from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, Sums
-from commingle.shared.estimation.cutting import Stage
 from commingle.shared.estimation.errors import MomentsMismatchError
-from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.prepared import PreparedMoments, Stage
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import plan_blocks

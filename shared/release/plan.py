@@ -21,9 +21,8 @@ from commingle.shared.documents.row_maps import first_stage_of, stage_targets
 from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.dp.accounting import SIGMA_LIMIT, ZERO, Cost, Loss, Rho, delta_left, gaussian_loss, least_sigma
-from commingle.shared.dp.calibration import Calibration
+from commingle.shared.dp.calibration import Calibration, stated_epsilon
 from commingle.shared.dp.first_stage import FirstStage, first_stage_loss
-from commingle.shared.dp.gaussian import stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.resolve import closed

@@ -32,7 +32,7 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import AUTO, AskedShare, Bounds
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.matrix import assemble, encode_block, encode_matrix

@@ -33,7 +33,7 @@ from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.statements import BlockStatement
-from commingle.shared.dp.gaussian import gaussian_epsilon
+from commingle.shared.dp.calibration import gaussian_epsilon
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.release.matrix import decode_matrix
 from tests.hostile.records.cells import OWN

@@ -19,14 +19,13 @@ from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.statements import Approval, DeviationError
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement, quotations
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
     encrypted_columns,
     reply_pieces,
     verify_bounds,
     verify_reply,
 )
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving import columns as statements
 from commingle.shared.proving import replies as evaluations
 from commingle.shared.proving.ciphertexts import Ciphertexts

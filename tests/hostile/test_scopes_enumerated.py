@@ -32,7 +32,7 @@ from commingle.shared.documents.regression import RegressionRequest, RegressionR
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import StatedPurpose
 from commingle.shared.forecast.result import Forecast
-from commingle.shared.mechanisms.costs import ExchangeCost
+from commingle.shared.mechanisms.interface import ExchangeCost
 from commingle.shared.runtime.errors import UnreachableError
 from commingle.shared.runtime.pages.local import COOKIE, Session
 from tests.hostile.attack import endpoints

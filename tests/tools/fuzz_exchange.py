@@ -22,8 +22,8 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     open_reply_statement,
     transcript,
 )
+from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.moments.exchange.products import open_part, verify_bounds, verify_reply
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec
 from commingle.shared.runtime.remote import model_of
 from commingle.shared.wire import ReleaseDetails

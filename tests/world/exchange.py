@@ -23,9 +23,8 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     open_reply_statement,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec
 from tests.world.coordinator import Block, Honest, Hub, Proposed, key_of
 from tests.world.documents import block_statement

@@ -18,25 +18,24 @@ from commingle.shared.documents.statements import Approval, Sums
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms.moments.block import largest_opening
-from commingle.shared.mechanisms.moments.entries import cross_noise
+from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,
     quotations,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
     Rows,
     encrypted_columns,
     open_part,
+    own_moments,
     reply_pieces,
+    submission,
     verify_bounds,
     verify_reply,
 )
-from commingle.shared.mechanisms.moments.exchange.submission import own_moments, submission
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.encryption import SEED_BYTES, Entropy

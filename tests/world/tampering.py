@@ -20,7 +20,7 @@ from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import Cost, Loss, Rho
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults

@@ -20,9 +20,8 @@ from numpy.random import Generator
 
 from commingle.party_agent.private.regression.problem import Floats, Neighbours, power_of_two_above
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho, gaussian_loss
-from commingle.shared.dp.calibration import check_delta, check_epsilon, rho_of_epsilon
+from commingle.shared.dp.calibration import check_delta, check_epsilon, gaussian_rho, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.gaussian import gaussian_rho
 from commingle.shared.dp.noise import Sampler
 
 _RESOLUTION = 2.0**-20

@@ -26,13 +26,11 @@ from commingle.party_agent.private.regression.problem import Estimate, Floats, P
 from commingle.shared.documents.regression import measured_attributes
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.dp.accounting import Loss
-from commingle.shared.dp.fixed_point import SCALE, quantise
+from commingle.shared.dp.fixed_point import SCALE, IntegerMap, quantise
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
-from commingle.shared.dp.whitening import IntegerMap
-from commingle.shared.estimation.likelihood import EntryLikelihood
-from commingle.shared.estimation.posterior import posterior_mode
+from commingle.shared.estimation.posterior import EntryLikelihood, posterior_mode
 
 WIDER = Fraction(9, 4)
 """What a measurement of the sums costs under replace_one, over what it costs under add_remove, in rho."""

@@ -1,23 +1,32 @@
-"""How a moments block splits its noise, and what one subject can move it (docs/proofs/moments.md, sections 4 and 5).
+"""How a moments block splits its noise, and what one subject can move it (docs/proofs/moments.md, sections 4 to 6).
 
 The entries of a party's block get noise of variance sigma^2 / weight, sigma being the block's: weight 1 for cross
 blocks, 2 for linear terms (they enter every centred moment), one chosen here for the own block. Where the spec gives
 cross blocks a weight, linear terms have 1: columns that a first stage centred need them for little but the intercept.
 Weights count in the sensitivity. All quantities are public and integers in steps of 4^-f, so every party computes the
 same.
+
+Cross entries reach those who hold no party's noise with the noise of two parties, so a person loses less to them than
+the sum over parties. With r_j the product of the person's two rows at party j, mu^2 is at most c^T P c - r^T P r + 2
+k^T (c - r), and P is positive definite: rows in steps of 2^-f, P and k in units of 2^-128, rounded up.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, isqrt
 
 from commingle.shared.documents.spec import AnyParty, AnyRelease
 from commingle.shared.documents.terms import settled
+from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.sensitivity import Adjacency, largest_gap
 from commingle.shared.mechanisms.interface import row_bound
 
 _LINEAR = 2  # where cross blocks have 1
-_OWN = (1, *(odd << shift for shift in range(10) for odd in (2, 3)))
+OWN_WEIGHTS = (1, *(odd << shift for shift in range(10) for odd in (2, 3)))
+_UNITS = 1 << 128
+_SWEEPS = 100
+_Matrix = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ def scales(spec: AnyRelease, party: AnyParty, sigma: int) -> NoiseScales:
 
 
 def outer_weights(party: AnyParty) -> tuple[int, int]:
-    """Of a party's linear terms and of its cross blocks."""
+    """The weights of a party's linear terms and of its cross blocks."""
     weight = settled(party.cross_weight)
     return (_LINEAR, 1) if weight is None else (1, weight)
 
@@ -93,7 +102,7 @@ def own_weight(spec: AnyRelease, party: AnyParty) -> int:
     bounds, linear, (_, cross) = bounds_of(spec, party), linear_weight(party), outer_weights(party)
     d = len(party.columns)
     others = sum(len(p.columns) for p in spec.parties) - d
-    grid = [cross * weight for weight in _OWN]
+    grid = [cross * weight for weight in OWN_WEIGHTS]
     free = min(bounds.k // (2 * bounds.c), max(grid)) if bounds.c else cross
 
     def error(own: int) -> Fraction:
@@ -122,3 +131,58 @@ def _moved(bounds: Bounds, own: int, adjacency: Adjacency) -> int:
 
 def _share(sigma: int, weight: int) -> int:
     return isqrt(-(-sigma * sigma // weight) - 1) + 1
+
+
+def outsider_loss(spec: AnyRelease, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
+    """The Gaussian loss of one person, whose rows change at some or all parties at once, rounded up.
+
+    Adjacency and guarantee: as given, at every party; the noise of all parties is unknown. Precondition: every party
+    keeps the bounds of the spec. `sigmas` are of the parties' blocks, in the spec's order.
+    """
+    members: Sequence[AnyParty] = spec.parties
+    bounds = [bounds_of(spec, party) for party in members]
+    parties = list(zip(members, sigmas, strict=True))
+    crossed = [scales(spec, party, sigma).cross ** 2 for party, sigma in parties]
+    pairs = [[_up(1, one + other) for other in crossed] for one in crossed]
+    for j, (party, sigma) in enumerate(parties):
+        pairs[j][j] = 2 * _up(own_weight(spec, party), sigma**2)
+    linear = [_up(linear_weight(party) * 4**spec.fraction_bits, sigma**2) for party, sigma in parties]
+    c = [bound.c for bound in bounds]
+    if adjacency is not Adjacency.REPLACE_ONE:
+        moved = _product(c, pairs, c) // 2 + _dot(linear, c)
+    else:
+        moved = _product(c, pairs, c) + 2 * _dot(linear, c) - least_form(bounds, pairs, linear)
+    # whole numbers are split between the two noises of an entry; products with rows of nothing do not change
+    columns = [len(party.columns) if bound.c else 0 for party, bound in zip(members, bounds, strict=True)]
+    split = sum(_up(d * (sum(columns) - d), 4 * variance) for d, variance in zip(columns, crossed, strict=True))
+    return Rho(-(-(moved + split) // (2 * _UNITS // RHO_UNITS)))
+
+
+def least_form(bounds: Sequence[Bounds], pairs: _Matrix, linear: Sequence[int]) -> int:
+    """A lower bound of r^T P r + 2 k^T r over c - e/2 <= r <= c, next to its minimum.
+
+    r^T P r >= 2 z^T P r - z^T P z for every z; the best z is the minimum, found one coordinate after the other.
+    """
+    z = [bound.c - bound.e // 2 for bound in bounds]
+    for _ in range(_SWEEPS):
+        before = tuple(z)
+        for j, (bound, row) in enumerate(zip(bounds, pairs, strict=True)):
+            best = z[j] - (_dot(row, z) + linear[j]) // row[j]
+            z[j] = min(max(best, bound.c - bound.e // 2), bound.c)
+        if before == tuple(z):
+            break
+    slopes = [_dot(row, z) + k for row, k in zip(pairs, linear, strict=True)]
+    ends = (min((2 * b.c - b.e) * slope, 2 * b.c * slope) for b, slope in zip(bounds, slopes, strict=True))
+    return sum(ends) - _product(z, pairs, z)
+
+
+def _product(left: Sequence[int], matrix: _Matrix, right: Sequence[int]) -> int:
+    return _dot(left, [_dot(row, right) for row in matrix])
+
+
+def _dot(left: Sequence[int], right: Sequence[int]) -> int:
+    return sum(a * b for a, b in zip(left, right, strict=True))
+
+
+def _up(numerator: int, denominator: int) -> int:
+    return -(-numerator * _UNITS // denominator)

@@ -1,11 +1,12 @@
 """Moments: S + noise itself, S = A^T A of intercept and all attributes (docs/proofs/moments.md).
 
-The matrix M is p x p in steps of 4^-f. A party's columns hold its linear terms in row 0, its own block, and in the rows
-of every party after it their cross block; the rows of parties before it are 0. So S_hat[i, j] = M[i, j] + M[j, i]^T.
-The intercept, encoded 2^f, is a party of its own with nothing but n 4^f in row 0.
+The matrix M is p x p in steps of 4^-f; a party's columns and rows are next to each other, in the order of the spec. A
+party's columns hold its linear terms in row 0, its own block, and in the rows of every party after it their cross
+block; the rows of parties before it are 0. So S_hat[i, j] = M[i, j] + M[j, i]^T. The intercept, encoded 2^f, is a party
+of its own with nothing but n 4^f in row 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from math import inf, nextafter, sqrt
 from typing import TYPE_CHECKING
@@ -14,29 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import AnyParty, AnyRelease, PartySpec, ReleaseSpec
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.accounting import Rho
 from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.costs import ExchangeCost
 from commingle.shared.mechanisms.interface import (
+    ExchangeCost,
     Mechanism,
     MomentsEstimate,
     row_bound,
 )
-from commingle.shared.mechanisms.moments.allocation import block_sensitivity, scales
-from commingle.shared.mechanisms.moments.entries import (
-    block_noise,
-    entry_variances,
-    first_place,
-    open_matrix,
-    step,
-    width,
-)
+from commingle.shared.mechanisms.moments.allocation import block_sensitivity, outsider_loss, scales
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes, exchange_cost
-from commingle.shared.mechanisms.moments.outsiders import outsider_loss
 from commingle.shared.proving.columns import BOUND_LIMIT
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.ring.errors import DomainError
@@ -68,6 +60,83 @@ TAIL = 13
 """Standard deviations beyond which noise does not reach: probability below 2 exp(-13^2 / 2) < 1e-36 per entry."""
 
 
+def width(spec: AnyRelease) -> int:
+    """The published columns, p."""
+    return first_place(spec) + sum(len(party.columns) for party in spec.parties)
+
+
+def step(spec: AnyRelease) -> float:
+    """The published value is integer * step: 4^-f."""
+    return 0.25**spec.fraction_bits
+
+
+def first_place(spec: AnyRelease) -> int:
+    """Where the parties' columns begin: after the intercept, which keyed subjects have none of."""
+    return 0 if spec.keyed else 1
+
+
+def places(spec: AnyRelease) -> dict[str, slice]:
+    """Where each party's columns stand among all p, and its rows too."""
+    found, start = {}, first_place(spec)
+    for party in spec.parties:
+        found[party.name] = slice(start, start + len(party.columns))
+        start += len(party.columns)
+    return found
+
+
+def block_noise(
+    spec: AnyRelease, party: AnyParty, *, sigma: int, draw: Sampler, others: Collection[str]
+) -> NDArray[np.int64]:
+    """A party's noise (p x d), every entry at its scale: linear terms, own block (symmetric), rows of the others.
+
+    The rest is 0. `draw` is asked for each of them in turn.
+    """
+    scale, at, d = scales(spec, party, sigma), places(spec), len(party.columns)
+    block = np.zeros((width(spec), d), np.int64)
+    for name in others:
+        block[at[name]] = cross_noise(spec, party, at[name].stop - at[name].start, sigma=sigma, draw=draw)
+    if not spec.keyed:
+        block[0] = draw(scale.linear, d)
+    symmetric = np.diag(draw(scale.diagonal, d))
+    upper = np.triu_indices(d, 1)
+    symmetric[upper] = draw(scale.off_diagonal, len(upper[0]))
+    symmetric.T[upper] = symmetric[upper]
+    block[at[party.name]] = symmetric
+    return block
+
+
+def cross_noise(spec: AnyRelease, party: AnyParty, rows: int, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
+    """The noise of a party for its cross block with another that has so many columns: (rows x d)."""
+    d = len(party.columns)
+    return draw(scales(spec, party, sigma).cross, rows * d).reshape(rows, d)
+
+
+def open_matrix(spec: ReleaseSpec, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
+    """S_hat in steps (p x p) from M, mod 2^64 and read as signed."""
+    words = matrix.astype(np.uint64)
+    opened = words + words.T
+    for own in (slice(0, first_place(spec)), *places(spec).values()):
+        opened[own, own] = words[own, own]
+    return opened.astype(np.int64)
+
+
+def entry_variances(spec: AnyRelease, sigmas: Sequence[int]) -> NDArray[np.float64]:
+    """Variances (p x p) of the noise of S_hat, in encoded units: a cross entry carries both parties' noise."""
+    shares = np.zeros((width(spec), width(spec)))
+    own_blocks = np.zeros_like(shares)
+    parties: Sequence[AnyParty] = spec.parties
+    for party, sigma in zip(parties, sigmas, strict=True):
+        scale, own = scales(spec, party, sigma), places(spec)[party.name]
+        shares[:, own] = float(scale.cross) ** 2
+        if not spec.keyed:
+            shares[0, own] = float(scale.linear) ** 2
+        shares[own, own] = 0
+        own_blocks[own, own] = float(scale.off_diagonal) ** 2
+        np.fill_diagonal(own_blocks[own, own], float(scale.diagonal) ** 2)
+    variances: NDArray[np.float64] = (shares + shares.T + own_blocks) * step(spec) ** 2
+    return variances
+
+
 class NoisyMoments(Mechanism):
     """Published: second moments, cross blocks of which were computed under encryption."""
 
@@ -83,104 +152,90 @@ class NoisyMoments(Mechanism):
 
     @property
     def fit(self) -> "FitMethod":
-        """`moments.fit.NOISY_MOMENTS`."""
         from commingle.shared.mechanisms.moments.fit import NOISY_MOMENTS  # noqa: PLC0415 - scipy loads slowly
 
         return NOISY_MOMENTS
 
     @property
     def planner(self) -> "Planner":
-        """`moments.forecast.NOISY_MOMENTS`."""
         from commingle.shared.mechanisms.moments.forecast import NOISY_MOMENTS  # noqa: PLC0415 - as above
 
         return NOISY_MOMENTS
 
     def trust_of(self, bounds: Bounds | None) -> str:
-        """Nobody where they are proved."""
         return TRUST_PROVED if bounds == "proved" else TRUST_MOMENTS
 
     def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:
-        """Of n sqrt(rho) / (6 columns^1.5) the whole part, up to 4; None below 1.
-
-        Noise in sums costs a fit as much as it costs its intercept, noise in products a term for each slope: less once
-        it is so large that slopes are not believed in. Chosen by measuring
-        (docs/prediction.md#one-stage-against-two).
-        """
+        # Of n sqrt(rho) / (6 columns^1.5) the whole part, up to 4; None below 1.
+        # Noise in sums costs a fit as much as it costs its intercept, noise in products a term for each slope: less
+        # once it is so large that slopes are not believed in. Chosen by measuring
+        # (docs/prediction.md#one-stage-against-two).
         return min(int(n * sqrt(rho) / (_SIGNAL_OF_EQUAL_WEIGHTS * columns**1.5)), _MOST_CROSS_WEIGHT) or None
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """That there are more rows than are encrypted together, or too much to prove or to flood, besides.
-
-        The moments of that many rows fit 64 bits (docs/proofs/moments.md, 1.2).
-        """
-        found = super().problems(spec)
-        proved = spec.bounds == "proved"
-        columns = [len(party.columns) for party in spec.parties]
-        found += _too_large(spec.table_rows, columns, proved=proved, keyed=self.keyed)
-        if proved:
-            found += [
-                f"the rows of {p.name} are bounded by nothing that can be proved"
-                for p in spec.parties
-                if not _bounded(spec, p)
-            ]
-        return found
+        # the moments of as many rows as are encrypted together fit 64 bits (docs/proofs/moments.md, 1.2)
+        columns, proved = {party.name: len(party.columns) for party in spec.parties}, spec.bounds == "proved"
+        unbounded = [p.name for p in spec.parties if proved and not 0 < row_bound(spec, p) < BOUND_LIMIT]
+        return [
+            *super().problems(spec),
+            *self.exchange_problems(spec.table_rows, columns, proved=proved),
+            *(f"the rows of {name} are bounded by nothing that can be proved" for name in unbounded),
+        ]
 
     def delta_implementation(self, rows: int, columns: Sequence[int], *, proved: bool) -> float:
-        """Of floods and proofs, or of the end of an exchange whose bounds are trusted; rounded up."""
-        exact = exchange_delta(rows, columns, proved=proved)
-        return nextafter(float(exact), inf)
+        return nextafter(float(exchange_delta(rows, columns, proved=proved)), inf)
 
     def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:
-        """From sizes alone; None where a spec of these is refused."""
         refused = self.exchange_problems(n, columns, proved=proved)
         return None if refused else exchange_cost(n, columns, proved=proved)
 
     def exchange_problems(self, n: int, columns: Mapping[str, int], *, proved: bool) -> list[str]:
-        """As specs are refused."""
-        return _too_large(n, list(columns.values()), proved=proved, keyed=self.keyed)
+        of, counts = "buckets" if self.keyed else "subjects", list(columns.values())
+        if n > ROWS_LIMIT:
+            return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}; ask fewer, or propose rmgm"]
+        openings, most = _openings(counts), STANDARD.most_openings(_noise(n, counts, proved=proved))
+        if proved and openings > most:
+            said = (
+                f"{openings} products of two parties' columns would be opened, and of {n} {of} floods hide {most} "
+                f"at most where members may choose their errors; ask fewer columns or {of}, or trust bounds"
+            )
+            return [said]
+        try:
+            _ = Sizes.of(n, counts, proved=proved).proofs
+        except DomainError:
+            return ["there are too many rows and columns to prove their bounds; ask fewer, or trust them"]
+        return []
 
     def rows(self, spec: ReleaseSpec) -> int:
-        """One per published column."""
         return width(spec)
 
     def cells(self, spec: ReleaseSpec, party: PartySpec) -> int:
-        """Of all columns that are exchanged, or of the block.
-
-        A party encrypts its own columns, multiplies those before it, verifies the bounds of all where they are proved,
-        and opens what those after it reply: of each as many as there are subjects or buckets.
-        """
+        # a party encrypts its own columns, multiplies those before it, verifies the bounds of all where they are
+        # proved, and opens what those after it reply: of each as many as there are subjects or buckets.
         exchanged = spec.table_rows * sum(len(each.columns) for each in spec.parties)
         return max(exchanged, super().cells(spec, party))
 
     def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
-        """That of own block, linear terms and cross blocks together, as weighted."""
         return block_sensitivity(spec, party, adjacency)
 
     def outsider_loss(self, spec: ReleaseSpec, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
-        """Less than the sum: cross entries reach outsiders with the noise of two parties."""
+        # Less than the sum: cross entries reach outsiders with the noise of two parties.
         return min(super().outsider_loss(spec, sigmas, adjacency), outsider_loss(spec, sigmas, adjacency))
 
     def step(self, spec: ReleaseSpec) -> float:
-        """4^-f."""
         return step(spec)
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
-        """In row 0 n 4^f, then nothing: the linear terms stand in the parties' columns."""
+        # In row 0 n 4^f, then nothing: the linear terms stand in the parties' columns.
         column = np.zeros(width(spec), np.int64)
         column[0] = spec.n * 4**spec.fraction_bits
         return column
 
     def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
-        """Of every entry at its scale, as if the party shared no cross block."""
         others = [other.name for other in spec.parties if other.name != party.name]
         return block_noise(spec, party, sigma=sigma, draw=draw, others=others)
 
     def moments(self, spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> MomentsEstimate:
-        """S_hat and the variances of its noise.
-
-        Raises:
-            VerificationError: an own block is not symmetric, or an entry is farther out than data and noise can be.
-        """
         opened = open_matrix(spec, matrix)
         drawn = np.repeat(np.array(sigmas, np.int64), [len(p.columns) for p in spec.parties])
         reach = np.append(np.zeros(first_place(spec), np.int64), drawn)
@@ -222,32 +277,7 @@ def _noise(rows: int, columns: Sequence[int], *, proved: bool) -> int:
 
 
 def _openings(columns: Sequence[int]) -> int:
-    """Products of columns of different parties."""
     return (sum(columns) ** 2 - sum(count**2 for count in columns)) // 2
-
-
-def _bounded(spec: ReleaseSpec, party: PartySpec) -> bool:
-    return 0 < row_bound(spec, party) < BOUND_LIMIT
-
-
-def _too_large(n: int, columns: Sequence[int], *, proved: bool, keyed: bool) -> list[str]:
-    """Why an exchange of so many rows, and columns at each party, is refused: a sentence, or none."""
-    of = "buckets" if keyed else "subjects"
-    if n > ROWS_LIMIT:
-        return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}; ask fewer, or propose rmgm"]
-    openings, most = _openings(columns), STANDARD.most_openings(_noise(n, columns, proved=proved))
-    if proved and openings > most:
-        return [
-            (
-                f"{openings} products of two parties' columns would be opened, and of {n} {of} floods hide {most} "
-                f"at most where members may choose their errors; ask fewer columns or {of}, or trust bounds"
-            )
-        ]
-    try:
-        _ = Sizes.of(n, columns, proved=proved).proofs
-    except DomainError:
-        return ["there are too many rows and columns to prove their bounds; ask fewer, or trust them"]
-    return []
 
 
 def largest_opening(spec: ReleaseSpec, party: PartySpec, *, sigma: int) -> int:

@@ -1,22 +1,229 @@
-"""How noisy moments are fitted: S_hat = S + E itself, E of known entry variances.
+"""How noisy moments are fitted: S_hat = S + E, E of known entry variances, from which nothing is to be subtracted.
 
-See docs/design/estimation.md#noisy-moments.
+See docs/design/estimation.md#noisy-moments, and for prediction docs/prediction.md#on-moments-releases: the slopes of
+the posterior mode, as far as there is reason to believe in any. Moments over keyed subjects, of rmgm as well, come to
+pairwise ones (docs/design/keyed.md).
 """
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
 
 import numpy as np
+from scipy.special import chdtrc, chdtri, expit
 
-from commingle.shared.estimation.diagnostics import biased, useless
-from commingle.shared.estimation.estimator import Errors, Signal
-from commingle.shared.estimation.method import Diagnostics, FitMethod, Residual
-from commingle.shared.estimation.prepared import Array
-from commingle.shared.estimation.request import IntervalFor
-from commingle.shared.estimation.system import Centred, System
-from commingle.shared.mechanisms.moments.estimators import ESTIMATORS
-from commingle.shared.mechanisms.moments.signal import entries_of, measure, noise_bound
+from commingle.shared.estimation.diagnostics import SIGNIFICANCE, biased, useless
+from commingle.shared.estimation.entry_noise import Array, EntryNoise
+from commingle.shared.estimation.method import (
+    CONSTANT,
+    FAILURE,
+    Diagnostics,
+    Errors,
+    Estimator,
+    FitMethod,
+    IntervalFor,
+    Residual,
+    Signal,
+    inverse,
+    linear,
+)
+from commingle.shared.estimation.pair_noise import PairNoise
+from commingle.shared.estimation.posterior import exponent
+from commingle.shared.estimation.prior import largest_log_odds, most_variance, variance_levels
+from commingle.shared.estimation.system import Centred, System, centre
 
+_BATCHES, _BATCH = 10, 20  # draws of the noise: batches bound the memory
+_SEED = 0  # public, as the variances are: the same release gives everybody the same bound and fit
+_DRAWS = 256
+_LEAST = 1e-12
 ENOUGH = 2.0  # times t; intervals were measured to cover 0.945 to 0.961 above 1.8 and to be too wide below
+
+
+def measure(system: System) -> Signal:
+    """The facts about one system of noisy moments.
+
+    No noise is left in their expectation, so both roots are infinite. The F statistic is Wald's test that no feature is
+    associated with the label in the private table, over its q degrees of freedom.
+    """
+    c = centre(system)
+    q = len(c.g)
+    if q == 0:
+        return Signal(c, c.X, math.inf, math.inf, math.nan, math.nan, 0.0, system.degrees_of_freedom, 1.0)
+    eigenvalues = np.linalg.eigvalsh(c.X)
+    statistic = _wald(system, c)
+    return Signal(
+        centred=c,
+        inverse=inverse(c.X),
+        root=math.inf,
+        feature_root=math.inf,
+        smallest=float(eigenvalues[0]),
+        largest=float(eigenvalues[-1]),
+        f_statistic=statistic,
+        f_degrees=system.degrees_of_freedom,
+        f_p_value=float(chdtrc(q, q * statistic)),
+    )
+
+
+def entries_of(system: System) -> EntryNoise:
+    """The noise of a system of noisy moments; it is a fault of the caller to ask for that of rows."""
+    if system.entries is None:
+        raise ValueError("only moments come with the variances of their entries")
+    return system.entries
+
+
+def _wald(system: System, c: Centred) -> float:
+    """g^T Omega_0^-1 g / q, Omega_0 the covariance of the noise in the centred g where all slopes are 0."""
+    if not entries_of(system).variance.any():
+        return math.inf
+    return float(c.g @ np.linalg.solve(null_covariance(system, c), c.g)) / len(c.g)
+
+
+def null_covariance(system: System, c: Centred) -> Array:
+    """Omega_0, (q, q): the covariance of the noise in the centred g where all slopes are 0."""
+    return np.asarray(c.centring @ entries_of(system).covariance(c.about_mean) @ c.centring.T)
+
+
+def wald_quantile(q: int) -> float:
+    """F_.95, the quantile of chi^2_q / q."""
+    return float(chdtri(q, SIGNIFICANCE)) / q
+
+
+def noise_bound(noise: EntryNoise, c: Centred) -> float:
+    """With probability 0.95 the noise in the centred X has no eigenvalue beyond +-t.
+
+    See docs/design/estimation.md#noisy-moments.
+
+    By Monte Carlo from the public variances, to first order: the noise in X is K^T E K, K = (basis of the terms) T^T.
+    """
+    K = noise.basis[:, :-1] @ c.centring.T
+    deviation = np.sqrt(noise.variance)
+    return norm_quantile(deviation.tobytes(), K.tobytes(), len(deviation)) if K.size else 0.0
+
+
+@lru_cache(maxsize=256)  # 200 decompositions: worth keeping between fits of the same features
+def norm_quantile(deviation: bytes, basis: bytes, size: int) -> float:
+    """0.95 quantile of the spectral norm of K^T E K, from the bytes of sqrt(Var(E)), (m, m), and K, (m, q)."""
+    spread = np.frombuffer(deviation).reshape(size, size)
+    K = np.frombuffer(basis).reshape(size, -1)
+    random = np.random.default_rng(_SEED)
+    norms = [spectral_norms(K.T @ draw_noise(random, spread, _BATCH) @ K) for _ in range(_BATCHES)]
+    return float(np.quantile(norms, 1 - FAILURE))
+
+
+def draw_noise(random: np.random.Generator, deviation: Array, count: int) -> Array:
+    """Draws of E, (count, m, m), symmetric, from the standard deviations of its entries (m, m)."""
+    upper = np.triu(deviation * random.standard_normal((count, *deviation.shape)))
+    return np.asarray(upper + np.triu(upper, 1).swapaxes(1, 2))
+
+
+def spectral_norms(symmetric: Array) -> Array:
+    """Spectral norms of each of (count, q, q)."""
+    return np.asarray(np.abs(np.linalg.eigvalsh(symmetric)).max(axis=1))
+
+
+def shrunken(system: System, signal: Signal) -> tuple[Array, Array]:
+    """H and b: slopes P b_m at the means of the mode, b_m being its slopes and P the probability that there are any.
+
+    The mode's prior is about that of slopes b ~ N(0, tau X^-1), tau = (residual of the label) / a. That makes the
+    derivative of b by the cross moments P (X + Omega_0 / tau)^-1.
+    """
+    c = signal.centred
+    if not entries_of(system).variance.any():
+        H = c.with_intercept(inverse(c.X))
+        return H, H @ system.xy
+    mode, omega = centre(system.regularised()), null_covariance(system, c)
+    found = Slopes.of(mode.X, mode.g, mode.yy, omega=omega, exponent=exponent(system.columns))
+    error = math.sqrt(entries_of(system).form_variance(np.outer(c.about_mean, c.about_mean)))
+    P = found.probability(c.g, least_label(c.yy, error, c.label_mean if system.intercept else None, n=system.n))
+    H = c.with_intercept(P * inverse(mode.X + omega / found.tau))
+    b = P * found.values
+    return H, b if mode.means is None else np.append(mode.label_mean - b @ mode.means, b)
+
+
+def least_label(moment: float, error: float, mean: float | None, *, n: int) -> float:
+    """The label's centred moment that counts where losses are compared with it: the harmonic mean of what it may be.
+
+    Given a released one and the standard deviation of its noise, and the label's mean, where its values lie in [-1, 1].
+    """
+    bound = math.inf if mean is None else most_variance(mean)
+    levels = np.maximum(variance_levels(moment / n, error / n, bound), _LEAST)
+    return n * len(levels) / float(np.sum(1 / levels))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slopes:
+    """Slopes of the mode, and what a released g ~ N(X b, Omega_0) says for b ~ N(0, tau X^-1) and against b = 0.
+
+    Attributes:
+        values: (q,) b_m.
+        tau: variance of a slope on a feature of moment 1.
+        basis: (q, q) T with T^T Omega_0 T = I and T^T X T = diag(strength).
+        strength: (q,) expected square of z = T^T g over tau.
+        left: (q,) tau strength / (1 + tau strength), what is left of z.
+    """
+
+    values: Array
+    tau: float
+    basis: Array
+    strength: Array
+    left: Array
+
+    @classmethod
+    def of(cls, X: Array, g: Array, yy: float, *, omega: Array, exponent: float) -> Self:
+        """For the mode's centred moments, (q, q), (q,) and a number, Omega_0, (q, q), and the prior's exponent a."""
+        from scipy.linalg import eigh  # noqa: PLC0415 - loads slowly, and no other estimator of moments needs it
+
+        values = np.asarray(np.linalg.solve(X, g))
+        tau = (yy - float(values @ g)) / exponent
+        strength, basis = eigh(X, omega)
+        strength = np.maximum(strength, _LEAST * strength.max())
+        return cls(values, tau, basis, strength, tau * strength / (1 + tau * strength))
+
+    def probability(self, g: Array, label: float) -> float:
+        """P = o B / (1 + o B), o the largest prior odds with which a table without signal loses little enough."""
+        return float(expit(self.log_bayes(self.basis.T @ g) + self.log_odds(label)))
+
+    def log_odds(self, label: float) -> float:
+        """The log odds of signal, before g is seen: `largest_log_odds` over z ~ N(0, I), what there is without signal.
+
+        `label` is the label's centred moment.
+        """
+        z = _unrelated(len(self.left))
+        return largest_log_odds(self.log_bayes(z), (self.left * z) ** 2 @ (1 / self.strength) / label)
+
+    def log_bayes(self, z: Array) -> Array:
+        """The logarithm of B, (sum left z^2 - sum log(1 + tau strength)) / 2 of z, (..., q)."""
+        return np.asarray((z**2 @ self.left - np.log1p(self.tau * self.strength).sum()) / 2)
+
+
+@lru_cache(maxsize=64)
+def _unrelated(q: int) -> Array:
+    return np.random.default_rng(_SEED).standard_normal((_DRAWS, q))
+
+
+def ols(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all estimators have one signature
+    """H = S_hat_xx^-1."""
+    return inverse(system.xx)
+
+
+def adaptive_ridge(system: System, signal: Signal) -> Array:
+    """H of (X + l I)^-1, l = `damping`, with the intercept it implies."""
+    X = signal.centred.X
+    return signal.centred.with_intercept(inverse(X + damping(system, signal) * np.eye(len(X))))
+
+
+def damping(system: System, signal: Signal) -> float:
+    """The l of H, max(0, t - lambda_min(X)): no eigenvalue is left below the bound on its noise."""
+    return max(0.0, noise_bound(entries_of(system), signal.centred) - signal.smallest)
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "ols": Estimator(linear(ols), "noisy_regressors"),
+    "shrunken": Estimator(shrunken, "none"),
+    "adaptive_ridge": Estimator(linear(adaptive_ridge), "noisy_regressors", damping=damping),
+    "constant": CONSTANT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,34 +231,29 @@ class MomentsFit(FitMethod):
     """Fits of S_hat, from which nothing is to be subtracted."""
 
     def meat(self, system: System, r: Residual, errors: Errors, interval_for: IntervalFor) -> Array:  # noqa: ARG002 - as asked of all
-        """The covariance of E_x. c, which is the same for table and population."""
+        # The covariance of E_x. c, which is the same for table and population.
         return entries_of(system).covariance(r.direction)
 
     def population(self, system: System, r: Residual, H: Array, omega: Array) -> Array:
-        """(c^T S_hat c + tr(H Omega)) / (n - p_x) H: b fits its own noise, which lowers the first by the second."""
+        # (c^T S_hat c + tr(H Omega)) / (n - p_x) H: b fits its own noise, which lowers the first by the second.
         return max(0.0, r.signal + float(np.sum(H * omega))) / system.degrees_of_freedom * H
 
     def sampling(self, *, rows: int, n: int, interval_for: IntervalFor) -> float:  # noqa: ARG002 - as asked of all
-        """The noise is that of the table's own moments."""
         return 1 / n if interval_for == "population" else 0.0
 
     def noise_level(self, system: System, signal: Signal) -> float:
-        """The bound t on the noise."""
         return noise_bound(entries_of(system), signal.centred)
 
     def label_moment(self, system: System, c: Centred) -> float:  # noqa: ARG002 - as asked of all
-        """As published."""
         return c.yy
 
     def loss_variance(self, system: System, c: Centred, r: Residual, *, ratio: float, cross: float) -> float:  # noqa: ARG002 - as asked of all
-        """That of the same sum of noise entries."""
         d = c.about_mean
         return entries_of(system).form_variance(np.outer(r.direction, r.direction) - ratio * np.outer(d, d))
 
     def cautions(
         self, system: System, signal: Signal, estimator: str, diagnostics: Diagnostics, *, determined: bool
     ) -> tuple[str, ...]:
-        """What a reader of a fit must be told, in plain language."""
         chosen = self.estimators[estimator]
         found = useless(system, diagnostics) if chosen.uses_features else []
         ratio = diagnostics.signal_to_noise
@@ -77,3 +279,30 @@ class MomentsFit(FitMethod):
 
 
 NOISY_MOMENTS = MomentsFit(ESTIMATORS, "ols", measure)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedFit(MomentsFit):
+    """Fits of n (C + m m^T), errors of which come from counts, means and sums alike."""
+
+    def meat(self, system: System, r: Residual, errors: Errors, interval_for: IntervalFor) -> Array:  # noqa: ARG002 - as asked of all
+        # Of noise; about the table also of whose rows gave way, which is as if they had not been drawn.
+        noise = _pair_noise(system)
+        found = noise.covariance(r.direction)
+        gave_way = noise.gave_way
+        if interval_for == "population" or not gave_way:
+            return found
+        return found + gave_way * noise.sampling(r.direction)
+
+    def population(self, system: System, r: Residual, H: Array, omega: Array) -> Array:  # noqa: ARG002 - as asked of all
+        # Every pair has a sample of its own, so residuals alone do not say how much they vary.
+        return H @ _pair_noise(system).sampling(r.direction) @ H
+
+
+KEYED = KeyedFit(ESTIMATORS, "ols", measure)
+
+
+def _pair_noise(system: System) -> PairNoise:
+    if not isinstance(system.entries, PairNoise):
+        raise TypeError("these are no moments of keyed subjects")
+    return system.entries

@@ -18,17 +18,21 @@ from numpy.typing import NDArray
 from commingle.shared.documents.spec import kept_of
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
-from commingle.shared.estimation.entry_noise import EntryNoise
-from commingle.shared.estimation.estimator import FAILURE
-from commingle.shared.estimation.keyed import bucket_counts
-from commingle.shared.estimation.likelihood import EntryLikelihood
-from commingle.shared.estimation.posterior import exponent, search
+from commingle.shared.estimation.entry_noise import Array, EntryNoise
+from commingle.shared.estimation.method import FAILURE
+from commingle.shared.estimation.posterior import EntryLikelihood, exponent, search
+from commingle.shared.estimation.prepared import bucket_counts
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity
-from commingle.shared.mechanisms.moments.entries import entry_variances
-from commingle.shared.mechanisms.moments.fit import ENOUGH
-from commingle.shared.mechanisms.moments.shrunken import Slopes, least_label
-from commingle.shared.mechanisms.moments.signal import draw_noise, spectral_norms, wald_quantile
-from commingle.shared.mechanisms.prediction import Array, Planner, Prediction, RegressionTask, fits_across, undoing
+from commingle.shared.mechanisms.moments.block import entry_variances
+from commingle.shared.mechanisms.moments.fit import (
+    ENOUGH,
+    Slopes,
+    draw_noise,
+    least_label,
+    spectral_norms,
+    wald_quantile,
+)
+from commingle.shared.mechanisms.prediction import Planner, Prediction, RegressionTask, fits_across, undoing
 
 _MOST_DRAWS, _LEAST_DRAWS, _DRAWN_COLUMNS = 100, 6, 1600  # the noise of many columns varies little as a whole
 _MOST_FITS, _FITTED_COLUMNS = 16, 200  # fits are dearer
@@ -55,10 +59,8 @@ class MomentsPlanner(Planner):
     """Predicts `ols` and `shrunken` on noisy moments."""
 
     def predict(self, terms: Terms, task: RegressionTask) -> Prediction:
-        """Expected figures of the learner's `ols` and `shrunken` on a release of these terms.
-
-        Cov(b) = (n xx)^-1 Cov(v) (n xx)^-1 with v the noise of g - X b, around the fit on the private table.
-        """
+        # Expected figures of the learner's `ols` and `shrunken` on a release of these terms.
+        # Cov(b) = (n xx)^-1 Cov(v) (n xx)^-1 with v the noise of g - X b, around the fit on the private table.
         n, spread, unit = _summed(terms), _spread(terms), _units(terms, task)
         release = _Release.of(terms, task)
         noise, T = release.noise, release.T
@@ -77,7 +79,6 @@ class MomentsPlanner(Planner):
         )
 
     def tells_apart(self, terms: Terms, task: RegressionTask) -> bool:
-        """Without a fit."""
         return self._tells_apart(terms, task, _Release.of(terms, task))
 
     def _tells_apart(self, terms: Terms, task: RegressionTask, release: "_Release") -> bool:
@@ -86,7 +87,6 @@ class MomentsPlanner(Planner):
         return expected > wald_quantile(q) and fits_across(terms.n, self.shared_error(terms))
 
     def shared_error(self, terms: Terms) -> float | None:
-        """That of a presence product, and of who gave way in buckets."""
         if not terms.keyed or len(terms.parties) < 2:  # noqa: PLR2004 - a pair
             return None
         unit = (presence(FRACTION_BITS) / SCALE) ** 2
@@ -102,7 +102,6 @@ NOISY_MOMENTS = MomentsPlanner()
 
 
 def _summed(terms: Terms) -> int:
-    """Subjects that sums run over: in buckets those who meet nobody."""
     kept = kept_of(terms)
     return terms.n if kept is None else max(1, kept)
 
@@ -135,7 +134,6 @@ def _index(task: RegressionTask) -> tuple[NDArray[np.intp], ...]:
 
 
 def _units(terms: Terms, task: RegressionTask) -> Array:
-    """`unit_variances` over what is published of (1, x, y)."""
     found: Array = unit_variances(terms)[_index(task)]
     return found
 
@@ -147,7 +145,6 @@ def _centring(mean: Array) -> Array:
 
 @lru_cache(maxsize=8)
 def _draws(unit: bytes, basis: bytes) -> _Draws:
-    """At rho = 1/2, from the bytes of the variances over what is published of (1, x, y), and of K."""
     size = isqrt(len(unit) // 8)
     m = min(_MOST_DRAWS, max(_LEAST_DRAWS, _DRAWN_COLUMNS // size))
     E = draw_noise(np.random.default_rng(_SEED), np.sqrt(np.frombuffer(unit).reshape(size, size)), m)
@@ -158,14 +155,12 @@ def _draws(unit: bytes, basis: bytes) -> _Draws:
 
 
 def _smallest(X: Array, n: int, draws: _Draws, spread: float, T: Array) -> float:
-    """Mean over draws of the least eigenvalue of the features' centred moment, X (q, q) without noise."""
     e = spread * (draws.noise[:, 0] @ T.T)[:, 1:-1]
     noise = spread * draws.centred[:, :-1, :-1] - e[:, :, None] * e[:, None] / n
     return float(np.linalg.eigvalsh(X + noise)[:, 0].mean())
 
 
 def _r_squared(task: RegressionTask, n: int, draws: Array, release: "_Release") -> float:
-    """Mean R^2 of what the learner's `shrunken` makes of a few draws (m, q + 2, q + 2)."""
     mean = np.append(task.mean, task.mean_y)
     cross = task.xx @ task.b
     C = np.block([[task.xx, cross[:, None]], [cross, task.yy]])
@@ -193,7 +188,6 @@ class _Release:
 
     @classmethod
     def of(cls, terms: Terms, task: RegressionTask) -> Self:
-        """What it knows of a release of these terms."""
         T = undoing(terms, task.law)[_index(task)]
         noise = EntryNoise(
             _units(terms, task) * _spread(terms) ** 2, T.T @ _centring(np.append(task.mean, task.mean_y))
@@ -202,7 +196,6 @@ class _Release:
 
 
 def _fitted(published: Array, n: int, release: _Release) -> tuple[float, Array]:
-    """Intercept and slopes of `shrunken`."""
     noise, T = release.noise, release.T
     steps = _STEPS_OF_WIDE if len(T) > _WIDE else _STEPS
     M = search(EntryLikelihood.of(published, noise.variance, n=n, basis=np.asarray(np.linalg.inv(T))), steps=steps)

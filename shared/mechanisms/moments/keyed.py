@@ -2,8 +2,19 @@
 
 Adjacency add_remove: a subject more or less changes one bucket of a party's table, from nothing to one row of the ball
 ||x||^2 <= c or back, whatever the others hold (docs/proofs/keyed-subjects.md, 4).
+
+A release has the buckets that are worth their seconds, from public numbers. Of n subjects n e^(-n/m) count in m
+buckets, so a slope's variance grows: that of drawing people by e^(n/m), that of noise by e^(2n/m). Noise of J parties
+with d columns each, uniform within their bounds, has about R = 9 J d^2 / (rho n) times the variance of drawing n
+people. Every bucket costs everybody seconds whether somebody is in it or not. So m makes
+
+    log(R e^(2n/m) + e^(n/m)) + 1/2 log(10 + seconds(m))
+
+least: twice the seconds are worth it where variances fall by 1/sqrt(2), and 10 of them are spent on any release.
 """
 
+from functools import lru_cache
+from math import exp, log
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,22 +22,45 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import Terms
-from commingle.shared.dp.gaussian import calibrated_rho
+from commingle.shared.dp.calibration import calibrated_rho
 from commingle.shared.mechanisms.interface import Accumulator, Names
-from commingle.shared.mechanisms.moments.block import NoisyMoments
-from commingle.shared.mechanisms.moments.bucket_count import LEAST, MOST, chosen_buckets
+from commingle.shared.mechanisms.moments.block import MOMENTS, NoisyMoments
 
 if TYPE_CHECKING:  # scipy loads slowly, and an agent does not need it
     from commingle.shared.estimation.method import FitMethod
+
+LEAST, MOST = 2, 16
+"""For each subject. With fewer than one bucket each, fewer count the more there are, and nobody could say how many that
+is; where n is said too small by half there is one each. With 16 hardly anybody meets. What counts is n as the spec says
+it, which everybody knows. A party's own count decides nothing: what it refuses is seen by all, and would tell it.
+"""
+_FOR_EACH = (LEAST, 3, 4, 6, 8, 12, MOST)
+_ANY_RELEASE = 10.0  # seconds
+_WORTH = 0.5
+
+
+@lru_cache(maxsize=1024)
+def chosen_buckets(n: int, *, rho: float, columns: tuple[int, ...], proved: bool) -> int:
+    """The m of the formula; of so many that an exchange has none of these sizes, the fewest.
+
+    A party has about n subjects and may spend rho; columns are those of each party's table, its presence among them.
+    """
+    per_party = sum(columns) / len(columns)
+    noise = 9 * len(columns) * per_party**2 / (rho * n)
+    named = {str(place): count for place, count in enumerate(columns)}
+
+    def cost(each: int) -> float:
+        exchanged = MOMENTS.exchange_cost(each * n, named, proved=proved)
+        seconds = float("inf") if exchanged is None else exchanged.seconds
+        return log(noise * exp(2 / each) + exp(1 / each)) + _WORTH * log(_ANY_RELEASE + seconds)
+
+    return n * min(_FOR_EACH, key=cost)
 
 
 class Buckets:
     """An accumulator that puts each row, times its sign, into its bucket; one in which two rows meet is closed, and 0.
 
-    Args:
-        window: the buckets that it is about; no row is of others.
-        count: of all buckets.
-        d: columns.
+    It is about a window of so many buckets in all, and no row is of others.
     """
 
     def __init__(self, window: range, *, count: int, d: int) -> None:
@@ -35,7 +69,7 @@ class Buckets:
         self._taken, self._closed = np.zeros((2, len(window)), bool)
 
     def add(self, names: Names, rows: NDArray[np.int64]) -> None:
-        """Take rows (m x d) of the subjects with these pseudonyms (m, 32): bytes 0-7 bucket, byte 8 sign."""
+        # of pseudonyms (m, 32): bytes 0-7 bucket, byte 8 sign
         whole = np.ascontiguousarray(names, np.uint8)
         place, first, met = np.unique(_buckets(whole, self._count) - self._first, return_index=True, return_counts=True)
         sign = 1 - 2 * (whole[first, 8] & 1).astype(np.int64)
@@ -44,7 +78,6 @@ class Buckets:
         self._rows[place] = sign[:, None] * rows[first]
 
     def total(self) -> NDArray[np.int64]:
-        """All buckets of the window, (its length x d); empty and closed ones are 0."""
         return np.where(self._closed[:, None], 0, self._rows).astype(np.int64)
 
 
@@ -55,13 +88,11 @@ class KeyedMoments(NoisyMoments):
 
     @property
     def fit(self) -> "FitMethod":
-        """`moments.keyed_fit.KEYED`."""
-        from commingle.shared.mechanisms.moments.keyed_fit import KEYED  # noqa: PLC0415 - scipy loads slowly
+        from commingle.shared.mechanisms.moments.fit import KEYED  # noqa: PLC0415 - scipy loads slowly
 
         return KEYED
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """That there are more buckets than can be of use, or so few that nobody can count people by them, besides."""
         found, least, most = super().problems(spec), LEAST * spec.n, MOST * spec.n
         if spec.buckets is not None and not least <= spec.buckets <= most:
             said = f"few for about {spec.n} subjects: at least {least}"
@@ -71,20 +102,17 @@ class KeyedMoments(NoisyMoments):
         return found
 
     def buckets(self, terms: Terms) -> int | None:
-        """As many as are worth their seconds."""
         rho = calibrated_rho(terms.calibration, epsilon=terms.epsilon, delta=terms.delta)
         return chosen_buckets(terms.n, rho=rho, columns=tuple(terms.table_columns.values()), proved=terms.proved)
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
-        """None: presences stand in its place."""
+        # None: presences stand in its place.
         return np.empty((self.rows(spec), 0), np.int64)
 
     def window(self, spec: ReleaseSpec, columns: int, places: range) -> Accumulator:
-        """Buckets, which are exchanged before there is a block."""
         return Buckets(places, count=spec.table_rows, d=columns)
 
     def places(self, spec: ReleaseSpec, names: Names) -> NDArray[np.int64]:
-        """In buckets."""
         return _buckets(names, spec.table_rows)
 
 
@@ -92,6 +120,5 @@ KEYED_MOMENTS = KeyedMoments()
 
 
 def _buckets(names: Names, count: int) -> NDArray[np.int64]:
-    """The bucket of each pseudonym (m, 32) among so many, (m,)."""
     words = np.ascontiguousarray(names[:, :8]).view(">u8").ravel().astype(np.uint64)
     return (words % np.uint64(count)).astype(np.int64)

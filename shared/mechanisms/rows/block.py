@@ -13,7 +13,7 @@ from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, row_sensitivity
 from commingle.shared.mechanisms.rows.mixed_rows import MixedRows, ones_projection
-from commingle.shared.mechanisms.rows.sketch import SKETCHES
+from commingle.shared.mechanisms.rows.sketch import mixed_rows, squared_norm
 
 if TYPE_CHECKING:  # scipy loads slowly, and an agent needs neither
     from commingle.shared.estimation.method import FitMethod
@@ -26,12 +26,11 @@ class RowMechanism(Mechanism):
     """Publishes rows; how many, and what each is made of, is up to the subclass."""
 
     def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
-        """Independent noise of one scale (rows x d)."""
         rows, columns = self.rows(spec), len(party.columns)
         return draw(sigma, rows * columns).reshape(rows, columns)
 
     def moments(self, spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> MomentsEstimate:
-        """G = P^T P of the published rows P = step M, the intercept first and without noise."""
+        # G = P^T P of the published rows P = step M, the intercept first and without noise.
         step = self.step(spec)
         noise = [] if spec.keyed else [0.0]
         for party, sigma in zip(spec.parties, sigmas, strict=True):
@@ -40,7 +39,6 @@ class RowMechanism(Mechanism):
 
 
 def _gram(matrix: NDArray[np.int64], step: float) -> NDArray[np.float64]:
-    """(step M)^T (step M) for integers M (rows x p), a block of rows at a time."""
     total = np.zeros((matrix.shape[1], matrix.shape[1]))
     for start in range(0, len(matrix), _ROWS_AT_ONCE):
         part = matrix[start : start + _ROWS_AT_ONCE] * step
@@ -53,37 +51,31 @@ class Dgm(RowMechanism):
 
     @property
     def fit(self) -> "FitMethod":
-        """`rows.fit.PLAIN_ROWS`."""
         from commingle.shared.mechanisms.rows.fit import PLAIN_ROWS  # noqa: PLC0415 - scipy loads slowly
 
         return PLAIN_ROWS
 
     @property
     def planner(self) -> "Planner":
-        """`rows.forecast.PLAIN_ROWS`."""
         from commingle.shared.mechanisms.rows.forecast import PLAIN_ROWS  # noqa: PLC0415 - as above
 
         return PLAIN_ROWS
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """That its target may be missing, besides: products over those who have it are not to be had without noise."""
+        # That its target may be missing, besides: products over those who have it are not to be had without noise.
         marked = any(a.name == spec.target and a.missing == "indicator" for a in spec.attributes)
         return [*super().problems(spec), *(["the target of dgm may not be missing"] if marked else [])]
 
     def rows(self, spec: ReleaseSpec) -> int:
-        """One per subject."""
         return spec.n
 
     def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
-        """A subject's row stands in the block once."""
         return row_sensitivity(spec, party, adjacency)
 
     def step(self, spec: ReleaseSpec) -> float:  # noqa: ARG002 - the same question is put to every mechanism
-        """1 / 2^f."""
         return 1 / SCALE
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
-        """Ones, in steps."""
         return np.full(spec.n, SCALE, np.int64)
 
 
@@ -101,20 +93,17 @@ class Rmgm(RowMechanism):
 
     @property
     def fit(self) -> "FitMethod":
-        """`rows.fit.MIXED_ROWS`."""
         from commingle.shared.mechanisms.rows.fit import MIXED_ROWS  # noqa: PLC0415 - scipy loads slowly
 
         return MIXED_ROWS
 
     @property
     def planner(self) -> "Planner":
-        """`rows.forecast.MIXED_ROWS`."""
         from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS  # noqa: PLC0415 - as above
 
         return MIXED_ROWS
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """That k is missing or impossible, besides."""
         width = len(spec.columns)
         found = super().problems(spec)
         if spec.k is None:
@@ -124,28 +113,20 @@ class Rmgm(RowMechanism):
         return found
 
     def rows(self, spec: ReleaseSpec) -> int:
-        """The spec's k."""
         return spec.k or 0
 
     def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
-        """||S e_i||^2 times that of one row."""
-        return self._squared_norm(spec) * row_sensitivity(spec, party, adjacency)
+        # ||S e_i||^2 times that of one row.
+        return squared_norm(spec.projection, self.rows(spec)) * row_sensitivity(spec, party, adjacency)
 
     def step(self, spec: ReleaseSpec) -> float:
-        """1 / (||S e_i|| 2^f)."""
-        return 1 / (sqrt(self._squared_norm(spec)) * SCALE)
+        return 1 / (sqrt(squared_norm(spec.projection, self.rows(spec))) * SCALE)
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
-        """B 1 in steps: 2^f S 1."""
         return ones_projection(self.accumulator(spec, 1), spec.n) * SCALE
 
     def accumulator(self, spec: ReleaseSpec, columns: int) -> MixedRows:
-        """The seeded projection that the spec names."""
-        seed = bytes.fromhex(spec.seed)
-        return SKETCHES[spec.projection].mixed_rows(seed, k=self.rows(spec), d=columns)
-
-    def _squared_norm(self, spec: ReleaseSpec) -> int:
-        return SKETCHES[spec.projection].squared_norm(self.rows(spec))
+        return mixed_rows(spec.projection, bytes.fromhex(spec.seed), k=self.rows(spec), d=columns)
 
 
 RMGM = Rmgm()
@@ -163,18 +144,17 @@ class KeyedRmgm(Rmgm):
 
     @property
     def fit(self) -> "FitMethod":
-        """`moments.keyed_fit.KEYED`."""
-        from commingle.shared.mechanisms.moments.keyed_fit import KEYED  # noqa: PLC0415 - scipy loads slowly
+        from commingle.shared.mechanisms.moments.fit import KEYED  # noqa: PLC0415 - scipy loads slowly
 
         return KEYED
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """That mixing is sparse, besides: what it does to fits of keyed subjects is not measured."""
+        # That mixing is sparse, besides: what it does to fits of keyed subjects is not measured.
         sparse = ["keyed subjects are mixed by a dense projection; leave projection out"] if spec.projection else []
         return super().problems(spec) + sparse
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
-        """None: it would be a function of the joint list."""
+        # None: it would be a function of the joint list.
         return np.empty((self.rows(spec), 0), np.int64)
 
 

@@ -18,8 +18,8 @@ from scipy.special import fdtri
 from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
 from commingle.shared.estimation.diagnostics import SIGNIFICANCE
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.mechanisms.prediction import (
-    Array,
     Planner,
     Prediction,
     RegressionTask,
@@ -27,7 +27,7 @@ from commingle.shared.mechanisms.prediction import (
     fits_across,
     noise_variance,
 )
-from commingle.shared.mechanisms.rows.signal import bound_of, enough_signal
+from commingle.shared.mechanisms.rows.fit import bound_of, enough_signal
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _LEAST_DEGREES = 4  # of the F statistic, which has no variance at them
@@ -77,11 +77,9 @@ class RowPlanner(Planner):
     mixed: bool
 
     def predict(self, terms: Terms, task: RegressionTask) -> Prediction:
-        """Expected figures of the learner's `measurement_error` and `shrunken` on a release of these terms.
-
-        The covariance is that of docs/design/estimation.md#planning, with rows - q - 2 for rows; around the table plain
-        rows have no part from the sampling of rows.
-        """
+        # Expected figures of the learner's `measurement_error` and `shrunken` on a release of these terms.
+        # The covariance is that of docs/design/estimation.md#planning, with rows - q - 2 for rows; around the table
+        # plain rows have no part from the sampling of rows.
         T, p = _published(terms, task)
         constant = _constant(p)
         if p.degrees <= _LEAST_DEGREES:
@@ -113,7 +111,7 @@ class RowPlanner(Planner):
         )
 
     def shared_error(self, terms: Terms) -> float | None:
-        """Var S[1_i, 1_j] = (G_ii G_jj + G_ij^2) / k with G_ii = P^2 n + k v_i (docs/proofs/keyed-subjects.md, 3.2)."""
+        # Var S[1_i, 1_j] = (G_ii G_jj + G_ij^2) / k with G_ii = P^2 n + k v_i (docs/proofs/keyed-subjects.md, 3.2).
         if not terms.keyed or len(terms.parties) < 2:  # noqa: PLR2004 - a pair
             return None
         unit = (presence(FRACTION_BITS) / SCALE) ** 2
@@ -122,19 +120,17 @@ class RowPlanner(Planner):
         return sqrt((own.prod() + (unit * terms.n) ** 2) / terms.rows) / unit
 
     def sketch_bounds(self, terms: Terms) -> tuple[int, int] | None:
-        """Least and largest k to consider: three rows per published column, and n^(2/3) (Wu et al. 2022, theorem 2)."""
+        # Least and largest k to consider: three rows per published column, and n^(2/3) (Wu et al. 2022, theorem 2).
         if not self.mixed:
             return None
         least = min(terms.n, _ROWS_PER_COLUMN * (1 + len(terms.columns)))
         return least, min(terms.n, _MOST_K, max(least, round(terms.n ** (2 / 3))))
 
     def best_k(self, terms: Terms, task: RegressionTask) -> int | None:
-        """The k with the least summed variance of the standardised slopes (docs/design/estimation.md#planning).
-
-        Cov(b) = (k / (k - q - 2)) (A / k + B + C k): few rows lose information (A), many rows drown in noise (C). With
-        W = xx^-1, e = W V b and nu2 = v_y + b^T V b:
-        A = residual W,  B = (nu2 W + residual W V W) / n,  C = (nu2 W V W + e e^T) / n^2.
-        """
+        # The k with the least summed variance of the standardised slopes (docs/design/estimation.md#planning).
+        # Cov(b) = (k / (k - q - 2)) (A / k + B + C k): few rows lose information (A), many rows drown in noise (C).
+        # With W = xx^-1, e = W V b and nu2 = v_y + b^T V b: A = residual W,  B = (nu2 W + residual W V W) / n,  C =
+        # (nu2 W V W + e e^T) / n^2.
         bounds = self.sketch_bounds(terms)
         if bounds is None:
             return None

@@ -1,33 +1,155 @@
-"""The matrices S that rows can be mixed with: dense signs, or one signed entry a column (docs/design/encoding.md).
+"""The matrices S that rows can be mixed with, Y = S Q: dense signs, or one signed entry a column.
 
-A spec names one by its `projection`. Privacy needs nothing of S but the norm of its columns
-(docs/proofs/projection.md, 1).
+A spec names one by its `projection` (docs/design/encoding.md#projection, #sparse-mixing). Privacy needs nothing of S
+but the norm of its columns (docs/proofs/projection.md, 1): a change of one subject's row from q to q' changes Y of
+dense signs by exactly sqrt(k) * ||q - q'||, provided that each subject has one row. The caller vouches for that.
+
+Exactness of `Projection`. Row blocks hold at most 512 subjects and |q| <= 2^15, so every partial sum of a block, in
+whatever order and with or without fused multiply-add, is an integer of magnitude <= 512 * 2^15 = 2^24, which float32
+represents exactly. Block products are added up in float64, exact while n * 2^15 <= 2^53; more rows are refused. Hence
+the result is a function of the (name, row) pairs alone: neither their order, nor the batches they came in, nor the BLAS
+in use, nor the number of threads can change a bit of it.
 """
 
-from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.terms import Projection as ProjectionName
 from commingle.shared.loops import available, loops
-from commingle.shared.mechanisms.rows.mixed_rows import MixedRows
-from commingle.shared.mechanisms.rows.projection import Projection
-from commingle.shared.mechanisms.rows.signs import BLOCK_BITS, BLOCK_BYTES, SignStream
-from commingle.shared.mechanisms.rows.sparse import SparseProjection
+from commingle.shared.mechanisms.rows.mixed_rows import BLOCK_BITS, BLOCK_BYTES, MixedRows, SignStream
 
+_SUBJECTS = 512  # in one block: at most 2^24 / MAX_ABS_ENTRY
+_ROWS = 8 * BLOCK_BITS  # of S at a time: a buffer of 512 x 1024 float32 is 2 MiB and stays in cache
+
+# OpenBLAS multiplies on the calling thread up to 2^18 multiply-adds. Tiles of that size keep its own threads,
+# which spin between calls, out of the way of ours: two thirds of the time at d = 10. From d = 33 on tiles
+# would be too narrow to be efficient and the product dominates, so there BLAS does the threading.
+_SERIAL_PRODUCT = 2**18
+_TILED_COLUMNS = 32
+_THREADS = 2
+
+# byte -> its eight signs, most significant bit first
+_SIGNS = 1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
+_SPARSE_LABEL = b"commingle/v1/sparse-mixing"
+_AT_ONCE = 4096  # subjects: what is made of them stays in cache
 LANES = 8  # columns that one instruction adds
 TABLES = 4  # looked up together: 32 KB, which stay in a core's nearest cache
-_SUBJECTS = 512  # whose signs are made at a time
 _BLOCKS = 64  # of them: 8192 rows, half a megabyte
-_THREADS = 2
 _TOGETHER = 8 * TABLES  # subjects
 
 
+class Projection(MixedRows):
+    """Accumulates Y = S Q for the dense S of a public seed of 32 bytes. `add` itself uses two threads.
+
+    Raises:
+        MixingError: an argument is out of range.
+    """
+
+    def __init__(self, seed: bytes, k: int, d: int) -> None:
+        super().__init__(k, d)
+        tiled = d <= _TILED_COLUMNS
+        narrow = 2 ** ((_SERIAL_PRODUCT // _SUBJECTS // d).bit_length() - 1) if tiled else _ROWS
+        step = min(narrow, BLOCK_BITS)  # a power of two, so that it divides every range of rows
+        self._tile = step if tiled else _ROWS
+        self._sum = np.zeros((d, -(-k // step) * step))
+        self._lock = Lock()
+        self._lanes = [_Lane(seed, min(_ROWS, self._sum.shape[1])) for _ in range(_THREADS if tiled else 1)]
+
+    def total(self) -> NDArray[np.int64]:
+        return np.ascontiguousarray(self._sum[:, : self._k].T.astype(np.int64))
+
+    def _add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
+        with ThreadPoolExecutor(len(self._lanes)) as pool:
+            list(pool.map(lambda lane: self._add_lane(lane, names, q), range(len(self._lanes))))
+
+    def _add_lane(self, lane: int, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
+        for start in range(lane * _SUBJECTS, len(names), len(self._lanes) * _SUBJECTS):
+            block = slice(start, start + _SUBJECTS)
+            q_transposed = np.asarray(q[block].T, dtype=np.float32, order="C")
+            for first in range(0, self._sum.shape[1], _ROWS):
+                rows = min(_ROWS, self._sum.shape[1] - first)
+                signs = self._lanes[lane].signs(names[block], first, rows)
+                # Y^T += Q^T S^T over this block of subjects and rows
+                product = _tiled_product(q_transposed, signs, min(self._tile, rows))
+                with self._lock:
+                    self._sum[:, first : first + rows] += product
+
+
+class _Lane:
+    def __init__(self, seed: bytes, rows: int) -> None:
+        self._stream = SignStream(seed)
+        self._buffer = np.empty(_SUBJECTS * rows, dtype=np.float32)
+
+    def signs(self, names: NDArray[np.integer], first: int, rows: int) -> NDArray[np.float32]:
+        packed = self._stream.packed(names, rows, first_block=first // BLOCK_BITS)
+        signs = self._buffer[: len(names) * rows].reshape(len(names), rows)
+        # mode="clip" lets take() write into the buffer directly; no byte is out of range
+        np.take(_SIGNS, packed, axis=0, out=signs.reshape(*packed.shape, 8), mode="clip")
+        return signs
+
+
+def _tiled_product(left: NDArray[np.float32], right: NDArray[np.float32], tile: int) -> NDArray[np.float32]:
+    subjects, rows = right.shape
+    tiles = left @ right.reshape(subjects, rows // tile, tile).transpose(1, 0, 2)
+    return tiles.transpose(1, 0, 2).reshape(len(left), rows)
+
+
+class SparseEntries:
+    """The one entry of each column of S, by a public seed.
+
+    Of the subject's first AES block, big-endian, U are the first 64 bits and s the next one: the entry stands in row
+    floor(U k / 2^64) and is +1 where s is 0, -1 where it is 1. Not safe to share between threads.
+
+    Raises:
+        MixingError: the seed is not 32 bytes.
+    """
+
+    def __init__(self, seed: bytes, k: int) -> None:
+        self._stream = SignStream(seed, label=_SPARSE_LABEL)
+        self._k = np.uint64(k)
+
+    def of(self, names: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of S, 0 to k - 1, and signs of the entries of m subjects, (m,) each."""
+        drawn = self._stream.packed(names, BLOCK_BITS).view(">u4").astype(np.uint64)
+        high, low, half = drawn[:, 0], drawn[:, 1], np.uint64(32)
+        # floor(U k / 2^64) with U = high 2^32 + low; every product is below 2^32 k
+        rows = (high * self._k + (low * self._k >> half)) >> half
+        signs = 1 - 2 * (drawn[:, 2] >> np.uint64(31)).astype(np.int64)
+        return rows.astype(np.int64), signs
+
+
+class SparseProjection(MixedRows):
+    """Accumulates Y = S Q for the sparse S of a public seed of 32 bytes, k at most 2^31.
+
+    That is the count sketch of Charikar, Chen and Farach-Colton (2002). Its cost does not grow with k.
+
+    Raises:
+        MixingError: an argument is out of range.
+    """
+
+    def __init__(self, seed: bytes, k: int, d: int) -> None:
+        super().__init__(k, d)
+        self._entries = SparseEntries(seed, k)
+        self._sum = np.zeros((d, k), np.int64)
+
+    def total(self) -> NDArray[np.int64]:
+        return np.ascontiguousarray(self._sum.T)
+
+    def _add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
+        for start in range(0, len(names), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            rows, signs = self._entries.of(names[part])
+            signed = signs[:, None] * q[part]
+            for column, values in zip(self._sum, signed.T, strict=True):
+                np.add.at(column, rows, values)
+
+
 class CompiledProjection(MixedRows):
-    """Accumulates Y = S Q; arguments as of `projection.Projection`. `add` uses two threads, each for its own rows."""
+    """What `Projection` accumulates, by compiled loops. `add` uses two threads, each for its own rows."""
 
     def __init__(self, seed: bytes, k: int, d: int) -> None:
         super().__init__(k, d)
@@ -37,7 +159,6 @@ class CompiledProjection(MixedRows):
         self._lanes = [(SignStream(seed), first, last) for first, last in pairwise(ends)]
 
     def total(self) -> NDArray[np.int64]:
-        """Y of everything added so far, (k, d)."""
         panels = self._sums.reshape(len(self._sums), 8, -1, LANES)
         rows = panels[:, ::-1].transpose(2, 1, 0, 3)  # (k / 8, 8, panels, LANES)
         return np.ascontiguousarray(rows.reshape(8 * len(rows), LANES * len(self._sums))[: self._k, : self._d])
@@ -50,7 +171,6 @@ class CompiledProjection(MixedRows):
             list(pool.map(lambda lane: self._add_lane(lane, names, rows), self._lanes))
 
     def _add_lane(self, lane: tuple[SignStream, int, int], names: NDArray[np.integer], rows: NDArray[np.int32]) -> None:
-        """The rows of S from AES block `first` to before `last`; subjects that are not there have rows of zeros."""
         stream, first, last = lane
         table = np.empty(TABLES * 256 * LANES, np.int32)
         for start in range(0, len(names), _SUBJECTS):
@@ -65,44 +185,20 @@ class CompiledProjection(MixedRows):
                 loops("rows").add_block(words.reshape(-1, 8, 2 * blocks), own, self._sums, bits, table, place)
 
 
-class Sketch(ABC):
-    """One kind of S, (k, n), whose columns all have one norm."""
+def squared_norm(projection: ProjectionName | None, k: int) -> int:
+    """||S e_i||^2 of every column: what one row counts for in a block's squared sensitivity.
 
-    @abstractmethod
-    def squared_norm(self, k: int) -> int:
-        """||S e_i||^2 of every column: what one row counts for in a block's squared sensitivity."""
-
-    @abstractmethod
-    def mixed_rows(self, seed: bytes, *, k: int, d: int) -> MixedRows:
-        """An empty sum of d columns.
-
-        Raises:
-            MixingError: an argument is out of range.
-        """
+    k entries +-1, the paper's (Wu et al. 2022), or one where mixing is sparse.
+    """
+    return k if projection is None else 1
 
 
-class DenseSketch(Sketch):
-    """Entries +-1, the paper's (Wu et al. 2022)."""
+def mixed_rows(projection: ProjectionName | None, seed: bytes, *, k: int, d: int) -> MixedRows:
+    """An empty sum of d columns; dense ones by loops where the package was built with them, to the same integers.
 
-    def squared_norm(self, k: int) -> int:
-        """One for each of k entries."""
-        return k
-
-    def mixed_rows(self, seed: bytes, *, k: int, d: int) -> MixedRows:
-        """By loops where the package was built with them; the integers are the same."""
-        return CompiledProjection(seed, k, d) if available() else Projection(seed, k, d)
-
-
-class SparseSketch(Sketch):
-    """One entry +-1 in each column."""
-
-    def squared_norm(self, k: int) -> int:  # noqa: ARG002 - the same question is put to every sketch
-        """One."""
-        return 1
-
-    def mixed_rows(self, seed: bytes, *, k: int, d: int) -> MixedRows:
-        """Without a matrix."""
+    Raises:
+        MixingError: an argument is out of range.
+    """
+    if projection is not None:
         return SparseProjection(seed, k, d)
-
-
-SKETCHES: dict[ProjectionName | None, Sketch] = {None: DenseSketch(), "sparse": SparseSketch()}
+    return CompiledProjection(seed, k, d) if available() else Projection(seed, k, d)

@@ -14,8 +14,8 @@ from commingle.party_agent.private.regression.methods import METHODS, ExactMetho
 from commingle.party_agent.private.regression.posterior import coefficient_bound, ops_ridge, proved_root, ridge_fit
 from commingle.party_agent.private.regression.problem import Estimate, Neighbours, Sample, on_grid
 from commingle.shared.dp.accounting import Loss
+from commingle.shared.dp.calibration import gaussian_delta
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.gaussian import gaussian_delta
 from commingle.shared.dp.noise import rounded_gaussian
 from tests.party_agent.private.regression.cases import linear_sample, privacy
 from tests.party_agent.private.regression.test_measuring import delivered_delta as composed_delta

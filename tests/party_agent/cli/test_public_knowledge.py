@@ -12,7 +12,7 @@ from commingle.__main__ import main
 from commingle.party_agent.data.ranges import draft_schema, known_ranges
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import Whitening, parse_attributes
-from commingle.shared.dp.whitening import IntegerMap
+from commingle.shared.dp.fixed_point import IntegerMap
 from commingle.shared.runtime.errors import SettingsError
 from tests.world.command import run_command
 

@@ -21,9 +21,8 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import Approval
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_reply
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.ring.errors import DomainError
 from tests.world.documents import HEAD

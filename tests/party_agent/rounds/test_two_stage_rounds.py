@@ -25,7 +25,7 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
-from commingle.shared.mechanisms.rows.sparse import SparseEntries
+from commingle.shared.mechanisms.rows.sketch import SparseEntries
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.resolve import closed
 from tests.party_agent.exchanging import approved, crash_at, messages

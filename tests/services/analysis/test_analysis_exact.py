@@ -17,6 +17,7 @@ from commingle.services.errors import InstrumentsError, NestedError, NoSignalErr
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.errors import MissingExtraError
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
     ConfidenceError,
@@ -24,7 +25,6 @@ from commingle.shared.estimation.errors import (
     TargetAmongFeaturesError,
     UnknownAttributeError,
 )
-from commingle.shared.estimation.prepared import Array
 from tests.shared.estimation.tables import TERMS, Table, make_table, moments_of, noiseless
 
 TABLE = make_table(400)

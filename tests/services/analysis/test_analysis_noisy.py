@@ -9,8 +9,8 @@ from commingle.services.analysis import compare, lasso_path, partial_correlation
 from commingle.services.errors import NoSignalError
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.posterior import posterior_mode, regularised
-from commingle.shared.estimation.prepared import Array
 from tests.shared.estimation.tables import make_table, moments_of, rmgm
 from tests.shared.estimation.test_noisy_moments import release, symmetric, variances
 

@@ -11,8 +11,9 @@ from commingle.services.models import HazardRatios, hazard_ratios
 from commingle.services.models.hazards import Hazards
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.documents.study import Crossed, CutNumber
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import ConfidenceError, TargetAmongFeaturesError
-from commingle.shared.estimation.prepared import Array, PreparedMoments
+from commingle.shared.estimation.prepared import PreparedMoments
 from tests.services.analysis.test_survival import ARM, ENDS, OUTCOME
 from tests.world.categorical import release_of
 from tests.world.released import published_survival

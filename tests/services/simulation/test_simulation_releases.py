@@ -18,8 +18,7 @@ from commingle.shared.documents.schema import NumericAttribute, as_registered
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.dp.accounting import ZERO
-from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.gaussian import gaussian_rho
+from commingle.shared.dp.calibration import Calibration, gaussian_rho
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.plan import plan_blocks
 

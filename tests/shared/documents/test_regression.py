@@ -28,8 +28,7 @@ from commingle.shared.documents.regression_verification import is_charged, verif
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho
-from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
-from commingle.shared.dp.gaussian import gaussian_rho
+from commingle.shared.dp.calibration import epsilon_of_rho, gaussian_rho, rho_of_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import WIDER, plan_two_stages
 

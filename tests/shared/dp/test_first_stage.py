@@ -24,15 +24,22 @@ from commingle.shared.dp.first_stage import (
     RadiusRule,
     column_sums,
     first_stage_loss,
-    is_worth_it,
     mean_squares,
     plan_first_stage,
     radius_squared_for,
     scaling,
 )
-from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, quantise, squared_row_limit
+from commingle.shared.dp.fixed_point import (
+    CONDITION_LIMIT,
+    ROW_SUM_LIMIT,
+    SCALE,
+    WHITENED_LIMIT,
+    clip_rows,
+    coarsen,
+    quantise,
+    squared_row_limit,
+)
 from commingle.shared.dp.sensitivity import LISTED, Adjacency, squared_sensitivity
-from commingle.shared.dp.whitening import CONDITION_LIMIT, ROW_SUM_LIMIT, WHITENED_LIMIT
 
 Rows = NDArray[np.int64]
 NUMBER, BINARY = MeasuredAttribute(Kind.NUMERIC), MeasuredAttribute(Kind.BINARY)
@@ -43,6 +50,8 @@ RHO = Rho(1 << 58)  # 1/64
 # where a change of the sums and one of their squares together come nearest to the bound: |q - p| = 1.2352 S
 WORST = round(1.2352 * SCALE) - SCALE
 STEPS = st.one_of(st.integers(-SCALE, SCALE), st.sampled_from([-SCALE, 1 - SCALE, -1, 0, 1, WORST, SCALE - 1, SCALE]))
+RADII = st.one_of(st.fractions(Fraction(1, 4), 6), st.fractions(6, 10**9))
+ANY_SUM = st.one_of(st.integers(-(2**62), 2**62), st.integers(-(2**45), 2**45))
 
 
 def encoded_row(attributes: Sequence[MeasuredAttribute]) -> st.SearchStrategy[list[int]]:
@@ -136,14 +145,12 @@ def test_noise_is_the_least_that_keeps_the_share(adjacency: Adjacency, units: in
     assert weight * (stage.square_sigma - 1) ** 2 < (stage.sigma * SCALE) ** 2 <= weight * stage.square_sigma**2
 
 
-def test_share_too_small_for_exact_noise_is_refused() -> None:
-    with pytest.raises(ParameterError, match="too much noise"):
-        plan_first_stage(MIXED, n=1000, rho=Rho(1 << 10), adjacency=Adjacency.REPLACE_ONE)
-
-
-def test_more_subjects_than_squares_can_be_summed_of_are_refused() -> None:
-    with pytest.raises(ParameterError, match="cannot be summed"):
-        plan_first_stage(MIXED, n=2**31 + 1, rho=RHO, adjacency=Adjacency.REPLACE_ONE)
+@pytest.mark.parametrize(
+    ("n", "rho", "said"), [(1000, Rho(1 << 10), "too much noise"), (2**31 + 1, RHO, "cannot be summed")]
+)
+def test_what_exact_arithmetic_cannot_hold_is_refused(n: int, rho: Rho, said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        plan_first_stage(MIXED, n=n, rho=rho, adjacency=Adjacency.REPLACE_ONE)
 
 
 def test_noise_of_sums_and_of_squares_is_drawn_once_at_its_scale() -> None:
@@ -155,10 +162,6 @@ def test_noise_of_sums_and_of_squares_is_drawn_once_at_its_scale() -> None:
 
     assert stage.noise(draw).tolist() == [stage.sigma] * 6 + [stage.square_sigma] * 2
     assert calls == [(stage.sigma, 6), (stage.square_sigma, 2)]
-
-
-RADII = st.one_of(st.fractions(Fraction(1, 4), 6), st.fractions(6, 10**9))
-ANY_SUM = st.one_of(st.integers(-(2**62), 2**62), st.integers(-(2**45), 2**45))
 
 
 @given(
@@ -323,12 +326,6 @@ def test_where_there_is_enough_to_spend_no_row_is_cut() -> None:
         radius = radius_squared_for(rule, rho=Rho(1 << 64), n=10**8, columns=Fraction(6))
         z = scaling(stage, column_sums(q, MIXED), radius_squared=radius).rows(q)
         assert int((z**2).sum(axis=1).max()) <= SCALE**2
-
-
-def test_first_stage_is_not_bought_where_noise_exceeds_every_correlation() -> None:
-    """rho 1/16 and 5 columns: n sqrt(rho) reaches the columns with 20 subjects."""
-    found = [is_worth_it(rho=1 / 16, n=n, columns=5, least=1) for n in (1, 19, 20, 10**9)]
-    assert found == [False, False, True, True]
 
 
 def test_sums_of_keyed_subjects_begin_with_their_number_and_cost_its_presence() -> None:

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from commingle.shared.dp.accounting import Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
-from commingle.shared.dp.fixed_point import SCALE, clip_rows
+from commingle.shared.dp.fixed_point import SCALE, IntegerMap, clip_rows
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import SHARE, WIDER, TwoStages, plan_two_stages, two_stage_loss
-from commingle.shared.dp.whitening import IntegerMap
 
 NUMBER, BINARY = MeasuredAttribute(Kind.NUMERIC), MeasuredAttribute(Kind.BINARY)
 COLUMNS = (NUMBER, BINARY, MeasuredAttribute(Kind.CATEGORICAL, 2), MeasuredAttribute(Kind.NUMERIC, weight=Fraction(2)))
@@ -25,6 +24,7 @@ D = 5
 RHO = Rho(1 << 60)  # 1/16
 ONE_HOLDERS = (Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE)
 IDENTITY = IntegerMap(np.eye(2, dtype=np.int64) << 20, np.zeros(2, np.int64))
+STEPS = st.integers(-SCALE, SCALE)
 
 
 def silence(_: int, count: int) -> NDArray[np.int64]:
@@ -51,9 +51,6 @@ def second_loss(stages: TwoStages, adjacency: Adjacency) -> float:
     first = plan_two_stages((NUMBER, NUMBER), n=1000, rho=RHO, adjacency=adjacency).first
     assert first == stages.first
     return float(whole) - float(share)
-
-
-STEPS = st.integers(-SCALE, SCALE)
 
 
 @pytest.mark.parametrize("adjacency", ONE_HOLDERS)

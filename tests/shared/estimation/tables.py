@@ -72,23 +72,28 @@ def make_table(n: int, seed: int = 0, error: float = 8.0) -> Table:
     return Table({"age": age, "dose": dose, "sex": sex, "site": site, "pressure": pressure + rng.normal(0, error, n)})
 
 
+def columns_of(letters: str) -> tuple[NumericAttribute, ...]:
+    """Numbers on [-1, 1], so that encoded and original units are the same."""
+    return tuple(NumericAttribute(name=letter, lower=-1.0, upper=1.0) for letter in letters)
+
+
 def moments_of(
     gram: Array,
     schema: tuple[Attribute, ...],
     *,
-    noise: float,
+    noise: float | Array,
     rows: int,
     n: int,
     mechanism: Literal["rmgm", "dgm"] = "rmgm",
 ) -> SecondMoments:
-    """The wire document of a Gram matrix with equal noise variances."""
+    """The wire document of a Gram matrix with these noise variances, or equal ones."""
     columns = (INTERCEPT, *(c.name for c in encoded_columns(schema)))
     return SecondMoments(
         release="0" * 64,
         mechanism=mechanism,
         columns=columns,
         gram=tuple(map(tuple, gram.tolist())),
-        noise_variance=(0.0, *[noise] * (len(columns) - 1)),
+        noise_variance=(0.0, *np.broadcast_to(noise, len(columns) - 1).tolist()),
         rows=rows,
         n=n,
     )

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute, Weighted
 from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.entry_noise import NoisyEntries
 from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
-from commingle.shared.estimation.published_noise import NoisyEntries
 from tests.world.categorical import release_of
 
 SEX = BinaryAttribute(name="sex", levels=("f", "m"))
@@ -20,6 +20,8 @@ AGE = NumericAttribute(name="age", lower=20, upper=90)
 SMOKER = BinaryAttribute(name="smoker", levels=("no", "yes"), missing="indicator")
 ATTRIBUTES = (SEX, AGE, STAGE, SMOKER)
 N = 2000
+FOUR = tuple(CategoricalAttribute(name=f"c{i}", levels=("p", "q", "r", "s")) for i in range(9))
+TURNED = tuple(a.model_copy(update={"levels": ("s", "q", "p", "r")}) for a in FOUR)
 
 
 def some(levels: tuple[str, ...], gaps: float, draw: np.random.Generator) -> list[str | None]:
@@ -110,10 +112,6 @@ def test_what_has_no_levels_or_is_unknown_is_refused_with_a_remedy() -> None:
     other = CrossProducts.of(release_of((SEX, AGE, STAGE, guessed), (2, 2), cells()))
     with pytest.raises(NoTablesError, match="halfway"):
         other.levels("smoker")
-
-
-FOUR = tuple(CategoricalAttribute(name=f"c{i}", levels=("p", "q", "r", "s")) for i in range(9))
-TURNED = tuple(a.model_copy(update={"levels": ("s", "q", "p", "r")}) for a in FOUR)
 
 
 def at_three_parties(attributes: tuple[CategoricalAttribute, ...]) -> CrossProducts:

@@ -5,33 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.release_law import of_parties, proposed, study_of
 from commingle.services.fit import Fit, FitRequest, fit_prepared
-from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.estimation.prepared import Array, PreparedMoments
-from commingle.shared.release.checks import Member, build_spec
+from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.matrix import prepared_release, second_moments
 from commingle.shared.release.resolve import closed
-from tests.world.tampering import NOW
 
 X, Y = (NumericAttribute(name=name, lower=-1, upper=1) for name in "xy")
 N = 4_000
 
 
-def spec_of() -> ReleaseSpec:
-    party = StudyParty(name="p", dataset="d", attributes=(X, Y), first_stage_share=0.15)
-    study = Study.model_validate(
-        {"study": "s", "mechanism": "moments", "epsilon": 5.0, "delta": 1e-5, "n": N, "subjects": "listed"}
-        | {"parties": (party,)}
-    )
-    return build_spec(
-        study, members={"p": Member("a" * 64, "b" * 64)}, proposer=Fingerprint("0" * 64), seed=bytes(32), now=NOW
-    )
+SPEC = proposed(of_parties(study_of((X, Y), (2,), N, 5.0, mechanism="moments"), first_stage_share=0.15))
 
 
 def long_tailed(*, cubed: float) -> Array:
@@ -43,8 +32,7 @@ def long_tailed(*, cubed: float) -> Array:
 
 def released(rows: Array) -> tuple[PreparedMoments, Array]:
     """The release without its noise, and the cut rows as they are undone."""
-    spec, q = spec_of(), quantise(rows)
-    [party] = spec.parties
+    spec, q, [party] = SPEC, quantise(rows), SPEC.parties
     stage = first_stage_of(closed(spec), party)
     assert stage is not None
     sums = tuple(stage.sums(q).tolist())
@@ -54,7 +42,9 @@ def released(rows: Array) -> tuple[PreparedMoments, Array]:
     published = np.column_stack([np.ones(N), cut])
     stated = second_moments(spec, "0" * 64, np.zeros((3, 3), np.int64))
     gram = published.T @ published
-    prepared = prepared_release(stated.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))}), spec, {"p": sums})
+    prepared = prepared_release(
+        stated.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))}), spec, {"p0": sums}
+    )
     back, centre = applied.undo()
     return prepared, cut @ back.T + centre
 

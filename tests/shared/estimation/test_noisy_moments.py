@@ -8,18 +8,22 @@ import statsmodels.api as sm
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit, fit_prepared
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation import errors
 from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.system import build_system, centre
-from commingle.shared.mechanisms.moments.signal import _norm_quantile, noise_bound
+from commingle.shared.mechanisms.moments.fit import noise_bound, norm_quantile
 from commingle.shared.release.matrix import prepared_moments
-from tests.shared.estimation.tables import Array, Table, make_table, moments_of, noiseless
+from tests.shared.estimation.tables import Array, Table, columns_of, make_table, moments_of, noiseless
 
 TABLE = make_table(4000)
 ENCODED = TABLE.encoded
 S = ENCODED.T @ ENCODED
 ESTIMATORS = ("ols", "adaptive_ridge", "shrunken", "constant")
+MIXING = np.eye(len(S))
+MIXING[1:4, 0] = [0.3, -0.2, 0.1]
+MIXING[1:4, 1:4] = [[0.5, 0.1, 0.2], [0.1, 0.6, -0.1], [0.2, 0.3, 0.4]]
+"""Encoded columns = MIXING @ published ones: one party whitens its three columns about their public centre."""
+ABCY = columns_of("abcy")
 
 
 def variances(sd: float, size: int = len(S)) -> Array:
@@ -96,12 +100,6 @@ def test_covariance_of_the_noise_is_that_of_draws() -> None:
     assert noise.form_variance(Q) == pytest.approx(np.var([np.sum(Q * E) for E in draws]), rel=0.04)
 
 
-MIXING = np.eye(len(S))
-MIXING[1:4, 0] = [0.3, -0.2, 0.1]
-MIXING[1:4, 1:4] = [[0.5, 0.1, 0.2], [0.1, 0.6, -0.1], [0.2, 0.3, 0.4]]
-"""Encoded columns = MIXING @ published ones: one party whitens its three columns about their public centre."""
-
-
 def whitened(sd: float, seed: int = 1) -> PreparedMoments:
     """A release whose noise was added to the moments of the whitened columns, undone."""
     back = np.linalg.inv(MIXING)
@@ -157,12 +155,9 @@ def test_bound_holds_the_noise_in_the_centred_moments_in_95_of_100_releases(inte
 
 def test_bound_is_the_same_whoever_computes_it() -> None:
     first = fit(noisy(30.0), TABLE.schema, FitRequest(target="pressure", estimator="adaptive_ridge"))
-    _norm_quantile.cache_clear()
+    norm_quantile.cache_clear()
     again = fit(noisy(30.0), TABLE.schema, FitRequest(target="pressure", estimator="adaptive_ridge"))
     assert first.diagnostics == again.diagnostics
-
-
-ABCY: tuple[NumericAttribute, ...] = tuple(NumericAttribute(name=c, lower=-1.0, upper=1.0) for c in "abcy")
 
 
 def sample(n: int, random: np.random.Generator) -> Array:

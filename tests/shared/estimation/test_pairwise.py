@@ -12,17 +12,19 @@ from commingle.services.analysis.linear_models import two_stage
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.spec import ReleaseSpec, expected_kept
+from commingle.shared.estimation.entry_noise import NoisyEntries
 from commingle.shared.estimation.errors import NoOverlapError
-from commingle.shared.estimation.keyed import bucket_counts
-from commingle.shared.estimation.overlap import held, selections, suspicious
-from commingle.shared.estimation.pair_noise import PairNoise, form_covariances
-from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.estimation.published_noise import NoisyEntries
+from commingle.shared.estimation.pair_noise import PairNoise, form_covariances, held, selections, suspicious
+from commingle.shared.estimation.prepared import PreparedMoments, bucket_counts
 from commingle.shared.estimation.system import build_system
 from commingle.shared.forecast.forecast import forecast_of
 from tests.world.noise import exact, seeded_noise
 
 TARGET = SCHEMA[-1].name
+SIMULATED = [((300, 400, 200), 900), ((500, 500, 350), 1500), ((2000, 3000, 1500), 20_000), ((900, 900, 900), 3000)]
+"""How many i, j and both hold, and buckets."""
+POPULATION = people(15_000, np.random.default_rng(2))
+_, _, SLOPES = population()
 
 
 def spec_of(mechanism: str, *, n: int = 400, epsilon: float = 50.0, buckets: int | None = None) -> ReleaseSpec:
@@ -50,10 +52,6 @@ def test_without_noise_pairs_have_the_counts_means_and_covariances_of_those_whom
     expected = np.mean((x[:, 0] - x[:, 0].mean()) * (y[:, 0] - y[:, 0].mean()))
     assert prepared.pairs.covariance[0, 4] == pytest.approx(expected, abs=5e-3)
     assert prepared.pairs.means[0] == pytest.approx(first.rows[:, 0].mean(), abs=1e-3)
-
-
-SIMULATED = [((300, 400, 200), 900), ((500, 500, 350), 1500), ((2000, 3000, 1500), 20_000), ((900, 900, 900), 3000)]
-"""How many i, j and both hold, and buckets."""
 
 
 def expected_of(held_by: tuple[int, int, int], buckets: int) -> NDArray[np.float64]:
@@ -199,10 +197,6 @@ def test_fit_says_whether_who_is_shared_differs(selective: bool) -> None:
     assert {(test.party, test.other) for test in tests if test.column == 0} >= ({("p0", "p1")} if selective else set())
     counts = {found.parties: found for found in held(prepared.pairs)}
     assert abs(counts["p0", "p1"].subjects - len(chosen)) < 5 * counts["p0", "p1"].error + 200
-
-
-POPULATION = people(15_000, np.random.default_rng(2))
-_, _, SLOPES = population()
 
 
 def wrongly_planned(said: int, *, two_stages: bool, buckets: int | None = None, epsilon: float = 10.0) -> ReleaseSpec:

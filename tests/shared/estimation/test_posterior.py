@@ -10,14 +10,23 @@ from scipy.stats import multivariate_normal, wishart
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.estimation import posterior
-from commingle.shared.estimation.likelihood import EntryLikelihood, Likelihood, WishartLikelihood
-from commingle.shared.estimation.posterior import Objective, likelihood_of, posterior_mode, regularised, search
-from tests.shared.estimation.tables import Array, make_table, noiseless, rmgm
+from commingle.shared.estimation.posterior import (
+    EntryLikelihood,
+    Likelihood,
+    Objective,
+    WishartLikelihood,
+    exponent,
+    likelihood_of,
+    posterior_mode,
+    prior_loss,
+    regularised,
+    search,
+)
+from tests.shared.estimation.tables import Array, columns_of, make_table, noiseless, rmgm
 from tests.shared.estimation.test_noisy_moments import noisy, release, symmetric, variances
 
 N = 3000
-ABCDY: tuple[NumericAttribute, ...] = tuple(NumericAttribute(name=c, lower=-1.0, upper=1.0) for c in "abcdy")
+ABCDY = columns_of("abcdy")
 TABLE = make_table(4000)
 
 
@@ -44,6 +53,11 @@ def rows(noise: float, k: int = 200, seed: int = 0) -> WishartLikelihood:
     random = np.random.default_rng(seed)
     P = random.multivariate_normal(np.zeros(6), N / k * table_moments() + V, size=k)
     return WishartLikelihood.of(P.T @ P, V, rows=k, n=N)
+
+
+def height(likelihood: Likelihood, F: Array) -> float:
+    """What the mode minimises, of M = F F^T."""
+    return likelihood.loss(F @ F.T)[0] + prior_loss(F)[0] - 2 * exponent(5) * float(np.log(np.diag(F)[1:]).sum())
 
 
 def covariance(M: Array) -> Array:
@@ -90,15 +104,10 @@ def test_nothing_near_the_mode_is_likelier(likelihood: Likelihood) -> None:
     L = np.asarray(np.linalg.cholesky(posterior_mode(likelihood)))
     random = np.random.default_rng(2)
 
-    def height(F: Array) -> float:
-        loss, _ = likelihood.loss(F @ F.T)
-        prior, _ = posterior._prior(F)
-        return loss + prior - 2 * posterior.exponent(5) * float(np.log(np.diag(F)[1:]).sum())
-
     assert len(objective.start) == 6
     for size in (0.3, 0.03, 0.003):
         change: Array = np.tril(random.normal(0, size, (20, 6, 6)), -1) * np.diag(L)
-        assert min(height(L + each) for each in change) > height(L) - 1e-6
+        assert min(height(likelihood, L + each) for each in change) > height(likelihood, L) - 1e-6
 
 
 @pytest.mark.parametrize("noise", [30.0, 300.0, 3000.0])
@@ -111,14 +120,11 @@ def test_means_of_rows_are_drawn_into_their_bounds_as_their_prior_says(noise: fl
 
 @pytest.mark.parametrize("likelihood", [entries(300.0), entries(1e4), rows(30.0), rows(3000.0), rows(1e5)])
 def test_ten_steps_leave_little_to_gain_and_forty_nothing(likelihood: Likelihood) -> None:
-    def height(steps: int) -> float:
-        F: Array = np.asarray(np.linalg.cholesky(search(likelihood, steps=steps)))
-        prior, _ = posterior._prior(F)
-        return likelihood.loss(F @ F.T)[0] + prior - 2 * posterior.exponent(5) * float(np.log(np.diag(F)[1:]).sum())
-
-    least = height(1000)
-    assert height(10) < least + 0.5
-    assert height(40) < least + 0.01
+    ten, forty, least = (
+        height(likelihood, np.asarray(np.linalg.cholesky(search(likelihood, steps=steps)))) for steps in (10, 40, 1000)
+    )
+    assert ten < least + 0.5
+    assert forty < least + 0.01
 
 
 @pytest.mark.parametrize("build", [entries, rows])

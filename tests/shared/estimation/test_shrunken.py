@@ -1,19 +1,36 @@
-"""The default for prediction: close to the best estimator with signal, to the mean or better without."""
+"""The default for prediction on noisy rows: close to the best estimator with signal, to the mean or better without.
+
+Slopes given a release are held against normal laws written out; beliefs about bounded numbers against SciPy.
+"""
+
+import itertools
 
 import numpy as np
 import pytest
+from scipy.special import expit
+from scipy.stats import chi2, multivariate_normal, norm, truncnorm
 
 from commingle.services.fit import ESTIMATORS, FitRequest, PreparedMoments, fit, fit_prepared
-from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.estimation.prior import MOST_ODDS, NULL_LOSS, posterior_levels, posterior_mean
 from commingle.shared.estimation.system import build_system
 from commingle.shared.mechanisms.rows import shrunken
-from commingle.shared.mechanisms.rows.belief import Belief, shrinkage
-from commingle.shared.mechanisms.rows.signal import measure
-from tests.shared.estimation.tables import Array, make_table, moments_of, rmgm
+from commingle.shared.mechanisms.rows.fit import measure
+from commingle.shared.mechanisms.rows.shrunken import (
+    ALONE,
+    R_SQUARED,
+    Belief,
+    Directions,
+    Label,
+    prior_log_odds,
+    shrinkage,
+)
+from tests.shared.estimation.tables import Array, columns_of, make_table, moments_of, rmgm
 
-AB: tuple[NumericAttribute, ...] = tuple(NumericAttribute(name=c, lower=-1.0, upper=1.0) for c in "abcdy")
+AB = columns_of("abcdy")
 N, K = 20_000, 60
 TABLE = make_table(40_000)
+ROWS = 60
+LABEL = Label(total=np.array([1.4, 2.0, 3.1]), signal=np.array([0.4, 1.0, 2.1]))
 
 
 def moments(b: Array, residual_variance: float, label_mean: float = 0.2) -> Array:
@@ -103,3 +120,112 @@ def test_same_release_gives_the_same_fit() -> None:
         fit(rmgm(TABLE, 60, 50.0), TABLE.schema, FitRequest(target="pressure", estimator="shrunken")) for _ in "ab"
     )
     assert (one.coefficients == two.coefficients).all()
+
+
+def directions(share: Array, seed: int = 0) -> Directions:
+    draw = np.random.default_rng(seed)
+    features = draw.normal(size=(len(share), len(share)))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    z = draw.normal(0, 1.5, len(share))
+    return Directions(np.eye(len(share)), 1 - share + 0.05, share, z, features)
+
+
+def priors(d: Directions) -> list[tuple[float, float, Array]]:
+    """(probability, total, covariance of zeta over tau^2) of everything that may be, written out one by one."""
+    found = []
+    shape = d.share * np.sqrt(d.share / d.noise)
+    shapes = [(1 - ALONE, np.diag(shape))]
+    shapes += [(ALONE / len(d.z), np.outer(u, u)) for u in d.features]
+    steps = np.gradient(np.append(0.0, R_SQUARED))[1:]
+    for (p, C), (r2, step), j in itertools.product(shapes, zip(R_SQUARED, steps, strict=True), range(3)):
+        scaled = C / np.sum(np.diag(C) / d.share)
+        explained = r2 * LABEL.signal[j] / LABEL.total[j]
+        h = ROWS * explained / (1 - explained * np.trace(scaled)) * scaled
+        tau2 = LABEL.total[j] * (1 - explained * np.trace(scaled))
+        found.append((p * step / steps.sum() / 3, tau2, h))
+    return found
+
+
+def likelihood(z: Array, rest: float, tau2: float, h: Array) -> float:
+    """Of z ~ N(0, tau^2 (I + h)) and a residual tau^2 chi^2."""
+    normal = multivariate_normal(np.zeros(len(z)), tau2 * (np.eye(len(z)) + h)).logpdf(z)
+    return float(np.exp(normal + chi2(ROWS - len(z)).logpdf(rest / tau2)) / tau2)
+
+
+@pytest.mark.parametrize("share", [np.array([0.9, 0.5, 0.1]), np.array([0.3]), np.array([0.02, 0.8, 0.4, 0.4])])
+def test_slopes_are_those_of_normal_laws_written_out(share: Array) -> None:
+    d = directions(share)
+    rest, q = 70.0, len(share)
+    # the levels of the label's variance are equally likely given yy: each is compared with no signal at its own
+    odds, zeta = 0.0, np.zeros(q)
+    for index, (p, tau2, h) in enumerate(priors(d)):
+        none = likelihood(d.z, rest, float(LABEL.total[index % 3]), np.zeros((q, q)))
+        weight = p * likelihood(d.z, rest, tau2, h) / none
+        odds += weight
+        zeta += weight * h @ np.linalg.solve(np.eye(q) + h, d.z)
+    [log_bayes], [left], [alone] = Belief.of(d, ROWS, LABEL).given(d.z[None], np.array([d.z @ d.z + rest]))
+    assert np.exp(log_bayes) == pytest.approx(odds, rel=1e-9)
+    np.testing.assert_allclose(left * d.z + alone * (d.features @ d.z) @ d.features, zeta / odds, rtol=1e-9)
+
+
+def test_table_without_signal_loses_what_is_allowed_on_other_draws() -> None:
+    d = directions(np.array([0.5, 0.6, 0.7, 0.8]))
+    b = Belief.of(d, ROWS, LABEL)
+    log_odds = prior_log_odds(b)
+    draw, repeats, lost = np.random.default_rng(5), 4000, []
+    for total, signal in zip(LABEL.total, LABEL.signal, strict=True):
+        z = draw.normal(0, np.sqrt(total), (repeats, 4))
+        yy = (z**2).sum(axis=1) + total * draw.chisquare(ROWS - 4, repeats)
+        log_bayes, left, alone = b.given(z, yy)
+        zeta = expit(log_bayes + log_odds)[:, None] * (left * z + (alone * (z @ d.features.T)) @ d.features)
+        lost.append(np.mean(np.sum(zeta**2 / d.price(ROWS), axis=1)) / ROWS / signal)
+    # 4000 draws here and 128 evenly spread ones there are within a tenth of each other
+    assert np.mean(lost) == pytest.approx(NULL_LOSS, rel=0.25)
+
+
+def test_odds_are_the_most_where_there_is_little_to_lose_and_small_where_there_is_much() -> None:
+    d = directions(np.full(4, 0.9))
+    some, many = (prior_log_odds(Belief.of(d, rows, LABEL)) for rows in (ROWS, 100_000))
+    assert some < np.log(MOST_ODDS) - 1
+    assert many == pytest.approx(np.log(MOST_ODDS))
+
+
+def test_strong_signal_is_left_nearly_whole_and_more_of_it_where_more_is_signal() -> None:
+    d = directions(np.array([0.2, 0.9]))
+    strong = Directions(d.basis, d.noise, d.share, np.array([9.0, 9.0]), np.eye(2))
+    left = np.diag(shrinkage(Belief.of(strong, ROWS, LABEL), 200.0))
+    assert 0 < left[0] < left[1] < 1
+    assert left[1] > 0.8
+
+
+# further out the oracle itself loses its digits
+@pytest.mark.parametrize(
+    ("x", "s"), [(-30.0, 3.0), (-1.2, 0.4), (-1.2, 0.05), (0.0, 0.01), (0.9, 3.0), (2.5, 0.4), (12.0, 0.4), (12.0, 3.0)]
+)
+def test_posterior_mean_is_that_of_a_truncated_normal(x: float, s: float) -> None:
+    expected = truncnorm.mean((-1 - x) / s, (1 - x) / s, loc=x, scale=s)
+    assert posterior_mean(np.array([x]), s, -1.0, 1.0)[0] == pytest.approx(np.clip(expected, -1, 1), abs=1e-6)
+
+
+@pytest.mark.parametrize(("x", "s"), [(0.2, 1e-15), (1e6, 1.0), (-1e6, 1.0), (0.0, 1e6), (5.0, 1e-3)])
+def test_posterior_mean_stays_between_the_bounds_at_any_scale(x: float, s: float) -> None:
+    [mean] = posterior_mean(np.array([x]), s, -1.0, 1.0)
+    assert -1 <= mean <= 1
+    if abs(x) < 1 and s < 1:
+        assert mean == pytest.approx(x)
+
+
+@pytest.mark.parametrize("truth", [-1.0, -0.95, -0.6, 0.0, 1.0])
+@pytest.mark.parametrize("s", [0.05, 0.36, 1.0, 4.0])
+def test_posterior_mean_has_no_larger_risk_than_the_observation(truth: float, s: float) -> None:
+    x = truth + s * np.linspace(-7, 7, 4001)
+    weights = norm.pdf(x, truth, s) / norm.pdf(x, truth, s).sum()
+    risk = float(weights @ (posterior_mean(x, s, -1.0, 1.0) - truth) ** 2)
+    assert risk <= s**2 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("x", [-6.0, 0.3, 9.0])
+def test_levels_are_quantiles_of_the_truncated_normal(x: float) -> None:
+    levels = posterior_levels(x, 1.0, 0.0, 5.0, 3)
+    expected = truncnorm.ppf([1 / 6, 1 / 2, 5 / 6], -x, 5 - x, loc=x)
+    np.testing.assert_allclose(levels, expected, atol=1e-6)

@@ -1,3 +1,5 @@
+""" """
+
 import json
 import re
 from dataclasses import asdict, replace
@@ -9,16 +11,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import NumericAttribute, Weighted
+from commingle.shared.documents.study import Study
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.forecast.curves import plan
-from commingle.shared.forecast.forecast import forecast, predicted
+from commingle.shared.errors import CommingleError
+from commingle.shared.forecast.curves import plan, weight_words
+from commingle.shared.forecast.forecast import forecast, predicted, with_best_k, with_sketch
 from commingle.shared.forecast.task import Assumptions, task_of
-from commingle.shared.forecast.weights import weight_words
 from commingle.shared.forecast.words import advice
 from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.registry import MECHANISMS
+from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS
+from commingle.shared.release.resolve import closed
 from tests.shared.forecast.designs import mixed, numeric
+
+ATTRIBUTES = [{"kind": "numeric", "name": name, "lower": 0, "upper": 120} for name in ("age", "stay")]
+STUDY: dict[str, Any] = {
+    "study": "Age",
+    "mechanism": "rmgm",
+    "epsilon": 1,
+    "delta": 1e-5,
+    "n": 10_000,
+    "parties": [{"name": "clinic", "dataset": "visits", "attributes": ATTRIBUTES}],
+}
 
 
 def numbers(value: object) -> list[float]:
@@ -69,16 +85,13 @@ def test_sparse_mixing_has_the_forecast_of_dense_mixing_and_says_where_few_peopl
     assert not any("sparse" in s for s in forecast(numeric(5, mechanism="dgm", projection="sparse")).sentences)
 
 
-def test_release_that_serves_prediction_only_says_so() -> None:
+def test_release_that_serves_prediction_only_or_nobody_says_so() -> None:
     f = forecast(numeric(11, n=150_000))
     assert (f.useful, f.reliable) == (True, False)
     assert any("prediction only" in sentence for sentence in f.sentences)
-
-
-def test_no_number_of_people_helps_an_epsilon_that_is_nothing() -> None:
-    f = forecast(numeric(5, epsilon=1e-6))
-    assert f.n_needed is None
-    assert f.sentences[1].startswith("No number of people")
+    tiny = forecast(numeric(5, epsilon=1e-6))
+    assert tiny.n_needed is None
+    assert tiny.sentences[1].startswith("No number of people")
 
 
 def test_standard_errors_in_original_units_follow_the_bounds() -> None:
@@ -197,12 +210,9 @@ def test_curves_hold_every_number_once_where_there_are_few(n: int) -> None:
         assert at == sorted(set(at))
 
 
-def test_plan_of_dgm_has_no_curve_over_k() -> None:
+def test_curves_stop_where_the_theorem_does_and_dgm_has_none_over_k() -> None:
     made = plan(numeric(5, mechanism="dgm"))
     assert (made.over_k, made.forecast.best_k) == ((), None)
-
-
-def test_classical_curve_stops_where_the_theorem_does() -> None:
     assert max(p.at for p in plan(numeric(5, calibration=Calibration.CLASSICAL)).over_epsilon) == pytest.approx(1.0)
 
 
@@ -227,3 +237,64 @@ def test_any_design_gives_finite_figures(n: int, epsilon: float, norm: Any, mech
     design = mixed(**asked) if columns is None else numeric(columns, **asked)
     design = replace(design, parties=(replace(design.parties[0], row_norm=norm), *design.parties[1:]))
     assert all(isfinite(number) for number in numbers(asdict(plan(design))))
+
+
+def study(**changes: Any) -> Study:
+    return decode(Study, json.dumps({**STUDY, **changes}).encode())
+
+
+@pytest.mark.parametrize("design", [numeric(5), numeric(11, n=10**6), mixed(epsilon=3.0)], ids=["5", "11", "mixed"])
+def test_chosen_sketch_has_the_least_predicted_trace_of_all(design: Any) -> None:
+    task = task_of(design, Assumptions())
+
+    def trace(k: int) -> float:
+        covariance = MIXED_ROWS.predict(closed(replace(design, k=k)), task).covariance
+        assert covariance is not None
+        return float(np.diag(task.xx) @ np.diag(covariance))
+
+    least, most = MIXED_ROWS.sketch_bounds(closed(design)) or (0, 0)
+    every = [trace(k) for k in np.unique(np.geomspace(least, most, 300).astype(int)).tolist()]
+    # best_k leaves out the fit's own finite-sample shrinkage, which moves the valley's floor hardly at all
+    assert trace(MIXED_ROWS.best_k(closed(design), task) or 0) < 1.02 * min(every)
+
+
+def test_sketch_grows_with_epsilon_and_with_subjects_up_to_the_papers() -> None:
+    by_epsilon = [
+        with_best_k(numeric(5, epsilon=e), task_of(numeric(5), Assumptions())).k or 0 for e in (0.1, 1, 10, 100)
+    ]
+    by_subjects = [
+        with_best_k(numeric(5, n=n), task_of(numeric(5), Assumptions())).k or 0 for n in (10**3, 10**5, 10**7)
+    ]
+    assert by_epsilon == sorted(by_epsilon)
+    assert by_epsilon[-1] == round(100_000 ** (2 / 3))
+    assert by_subjects == sorted(by_subjects)
+    assert by_subjects[0] < by_subjects[-1]
+
+
+def test_study_that_names_its_sketch_or_has_none_is_left_alone() -> None:
+    for written in (study(k=77), study(mechanism="dgm")):
+        assert with_sketch(written) is written
+
+
+def test_study_with_nothing_to_fit_gets_the_papers_sketch() -> None:
+    assert with_sketch(study(parties=[{**STUDY["parties"][0], "attributes": ATTRIBUTES[:1]}])).k == 464
+
+
+@given(
+    st.integers(9, 10**8),
+    st.floats(0.01, 20),
+    st.sampled_from(["listed", "keyed"]),
+    st.sampled_from([None, 1e-6, 0.3, 5]),
+)
+def test_sketch_always_makes_a_valid_spec(n: int, epsilon: float, subjects: str, norm: float | None) -> None:
+    parties = [{**STUDY["parties"][0], "row_norm": norm}]
+    k = with_sketch(study(n=n, epsilon=epsilon, subjects=subjects, parties=parties)).k
+    assert k is not None
+    assert 9 <= k <= max(9, round(n ** (2 / 3)))
+
+
+@pytest.mark.parametrize("changes", [{"epsilon": 0}, {"delta": 2}, {"epsilon": 2, "calibration": "classical"}])
+def test_study_outside_the_domain_raises_our_error(changes: dict[str, Any]) -> None:
+    with pytest.raises(CommingleError) as raised:
+        with_sketch(study(**changes))
+    assert raised.value.remedy

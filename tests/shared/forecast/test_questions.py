@@ -13,9 +13,16 @@ from commingle.shared.documents.study import Product
 from commingle.shared.documents.terms import Terms
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.forecast.errors import PlanningError
-from commingle.shared.forecast.expected import expected_release, margin, with_odds_ratio, with_shares
 from commingle.shared.forecast.forecast import outlook_of
-from commingle.shared.forecast.questions import cut_forecasts, sentence_of, table_forecasts
+from commingle.shared.forecast.tables import (
+    cut_forecasts,
+    expected_release,
+    margin,
+    sentence_of,
+    table_forecasts,
+    with_odds_ratio,
+    with_shares,
+)
 from commingle.shared.forecast.task import Assumptions
 from commingle.shared.release.resolve import terms_of
 from tests.world.categorical import release_of

@@ -1,10 +1,15 @@
-"""One registry line makes a mechanism: from a study to a fit, through the real coordinator and the real agents."""
+"""One registry line makes a mechanism: from a study to a fit, through the real coordinator and the real agents.
+
+The product does not have it: rows in reverse order, with twice the noise and estimators of its own.
+"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from commingle import Release
@@ -12,19 +17,76 @@ from commingle.party_agent.home.policy import AutoApproval, Policy
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents import terms
 from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.study import Study
+from commingle.shared.documents.terms import Terms
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.errors import EstimatorKindError
+from commingle.shared.estimation.method import CONSTANT, Estimator, FitMethod
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast_of, with_sketch
+from commingle.shared.mechanisms.interface import Placement
+from commingle.shared.mechanisms.prediction import Planner, Prediction, RegressionTask
 from commingle.shared.mechanisms.registry import MECHANISMS
+from commingle.shared.mechanisms.rows.block import Dgm
 from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.resolve import terms_of
-from tests.shared.mechanisms.toy import TOY, TRUST
 from tests.world.consortium import SCHEMAS, Consortium, consortium_of, rows_of, write_csv
 from tests.world.noise import seeded_noise
 
+TRUST = "Parties must trust that toys are harmless."
 NAMES = ("clinic", "insurer")
 N, EPSILON = 400, 100.0
+
+
+class Reversed(Placement):
+    """The last rank comes first."""
+
+    def total(self) -> NDArray[np.int64]:
+        return super().total()[::-1]
+
+
+class ToyPlanner(Planner):
+    """Knows nothing, and says so."""
+
+    def predict(self, design: Terms, task: RegressionTask) -> Prediction:
+        return Prediction(
+            covariance=None,
+            level_variance=1.0,
+            r_squared=0.5,
+            r_squared_constant=-task.yy / design.n,
+            told_apart=True,
+            reliable=False,
+        )
+
+
+class Toy(Dgm):
+    """Published: every subject's row, the last first."""
+
+    publishes = "toy rows"
+    trust = TRUST
+
+    def problems(self, spec: ReleaseSpec) -> list[str]:
+        return [*super().problems(spec), *(["a toy is for at least 10 subjects"] if spec.n < 10 else [])]
+
+    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+        return 4 * super().squared_sensitivity(spec, party, adjacency)
+
+    def window(self, spec: ReleaseSpec, columns: int, places: range) -> Placement:  # noqa: ARG002 - as in `Mechanism`
+        return Reversed(places, d=columns)
+
+    @property
+    def fit(self) -> FitMethod:
+        plain = super().fit
+        own: dict[str, Estimator] = {"toy_errors": plain.estimators["measurement_error"], "constant": CONSTANT}
+        return replace(plain, estimators=own, inference="toy_errors")
+
+    @property
+    def planner(self) -> Planner:
+        return ToyPlanner()
+
+
+TOY = Toy()
 
 
 @pytest.fixture(scope="module", autouse=True)

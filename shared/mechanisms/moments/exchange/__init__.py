@@ -10,8 +10,8 @@ happens once per release and party; a retry sends stored bytes:
              own with those of each party before it, its noise inside, and a proof of that (`products.reply_pieces`);
              the last party proves with it that its rows are within their bound
 3. submit    a party, once all have replied and the proofs hold (`products.verify_reply`): opens what it was sent
-             (`products.open_part`), adds its own block and its noise (`submission`), and signs and uploads that as any
-             other block
+             (`products.open_part`), adds its own block and its noise (`products.submission`), and signs and uploads
+             that as any other block
 
 Where a spec says that bounds are trusted there are no proofs. The coordinator relays all of it and can read none.
 Functions are pure; entropy is passed in.

@@ -12,7 +12,7 @@ from commingle.shared.documents.model import LEFT_OUT, Digest, Name, Version, Wi
 from commingle.shared.documents.row_maps import sums_expected
 from commingle.shared.documents.spec import MAX_PARTIES, ReleaseSpec
 from commingle.shared.documents.statements import DeviationError, Rejection, Sums, require_about
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 
 _REMEDY = "Propose a new release."
 
@@ -167,7 +167,7 @@ def transcript(exchange: Exchange, *, columns: Mapping[str, Envelope], replies: 
 
 
 def recorded_transcript(exchange: Exchange, *, columns: Mapping[str, str], replies: Mapping[str, str]) -> str:
-    """The same from the digests of what was sent, by party, as a coordinator's history has them."""
+    """The `transcript` from the digests of what was sent, by party, as a coordinator's history has them."""
     seen = _set_digest(exchange, columns)
     return _digest(exchange, "transcript", seen, *(replies.get(name, "") for name in exchange.parties))
 

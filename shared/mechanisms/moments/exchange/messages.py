@@ -1,19 +1,118 @@
-"""Messages of an exchange as bytes that were received and are what their party signed: where what lies in them.
+"""What an exchange is about, who sends what, and its messages: bytes that were received and that their party signed.
 
 Columns: public key, then for each segment of rows its ciphertexts, block by block, and the proof of the segment; of the
 last party nothing. A reply: for each owner the evaluator's columns, then the proofs of the reply. Where bounds are
 trusted, proofs are empty.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol, overload
+from typing import Protocol, Self, overload
 
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.errors import ExchangeError
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import Approval, approval_set_digest, open_approvals
+from commingle.shared.mechanisms.interface import row_bound
+from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
+from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.lengths import column_proofs, reply_proofs
-from commingle.shared.ring.parameters import byte_count
+from commingle.shared.ring.parameters import Layout, byte_count
+
+_CONTEXT = b"commingle/v2/exchange"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The verified spec of an interactive release and every party's verified approval of it."""
+
+    spec: Verified[ReleaseSpec]
+    approvals: Mapping[str, Verified[Approval]]
+
+    @classmethod
+    def of(cls, spec: Verified[ReleaseSpec], approvals: Mapping[str, Envelope]) -> Self:
+        """The exchange after every party has approved.
+
+        Raises:
+            ExchangeError: the release is of a kind without an exchange.
+            DocumentError, SignatureError: an approval is missing or forged.
+        """
+        if not mechanism_of(spec.document).interactive:
+            raise ExchangeError("this release needs no exchange", remedy="Upload the block.")
+        return cls(spec, open_approvals(approvals, spec))
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names in the spec's order, which decides who owns and who evaluates."""
+        return tuple(party.name for party in self.spec.document.parties)
+
+    @property
+    def approved(self) -> str:
+        """Digest of the set of approvals."""
+        return approval_set_digest(self.approvals)
+
+    def owners(self, party: str) -> tuple[str, ...]:
+        """Whose columns that party multiplies with its own: all before it."""
+        return self.parties[: self.parties.index(party)]
+
+    def evaluators(self, party: str) -> tuple[str, ...]:
+        """Who replies to that party: all after it."""
+        return self.parties[self.parties.index(party) + 1 :]
+
+    def encrypts(self, party: str) -> bool:
+        """Whether others multiply that party's columns: those of all but the last."""
+        return party != self.parties[-1]
+
+    def senders(self, party: str) -> tuple[str, ...]:
+        """Whose columns that party works with, its own too.
+
+        A proof of replies is about all columns that they are made of, so where there are proofs everybody reads all.
+        """
+        read = self.parties[:-1] if self.proved else self.owners(party)
+        return tuple(dict.fromkeys((*read, party)))
+
+    def columns(self, party: str) -> int:
+        """Encoded columns of that party."""
+        return len(self.spec.document.party(party).columns)
+
+    def layout(self, owner: str) -> Layout:
+        """The layout of that party's ciphertexts: no other release, and no other set of approvals, has the same."""
+        return Layout(self.info("columns", owner), self.spec.document.table_rows, self.columns(owner))
+
+    @property
+    def proved(self) -> bool:
+        """Whether everybody proves that its rows are within bounds and its replies are evaluations of them."""
+        return self.spec.document.bounds == "proved"
+
+    def bound(self, party: str) -> int:
+        """The largest squared norm of a row of that party, in steps."""
+        spec = self.spec.document
+        return row_bound(spec, spec.party(party))
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes.of(
+            self.spec.document.table_rows, [self.columns(name) for name in self.parties], proved=self.proved
+        )
+
+    def columns_size(self, party: str) -> int:
+        """Bytes of its public key and ciphertexts, and a proof after each segment of rows; the last party has none."""
+        return self.sizes.columns(self.parties.index(party))
+
+    def part_size(self, owner: str, evaluator: str) -> int:
+        """Bytes of what an evaluator replies to one owner: its columns one after the other."""
+        return self.sizes.part(self.parties.index(owner), self.parties.index(evaluator))
+
+    def reply_size(self, party: str) -> int:
+        """Bytes of all that a party replies: the parts in the order of owners, then their proofs."""
+        return self.sizes.reply(self.parties.index(party))
+
+    def info(self, purpose: str, *facts: str | int) -> bytes:
+        """What a hash of this exchange is for; different facts, different bytes."""
+        return _CONTEXT + json.dumps([purpose, self.spec.digest, self.approved, *facts], separators=(",", ":")).encode()
 
 
 class Stored(Protocol):
@@ -40,19 +139,16 @@ class Pieces(Sequence[bytes]):
     @overload
     def __getitem__(self, index: slice) -> "Pieces": ...
     def __getitem__(self, index: int | slice) -> "bytes | Pieces":
-        """One part, or some of them."""
         if isinstance(index, slice):
             return Pieces(self.whole, self.places[index])
         start, stop = self.places[index]
         return self.whole[start:stop]
 
     def __len__(self) -> int:
-        """How many."""
         return len(self.places)
 
     @classmethod
     def of(cls, whole: Stored, sizes: Sequence[int], start: int = 0) -> "Pieces":
-        """Parts of these sizes, one after the other."""
         ends = [start]
         for size in sizes:
             ends.append(ends[-1] + size)
@@ -79,8 +175,6 @@ class Columns:
     """What a party sent to all.
 
     Attributes:
-        exchange: spec and approvals.
-        party: whose columns they are.
         whole: of `Exchange.columns_size`.
     """
 
@@ -90,7 +184,6 @@ class Columns:
 
     @property
     def public_key(self) -> bytes:
-        """Of its key of this release."""
         return self.whole[: byte_count(self.exchange.layout(self.party).key_shape)]
 
     @property
@@ -115,7 +208,6 @@ class Reply:
     """What an evaluator replied to all parties before it.
 
     Attributes:
-        exchange: spec and approvals.
         party: the evaluator.
         whole: of `Exchange.reply_size`.
     """
@@ -132,7 +224,6 @@ class Reply:
 
     @property
     def proofs(self) -> Pieces:
-        """Of all of it together."""
         exchange, owners = self.exchange, self.exchange.owners(self.party)
         layouts = [exchange.layout(owner) for owner in owners]
         sizes = reply_proofs(exchange.layout(self.party), layouts, encrypted=exchange.encrypts(self.party))

@@ -1,6 +1,9 @@
-"""Encrypted columns, replies to them and what they open to: `shared.ring` and `shared.proving` in one release.
+"""Encrypted columns, replies to them, what these open to, and the upload: `ring` and `proving` in one release.
 
-Messages are bytes that their party signed. So what is wrong with them is its deviation, and it is named.
+Messages are bytes that their party signed. So what is wrong with them is its deviation, and it is named. A party's
+upload (p x d) holds its own block, and its cross blocks with the parties after it: in the columns of the party that
+comes first, with the noise of both; the rows of parties before it are zero in a party's columns. So M + M^T is the
+release, and nothing needs to be unmasked.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.statements import DeviationError
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
+from commingle.shared.dp.noise import Sampler
+from commingle.shared.mechanisms.moments.block import block_noise, first_place, places
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.proving import columns as statements
 from commingle.shared.proving import replies as evaluations
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
@@ -34,17 +38,13 @@ from commingle.shared.ring.replies import (
 
 Rows: TypeAlias = Callable[[int, int], NDArray[np.int16]]
 """Rows start..stop of a party's n x d, entries at most 2^14 in absolute value."""
+_ROWS = 1 << 14  # 2^14 products of 2^28 at most: exact in floating point
 
 
 def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows, entropy: Entropy) -> Iterator[bytes]:
     """What a party sends (`messages.Columns`), piece by piece; the last one nothing. Made once, and stored.
 
-    Args:
-        exchange: spec and approvals.
-        party: whose columns they are.
-        seed: of its key of this release, from the operating system.
-        rows: its own.
-        entropy: that of the operating system.
+    `rows` are the party's own, `seed` is that of its key of this release; seed and entropy are the operating system's.
     """
     if not exchange.encrypts(party):
         return
@@ -64,7 +64,7 @@ def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows
 
 
 def verify_bounds(columns: Columns) -> None:
-    """Nothing, where a party's columns are proved to be ciphertexts of rows within its bound.
+    """Refuse columns that are not proved to be ciphertexts of rows within their party's bound.
 
     Raises:
         DeviationError: they are not.
@@ -120,14 +120,10 @@ def reply_pieces(
 
 
 def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:
-    """Nothing, where a reply is proved to be the evaluation of its party's own columns, or of rows within its bound.
-
-    Args:
-        reply: received.
-        columns: everybody's that are encrypted.
+    """Refuse a reply that is not proved to be the evaluation of its party's own columns, or of rows within its bound.
 
     Raises:
-        DeviationError: it is not.
+        DeviationError: it is not; `columns` are everybody's that are encrypted.
     """
     exchange, party = reply.exchange, reply.party
     owners = {owner: columns[owner] for owner in exchange.owners(party)}
@@ -183,3 +179,46 @@ def _named(party: str) -> Iterator[None]:
         yield
     except (CiphertextError, ProofError) as error:
         raise DeviationError(party, str(error)) from error
+
+
+def own_moments(exchange: Exchange, *, party: str, rows: Rows) -> NDArray[np.int64]:
+    """Linear terms 2^f 1^T X, where there is an intercept, then X^T X: exact and without noise. Secret."""
+    spec = exchange.spec.document
+    d = exchange.columns(party)
+    linear, own = np.zeros(d, np.int64), np.zeros((d, d), np.int64)
+    for start in range(0, spec.table_rows, _ROWS):
+        block = rows(start, min(start + _ROWS, spec.table_rows)).astype(np.float64)
+        own += (block.T @ block).astype(np.int64)
+        linear += block.sum(axis=0).astype(np.int64)
+    return own if spec.keyed else np.vstack([linear << spec.fraction_bits, own])
+
+
+def submission(
+    exchange: Exchange,
+    *,
+    party: str,
+    moments: NDArray[np.int64],
+    opened: Mapping[str, NDArray[np.int64]],
+    sigma: int,
+    draw: Sampler,
+) -> NDArray[np.int64]:
+    """The block that is signed and uploaded, noise added to every entry of it. Made once, and stored.
+
+    Args:
+        exchange: spec and approvals.
+        party: whose block it is.
+        moments: its `own_moments`.
+        opened: by party after it, what `open_part` found.
+        sigma: of the block.
+        draw: sampler of Gaussian noise on a lattice, seeded by the operating system, after the debit.
+    """
+    spec = exchange.spec.document
+    later = exchange.evaluators(party)
+    block = block_noise(spec, spec.party(party), sigma=sigma, draw=draw, others=later)
+    at = places(spec)
+    first = first_place(spec)
+    block[:first] += moments[:first]
+    block[at[party]] += moments[first:]
+    for name in later:
+        block[at[name]] += opened[name].T
+    return block

@@ -10,26 +10,25 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Self
 
-from commingle.shared.mechanisms.costs import ExchangeCost, PartyCost
+from commingle.shared.mechanisms.interface import ExchangeCost, PartyCost
 from commingle.shared.proving.lengths import column_proofs, reply_proofs
 from commingle.shared.ring.parameters import Layout, byte_count
+
+SECONDS = (0.012, 0.28, 0.012, 0.015, 0.00022)
+"""Of one processor for a megabyte of each kind of `Sizes.work`, as `benchmarks.exchange_cost` fits them to what it
+measures (docs/moments-cost.md): within two fifths of every party's seconds there, from 100 000 subjects on."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the messages of an exchange. Parties go by their place in the spec's order.
-
-    Attributes:
-        layouts: of each party's ciphertexts.
-        proved: whether bounds are.
-    """
+    """Sizes of the messages of an exchange, by the layouts of ciphertexts; parties go by their place in the spec."""
 
     layouts: tuple[Layout, ...]
     proved: bool
 
     @classmethod
     def of(cls, rows: int, columns: Sequence[int], *, proved: bool) -> Self:
-        """Of parties with so many encoded columns each. Raises DomainError where there are too many rows."""
+        """The sizes for parties with so many encoded columns each. Raises DomainError where there are too many rows."""
         return cls(tuple(Layout(b"", rows, count) for count in columns), proved)
 
     @cached_property
@@ -88,18 +87,8 @@ class Sizes:
         return tuple(count / 1e6 for count in counts)
 
 
-SECONDS = (0.012, 0.28, 0.012, 0.015, 0.00022)
-"""Of one processor for a megabyte of each kind of `Sizes.work`, as `benchmarks.exchange_cost` fits them to what it
-measures (docs/moments-cost.md): within two fifths of every party's seconds there, from 100 000 subjects on."""
-
-
 def exchange_cost(rows: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost:
-    """What an exchange costs each party and all together, and what of it proofs are.
-
-    Args:
-        rows: subjects.
-        columns: encoded ones of each party, in the spec's order.
-        proved: whether bounds are.
+    """What an exchange costs each party, of so many columns in the spec's order, and all together, and what proofs are.
 
     Raises:
         DomainError: there are too many rows or columns.

@@ -29,9 +29,8 @@ from commingle.party_agent.private.regression.measuring import (
 )
 from commingle.party_agent.private.regression.problem import Neighbours, power_of_two_above
 from commingle.shared.dp.accounting import RHO_UNITS, gaussian_loss
-from commingle.shared.dp.calibration import epsilon_of_rho
+from commingle.shared.dp.calibration import epsilon_of_rho, gaussian_delta
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.gaussian import gaussian_delta
 from commingle.shared.dp.noise import rounded_gaussian
 from tests.party_agent.private.regression.cases import privacy
 

@@ -15,9 +15,8 @@ from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms.moments.allocation import _OWN, block_sensitivity, own_weight, scales
-from commingle.shared.mechanisms.moments.block import MOMENTS
-from commingle.shared.mechanisms.moments.entries import places
+from commingle.shared.mechanisms.moments.allocation import OWN_WEIGHTS, block_sensitivity, own_weight, scales
+from commingle.shared.mechanisms.moments.block import MOMENTS, places
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
 from tests.shared.mechanisms.moments.exchange.world import (
@@ -145,7 +144,7 @@ def test_bound_is_attained_by_rows_at_the_ends(consortium: str, name: str, adjac
     assert farthest >= Fraction(form, plan.sigma**2) * (1 - rounding)
 
 
-@given(st.floats(0.05, 3), st.sampled_from(_OWN), st.integers(0, 2**32))
+@given(st.floats(0.05, 3), st.sampled_from(OWN_WEIGHTS), st.integers(0, 2**32))
 def test_ascent_over_real_rows_stays_within_the_formula_for_any_weight(row_norm: float, own: int, seed: int) -> None:
     """w ||x x^T - y y^T||^2 + k ||x - y||^2 climbed from random rows of a ball, steps projected back onto it."""
     random = np.random.default_rng(seed)
@@ -201,6 +200,12 @@ def test_every_scale_is_the_least_that_its_weight_allows(sigma: int, case: tuple
 def test_products_weigh_more_the_more_there_is_to_learn_of_slopes() -> None:
     found = [MOMENTS.cross_weight(rho=0.04, n=n, columns=4) for n in (230, 250, 490, 970, 10**6)]
     assert found == [None, 1, 2, 4, 4]  # n sqrt(rho) / (6 columns^1.5) is n / 240
+
+
+def test_first_stage_is_not_bought_where_noise_exceeds_every_correlation() -> None:
+    """rho 1/16 and 5 columns: n sqrt(rho) reaches the columns with 20 subjects."""
+    found = [MOMENTS.first_stage_share(rho=1 / 16, n=n, columns=5) for n in (1, 19, 20, 10**9)]
+    assert found == [None, None, MOMENTS.share, MOMENTS.share]
 
 
 def test_heavier_products_have_less_noise_for_the_same_loss() -> None:

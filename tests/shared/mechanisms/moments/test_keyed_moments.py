@@ -1,9 +1,10 @@
-"""Buckets of keyed subjects: one subject changes one row, from nothing or to nothing; and what that costs."""
+"""Buckets of keyed subjects: one subject changes one row, from nothing or to nothing; what that costs, and how many."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import product
+from math import exp, inf, log
 
 import numpy as np
 import pytest
@@ -11,25 +12,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from benchmarks.coverage import SCHEMA, SIZES
+from benchmarks.keyed import study
+from benchmarks.release_law import of_parties, proposed, study_of
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.spec import ReleaseSpec, expected_kept, kept_of
 from commingle.shared.dp.accounting import RHO_UNITS
+from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
+from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
-from commingle.shared.mechanisms.moments.allocation import block_sensitivity, bounds_of, own_weight, scales
-from commingle.shared.mechanisms.moments.entries import entry_variances, places
-from commingle.shared.mechanisms.moments.keyed import Buckets
-from commingle.shared.mechanisms.moments.outsiders import outsider_loss
+from commingle.shared.mechanisms.moments.allocation import (
+    block_sensitivity,
+    bounds_of,
+    outsider_loss,
+    own_weight,
+    scales,
+)
+from commingle.shared.mechanisms.moments.block import MOMENTS, entry_variances, places
+from commingle.shared.mechanisms.moments.keyed import LEAST, MOST, Buckets, chosen_buckets
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import plan_block, plan_blocks
+from commingle.shared.release.resolve import closed
+from tests.shared.mechanisms.moments.exchange.world import numbers
 from tests.shared.mechanisms.rows.test_keyed_rows import X, spec_of
-from tests.world.tampering import NOW
 
 Integers = NDArray[np.int64]
 Names = NDArray[np.uint8]
@@ -77,20 +85,10 @@ def test_order_and_batches_do_not_matter_and_two_close_a_bucket(seed: int, n: in
 
 
 def consortium(*widths: int, row_norm: float | None = None) -> ReleaseSpec:
-    parties = tuple(
-        StudyParty(
-            name=f"p{i}",
-            dataset="d",
-            attributes=tuple(NumericAttribute(name=f"x{i}{j}", lower=-1, upper=1) for j in range(width)),
-            row_norm=row_norm,
-            first_stage_share=None,
-        )
-        for i, width in enumerate(widths)
+    asked = study_of(numbers("x", sum(widths)), widths, 3, 1.0, mechanism="moments", subjects="keyed")
+    return proposed(
+        of_parties(asked, row_norm=row_norm, first_stage_share=None).model_copy(update={"buckets": BUCKETS})
     )
-    study = Study(study="s", mechanism="moments", subjects="keyed", epsilon=1.0, delta=1e-5, n=3, parties=parties)
-    members = {party.name: Member(f"{i:064x}", f"{i + 9:064x}") for i, party in enumerate(parties)}
-    made = study.model_copy(update={"buckets": BUCKETS})
-    return build_spec(made, members=members, proposer=Fingerprint("0" * 64), seed=bytes(32), now=NOW)
 
 
 CONSORTIA = [
@@ -230,3 +228,60 @@ def test_study_says_how_many_buckets_there_are_between_two_and_sixteen_for_each_
         spec_of(X, mechanism="moments", buckets=199)
     found = spec_of(X, mechanism="moments")
     assert mechanism_of(found).intercept(found).shape == (2, 0)
+
+
+@given(
+    n=st.integers(100, 10**6),
+    rho=st.floats(1e-3, 10),
+    columns=st.lists(st.integers(2, 12), min_size=2, max_size=4).map(tuple),
+    proved=st.booleans(),
+)
+def test_no_other_number_of_buckets_is_better_by_the_stated_formula(
+    n: int, rho: float, columns: tuple[int, ...], *, proved: bool
+) -> None:
+    """Variances of drawing people and of noise, against seconds: a half of the logarithm of ten more."""
+    noise = 9 * len(columns) * (sum(columns) / len(columns)) ** 2 / (rho * n)
+
+    def cost(each: int) -> float:
+        found = MOMENTS.exchange_cost(each * n, {str(i): d for i, d in enumerate(columns)}, proved=proved)
+        seconds = inf if found is None else found.seconds  # of no size of an exchange
+        return log(noise * exp(2 / each) + exp(1 / each)) + log(10 + seconds) / 2
+
+    chosen = chosen_buckets(n, rho=rho, columns=columns, proved=proved)
+    assert chosen % n == 0
+    assert LEAST <= chosen // n <= MOST
+    assert all(cost(chosen // n) <= cost(each) for each in (2, 3, 4, 6, 8, 12, 16))
+
+
+def test_buckets_are_fewer_the_more_people_and_the_less_noise_there_are() -> None:
+    rho = {epsilon: calibrated_rho(Calibration.ANALYTIC, epsilon=epsilon, delta=1e-5) for epsilon in (0.3, 1.0, 10.0)}
+
+    def each(n: int, epsilon: float = 1.0, *, proved: bool = True) -> int:
+        return chosen_buckets(n, rho=rho[epsilon], columns=(11, 11, 11), proved=proved) // n
+
+    assert [each(n) for n in (100, 10_000, 100_000, 10**6)] == [16, 12, 4, 2]
+    assert [each(100_000, epsilon) for epsilon in (0.3, 1.0, 10.0)] == [6, 4, 3]
+    assert each(100_000, proved=False) == 6
+    assert each(10**9) == LEAST, "an exchange has no such size"
+
+
+def test_study_its_spec_and_their_forecast_mean_the_same_buckets_and_people() -> None:
+    asked = study(SCHEMA, SIZES, mechanism="moments", n=20_000, epsilon=1.0, keyed=True)
+    spec = proposed(asked)
+    assert spec.buckets == closed(asked).table_rows == closed(spec).table_rows
+    assert spec.buckets is not None
+    assert kept_of(spec) == kept_of(closed(asked)) == round(float(expected_kept(20_000.0, spec.buckets)))
+    found = forecast_of(spec)
+    assert found is not None
+    assert found.kept == kept_of(spec)
+    said = f"About {found.kept:,} of a party's 20,000 people count: those alone in their bucket, of {spec.buckets:,}."
+    assert said in found.sentences
+    listed = proposed(study(SCHEMA, SIZES, mechanism="moments", n=20_000, epsilon=1.0, keyed=False))
+    assert kept_of(listed) is None
+
+
+@pytest.mark.parametrize(("n", "buckets"), [(500, 1000), (4000, 16_000)])
+def test_so_many_people_count_as_is_said(n: int, buckets: int) -> None:
+    draw = np.random.default_rng(3)
+    alone = [(np.bincount(draw.integers(0, buckets, n)) == 1).sum() for _ in range(400)]
+    assert expected_kept(float(n), buckets) == pytest.approx(np.mean(alone), abs=4 * np.std(alone) / 20)

@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
-from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.schema import Whitening, encoded_columns
-from commingle.shared.documents.spec import INTERCEPT
+from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.terms import Terms
-from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.gaussian import calibrated_rho
+from commingle.shared.dp.calibration import Calibration, calibrated_rho
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.forecast.forecast import forecast_of, relative_error
 from commingle.shared.forecast.task import Assumptions, task_of
+from commingle.shared.mechanisms.moments.fit import wald_quantile
 from commingle.shared.mechanisms.moments.forecast import NOISY_MOMENTS, unit_variances
-from commingle.shared.mechanisms.moments.signal import wald_quantile
-from commingle.shared.mechanisms.prediction import Array, Prediction, RegressionTask
+from commingle.shared.mechanisms.prediction import Prediction, RegressionTask
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.resolve import closed, terms_of
+from tests.shared.estimation.test_noisy_moments import release, symmetric
 from tests.shared.forecast.designs import numeric
 from tests.shared.mechanisms.moments.exchange.world import spec_of
 
@@ -57,20 +56,9 @@ class Realised:
 def simulate(design: Terms, task: RegressionTask, given: Array) -> Realised:
     """The learner's fits of releases drawn from the law of the mechanism, in encoded units."""
     draw, variance, n = np.random.default_rng(1), noise_of(design), design.n
-    names = [column.name for column in encoded_columns(design.attributes)]
     fits, losses, constants, warned = [], [], [], 0
     for _ in range(REPEATS):
-        upper = np.triu(draw.normal(size=given.shape) * np.sqrt(variance))
-        moments = SecondMoments(
-            release="0" * 64,
-            mechanism="moments",
-            columns=(INTERCEPT, *names),
-            gram=tuple(map(tuple, (n * given + upper + np.triu(upper, 1).T).tolist())),
-            noise_variance=(0.0,) * len(given),
-            rows=n,
-            n=n,
-            entry_variance=tuple(map(tuple, variance.tolist())),
-        )
+        moments = release(n * given + symmetric(variance, draw), variance, design.attributes)
         prepared = PreparedMoments.of(moments, design.attributes)
         ols, shrunken, constant = (
             fit_prepared(prepared, FitRequest(target=task.target, estimator=name))

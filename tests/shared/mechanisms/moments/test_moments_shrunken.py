@@ -5,8 +5,8 @@ import pytest
 from scipy.special import expit
 from scipy.stats import multivariate_normal
 
-from commingle.shared.estimation.odds import MOST_ODDS, NULL_LOSS
-from commingle.shared.mechanisms.moments.shrunken import Slopes, least_label
+from commingle.shared.estimation.prior import MOST_ODDS, NULL_LOSS
+from commingle.shared.mechanisms.moments.fit import Slopes, least_label
 from tests.shared.estimation.tables import Array
 
 N, EXPONENT = 2000, 4.0

@@ -16,9 +16,8 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.moments.allocation import Bounds, own_weight
-from commingle.shared.mechanisms.moments.entries import entry_variances
-from commingle.shared.mechanisms.moments.outsiders import _least, outsider_loss
+from commingle.shared.mechanisms.moments.allocation import Bounds, least_form, outsider_loss, own_weight
+from commingle.shared.mechanisms.moments.block import entry_variances
 from commingle.shared.release.plan import plan_blocks, privacy_statement
 from tests.shared.mechanisms.moments.exchange.world import NAMES, party_spec, spec_of
 from tests.shared.mechanisms.moments.test_allocation import CONSORTIA, hard_rows
@@ -175,7 +174,7 @@ def test_bound_is_no_less_than_the_quadratic_anywhere_and_no_more_than_its_maxim
     np.fill_diagonal(form, 2 * random.integers(1, 9, m) / scale**2)
     linear = 2 * 4.0**14 * random.choice([0, 1, 30], m) / scale**2
     units = [[round(entry * 2**128) for entry in row] for row in form.tolist()]
-    bound = _least(ends, units, [round(entry * 2**128) for entry in linear.tolist()]) / 2**128
+    bound = least_form(ends, units, [round(entry * 2**128) for entry in linear.tolist()]) / 2**128
 
     def value(r: Row) -> float:
         return float(r @ form @ r + 2 * linear @ r)

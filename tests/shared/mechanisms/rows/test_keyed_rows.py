@@ -9,39 +9,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from benchmarks.release_law import of_parties, proposed, study_of
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
 from commingle.shared.mechanisms.prediction import noise_variance
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.mechanisms.rows.signs import SignStream
-from commingle.shared.release.checks import Member, build_spec
+from commingle.shared.mechanisms.rows.mixed_rows import SignStream
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.resolve import closed, terms_of
-from tests.world.tampering import NOW
 
 X = NumericAttribute(name="x", lower=-1, upper=1)
 B = BinaryAttribute(name="b", levels=("no", "yes"))
 C = CategoricalAttribute(name="c", levels=("r", "s", "t"))
+VALUES = st.one_of(st.integers(-(2**15), 2**15), st.sampled_from([-(2**15), -1, 0, 1, 2**15]))
+LEVELS = st.sampled_from([(2**15, 0), (0, 2**15), (0, 0)])
 
 
 def spec_of(*attributes: Attribute, mechanism: str = "rmgm", **changes: Any) -> ReleaseSpec:
-    party = StudyParty(
-        name="p", dataset="d", attributes=attributes, first_stage_share=None, row_norm=changes.pop("row_norm", None)
-    )
-    facts = {"study": "s", "mechanism": mechanism, "epsilon": 1.0, "delta": 1e-5, "n": 100, "subjects": "keyed"}
-    k = {"k": 16} if mechanism == "rmgm" else {}
-    study = Study.model_validate({**facts, **k, "parties": (party,), **changes})
-    return build_spec(
-        study, members={"p": Member("a" * 64, "b" * 64)}, proposer=Fingerprint("0" * 64), seed=bytes(32), now=NOW
-    )
+    facts = {"subjects": "keyed", **({"k": 16} if mechanism == "rmgm" else {})}
+    row_norm = changes.pop("row_norm", None)
+    study = study_of(attributes, (len(attributes),), 100, 1.0, **{"mechanism": mechanism, **facts, **changes})
+    return proposed(of_parties(study, first_stage_share=None, row_norm=row_norm))
 
 
 def test_block_moves_by_the_root_of_k_times_the_row_and_its_presence() -> None:
@@ -89,8 +83,6 @@ def test_neither_figure_stands_for_the_other() -> None:
     assert ratios[2] < 0.01
 
 
-VALUES = st.one_of(st.integers(-(2**15), 2**15), st.sampled_from([-(2**15), -1, 0, 1, 2**15]))
-LEVELS = st.sampled_from([(2**15, 0), (0, 2**15), (0, 0)])
 ROWS = st.tuples(VALUES, st.sampled_from([-(2**15), 2**15]), LEVELS).map(lambda row: [row[0], row[1], *row[2]])
 
 

@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
-from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.schema import encoded_columns
-from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.documents.terms import Terms
 from commingle.shared.forecast.forecast import relative_error, with_best_k
 from commingle.shared.forecast.task import Assumptions, task_of
 from commingle.shared.mechanisms.prediction import RegressionTask, noise_variance
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.resolve import closed
+from tests.shared.estimation.tables import moments_of
 from tests.shared.forecast.designs import numeric
 
 REPEATS = 150
@@ -41,15 +39,8 @@ def simulate(design: Terms, task: RegressionTask, *, seed: int) -> Realised:
     for repeat in range(REPEATS):
         plain = np.column_stack([one[repeat], x[repeat], y[repeat]]) * sqrt(n / rows)
         plain[:, 1:] += draw.normal(size=(rows, q + 1)) * np.sqrt(v[[*task.x, task.y]])
-        moments = SecondMoments(
-            release="0" * 64,
-            mechanism="rmgm",
-            columns=(INTERCEPT, *(column.name for column in encoded_columns(design.attributes))),
-            gram=tuple(map(tuple, (plain.T @ plain).tolist())),
-            noise_variance=(0.0, *v[[*task.x, task.y]].tolist()),
-            rows=rows,
-            n=n,
-        )
+        noise = v[[*task.x, task.y]]
+        moments = moments_of(plain.T @ plain, design.attributes, noise=noise, rows=rows, n=n)
         prepared = PreparedMoments.of(moments, design.attributes)
         b, shrunken, mean = (
             fit_prepared(prepared, FitRequest(target=label, estimator=name)).coefficients

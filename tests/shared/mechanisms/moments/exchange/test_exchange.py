@@ -20,8 +20,15 @@ from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, PartySpec
 from commingle.shared.documents.statements import DeviationError, SignedDocument
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_MOMENTS, TRUST_PROVED
-from commingle.shared.mechanisms.moments.entries import block_noise, cross_noise, open_matrix, places
+from commingle.shared.mechanisms.moments.block import (
+    MOMENTS,
+    TRUST_MOMENTS,
+    TRUST_PROVED,
+    block_noise,
+    cross_noise,
+    open_matrix,
+    places,
+)
 from commingle.shared.mechanisms.moments.exchange.documents import (
     Quotation,
     ReplyStatement,
@@ -32,8 +39,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     quoted,
     recorded_transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
-from commingle.shared.mechanisms.moments.exchange.submission import own_moments
+from commingle.shared.mechanisms.moments.exchange.products import own_moments, verify_bounds, verify_reply
 from commingle.shared.proving.lengths import column_proofs
 from commingle.shared.release.matrix import assemble
 from commingle.shared.release.plan import plan_blocks
@@ -66,14 +72,12 @@ from tests.world.ring import seeded
 SPEC = spec_of()
 PAIR = spec_of((party_spec("clinic", *NUMBERS), party_spec("registry", SEX)), n=300)
 PRIMES = Layout(b"", 1, 1).parameters.primes
+BOTH: tuple[Bounds, ...] = ("trusted", "proved")
 
 
 @pytest.fixture(scope="module")
 def world() -> World:
     return exchanged(SPEC, draw=seeded_noise(3))
-
-
-BOTH: tuple[Bounds, ...] = ("trusted", "proved")
 
 
 @cache

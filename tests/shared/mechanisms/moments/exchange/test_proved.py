@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 from commingle.shared.documents.statements import DeviationError
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
     encrypted_columns,
     reply_pieces,
     verify_bounds,
     verify_reply,
 )
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.proving.columns import four_squares
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import byte_count

@@ -32,9 +32,8 @@ from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms.moments.exchange.documents import (
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply, Stored
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply, Stored
 from commingle.shared.mechanisms.moments.exchange.products import Rows
-from commingle.shared.mechanisms.moments.exchange.terms import Exchange
 from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import assemble
 from commingle.shared.release.resolve import closed
@@ -51,6 +50,8 @@ KEYS = {name: SigningKey(sha256(name.encode()).digest()) for name in ("coordinat
 NUMBERS = tuple(NumericAttribute(name=name, lower=0, upper=1) for name in ("age", "bmi"))
 SEX = BinaryAttribute(name="sex", levels=("f", "m"))
 BLOOD = CategoricalAttribute(name="blood", levels=("0", "A", "B", "AB"))
+SKEW = Whitening(centre=(0.3, -0.9), matrix=((3.0, -1.0), (0.5, 0.7)))
+UNEVEN = Whitening(centre=(0.1, 0.5, 0.0), matrix=((9.0, 0.0, 0.0), (0.0, 0.6, 0.0), (0.0, 0.0, 0.2)))
 
 
 def party_spec(
@@ -83,8 +84,6 @@ THREE = (
     party_spec("registry", SEX),
 )
 
-SKEW = Whitening(centre=(0.3, -0.9), matrix=((3.0, -1.0), (0.5, 0.7)))
-UNEVEN = Whitening(centre=(0.1, 0.5, 0.0), matrix=((9.0, 0.0, 0.0), (0.0, 0.6, 0.0), (0.0, 0.0, 0.2)))
 WHITENED = (
     party_spec("clinic", *NUMBERS, row_norm=1.0, whitening=SKEW),
     party_spec("lab", BLOOD, row_norm=0.4, whitening=UNEVEN),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commingle.shared.errors import MixingError
-from commingle.shared.mechanisms.rows.signs import SignStream
+from commingle.shared.mechanisms.rows.mixed_rows import SignStream
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "sign_stream.json"
 SEED = bytes(range(32))
@@ -54,14 +54,11 @@ def test_access_from_a_later_block_equals_the_rest_of_the_stream(
     assert np.array_equal(SignStream(SEED).packed(ranks, rows, first_block=first_block), whole[:, 16 * first_block :])
 
 
-def test_narrow_integer_types_of_ranks_give_the_same_columns() -> None:
+def test_narrow_integer_types_of_ranks_give_the_same_columns_and_no_ranks_none() -> None:
+    assert SignStream(SEED).packed(np.array([], dtype=np.int64), 129).shape == (0, 17)
     expected = SignStream(SEED).packed(np.array([3, 100]), 50)
     for dtype in (np.int8, np.uint16, np.int32, np.uint64):
         assert np.array_equal(SignStream(SEED).packed(np.array([3, 100], dtype=dtype), 50), expected)
-
-
-def test_no_ranks_give_no_columns() -> None:
-    assert SignStream(SEED).packed(np.array([], dtype=np.int64), 129).shape == (0, 17)
 
 
 @pytest.mark.parametrize("seed", [b"", bytes(31), bytes(33)])

@@ -1,17 +1,23 @@
-"""What is believed of means and variances of columns that are encoded into [-1, 1], given noisy ones."""
+"""What is believed beforehand: of means and variances of columns encoded into [-1, 1], and the odds of signal.
+
+The odds are as large as what is lost without any signal allows (docs/proofs/prediction.md).
+"""
 
 import math
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import expit, log_ndtr, ndtr, ndtri
 
-from commingle.shared.estimation.prepared import Array
+from commingle.shared.estimation.entry_noise import Array
 
 _LABEL_VARIANCE = 0.3  # of what a label of that mean can have at most: the mean of an exponential prior
 _LEVELS = 3
 _LEAST_BOUND = 0.02
 _FAR = 8.0  # standard errors outside a bound beyond which a tail probability loses its digits
 _LEAST_DEVIATION = 1e-12
+NULL_LOSS = 0.024  # of R^2, on average over releases of a table without signal
+MOST_ODDS = 9.0  # no signal is never given less than a tenth
+_LEAST_LOG_ODDS = -20.0
 
 
 def most_variance(mean: float) -> float:
@@ -50,3 +56,23 @@ def posterior_levels(x: float, s: float, low: float, high: float, count: int) ->
     start, end = ndtr(sign * a), ndtr(sign * b)
     levels = start + (np.arange(count) + 0.5) / count * (end - start)
     return np.asarray(np.clip(x + s * sign * ndtri(levels), low, high))
+
+
+def largest_log_odds(log_bayes: Array, lost: Array) -> float:
+    """The largest log odds o, up to those of MOST_ODDS, whose fits lose at most NULL_LOSS without signal.
+
+    Given are, for fits of releases without signal, logarithms of their Bayes factors for signal, and the R^2 that each
+    would lose if signal were certain, both of one shape. A fit that is multiplied by P loses P^2 of that, P = 1 / (1 +
+    1 / (o B)).
+    """
+    from scipy.optimize import brentq  # noqa: PLC0415 - loads slowly, and no other estimator needs it
+
+    def excess(log_odds: float) -> float:
+        return float(np.mean(expit(log_bayes + log_odds) ** 2 * lost)) - NULL_LOSS
+
+    most = math.log(MOST_ODDS)
+    if excess(most) <= 0:
+        return most
+    if excess(_LEAST_LOG_ODDS) >= 0:
+        return _LEAST_LOG_ODDS
+    return float(brentq(excess, _LEAST_LOG_ODDS, most, xtol=1e-3))

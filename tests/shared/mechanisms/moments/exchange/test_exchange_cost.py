@@ -1,9 +1,9 @@
-"""What of delta is no noise's: docs/proofs/delta.md."""
+"""Bytes and seconds of an exchange, and what of delta is no noise's (docs/proofs/delta.md)."""
 
 from datetime import UTC, datetime
 from fractions import Fraction
 from math import erfc, exp, inf, log, log2, nextafter, sqrt
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from commingle.shared.documents.errors import DocumentError, VerificationError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import Cost, Loss, delta_left, rho_left
-from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.gaussian import _DRAWN
+from commingle.shared.dp.calibration import DRAWN, Calibration
 from commingle.shared.forecast.forecast import exchange_of
 from commingle.shared.forecast.words import exchange_words
-from commingle.shared.mechanisms.moments.block import TAIL, exchange_delta
+from commingle.shared.mechanisms.moments.block import MOMENTS, TAIL, exchange_delta
+from commingle.shared.mechanisms.moments.exchange.sizes import exchange_cost
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.release.audit import PartyAudit, PartyHistory, confirm_by_party
@@ -29,9 +29,43 @@ from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD, Layout
 from tests.golden import world
 from tests.golden.make import load
 from tests.shared.mechanisms.moments.exchange.world import THREE, spec_of
+from tests.world.side import approved, traffic
 
+COLUMNS_OF_THREE = {"a": 2, "b": 17, "c": 1}
 COLUMNS = st.lists(st.integers(1, 60), min_size=2, max_size=6)
 ROWS = st.integers(2, ROWS_LIMIT)
+TERMS = ChargeTerms(dataset="main", study="s", kind="release", expires=datetime(2026, 1, 5, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("bounds", ["trusted", "proved"])
+def test_bytes_of_all_parties_are_those_of_the_messages_up_once_and_down_to_who_reads_them(
+    bounds: Literal["trusted", "proved"],
+) -> None:
+    exchange = approved(9_000, 3, 3, bounds=bounds).exchange
+    cost = exchange_cost(9_000, dict.fromkeys(exchange.parties, 3), proved=exchange.proved)
+    assert cost.bytes == sum(p.bytes_sent + p.bytes_received for p in cost.parties) == traffic(exchange)
+    for party in cost.parties:
+        assert party.bytes_sent == exchange.columns_size(party.name) + exchange.reply_size(party.name)
+
+
+def test_proofs_cost_what_trusted_bounds_would_save() -> None:
+    proved, trusted = (exchange_cost(100_000, COLUMNS_OF_THREE, proved=proved) for proved in (True, False))
+    assert (proved.bounds, trusted.bounds) == ("proved", "trusted")
+    assert proved.proof_bytes == proved.bytes - trusted.bytes > 0
+    assert proved.proof_seconds == pytest.approx(proved.seconds - trusted.seconds)
+    assert proved.proof_seconds > trusted.seconds > 0
+    assert (trusted.proof_bytes, trusted.proof_seconds) == (0, 0)
+
+
+def test_costs_grow_with_rows_and_columns() -> None:
+    least, *more = (exchange_cost(n, {"a": d, "b": d}, proved=True) for n, d in [(10**4, 5), (10**5, 5), (10**4, 40)])
+    assert all(cost.bytes > least.bytes and cost.seconds > least.seconds for cost in more)
+
+
+@pytest.mark.parametrize(("n", "columns", "proved"), [(ROWS_LIMIT + 1, 1, False), (ROWS_LIMIT, 20, True)])
+def test_exchange_that_a_spec_may_not_ask_for_has_no_cost(n: int, columns: int, *, proved: bool) -> None:
+    assert MOMENTS.exchange_cost(n, {"a": columns, "b": columns}, proved=proved) is None
+    assert MOMENTS.exchange_cost(10_000, {"a": columns, "b": columns}, proved=proved) is not None
 
 
 def exchanging(bounds: str = "proved", **changes: Any) -> ReleaseSpec:
@@ -73,7 +107,7 @@ def test_noise_beyond_its_tail_costs_less_than_is_counted_at_any_epsilon_up_to_4
 def test_tail_of_the_noise_is_less_than_what_both_conversions_leave() -> None:
     """In logarithms to base 2, of 2^48 numbers at the largest epsilon and the least delta that are spoken of."""
     tail = 48 + (2**26 - 2**27) / log(2) + 1
-    assert tail < log2(_DRAWN) - 1 - 1022
+    assert tail < log2(DRAWN) - 1 - 1022
     assert tail + 1022 < -106
 
 
@@ -130,9 +164,6 @@ def test_plan_says_which_part_of_delta_the_exchange_takes() -> None:
     assert closed(design).delta_implementation == closed(spec).taken_by_exchange
     said = exchange_words(exchange_of(design), closed(spec).taken_by_exchange)
     assert f"Of delta the exchange takes {closed(spec).taken_by_exchange:.2g}" in " ".join(said)
-
-
-TERMS = ChargeTerms(dataset="main", study="s", kind="release", expires=datetime(2026, 1, 5, tzinfo=UTC))
 
 
 def test_ledger_debited_without_the_delta_of_the_implementation_confirms_no_release() -> None:
