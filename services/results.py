@@ -5,6 +5,7 @@ import html
 import io
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ _TEXT = f"{_CELL};text-align:left"
 _NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
 _LEAST_P = 0.001
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_MARKDOWN = str.maketrans({"\\": r"\\", "|": r"\|"})
 _LATEX = str.maketrans(
     # a row that begins with a bracket would be an option of the line's end before it
     {"[": "{[}", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -148,9 +150,8 @@ class ResultTable:
 
     def to_markdown(self) -> str:
         """A table of GitHub's Markdown."""
-        head, *rows = [[text.replace("\\", "\\\\").replace("|", "\\|") for text in row] for row in self.cells()]
-        rule = ["---", *("---:" for _ in self.columns)]
-        return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+        head, *rows = self.cells()
+        return "\n".join(map(markdown_row, (head, ["---", *("---:" for _ in self.columns)], *rows)))
 
     def to_csv(self) -> str:
         """Comma-separated, unrounded; RFC 4180. What a spreadsheet would take for a formula is marked as text."""
@@ -204,6 +205,11 @@ class Drawn(Result):
     @abstractmethod
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw it, on `ax` or a new figure. Raises MissingExtraError without matplotlib."""
+
+
+def markdown_row(texts: Iterable[str]) -> str:
+    """A line of a table of GitHub's Markdown, whatever its cells hold."""
+    return f"| {' | '.join(text.translate(_MARKDOWN) for text in texts)} |"
 
 
 def _escape(text: str) -> str:

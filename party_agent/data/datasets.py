@@ -21,7 +21,7 @@ from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.derived import Derived, DerivingReader, explaining
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
-from commingle.party_agent.private.rows import RawReader
+from commingle.party_agent.private.pieces import Piece
 from commingle.party_agent.private.snapshot import (
     Snapshot,
     snapshot_digest,
@@ -193,7 +193,7 @@ class Datasets:
         except Exception as error:  # noqa: BLE001 - as above
             _log.error("data set not read again", dataset=name, fault=type(error).__name__)
 
-    def push(self, declared: DatasetRequest, pieces: Sequence[RawReader], *, upload: str) -> Dataset:
+    def push(self, declared: DatasetRequest, pieces: Sequence[Piece], *, upload: str) -> Dataset:
         """Take pushed rows in place of those there were. Raises DataError: a subject is in two pieces."""
         table = SourceTable(pieces, declared.key, declared.attributes)
         return self._read(declared, table, strict=True, upload=upload)

@@ -27,6 +27,8 @@ from commingle.shared.encoding import Cells, as_text, encode_conforming, subject
 from commingle.shared.runtime.csv_format import USUAL
 from commingle.shared.runtime.csv_records import csv_batches, csv_header
 
+Piece = RawReader
+"""Reads the rows of a piece: others pass it on and see none."""
 MOST_ROWS = 1_000_000
 _Columns = dict[str, Cells]
 _REMEDY = "Correct the row and send the piece again; nothing of it was kept."
@@ -74,7 +76,7 @@ def write_piece(piece: "pa.Table") -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def stored_piece(path: Path) -> RawReader:
+def stored_piece(path: Path) -> Piece:
     """Reads what `write_piece` made."""
 
     def read(columns: Sequence[str]) -> Iterator[RawBatch]:

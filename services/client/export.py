@@ -19,7 +19,7 @@ from commingle.services.analysis.covariance import Covariance, columns_of, estim
 from commingle.services.client.metadata import Distribution, citation, croissant, dcat, privacy_sentence
 from commingle.services.errors import NoSignalError, OutputError
 from commingle.services.intervals import standard_errors
-from commingle.services.results import Result, ResultColumn, ResultTable, csv_text
+from commingle.services.results import Result, ResultColumn, ResultTable, csv_text, markdown_row
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts, products
@@ -248,9 +248,6 @@ def _csv(
 
 
 def _markdown(published: PublishedRelease, book: Iterable[Iterable[object]]) -> str:
-    def row(cells: Iterable[object]) -> str:
-        return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
-
-    rows = [row(_CODEBOOK), row("---" for _ in _CODEBOOK), *map(row, book)]
+    rows = [markdown_row(map(str, cells)) for cells in (_CODEBOOK, ["---"] * len(_CODEBOOK), *book)]
     said = (privacy_sentence(published), _IGNORED, f"Cite as: {citation(published)}")
     return "\n".join([f"# {published.spec.study}", "", *rows, "", "\n\n".join(said), ""])

@@ -17,7 +17,7 @@ from commingle.services.analysis import CrossTable, cross_table, describe
 from commingle.services.analysis.tables import trend
 from commingle.services.client.release import Release
 from commingle.services.errors import LevelError
-from commingle.services.results import ResultTable
+from commingle.services.results import ResultTable, markdown_row
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.cells import Cells, fieller
 from commingle.shared.estimation.errors import ConfidenceError, NoTablesError, UnknownAttributeError
@@ -201,6 +201,7 @@ def test_release_shows_tables_in_every_form() -> None:
     release = Release.of(published_tables()[1])
     shown = release.table("stage", "readmitted").table()
     assert shown.to_markdown().splitlines()[1].startswith("| --- | ---: |")
+    assert markdown_row(("a|b", "c\\|d")) == r"| a\|b | c\\\|d |"
     assert shown.to_latex().count(r"\\") == len(shown.labels) + 1
     assert shown.to_latex().count(r"\%") >= len(shown.labels)
     of_intervals = ResultTable(title="", heading="age", labels=("[18, 38)", "[38, 58]"), columns=shown.columns[:0])
