@@ -74,11 +74,11 @@ EXPERIMENTS = (
     OnTables("choice", "choice.md", choice.TABLES, 1, rows_besides=False),
     OnTables("coverage", "coverage.md", coverage.TABLES, 4),
     OnTables("keyed", "design/keyed.md", coverage.TABLES),
-    OnTables("planning", "planning.md", planning.TABLES),
-    OnTables("encodings", "planning.md", encodings.TABLES, 10, rows_besides=False),
-    OnTables("users", "regression.md", users.TABLES, 3, rows_besides=False),
-    OnTables("odds_ratios", "odds-ratios.md", tuple(dict.fromkeys(q.table for q in labelled.BINARY)), 30),
-    OnTables("questions", "questions.md", ("diabetes130_raw",), 3),
+    OnTables("planning", "forecasts.md", planning.TABLES),
+    OnTables("encodings", "forecasts.md", encodings.TABLES, 10, rows_besides=False),
+    OnTables("users", "central.md", users.TABLES, 3, rows_besides=False),
+    OnTables("odds_ratios", "answers.md", tuple(dict.fromkeys(q.table for q in labelled.BINARY)), 30),
+    OnTables("questions", "answers.md", ("diabetes130_raw",), 3),
 )
 """Those that take tables from --data; others make rows up or measure machines."""
 

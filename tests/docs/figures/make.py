@@ -52,22 +52,35 @@ def unmarked(text: str, figures: Figures) -> Iterator[str]:
 
 TABLE = re.compile(r"<!-- table ([\w ]+) -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
 FIGURE = re.compile(r"<!--(\w+)-->")
+
+
+def joined(*parts: Callable[[], tuple[Figures, Tables]]) -> Callable[[], tuple[Figures, Tables]]:
+    """What several measurements give for one page."""
+
+    def build() -> tuple[Figures, Tables]:
+        figures: Figures = {}
+        tables: Tables = {}
+        for part in parts:
+            figures, tables = figures | part()[0], tables | part()[1]
+        return figures, tables
+
+    return build
+
+
 PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
+    "answers": joined(pages.questions, pages.odds_ratios),
     "both_sums": pages.both_sums,
-    "central": pages.central,
+    "central": joined(pages.central, guides.users),
     "choice": pages.choice,
     "coverage": pages.coverage,
+    "forecasts": guides.planning,
     "kalaja2020": papers.kalaja2020,
     "moments-cost": pages.moments_cost,
-    "planning": guides.planning,
-    "odds-ratios": pages.odds_ratios,
     "prediction": pages.prediction,
-    "questions": pages.questions,
     "public_moment": papers.public_moment,
     "regression": guides.regression,
-    "results": pages.results,
+    "results": joined(pages.results, pages.whitening),
     "wang2018": papers.wang2018,
-    "whitening": pages.whitening,
     "wu2022": papers.wu2022,
 }
 
