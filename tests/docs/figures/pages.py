@@ -230,7 +230,8 @@ WAITED = {
     "`rmgm`, 48 000 rows, 3 parties, each release: last approval to publication",
     "`moments`, the same",
     "`git clone`, then `make .venv/.ready`",
-    "first demo, whose processes compile their loops",
+    "first demo",
+    "the same, until its first picture",
     "second demo",
     "one fit, one verify",
 }
