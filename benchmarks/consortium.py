@@ -171,7 +171,7 @@ class Consortium:
         members = {item["name"]: Member(item["signing_key"], item["sealing_key"]) for item in page["items"]}
         seed, now = secrets.token_bytes(32), system_clock()
         spec = build_spec(study, members=members, proposer=self.key.fingerprint, seed=seed, now=now)
-        body = seal(spec, kind="spec", key=self.key).to_json()
+        body = seal(spec, key=self.key).to_json()
         headers = {"Content-Type": "application/json"}
         release = http.post("/v1/releases", content=body, headers=headers).raise_for_status().json()["id"]
         proposed(release)

@@ -33,7 +33,6 @@ from benchmarks.harness import Asked, Experiment, Report
 from commingle import ReleaseClient
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
@@ -87,7 +86,7 @@ class Worker:
         coordinator = invite.split(".")[2]
         self._http = httpx.Client(timeout=60, auth=RequestSigner(self.key, audience=coordinator, clock=system_clock))
         document = Enrolment(invite=invite, name=name, signing_key=self.public, sealing_key="1" * 64)
-        signed = SignedDocument(signing_key=self.public, envelope=seal(document, kind="enrolment", key=self.key))
+        signed = SignedDocument.of(document, self.key)
         self.call("enrol", "POST", "/v1/parties", signed.model_dump_json().encode())
 
     def close(self) -> None:
@@ -101,7 +100,7 @@ class Worker:
     def release(self) -> None:
         """One of this member alone, from proposal to upload."""
         spec = self._propose("rmgm", self.share(_COLUMNS))
-        approval = open_envelope(self._approve(spec), Approval, kind="approval", keys=[self.key.verifying_key])
+        approval = open_envelope(self._approve(spec), Approval, keys=[self.key.verifying_key])
         plan = plan_block(spec.document, spec.document.parties[0])
         block = np.random.default_rng().integers(-(2**20), 2**20, (plan.rows, _COLUMNS))
         self._upload(spec, block, approvals=approval_set_digest({self.name: approval}))
@@ -143,9 +142,6 @@ class Worker:
         if self.call(f"{kind} down", "GET", path, None).content != sent:
             raise AssertionError("the coordinator gave other bytes than were sent")
 
-    def seal(self, document: WireModel, kind: str) -> Envelope:
-        return seal(document, kind=kind, key=self.key)
-
     def share(self, columns: int) -> PartySpec:
         """This member as a party of a release."""
         return PartySpec(
@@ -172,15 +168,15 @@ class Worker:
             proposer=self.key.fingerprint,
             **({"k": _ROWS} if mechanism == "rmgm" else of_moments),
         )
-        envelope = self.seal(spec, "spec")
+        envelope = seal(spec, key=self.key)
         self.call("propose", "POST", "/v1/releases", envelope.to_json())
         self.tally.accepted.append(envelope.digest)
         return open_spec(envelope, [self.key.verifying_key])
 
     def _approve(self, spec: Verified[ReleaseSpec]) -> Envelope:
         about: dict[str, Any] = {"spec": spec.digest, "party": self.name}
-        approval = self.seal(Approval(**about, created=system_clock(), ledger_head=_HEAD), "approval")
-        alignment = self.seal(AlignmentStatement(**about, subjects=spec.document.n, digest=_HEAD), "alignment")
+        approval = seal(Approval(**about, created=system_clock(), ledger_head=_HEAD), key=self.key)
+        alignment = seal(AlignmentStatement(**about, subjects=spec.document.n, digest=_HEAD), key=self.key)
         request = ApprovalRequest(approval=approval, alignment=alignment).model_dump_json().encode()
         self.call("approve", "PUT", f"/v1/releases/{spec.digest}/approvals/{self.name}", request)
         return approval
@@ -202,7 +198,7 @@ class Worker:
             approvals=approvals,
             transcript=transcript,
         )
-        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": self.seal(statement, "block").to_json().decode()}
+        headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": seal(statement, key=self.key).to_json().decode()}
         self.call("upload", "PUT", f"/v1/releases/{spec.digest}/blocks/{self.name}", body, headers)
 
     def call(

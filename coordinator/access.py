@@ -25,12 +25,7 @@ _IMPLIED: dict[str, frozenset[str]] = {"read": frozenset({"read"}), "operate": f
 
 
 def require_party(coordinator: Coordinator, head: RequestHead, party: str) -> SignedRequest:
-    """The request, if this member signed it.
-
-    Raises:
-        RequestSignatureError, ClockSkewError, ReplayedRequestError, RevokedError: it is not signed as it must be.
-        ScopeError: somebody else signed it.
-    """
+    """The request, if this member signed it."""
     request, signer = _verify_signature(coordinator, head)
     if signer is None or signer.name != party:
         raise ScopeError(f"the request is not signed by {party}", remedy="A party decides and uploads for itself only.")
@@ -39,12 +34,7 @@ def require_party(coordinator: Coordinator, head: RequestHead, party: str) -> Si
 
 
 def require_member(coordinator: Coordinator, head: RequestHead, release: str) -> SignedRequest:
-    """The request, if a party of this release signed it.
-
-    Raises:
-        ScopeError: somebody else signed it.
-        UnknownError: there is no such release. And what `require_party` raises.
-    """
+    """The request, if a party of this release signed it."""
     request, signer = _verify_signature(coordinator, head)
     with coordinator.store.read() as tx:
         members = require_release(tx, release).shares
@@ -67,11 +57,7 @@ def require_enrolled(coordinator: Coordinator, head: RequestHead) -> SignedReque
 
 
 def require_proposer(coordinator: Coordinator, head: RequestHead) -> SignedRequest | None:
-    """The request, if a member or the coordinator signed it; None where a token of scope `operate` lets it in.
-
-    Raises:
-        UnauthenticatedError, ScopeError and what `require_party` raises.
-    """
+    """The request, if a member or the coordinator signed it; None where a token of scope `operate` lets it in."""
     if not is_signed(head) and head.header("authorization") is not None:
         _require_token(coordinator, head, "operate")
         return None
@@ -85,9 +71,6 @@ def require_reader(coordinator: Coordinator, head: RequestHead) -> str | None:
 
     A signature is checked wherever there is one. A replay is refused only where reading is not public: elsewhere it
     shows nothing that is not shown to everybody. No read writes to the database (`reads`).
-
-    Raises:
-        UnauthenticatedError, ScopeError and what `require_party` raises.
     """
     if is_signed(head):
         request, signer = _verify_signature(coordinator, head)
@@ -102,11 +85,7 @@ def require_reader(coordinator: Coordinator, head: RequestHead) -> str | None:
 
 
 def create_token(coordinator: Coordinator, *, name: str, scope: CoordinatorScope, lifetime: timedelta | None) -> str:
-    """A new bearer token. Only its digest is kept.
-
-    Raises:
-        NameTakenError: there is or was a token of that name.
-    """
+    """A new bearer token. Only its digest is kept."""
     now = coordinator.clock()
     text = f"{_PREFIX}.{secrets.token_urlsafe(32)}"
     with coordinator.store.write() as tx:

@@ -82,12 +82,7 @@ def exchange_of(release: ReleaseRow) -> Exchange:
 def expect_message(
     coordinator: Coordinator, release: str, party: str, envelope: Envelope, *, kind: Kind
 ) -> ExpectedMessage:
-    """Check everything that can be checked before the body is read.
-
-    Raises:
-        UnknownError, SignatureError, DocumentError, ExchangeError, OtherBytesError, StateError: it is refused.
-        DeviationError: a reply quotes other columns than are here, which are signed too, or what nobody signed.
-    """
+    """Check everything that can be checked before the body is read."""
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
     share_of(spec_of(found), party)
@@ -103,12 +98,7 @@ def expect_message(
 
 
 def store_message(coordinator: Coordinator, expected: ExpectedMessage, file: BinaryIO) -> bool:
-    """Check and record a received body; whether it is new. The file is durable before the transaction begins.
-
-    Raises:
-        ExchangeError: the body is not what the statement says.
-        OtherBytesError, StateError: something else happened meanwhile.
-    """
+    """Check and record a received body; whether it is new. The file is durable before the transaction begins."""
     release, party, envelope = expected.release, expected.party, expected.statement.envelope
     kind: Kind = "columns" if isinstance(expected.statement.document, ColumnsStatement) else "reply"
     _check_body(expected, file)
@@ -134,13 +124,7 @@ def store_message(coordinator: Coordinator, expected: ExpectedMessage, file: Bin
 
 
 def open_messages(coordinator: Coordinator, release: str, parties: Sequence[str], *, kind: Kind) -> Iterator[BinaryIO]:
-    """What each of some parties sent, as files the caller closes, opened one after the other.
-
-    Raises:
-        UnknownError: no such release or party.
-        NotSentError: not there yet, or not any more.
-        StorageError: it cannot be read; also from the iterator.
-    """
+    """What each of some parties sent, as files the caller closes, opened one after the other."""
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
     digests = [_require_sent(found, party, kind).digest for party in parties]
@@ -148,12 +132,7 @@ def open_messages(coordinator: Coordinator, release: str, parties: Sequence[str]
 
 
 def agreed_transcript(release: ReleaseRow) -> str | None:
-    """The digest of everything that was exchanged, verified again; None where the release needs no exchange.
-
-    Raises:
-        ExchangeError: columns or a reply are missing.
-        ProtocolError: one is not what it must be.
-    """
+    """The digest of everything that was exchanged, verified again; None where the release needs no exchange."""
     if not mechanism_of(spec_of(release).document).interactive:
         return None
     columns, replies = release.signed("columns"), release.signed("reply")
@@ -194,11 +173,7 @@ def _require_running(coordinator: Coordinator, found: ReleaseRow) -> None:
 
 
 def expect_block(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> Expected[BlockStatement]:
-    """Check everything that can be checked before the body is read.
-
-    Raises:
-        UnknownError, SignatureError, DocumentError, BlockError, OtherBytesError, StateError: the upload is refused.
-    """
+    """Check everything that can be checked before the body is read."""
     with coordinator.store.read() as tx:
         found = require_release(tx, release)
     spec = spec_of(found)
@@ -225,12 +200,7 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
 
 
 def store_block(coordinator: Coordinator, expected: Expected[BlockStatement], file: BinaryIO) -> bool:
-    """Check and record a received body; whether it is new. The blob is durable before the transaction begins.
-
-    Raises:
-        BlockError: the body is not what the statement says.
-        OtherBytesError, StateError: something else happened meanwhile.
-    """
+    """Check and record a received body; whether it is new. The blob is durable before the transaction begins."""
     release, party = expected.release, expected.party
     with _one_block_in_memory:
         file.seek(0)

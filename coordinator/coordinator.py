@@ -13,16 +13,14 @@ from commingle.coordinator.blobs import LEAST_AGE, Blobs
 from commingle.coordinator.errors import OtherBytesError, QuotaError, StateError, UnknownError
 from commingle.coordinator.store.releases import Files, ReleaseRow
 from commingle.coordinator.store.store import Store, Transaction
-from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
-from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import CoordinatorAudit
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import ReleaseSizes
-from commingle.shared.release.member_log import KIND as MEMBER_LOG
 from commingle.shared.release.member_log import member_log
 from commingle.shared.release.rounds import Event, Refused, Round, advance
 from commingle.shared.runtime.files import Disks
@@ -215,25 +213,15 @@ def require_blobs(coordinator: Coordinator, digests: Iterable[str]) -> None:
 
 
 def export_audit(coordinator: Coordinator) -> SignedDocument:
-    """Its history for auditors: all events up to now, under its own signature.
-
-    Raises:
-        StorageError: the events are not the ones that were recorded.
-    """
+    """Its history for auditors: all events up to now, under its own signature."""
     with coordinator.store.read() as tx:
         entries, head = tx.events.chain()
     audit = CoordinatorAudit(coordinator=coordinator.name, exported=coordinator.clock(), head=head, entries=entries)
-    return signed_document(coordinator, audit, "coordinator-audit")
+    return SignedDocument.of(audit, coordinator.key)
 
 
 def export_member_log(coordinator: Coordinator) -> SignedDocument:
     """Every key that a member has had, as a chain under the coordinator's signature. Raises StorageError."""
     with coordinator.store.read() as tx:
         changes = tx.events.memberships()
-    return signed_document(coordinator, member_log(changes, exported=coordinator.clock()), MEMBER_LOG)
-
-
-def signed_document(coordinator: Coordinator, document: WireModel, kind: str) -> SignedDocument:
-    """A document under the coordinator's signature, with its key."""
-    envelope = seal(document, kind=kind, key=coordinator.key)
-    return SignedDocument(signing_key=coordinator.key.verifying_key.raw.hex(), envelope=envelope)
+    return SignedDocument.of(member_log(changes, exported=coordinator.clock()), coordinator.key)

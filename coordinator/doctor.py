@@ -190,7 +190,7 @@ def _published(store: Store, blobs: Blobs) -> str:
             if release is None or release.files is None:
                 continue
             with blobs.open(release.files.manifest) as file:
-                manifest = decode(SignedDocument, file.read()).open(Manifest, kind="manifest").document
+                manifest = decode(SignedDocument, file.read()).open(Manifest).document
             if (manifest.matrix_sha256, manifest.moments_sha256) != (release.files.matrix, release.files.moments):
                 raise StorageError(
                     f"the files of {release.listed.id[:30]} are not those of its manifest", remedy=_CHANGED

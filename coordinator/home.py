@@ -111,11 +111,7 @@ class CoordinatorHome:
 
 @contextmanager
 def open_coordinator(path: Path, *, patient: bool = False) -> Iterator[Coordinator]:
-    """The coordinator of a home directory, over its database and files; `patient` as in `open_store`.
-
-    Raises:
-        SettingsError, KeyFileError, StorageError: it cannot be opened.
-    """
+    """The coordinator of a home directory, over its database and files; `patient` as in `open_store`."""
     home = CoordinatorHome(path)
     settings = load_settings(CoordinatorSettings, home.settings)
     key = load_signing_key(home.signing_key)

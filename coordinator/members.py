@@ -39,11 +39,7 @@ _log = structlog.get_logger()
 
 
 def invite(coordinator: Coordinator, *, party: str, lifetime: timedelta) -> tuple[str, datetime]:
-    """A new invite for one party, and when it expires. Only its digest is kept.
-
-    Raises:
-        NameTakenError: the party is enrolled already.
-    """
+    """A new invite for one party, and when it expires. Only its digest is kept."""
     now = coordinator.clock()
     text = f"{INVITE_PREFIX}.{coordinator.key.fingerprint}.{secrets.token_urlsafe(32)}"
     with coordinator.store.write() as tx:
@@ -55,12 +51,8 @@ def invite(coordinator: Coordinator, *, party: str, lifetime: timedelta) -> tupl
 
 
 def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, bool]:
-    """Enrol a party; whether it is new. The same enrolment again changes nothing.
-
-    Raises:
-        InviteError, NameTakenError, SignatureError, DocumentError: it is not let in.
-    """
-    document = signed.open(Enrolment, kind="enrolment").document
+    """Enrol a party; whether it is new. The same enrolment again changes nothing."""
+    document = signed.open(Enrolment).document
     if document.signing_key != signed.signing_key:
         raise SignatureError(
             "the enrolment names another key than the one it is signed with", remedy="Enrol again from the agent."
@@ -102,10 +94,6 @@ def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tu
 
     Open releases that name the old key end, except those that only wait for their publication: every block of theirs
     was signed and paid for under the old key while it was valid.
-
-    Raises:
-        UnknownError, SignatureError, DocumentError: not this member's rotation.
-        NameTakenError: the new key is or was somebody's already.
     """
     now = coordinator.clock()
     with coordinator.store.write() as tx:
@@ -127,11 +115,7 @@ def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tu
 
 
 def revoke(coordinator: Coordinator, party: str) -> tuple[str, ...]:
-    """End a membership; ids of the open releases that ended with it. What was published stays as it is.
-
-    Raises:
-        UnknownError: no such member, or revoked already.
-    """
+    """End a membership; ids of the open releases that ended with it. What was published stays as it is."""
     with coordinator.store.write() as tx:
         member = require_party(tx, party)
         if member.revoked is not None:
@@ -143,11 +127,7 @@ def revoke(coordinator: Coordinator, party: str) -> tuple[str, ...]:
 
 
 def depart(coordinator: Coordinator, party: str, envelope: Envelope) -> PartyRow:
-    """End a membership as the member itself says. Open releases end, except those that only wait for publication.
-
-    Raises:
-        UnknownError, SignatureError, DocumentError: not this member's departure from here.
-    """
+    """End a membership as the member itself says. Open releases end, except those that only wait for publication."""
     now = coordinator.clock()
     with coordinator.store.write() as tx:
         member = require_party(tx, party)
@@ -210,10 +190,6 @@ def publish_identity(coordinator: Coordinator, party: str, envelope: Envelope) -
     """Show a member's signed identity with its keys; whether it is new.
 
     The first one under a signing key may bring another sealing key: that is how both are replaced together.
-
-    Raises:
-        UnknownError, SignatureError, DocumentError: not this member's, or with another sealing key than the one before
-            under the same signing key.
     """
     with coordinator.store.write() as tx:
         member = require_party(tx, party)
@@ -230,12 +206,7 @@ def publish_identity(coordinator: Coordinator, party: str, envelope: Envelope) -
 
 
 def relay(coordinator: Coordinator, recipient: str, sender: str, envelope: Envelope) -> bool:
-    """Keep a sealed linkage key for its recipient; whether it is new. A newer one takes the place of an older one.
-
-    Raises:
-        UnknownError, SignatureError, DocumentError: not from and for these members of this consortium.
-        OtherBytesError: the sender has sent a newer one meanwhile.
-    """
+    """Keep a sealed linkage key for its recipient; whether it is new. A newer one takes the place of an older one."""
     with coordinator.store.write() as tx:
         require_party(tx, recipient)
         key = VerifyingKey.from_hex(require_party(tx, sender).signing_key)
@@ -259,17 +230,13 @@ def linkage_keys(coordinator: Coordinator, recipient: str) -> tuple[SealedKeyRow
 
 
 def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, after: str) -> bool:
-    """Keep a member's newest ledger head; whether it is new.
+    """Keep a member's newest ledger head, which has to follow the one that is kept; whether it is new.
 
     Args:
         coordinator: who witnesses.
         party: whose it is.
         signed: under a key that is or was the member's.
         after: the head it follows, `NO_HEAD` where it is the first.
-
-    Raises:
-        UnknownError, SignatureError, DocumentError: not this member's.
-        LedgerHeadError: it does not follow the newest that is kept, which stays.
     """
     offered, key = open_head(signed, party=party)
     with coordinator.store.write() as tx:

@@ -41,14 +41,7 @@ _log = structlog.get_logger()
 
 
 def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[ReleaseRow, bool]:
-    """Record a proposal; whether it is new. The same bytes again change nothing.
-
-    Raises:
-        SignatureError: signed by neither this coordinator nor a member, or not by the proposer it names.
-        DocumentError, SpecError: not a release these members could run.
-        TooManyProposalsError: the member has as many open proposals as it can have.
-        QuotaError, NoRoomError: its releases would take too much, or this one more than there is.
-    """
+    """Record a proposal; whether it is new. The same bytes again change nothing."""
     with coordinator.store.read() as tx:
         keys = _proposers(tx, coordinator, envelope)
     spec = open_spec(envelope, keys)
@@ -74,11 +67,7 @@ def propose(coordinator: Coordinator, envelope: Envelope) -> tuple[ReleaseRow, b
 
 
 def approve(coordinator: Coordinator, release: str, party: str, request: ApprovalRequest) -> bool:
-    """Record a party's approval; whether it is new. The same documents again change nothing.
-
-    Raises:
-        UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
-    """
+    """Record a party's approval; whether it is new. The same documents again change nothing."""
     spec = _spec(coordinator, release)
     share = share_of(spec, party)
     approval = open_statement(request.approval, Approval, share, spec=release)
@@ -110,11 +99,7 @@ def _stated(request: ApprovalRequest, share: PartySpec, spec: Verified[ReleaseSp
 
 
 def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelope) -> bool:
-    """Record a party's rejection or withdrawal; whether it is new. The same document again changes nothing.
-
-    Raises:
-        UnknownError, SignatureError, DocumentError, OtherBytesError, StateError: it is not recorded.
-    """
+    """Record a party's rejection or withdrawal; whether it is new. The same document again changes nothing."""
     spec = _spec(coordinator, release)
     rejection = open_statement(envelope, Rejection, share_of(spec, party), spec=release)
     require_evidence(spec, rejection.document)

@@ -22,7 +22,6 @@ from commingle.coordinator.coordinator import (
     record,
     require_blobs,
     require_release,
-    signed_document,
     spec_of,
 )
 from commingle.coordinator.errors import LostBlobError
@@ -33,7 +32,7 @@ from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import BlockStatement, open_statement
+from commingle.shared.documents.statements import BlockStatement, SignedDocument, open_statement
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import assemble, check_block, encode_matrix, second_moments
@@ -109,7 +108,7 @@ def _make_publication(coordinator: Coordinator, release: ReleaseRow) -> tuple[by
         published=coordinator.clock(),
         software=f"commingle {__version__}",
     )
-    manifest = encode(signed_document(coordinator, published, "manifest"))
+    manifest = encode(SignedDocument.of(published, coordinator.key))
     verify_release(manifest, matrix, moments, trusted_coordinator=coordinator.key.fingerprint)
     return manifest, matrix, moments
 
@@ -127,11 +126,7 @@ def expire(coordinator: Coordinator, release: str) -> None:
 
 
 def ask_again(coordinator: Coordinator, release: str) -> None:
-    """Have blocks of a complete release that stay lost sent once more: parties keep theirs until it is over.
-
-    Raises:
-        StorageError: blobs or database do not work; nothing was recorded.
-    """
+    """Have blocks of a complete release that stay lost sent once more: parties keep theirs until it is over."""
     with coordinator.store.read() as tx:
         bodies = {name: share.body for name, share in require_release(tx, release).shares.items()}
     lost = frozenset(name for name, body in bodies.items() if body is not None and _is_lost(coordinator, body))
@@ -313,9 +308,6 @@ def prune(coordinator: Coordinator) -> int:
 
     Of releases that came to nothing the spec and alignment statements; also invites that expired unused,
     sealed linkage keys and nonces. Events and the digests in them stay: the chain is whole.
-
-    Raises:
-        StorageError: the database does not work; nothing was dropped.
     """
     now = coordinator.clock()
     before = now - coordinator.retention
@@ -338,9 +330,6 @@ def clean(coordinator: Coordinator) -> int:
     it in the same transaction (`require_blobs`); it is removed in a transaction, too, and there is one writer at a
     time. So either it is gone before it is recorded, which is then refused and repeated, or it is recorded before it
     is looked at, and stays.
-
-    Raises:
-        StorageError: database or blobs do not work; what was removed until then is gone all the same.
     """
     before = coordinator.clock() - LEAST_AGE
     removed = coordinator.blobs.remove_leftovers(before)

@@ -78,7 +78,7 @@ def propose(
         )
         forecast = forecast_of(spec)
         say("\n".join(outlook_of(spec)))
-        body = seal(spec, kind="spec", key=key).to_json()
+        body = seal(spec, key=key).to_json()
         answer = call(client, "POST", "/v1/releases", content=body, headers={"Content-Type": "application/json"})
         release = model_of(ReleaseDetails, answer)
         if wait:

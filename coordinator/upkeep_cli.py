@@ -91,9 +91,6 @@ def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) 
         home: of the coordinator, which may run meanwhile.
         out: the file.
         dump: what `pg_dump --format=custom` has written just before, where the database is PostgreSQL.
-
-    Raises:
-        SettingsError: not a coordinator's home, no dump where one is needed, or the file cannot be written.
     """
     settings = load_settings(CoordinatorSettings, home.settings)
     url = check_url(home.database_url(settings))
@@ -120,12 +117,7 @@ def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) 
 
 
 def restore_backup(file: Path, home: CoordinatorHome) -> bool:
-    """Make a home of a backup. Whether the database has still to be restored from the dump in it.
-
-    Raises:
-        SettingsError: there is something at the home, or at its blob directory, already, or the file is no backup.
-        KeyFileError: the key in it cannot be used.
-    """
+    """Make a home of a backup. Whether the database has still to be restored from the dump in it."""
     with reading_archive(file, home.path) as folder:
         restored = CoordinatorHome(folder)
         settings = load_settings(CoordinatorSettings, restored.settings)

@@ -1,6 +1,6 @@
 """What goes wrong at a party. These messages are for the party's own people and never cross the wire.
 
-AgentError
+AgentError                something a party's operator has to look at
 ├── SourceError           the file or database cannot be read just now
 ├── WritingError          the disk or SQLite takes nothing just now
 ├── NotFoundError         no such data set, proposal or job here
@@ -18,7 +18,7 @@ AgentError
 └── SampleError           rows and labels that are not a regression problem; sizes only, never a value
 
 BusyError of `shared`
-└── TooManyUploadsError   a token has as many uploads open as it can have
+└── TooManyUploadsError   a token has as many uploads open as it can have, or all tokens together
 
 DataError of `shared`     the rows do not fit their schema; column and counts only, never a value
 """
@@ -30,14 +30,10 @@ from commingle.shared.runtime.errors import BusyError
 
 
 class AgentError(CommingleError):
-    """Something a party's operator has to look at."""
-
     code = "agent"
 
 
 class SourceError(AgentError):
-    """The file or database cannot be read just now."""
-
     code = "source"
 
 
@@ -56,14 +52,10 @@ class WritingError(AgentError):
 
 
 class NotFoundError(AgentError):
-    """No such data set, proposal or job here."""
-
     code = "unknown"
 
 
 class ConflictError(AgentError):
-    """It exists already, or it is too late for it."""
-
     code = "conflict"
 
 
@@ -84,61 +76,41 @@ class ForbiddenError(ConflictError):
 
 
 class LedgerError(AgentError):
-    """The ledger refuses to continue."""
-
     code = "ledger"
 
 
 class StaleLedgerError(LedgerError):
-    """Somebody holds a signature of ours that the ledger does not know."""
-
     code = "stale-ledger"
 
 
 class UnwitnessedError(AgentError):
-    """Nobody who could witness the ledger answers."""
-
     code = "unwitnessed"
 
 
 class AgentRunningError(AgentError):
-    """Another process works on this home directory."""
-
     code = "agent-running"
 
 
 class PeerError(AgentError):
-    """Another user's process listens in the agent's place."""
-
     code = "peer"
 
 
 class SourceRefusedError(AgentError):
-    """A table that may not be registered by who asks, or by nobody."""
-
     code = "source-refused"
 
 
 class SampleError(AgentError):
-    """Rows and labels that are not a regression problem."""
-
     code = "regression-sample"
 
 
 class PieceError(AgentError):
-    """Rows that are sent in no form that can be read."""
-
     code = "piece"
 
 
 class TooManyUploadsError(BusyError):
-    """A token has as many uploads open as it can have, or all tokens together."""
-
     code = "too-many-uploads"
     retry_seconds = 60
 
 
 class WebhookError(AgentError):
-    """Whom new proposals are told to does not take the message."""
-
     code = "webhook"

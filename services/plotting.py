@@ -24,11 +24,7 @@ _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.38, 1.3, 7.0
 
 
 def axes_on(ax: "Axes | None", *, rows: int, width_inches: float = _WIDTH_INCHES) -> "Axes":
-    """`ax`, or axes on a new figure that is high enough for so many rows of text.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """`ax`, or axes on a new figure that is high enough for so many rows of text."""
     if ax is not None:
         return ax
     try:
@@ -109,11 +105,7 @@ def draw_ratios(
 
 
 def save(ax: "Axes", path: Path) -> None:
-    """Write a picture that stands alone, in the form that its name says.
-
-    Raises:
-        OutputError: it cannot be written there, or not in that form.
-    """
+    """Write a picture that stands alone, in the form that its name says."""
     figure: Any = ax.figure
     try:
         figure.savefig(path, bbox_inches="tight")

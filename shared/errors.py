@@ -1,7 +1,7 @@
 """The root of every error Commingle raises on purpose.
 
 CommingleError                  a fault with a stable code, a message for people and a remedy
-├── DataError                   rows that do not fit their schema, wherever they are encoded
+├── DataError                   rows that do not fit their schema; column and counts only, never a value
 ├── MissingExtraError           an optional library is not installed
 ├── shared.dp.errors            PrivacyError and what derives from it
 ├── shared.ring.errors          RingError and what derives from it
@@ -48,8 +48,6 @@ class CommingleError(Exception):
 
 
 class DataError(CommingleError):
-    """Rows that do not fit their schema. Column and counts only, never a value."""
-
     code = "data"
 
 

@@ -186,9 +186,6 @@ class Arriving:
             body: what is received.
             limit: its bytes at most.
             most: bytes at most of all that the party sends at once.
-
-        Raises:
-            BusyError: the one before is being stored, or the party sends too much at once.
         """
         remedy = "Send it again in a few seconds."
         if (before := self._uploads.get(place)) is not None:

@@ -153,11 +153,7 @@ class Part:
 
 
 def check_url(url: str) -> URL:
-    """The URL, parsed and mapped to the drivers in use.
-
-    Raises:
-        SettingsError: neither SQLite in a file nor PostgreSQL.
-    """
+    """The URL, parsed and mapped to the drivers in use."""
     try:
         parsed = None if "\0" in unquote(url) else make_url(url)
     except ArgumentError:

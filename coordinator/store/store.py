@@ -124,10 +124,6 @@ def open_store(url: str, *, patient: bool = False, has_files: Callable[[], bool]
 
     Where `patient`, a database server that does not answer yet is no fault: everything is refused until `prepare` has
     reached it.
-
-    Raises:
-        SettingsError: not a URL this coordinator knows.
-        StorageError: the database cannot be reached, was written by a newer version, or was emptied.
     """
     database = Database(url)
     store = Store(database, prepared=False, has_files=has_files)
@@ -145,12 +141,7 @@ def open_store(url: str, *, patient: bool = False, has_files: Callable[[], bool]
 
 
 def migrate(database: Database, *, has_files: Callable[[], bool] = _no_files) -> None:
-    """Upgrade to the newest revision in one transaction. Replicas that start together take turns: there is one writer.
-
-    Raises:
-        UnreachableDatabaseError: the database cannot be reached.
-        StorageError: it was written by a newer version, or was emptied.
-    """
+    """Upgrade to the newest revision in one transaction. Replicas that start together take turns."""
     config = _config()
     try:
         with database.writing() as connection:
@@ -170,11 +161,7 @@ def migrate(database: Database, *, has_files: Callable[[], bool] = _no_files) ->
 
 
 def pending_migration(database: Database, *, has_files: Callable[[], bool] = _no_files) -> str | None:
-    """From which to which revision the tables have still to be brought, or None. Nothing is changed.
-
-    Raises:
-        StorageError: the database does not work, was written by another version, or was emptied.
-    """
+    """From which to which revision the tables have still to be brought, or None. Nothing is changed."""
     script = ScriptDirectory.from_config(_config())
     with database.reading() as connection:
         current = MigrationContext.configure(connection).get_current_revision()

@@ -61,12 +61,7 @@ def lines_of(form: Mapping[str, str]) -> list[Line]:
 
 
 def propose(source: FileSource, subject_id: str, typed: Sequence[Line]) -> list[Line]:
-    """A line for each column of a file but the one that identifies subjects: as it was typed, or as it is known.
-
-    Raises:
-        SourceError: the file cannot be read.
-        SettingsError: it has no such column, or nothing is known of any, so that its names may be a first row.
-    """
+    """A line for each column of a file but the one that identifies subjects: as it was typed, or as it is known."""
     columns = source_columns(source)
     if subject_id not in columns:
         raise SettingsError(

@@ -156,11 +156,6 @@ class Datasets:
             request: name, source and schema. Rows that are pushed come later.
             replace: whether the name may be taken.
             progress: told the rows read.
-
-        Raises:
-            DataError: the table does not fit its schema.
-            ConflictError: the name is taken and `replace` was not asked for, or its people's losses would not add up in
-                one unit.
         """
         with self._one_at_a_time:  # so that no related one is registered meanwhile
             self._require_possible(request, replace=replace)
@@ -172,11 +167,7 @@ class Datasets:
     def read_again(self, name: str, *, strict: bool, progress: Progress = lambda _: None) -> Dataset:
         """Read a declared data set again: strictly for its owner, totally for everybody else.
 
-        Raises:
-            NotFoundError: there is none.
-            ConflictError: its rows are pushed.
-            SourceError: it cannot be read; the snapshot that there was stays.
-            DataError: the same, and where `strict` also where rows do not fit the schema.
+        Where that fails, the snapshot that there was stays.
         """
         declared = self.readable(name)
         return self._read(declared, self._table(declared, strict=strict), strict=strict, progress=progress)

@@ -93,11 +93,7 @@ class Range:
 
 
 def known_ranges(table: Path | None = None) -> tuple[Range, ...]:
-    """Those of a CSV (name, unit, lower, upper, levels separated by `|`), and the public ones after them.
-
-    Raises:
-        SettingsError: the table cannot be read.
-    """
+    """Those of a CSV (name, unit, lower, upper, levels separated by `|`), and the public ones after them."""
     given: tuple[Range, ...] = ()
     if table is not None:
         try:

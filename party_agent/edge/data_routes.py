@@ -212,10 +212,6 @@ def resolve_source(home: Home, source: Source) -> Source:
     """The source that may be declared: a file's path without symbolic links, so that none is pointed elsewhere later.
 
     Tables may lie anywhere but in the agent's own home, whose ledger and keys are nobody's rows.
-
-    Raises:
-        SourceRefusedError: it is a file of the home.
-        SourceError: no path can be like that.
     """
     if isinstance(source, PushedSource) or (isinstance(source, PartitionedSource) and source.is_remote):
         return source

@@ -20,7 +20,6 @@ from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecaster, Forecasts
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
-from commingle.shared.documents.regression import KIND
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, UnreachableError
 from commingle.shared.wire import ReleaseSteps
@@ -212,9 +211,9 @@ class Loop:
 
             for regression in interrupted:
                 self._attend(regression, partial(Regressions(self.agent).finish, regression))
-        stored = self.agent.ledger.signed_place(KIND)
+        stored = self.agent.ledger.signed_place("regression")
         if stored and not self.agent.witnesses.covers(stored):  # kept, and not shown before
-            self._attend(KIND, partial(self.agent.witnesses.accept, stored))
+            self._attend("regression", partial(self.agent.witnesses.accept, stored))
 
     def _attend(self, release: str, work: Callable[[], None]) -> None:
         backoff = self._releases.get(release, Backoff())

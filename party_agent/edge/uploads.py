@@ -69,15 +69,7 @@ class Uploads:
     owner: str
 
     def begin(self, dataset: Name, upload: Name) -> bool:
-        """Open an upload; whether it is new. The same again changes nothing.
-
-        Raises:
-            NotFoundError: the owner has not declared the data set.
-            SourceRefusedError: its rows are not pushed.
-            ConflictError: too many of the operator's are open.
-            TooManyUploadsError: as many are open as a token can have, or all of them.
-            NoRoomError: the disk is nearly full.
-        """
+        """Open an upload; whether it is new. The same again changes nothing."""
         declared = self._declared(dataset)
         folder = self._folder(dataset, upload)
         if (folder / "request.json").exists():
@@ -89,12 +81,7 @@ class Uploads:
         return True
 
     def put(self, dataset: Name, upload: Name, number: int, body: bytes, media_type: str) -> PieceView:
-        """Keep a piece in place of the one that had its number.
-
-        Raises:
-            NotFoundError, DataError, PieceError: it is none.
-            NoRoomError: the token's share, or the disk, is full.
-        """
+        """Keep a piece in place of the one that had its number."""
         folder = self._open(dataset, upload)
         request = self._request(folder)
         piece = read_piece(body, media_type, request.key, request.attributes, request.derived)
@@ -114,12 +101,7 @@ class Uploads:
     def close(self, dataset: Name, upload: Name, asked: CloseRequest) -> Dataset:
         """Have the data set read the rows of all pieces. Closing again what is closed so changes nothing.
 
-        Raises:
-            NotFoundError: no such upload, or no such data set.
-            SourceRefusedError: its rows are not pushed any more.
-            ConflictError: pieces are missing, or the data set was declared anew meanwhile.
-            DataError: a subject is in two pieces; the upload stays open.
-            NoRoomError: the disk is full; the upload stays open.
+        Where a subject is in two pieces, or the disk is full, the upload stays open.
         """
         declared, folder = self._declared(dataset), self._folder(dataset, upload)
         with _closing:

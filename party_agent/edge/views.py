@@ -34,9 +34,7 @@ from commingle.party_agent.wire.answers import (
     WhiteningView,
 )
 from commingle.shared import __version__
-from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.manifest import PrivacyStatement
-from commingle.shared.documents.regression import KIND
 from commingle.shared.documents.schema import as_registered, asked_as, words_for_missing
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, StatedPurpose, kept_of
 from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
@@ -49,7 +47,6 @@ from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, ChargeState, link_digest
 from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
-from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.errors import RemoteError
 
 _EITHER = "add_remove of keyed data sets, replace_one of listed ones"
@@ -86,7 +83,7 @@ def _proposal_view(
     spec = proposal.spec
     share = spec.party(party.identity.name)
     plan = plan_block(spec, share)
-    privacy, cost = privacy_statement(spec), exchange_of(terms_of(spec))
+    privacy, cost = privacy_statement(spec), exchange_of(spec.terms)
     words = () if outlook.state == "computed" else exchange_words(cost, plan.delta_implementation)
     return ProposalView(
         id=proposal.release,
@@ -263,7 +260,7 @@ def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: fl
 
 
 def _decided(notes: list[dict[str, str]]) -> tuple[DecidedView, ...]:
-    return tuple(DecidedView(document=note["document"], by=note["by"], why=note["why"]) for note in notes)
+    return tuple(DecidedView(**note) for note in notes)
 
 
 def _approvals(proposal: Proposal, notes: list[dict[str, str]]) -> int:
@@ -304,7 +301,7 @@ def export_audit(agents: Agents) -> SignedDocument:
         RemoteError: a regression in it is not witnessed yet, or the party has replaced its key: the coordinator, which
             cannot be asked, witnesses, and has the signed rotations.
     """
-    agents.witnesses.accept(agents.ledger.signed_place(KIND))
+    agents.witnesses.accept(agents.ledger.signed_place("regression"))
     entries, documents = agents.ledger.history()
     audit = PartyAudit(
         party=agents.identity.name,
@@ -315,9 +312,7 @@ def export_audit(agents: Agents) -> SignedDocument:
         documents=documents,
         rotations=_rotations(agents),
     )
-    key = agents.identity.signing_key
-    envelope = seal(audit, kind="party-audit", key=key)
-    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)
+    return SignedDocument.of(audit, agents.identity.signing_key)
 
 
 def _rotations(agents: Agents) -> tuple[RotationRequest, ...]:

@@ -79,11 +79,7 @@ def remove_webhook(home: Home) -> None:
 
 
 def send(webhook: Webhook, event: Literal["proposal", "test"], *, release: str | None, at: int, **options: Any) -> None:  # noqa: ANN401 - of `connect`
-    """One message.
-
-    Raises:
-        RemoteError, SettingsError: it was not taken.
-    """
+    """One message."""
     body = json.dumps({"event": event, "release": release}, sort_keys=True).encode()
     headers = {"Content-Type": "application/json", HEADER: signature(webhook.secret, body, at)}
     with _connected(webhook, **options) as http:

@@ -73,12 +73,7 @@ class Membership:
         self.pin_all({member: fingerprint}, replace=replace)
 
     def pin_all(self, members: Mapping[str, str], *, replace: bool) -> Mapping[str, str]:
-        """Trust fellow members' keys, compared over another channel: fingerprints by name, as they are now written.
-
-        Raises:
-            SettingsError: one is not a fingerprint; none is pinned then.
-            ConflictError: another key is pinned for one of them and is not to be replaced; none is pinned then.
-        """
+        """Trust all these members' keys, compared over another channel, or none; fingerprints as they are written."""
         added: dict[str, Fingerprint] = {}
         for member, text in members.items():
             if (known := parse_fingerprint(text)) is None:
@@ -107,11 +102,7 @@ class Membership:
         return self.linkage_key() if self.linkage_file.exists() else create_secret(self.linkage_file)
 
     def adopt_linkage_key(self, linkage_key: bytes, *, replace: bool) -> None:
-        """Take over a fellow member's linkage key.
-
-        Raises:
-            ConflictError: another key is here and is not to be replaced.
-        """
+        """Take over a fellow member's linkage key."""
         present = self.linkage_key() if self.linkage_file.exists() else None
         if present == linkage_key:
             return

@@ -177,9 +177,6 @@ class Home:
         """Fill an empty home: keys, settings, policy and an empty ledger.
 
         A linkage key that is not given is made, unless a fellow member is going to send it.
-
-        Raises:
-            ConflictError: there is a party here already.
         """
         if (self.root / "settings.json").exists():
             raise ConflictError(f"{self.root} is a party's home already", remedy="Choose another --home.")
@@ -216,11 +213,7 @@ class Home:
         return {one.name: one for one in self._present()}
 
     def consortium(self, name: str | None = None) -> Membership:
-        """One of them; the only one where none is named. Before the party is enrolled, the one it will join first.
-
-        Raises:
-            SettingsError: there is none of that name, or more than one where none is named.
-        """
+        """One of them; the only one where none is named. Before the party is enrolled, the one it will join first."""
         known = self.consortia()
         if name is None and len(known) > 1:
             raise SettingsError(
@@ -265,9 +258,6 @@ class Home:
             key: the coordinator's.
             wanted: a name of this party's choice, which may be that of a consortium it left.
             called: what the coordinator calls itself.
-
-        Raises:
-            SettingsError, ConflictError: `wanted` cannot be a name, or is that of another consortium.
         """
         present = {one.coordinator().key: one.name for one in self._present()}
         if key in present:

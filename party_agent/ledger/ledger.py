@@ -179,7 +179,7 @@ class Ledger:
         if any(loss.rho > self.cap.rho_beside(loss) for _, loss in lost):
             return Refused("the cap has been lowered below what is reserved")
         self._write(db, release, charge, spent)
-        return Debit(release, charge.rho.units, spent.attempt, approvals, snapshot, charge.delta)
+        return Debit(release, charge.loss.rho.units, spent.attempt, approvals, snapshot, charge.loss.delta)
 
     def redraw(self, release: str, *, snapshot: str) -> Debit | Refused:
         """After a crash between debit and storage nothing can have left: draw again under the same charge."""
@@ -189,7 +189,7 @@ class Ledger:
             return charge
         if charge.approvals is None:
             raise LedgerError("a debit names no approvals", remedy=RESTORE)
-        return Debit(release, charge.rho.units, charge.attempt, charge.approvals, snapshot, charge.delta)
+        return Debit(release, charge.loss.rho.units, charge.attempt, charge.approvals, snapshot, charge.loss.delta)
 
     def record_block(self, db: sqlite3.Connection, debit: Debit, body_sha256: str) -> bool:
         """Record that this attempt's block is on disk. False if another attempt has taken over."""
@@ -403,11 +403,7 @@ class Ledger:
         return tuple(row["body"] for row in bodies), tuple(parse_envelope(row["envelope"]) for row in signed)
 
     def entries(self) -> list[Mapping[str, Any]]:
-        """The chain, verified.
-
-        Raises:
-            LedgerError: an entry was altered or is missing.
-        """
+        """The chain, verified."""
         with self._store.reading() as db:
             catch_up(db, LedgerFold())
             rows = db.execute("SELECT seq, body, digest FROM entries ORDER BY seq").fetchall()

@@ -88,7 +88,7 @@ def regression_line(regression: Regression) -> RegressionLine:
         method=request.method,
         epsilon=request.epsilon,
         delta=request.delta,
-        charge=RegressionCharge(unit=charge.cost.unit, rho=float(charge.rho), delta=charge.delta),
+        charge=RegressionCharge(unit=charge.cost.unit, rho=float(charge.loss.rho), delta=charge.loss.delta),
     )
 
 

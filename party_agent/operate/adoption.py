@@ -69,11 +69,7 @@ class LostBranch:
 
 
 def find_lost_branch(agents: Agents) -> LostBranch:
-    """Ask every coordinator.
-
-    Raises:
-        RemoteError, ProtocolError: one does not answer, or shows what cannot be; the remedy names its consortium.
-    """
+    """Ask every coordinator."""
     shown = [_shown_to(agent) for agent in agents.consortia]
     releases = tuple(lost for found, _ in shown for lost in found)
     histories = [history for _, history in shown]

@@ -52,12 +52,7 @@ def write_backup(home: Home, out: Path) -> tuple[str, ...]:
 
 
 def restore_backup(file: Path, home: Home) -> str:
-    """Make a home of a backup; what its ledger holds, in words.
-
-    Raises:
-        SettingsError: there is something at the home already, or the file is no backup of a party.
-        LedgerError: the ledger in it is damaged, or a newer version's.
-    """
+    """Make a home of a backup; what its ledger holds, in words."""
     with reading_archive(file, home.root) as folder:
         restored = Home(folder)
         population = restored.settings().population

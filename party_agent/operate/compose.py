@@ -71,11 +71,6 @@ def compose_agents(
     """The agents on a home directory, holding the ledger's lock.
 
     `transport` is the way to the coordinators, where it is not the network.
-
-    Raises:
-        SettingsError, KeyFileError: the home is incomplete, or the party is not enrolled.
-        AgentRunningError: another process has it.
-        LedgerError: the ledger is missing or damaged.
     """
     (
         home.settings(),
@@ -146,8 +141,6 @@ def agent_client(home: Home, *, token: str | None = None) -> Iterator[PartyClien
 
     Raises:
         AgentRunningError: another command has the ledger, or an agent that does not listen yet.
-        SettingsError, KeyFileError, LedgerError: as `compose_agents`.
-        RemoteError: of calls.
         PeerError: of calls, where another user's process listens in the agent's place.
     """
     with ExitStack() as held, PartyClient.over(_way(home, held), token=token) as client:

@@ -52,12 +52,6 @@ def enrol(
 
     A party joins as many consortia as it likes; what all of them may take is one budget. `consortium` is what this one
     is to be called here, if not what its coordinator calls itself.
-
-    Raises:
-        DocumentError: not an invite.
-        SettingsError: plain http to another machine that was not allowed.
-        ConflictError: the coordinator's key is not the one the invite names, or another consortium has the name.
-        RemoteError: the coordinator does not answer or refuses.
     """
     named = coordinator_of(invite)
     identity = home.identity()
@@ -77,20 +71,14 @@ def enrol(
             signing_key=identity.signing_key.verifying_key.raw.hex(),
             sealing_key=home.sealing_key().hex(),
         )
-        envelope = seal(statement, kind="enrolment", key=identity.signing_key)
-        client.enrol(SignedDocument(signing_key=statement.signing_key, envelope=envelope))
+        client.enrol(SignedDocument.of(statement, identity.signing_key))
         http.auth = RequestSigner(identity.signing_key, audience=coordinator.key.fingerprint)
         publish_identity(home, client)
     return home.join(coordinator, name=name)
 
 
 def leave(agents: Agents, name: str) -> None:
-    """Tell a coordinator that this party leaves, under its signature, and belong to the consortium no longer.
-
-    Raises:
-        ConflictError: releases that this party approved are open, and would end without their budget coming back.
-        RemoteError: the coordinator does not answer or refuses; this party still belongs to the consortium.
-    """
+    """Tell a coordinator that this party leaves, under its signature, and belong to the consortium no longer."""
     agent = next(one for one in agents.consortia if one.membership.name == name)
     if waiting := [p for p in _open(agents) if p.coordinator == agent.coordinator.key.fingerprint]:
         raise ConflictError(
@@ -101,7 +89,7 @@ def leave(agents: Agents, name: str) -> None:
         party=agents.identity.name, coordinator=agent.coordinator.key.fingerprint, created=agents.clock()
     )
     try:
-        agent.client.depart(departure.party, seal(departure, kind="departure", key=agents.identity.signing_key))
+        agent.client.depart(departure.party, seal(departure, key=agents.identity.signing_key))
     except RemoteError as error:
         # it is no member any more: an earlier try got through, or it was revoked
         if not (isinstance(error, RemoteProblemError) and error.problem == "revoked"):
@@ -111,12 +99,7 @@ def leave(agents: Agents, name: str) -> None:
 
 
 def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
-    """Replace both keys in every consortium; the new signing key's fingerprint. Nobody else may use them meanwhile.
-
-    Raises:
-        ConflictError: releases that this party approved are open, and would end without their budget coming back.
-        RemoteError: the coordinator does not answer or refuses; the old key stays.
-    """
+    """Replace both keys in every consortium; the new signing key's fingerprint. Nobody else may use them meanwhile."""
     waiting = _open(agents)
     if waiting and not abandon_open:
         raise ConflictError(
@@ -131,7 +114,7 @@ def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
         new_key=new.verifying_key.raw.hex(),
         created=agents.clock(),
     )
-    by_old, by_new = (seal(rotation, kind="rotation", key=key) for key in (old, new))
+    by_old, by_new = (seal(rotation, key=key) for key in (old, new))
     for agent in agents.consortia:
         _rotate(agent, RotationRequest(by_old=by_old, by_new=by_new), new)
         agent.client.publish_identity(rotation.party, signed_identity(rotation.party, new, sealing_key))
@@ -181,10 +164,6 @@ def roster(home: Home, client: CoordinatorClient, invitation: Invitation) -> tup
     """Keys of those invited who are there, by name, as the coordinator shows them; and who is still missing.
 
     This party's own key is the one it has.
-
-    Raises:
-        SignatureError: the coordinator shows another key for this party.
-        RemoteError: it does not answer.
     """
     own = home.identity().signing_key.fingerprint
     there = {one.name: _key(one) for one in client.members() if one.name in invitation.members and _ready(one)}
@@ -204,9 +183,6 @@ def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple
         keys: of all members, this party's own among them.
         own: its name.
         ask: shows the words, and what was wrong with what was typed before, and gives what somebody types then.
-
-    Raises:
-        ConflictError: other words were typed, or another key is pinned already; nothing is pinned.
     """
     fellows = {name: key for name, key in keys.items() if name != own}
     if fellows.items() <= membership.pins().items():

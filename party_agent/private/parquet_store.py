@@ -77,12 +77,7 @@ class ParquetPartition:
     types: Mapping[str, str] | None
 
     def __call__(self, columns: Sequence[str]) -> Iterator[RawBatch]:
-        """The named columns, a batch at a time.
-
-        Raises:
-            SourceError: the file cannot be read, or is not what it was when the source was listed.
-            DataError: it lacks a column, or one has a type without text, or, where that matters, another than at first.
-        """
+        """The named columns, a batch at a time."""
         wanted = list(dict.fromkeys(columns))
         try:
             files, _ = _file_system(self.root)
@@ -124,12 +119,7 @@ class ParquetPartition:
 
 
 def list_partitions(source: PartitionedSource, *, strict: bool) -> tuple[ParquetPartition, ...]:
-    """The files of a source in the order of their paths; `strict` as in `open_table`.
-
-    Raises:
-        SourceError: directory or bucket cannot be listed.
-        DataError: there is no Parquet file.
-    """
+    """The files of a source in the order of their paths; `strict` as in `open_table`."""
     try:
         files, root = _file_system(source.path)
         listed = _listed(files, root, recursive=True)

@@ -47,10 +47,6 @@ def read_piece(
         key: what identifies a subject.
         attributes: public schema.
         derived: columns that are made.
-
-    Raises:
-        DataError: a row that cannot be registered: its number, counted from 1 without a header line, and its column.
-        PieceError: no rows of that media type.
     """
     wanted = source_columns([*key.columns, *(attribute.name for attribute in attributes)], derived)
     read = _READERS.get(media_type.partition(";")[0].strip().lower())

@@ -267,11 +267,7 @@ def _mix_rows(
 
 
 def _named_rows(snapshot: Snapshot, request: BlockRequest, release: str) -> tuple[Engine, Sequence[NamedRows]]:
-    """What is read, and where. Keyed subjects are named here: the linkage key is not for workers.
-
-    Raises:
-        LostError: the snapshot is gone or damaged.
-    """
+    """What is read, and where. Keyed subjects are named here: the linkage key is not for workers."""
     if request.spec.keyed:
         if request.linkage_key is None:
             raise ValueError("keyed subjects have no names without the linkage key")

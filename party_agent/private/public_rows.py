@@ -48,10 +48,6 @@ def make_whitening(
         ridge: added to the encoded columns' variances.
         radius: of the ball around m that stays whole, in standard deviations; sqrt(d), the root mean square of public
             rows, where left out.
-
-    Raises:
-        DataError: rows that do not fit the schema, or fewer than two.
-        ParameterError: the result would be too large or too near to singular; a larger ridge helps.
     """
     q = _encode(read, attributes)
     if len(q) < 2:  # noqa: PLR2004 - a covariance takes two
@@ -89,11 +85,7 @@ def _encode(read: RawReader, attributes: tuple[Attribute, ...]) -> NDArray[np.in
 def public_moments(
     read: RawReader, target: Attribute, features: tuple[Attribute, ...], *, rows: RowMap
 ) -> PublicSecondMoments:
-    """B^T B / n_B of rows as `rows` maps them, and the mean square of their labels; encoded as the private rows are.
-
-    Raises:
-        DataError: rows that do not fit the schema, none at all, or a target that is always at its midpoint.
-    """
+    """B^T B / n_B of rows as `rows` maps them, and the mean square of their labels; encoded as the private rows are."""
     q = _encode(read, (target, *features))
     if len(q) == 0 or not q[:, 0].any():
         raise DataError(

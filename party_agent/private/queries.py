@@ -72,9 +72,6 @@ def require_each_row_by_itself(queries: Iterable[str], database: str, columns: S
         queries: of a source.
         database: what stands before :// in its URL.
         columns: that identify subjects.
-
-    Raises:
-        SourceRefusedError: a row of the result may depend on others' records.
     """
     keys, name = tuple(column.lower() for column in columns), database.partition("+")[0]
     for query in queries:

@@ -143,12 +143,7 @@ class SourceTable:
     engine: Engine = field(default=IN_PROCESS, repr=False)
 
     def scan(self, progress: Progress = lambda _: None, *, strict: bool = True, complete: bool = False) -> TableScan:
-        """Read everything once; `strict` and `complete` as `ReadingRecords` has them.
-
-        Raises:
-            SourceError: the source cannot be read.
-            DataError: it lacks a column; or cells do not fit the schema, where `strict`.
-        """
+        """Read everything once; `strict` and `complete` as `ReadingRecords` has them."""
         sorter, ids, clipped, missing = RecordSorter(), IdCounts(), Counter[str](), Counter[str]()
         work = ReadingRecords(self.key, self.attributes, strict, complete)
         for _, read in self.engine.run(work, self.partitions, progress):

@@ -197,9 +197,6 @@ class ArrowDatabase:
             engine: of the database.
             table: the query in brackets, and its name.
             columns: quoted, with that name.
-
-        Raises:
-            SourceError: the database refuses.
         """
         types = ", ".join(self.type_of.format(name) for name in columns)
         asked = f"SELECT {types} FROM (SELECT 1) one LEFT JOIN {table} ON FALSE"  # noqa: S608 - the party's own query on its own database; a row without cells, whatever rows there are

@@ -232,9 +232,6 @@ def choose(
     Without public rows two_stage is taken wherever it is not poor: columns of tables are narrower than is assumed,
     which costs all others more. dp_pmtolse is looked at where there are more public rows than columns, and taken where
     it is better by far.
-
-    Raises:
-        SpecError: none of them is one that can be chosen.
     """
     able = [
         name

@@ -120,11 +120,7 @@ def require_unit(request: RegressionRequest, dataset: str, subjects: str) -> Non
 def attributes_of(
     request: RegressionRequest, attributes: Iterable[Attribute]
 ) -> tuple[Attribute, tuple[Attribute, ...]]:
-    """Target and features of a request among a data set's attributes, with the bounds it gives them.
-
-    Raises:
-        SpecError: one is not there, or bounds that are not within those of a numeric attribute.
-    """
+    """Target and features of a request among a data set's attributes, with the bounds it gives them."""
     known = {attribute.name: attribute for attribute in attributes}
     if missing := [name for name in (request.target, *request.features) if name not in known]:
         raise SpecError(

@@ -36,7 +36,7 @@ from commingle.party_agent.rounds.jobs import Stage
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.regression import KIND, RegressionRequest, RegressionResult, coefficients_of
+from commingle.shared.documents.regression import RegressionRequest, RegressionResult, coefficients_of
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.rounds import Refused
@@ -90,7 +90,7 @@ class Regressions:
         """One that was paid for. Raises NotFoundError."""
         request = self.requests.get(identifier)
         ledger = self.agent.ledger
-        envelope, place = ledger.signature(identifier, KIND), ledger.signed_place(KIND, identifier)
+        envelope, place = ledger.signature(identifier, "regression"), ledger.signed_place("regression", identifier)
         document = None
         if envelope is not None and self.agent.witnesses.covers(place):
             signer = envelope.signatures[0].keyid
@@ -130,7 +130,7 @@ class Regressions:
     def _witnessed(self, identifier: str) -> Regression:
         """One that is stored, as soon as nobody can set the ledger back behind its charge."""
         with _witnesses_answering("the result is kept, and shown as soon as its charge is witnessed"):
-            self.agent.witnesses.accept(self.agent.ledger.signed_place(KIND, identifier))
+            self.agent.witnesses.accept(self.agent.ledger.signed_place("regression", identifier))
         return self.get(identifier)
 
     def _debit(self, request: RegressionRequest, plan: RegressionPlan, dataset: Dataset, snapshot: Snapshot) -> Debit:
@@ -157,12 +157,7 @@ class Regressions:
             )
 
     def _snapshot(self, charge: ChargeRecord | None, dataset: Dataset) -> Snapshot:
-        """What is read: the rows that were paid for. Give up what can never be finished.
-
-        Raises:
-            ConflictError: it was given up before.
-            LostError: the rows are not there any more.
-        """
+        """What is read: the rows that were paid for. Give up what can never be finished."""
         if charge is None:
             return self.agent.datasets.snapshot(dataset.snapshot)
         if charge.state is not ChargeState.DEBITED:
@@ -228,10 +223,10 @@ class Regressions:
         agent = self.agent
         with agent.store.transaction() as db:
             result = self._result(db, request, plan, estimate)
-            envelope = seal(result, kind=KIND, key=agent.identity.signing_key)
+            envelope = seal(result, key=agent.identity.signing_key)
             if not agent.ledger.record_block(db, debit, envelope.digest):
                 raise ConflictError("another attempt has taken over this regression", remedy="Ask for it again.")
-            agent.ledger.sign_off(db, request.id, KIND, envelope)
+            agent.ledger.sign_off(db, request.id, "regression", envelope)
         agent.jobs.end(request.id, Stage.PUBLISHED)
         _log.info("regression stored", regression=request.id, method=plan.name)
 

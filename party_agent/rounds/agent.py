@@ -188,7 +188,7 @@ class Agent(Decider):
             )
             if not self.ledger.record_block(db, debit, digest):
                 raise ConflictError("another attempt has taken over this block", remedy="Nothing is to be done.")
-            self.ledger.sign_off(db, release, "block", seal(statement, kind="block", key=self.identity.signing_key))
+            self.ledger.sign_off(db, release, "block", seal(statement, key=self.identity.signing_key))
         faults.reach("party.stored")
         _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
 

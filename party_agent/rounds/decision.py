@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from sqlite3 import Connection
 
 import structlog
 from numpy.random import Generator, default_rng
@@ -36,7 +37,6 @@ from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
-    FIRST_APPROVAL,
     AlignmentStatement,
     Approval,
     ApprovalRequest,
@@ -118,9 +118,6 @@ class Decider(Party):
 
         `ruling`: of the person who decided it. Where none has, the policy has to allow that too, in view of all else it
         has decided.
-
-        Raises:
-            ConflictError: something speaks against it, in words.
         """
         self.witnesses.ask(self.coordinator.key.fingerprint)
         proposal = self.proposals.get(release)
@@ -159,9 +156,6 @@ class Decider(Party):
 
         `reason` goes to the other members, and so does the person's own of `ruling`, whose name stays in this ledger;
         `because` names the member whose message it is.
-
-        Raises:
-            ConflictError: the release is over.
         """
         self.witnesses.ask(self.coordinator.key.fingerprint)
         proposal = self.proposals.get(release)
@@ -334,9 +328,9 @@ class Decider(Party):
                 created=self.clock(),
                 ledger_head=self.ledger.head(db),
             )
-            self.ledger.sign_off(db, release, "approval", self._seal(approval, "approval"), ruling)
+            self._sign_off(db, approval, ruling)
             if alignment is not None:
-                self.ledger.sign_off(db, release, "alignment", self._seal(alignment, "alignment"))
+                self._sign_off(db, alignment)
         faults.reach("party.approval.signed")
         self.jobs.end(release, Stage.APPROVED)
         _log.info("approved", release=release, rho=float(plan.loss))
@@ -362,17 +356,13 @@ class Decider(Party):
             statement = FirstApproval(
                 spec=release, party=self.identity.name, created=self.clock(), ledger_head=self.ledger.head(db)
             )
-            self.ledger.sign_off(db, release, FIRST_APPROVAL, self._seal(statement, FIRST_APPROVAL), ruling)
+            self._sign_off(db, statement, ruling)
         _log.info("first of two approvals", release=release)
 
     def _align(
         self, release: str, spec: ReleaseSpec, party: PartySpec, snapshot: Snapshot
     ) -> AlignmentStatement | None:
-        """What is said of listed subjects. Of keyed ones nothing is said, and none is read.
-
-        Raises:
-            NotFoundError: there is no linkage key yet.
-        """
+        """What is said of listed subjects. Of keyed ones nothing is said, and none is read."""
         key = self.membership.linkage_key()
         if spec.keyed:
             return None
@@ -397,7 +387,7 @@ class Decider(Party):
                 about=None if because is None else because.party,
                 evidence=None if because is None else because.evidence,
             )
-            self.ledger.sign_off(db, release, "rejection", self._seal(statement, "rejection"), ruling)
+            self._sign_off(db, statement, ruling)
         faults.reach("party.rejection.signed")
         return True
 
@@ -407,8 +397,14 @@ class Decider(Party):
             self.client.reject(release, self.identity.name, rejection)
             faults.reach("party.rejection.sent")
 
-    def _seal(self, document: Approval | FirstApproval | AlignmentStatement | Rejection, kind: str) -> Envelope:
-        return seal(document, kind=kind, key=self.identity.signing_key)
+    def _sign_off(
+        self,
+        db: Connection,
+        document: Approval | FirstApproval | AlignmentStatement | Rejection,
+        ruling: Ruling | None = None,
+    ) -> None:
+        envelope = seal(document, key=self.identity.signing_key)
+        self.ledger.sign_off(db, document.spec, document.signed_as(), envelope, ruling)
 
 
 @lru_cache(maxsize=8)  # every look at a release asks for it, and it never changes

@@ -73,11 +73,7 @@ class Exchanges:
         return None if envelope is None else decode(ColumnsStatement, envelope.payload_bytes).sums
 
     def store_columns(self, exchange: Exchange, debit: Debit, found: ExchangedRows) -> None:
-        """Keep and encrypt this party's rows, and sign that: the point after which nothing can be made anew.
-
-        Raises:
-            ConflictError: the release was given up meanwhile.
-        """
+        """Keep and encrypt this party's rows, and sign that: the point after which nothing can be made anew."""
         release = exchange.spec.digest
         rows = self._rows(exchange, self.files.make_secret(release))
         rows.keep(found.pieces)
@@ -90,7 +86,7 @@ class Exchanges:
             body_sha256=digest,
             sums=found.sums,
         )
-        self._sign(statement, debit, "columns")
+        self._sign(statement, debit)
 
     def store_reply(
         self,
@@ -123,7 +119,7 @@ class Exchanges:
             owners = {owner: sent[owner] for owner in exchange.owners(name)}
             digest = self.files.put(release, "reply", rows.reply(sent[name], owners, noise, secrets.token_bytes))
         faults.reach("party.reply.written")
-        self._sign(ReplyStatement(spec=release, party=name, columns=seen, body_sha256=digest), debit, "reply")
+        self._sign(ReplyStatement(spec=release, party=name, columns=seen, body_sha256=digest), debit)
 
     def require_one_set(self, exchange: Exchange, shown: Mapping[str, Envelope]) -> None:
         """Nothing, where nobody's columns are others than those that this party has replied to.
@@ -140,9 +136,6 @@ class Exchanges:
         """Send what was made, where the coordinator does not show it; whether everybody's is there.
 
         `permit` is asked before anything is sent.
-
-        Raises:
-            LostError: it is gone before it was sent.
         """
         shown = view.signed(kind)
         if self.identity.name not in shown:
@@ -245,8 +238,8 @@ class Exchanges:
     def _place(self, kind: MessageKind, sender: str) -> str:
         return kind if sender == self.identity.name else f"{kind}.{sender}"
 
-    def _sign(self, statement: ColumnsStatement | ReplyStatement, debit: Debit, kind: MessageKind) -> None:
-        envelope = seal(statement, kind=kind, key=self.identity.signing_key)
+    def _sign(self, statement: ColumnsStatement | ReplyStatement, debit: Debit) -> None:
+        kind, envelope = statement.signed_as(), seal(statement, key=self.identity.signing_key)
         with self.store.transaction() as db:
             charge = self.ledger.charge_of(debit.release)
             if (charge.state, charge.attempt) != (ChargeState.DEBITED, debit.attempt):

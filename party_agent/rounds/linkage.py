@@ -58,18 +58,13 @@ def publish_identity(home: Home, client: CoordinatorClient) -> None:
 def signed_identity(name: str, key: SigningKey, sealing_key: bytes) -> Envelope:
     """A member's statement which public sealing key (32 bytes) is its own, under its signing key."""
     statement = IdentityStatement(name=name, signing_key=key.verifying_key.raw.hex(), sealing_key=sealing_key.hex())
-    return seal(statement, kind="identity", key=key)
+    return seal(statement, key=key)
 
 
 def send_linkage_key(
     home: Home, membership: Membership, client: CoordinatorClient, *, coordinator: str, now: datetime
 ) -> Sent:
-    """Seal this party's linkage key to every pinned member that is enrolled; made now where there is none yet.
-
-    Raises:
-        SignatureError, DocumentError: the coordinator shows a sealing key that its owner has not signed.
-        RemoteError: the coordinator does not answer or refuses.
-    """
+    """Seal this party's linkage key to every pinned member that is enrolled; made now where there is none yet."""
     identity, pins = home.identity(), membership.pins()
     members = {member.name: member for member in client.members()}
     sealing_keys = {
@@ -90,7 +85,7 @@ def send_linkage_key(
         message = LinkageKeyMessage(
             sender=identity.name, recipient=name, coordinator=coordinator, created=now, sealed=box.hex()
         )
-        client.send_linkage_key(name, identity.name, seal(message, kind="linkage-key", key=identity.signing_key))
+        client.send_linkage_key(name, identity.name, seal(message, key=identity.signing_key))
     left_out = sorted(set(pins) - set(sealing_keys) - {identity.name})
     return Sent(check_value(linkage_key), tuple(sorted(sealing_keys)), tuple(left_out))
 
@@ -113,11 +108,6 @@ def receive_linkage_key(
         coordinator: its fingerprint.
         sender: accept only this member's.
         replace: overwrite another key that is here already.
-
-    Raises:
-        SignatureError, DocumentError: a message that is forged, for somebody else or sealed otherwise.
-        ConflictError: members sent different keys, or another key is here already.
-        RemoteError: the coordinator does not answer or refuses.
     """
     identity, pins = home.identity(), membership.pins()
     keys: dict[str, VerifyingKey] = {key.fingerprint: key for key in client.member_keys()}

@@ -50,11 +50,6 @@ class Proposing:
             study: what is asked.
             key: the same for the same proposal; None asks anew each time.
             consortium: which, where this party belongs to more than one.
-
-        Raises:
-            ConflictError: the key was used for another study, or it is not clear which consortium.
-            SpecError: not a release these members could run.
-            RemoteError: the coordinator cannot be asked, or refuses.
         """
         agent, asked = self._agent(consortium), sha256(encode(study)).hexdigest()
         kept = self._kept(agent, key)
@@ -78,13 +73,7 @@ class Proposing:
         )
 
     def tried(self, study: Study, *, consortium: str | None = None) -> Proposal:
-        """What this party would be asked if it proposed that, and what speaks against it; nothing is sent or kept.
-
-        Raises:
-            ConflictError: it is not clear which consortium.
-            SpecError: not a release these members could run; or nothing is asked of this party.
-            RemoteError: the coordinator cannot be asked.
-        """
+        """What this party would be asked if it proposed that, and what speaks against it; nothing is sent or kept."""
         agent = self._agent(consortium)
         spec = self._spec(agent, study)
         release = sha256(encode(spec)).hexdigest()
@@ -111,7 +100,7 @@ class Proposing:
         return known[consortium]
 
     def _sign(self, agent: Agent, study: Study) -> Envelope:
-        return seal(self._spec(agent, study), kind="spec", key=agent.identity.signing_key)
+        return seal(self._spec(agent, study), key=agent.identity.signing_key)
 
     @staticmethod
     def _spec(agent: Agent, study: Study) -> ReleaseSpec:

@@ -94,11 +94,7 @@ class ExchangeFiles:
         return create_secret(self._secret_file(release))
 
     def secret(self, release: str) -> bytes:
-        """That secret.
-
-        Raises:
-            LostError: it is gone.
-        """
+        """That secret."""
         try:
             return load_secret(self._secret_file(release))
         except KeyFileError:

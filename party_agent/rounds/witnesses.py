@@ -35,7 +35,6 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     open_head,
     require_about,
-    sign_head,
 )
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.release.charge import GENESIS, adopted_kind
@@ -45,11 +44,7 @@ from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
 _OWN_KINDS: Mapping[str, type[Approval | ColumnsStatement | ReplyStatement | BlockStatement | Rejection]] = {
-    "approval": Approval,
-    "columns": ColumnsStatement,
-    "reply": ReplyStatement,
-    "block": BlockStatement,
-    "rejection": Rejection,
+    model.signed_as(): model for model in (Approval, ColumnsStatement, ReplyStatement, BlockStatement, Rejection)
 }
 _REFUSED = "ledger-head"
 _SET_BACK = (
@@ -128,7 +123,7 @@ class Witness:
             if shown is not None and shown.digest not in {one.digest for one in known if one is not None}:
                 # what is not ours at all is the coordinator's mistake, and no reason to halt
                 try:
-                    statement = open_envelope(shown, model, kind=kind, keys=self.identity.keys)
+                    statement = open_envelope(shown, model, keys=self.identity.keys)
                     require_about(statement, party=self.identity.name, spec=release)
                 except ProtocolError:
                     if others_too:
@@ -213,11 +208,7 @@ class Witnesses:
                     witness.forget()
 
     def accept(self, place: int) -> None:
-        """Have the newest head witnessed, unless one that comes after entry `place` of the chain already is.
-
-        Raises:
-            StaleLedgerError, RemoteError: as `ask`.
-        """
+        """Have the newest head witnessed, unless one that comes after entry `place` of the chain already is."""
         if not place:
             return
         self.ask()  # before the others have to wait
@@ -304,7 +295,7 @@ class Witnesses:
                 replacement_delta=summit.spent.replaced.delta,
                 created=self.clock(),
             )
-            signed = sign_head(head, self.identity.signing_key)
+            signed = SignedDocument.of(head, self.identity.signing_key)
             try:
                 witness.client.put_ledger_head(head.party, signed, after=known[0].head if known else NO_HEAD)
             except RemoteProblemError as error:

@@ -43,11 +43,7 @@ class _Listener(socket.socket):
 
 
 def listen(path: Path) -> socket.socket:
-    """Listen at `path`, mode 0600, in place of what a killed process left there. The caller holds the ledger's lock.
-
-    Raises:
-        SettingsError: the path is too long, or lies where no socket can be.
-    """
+    """Listen at `path`, mode 0600, in place of what a killed process left there. The caller holds the ledger's lock."""
     listener = _Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.unlink(missing_ok=True)

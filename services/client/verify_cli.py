@@ -27,13 +27,14 @@ from commingle.shared.documents.regression_verification import VerifiedRegressio
 from commingle.shared.documents.spec import StatedPurpose, kept_of, kept_words
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import (
+    CoordinatorAudit,
+    PartyAudit,
     confirm_by_coordinator,
     confirm_by_party,
     verify_coordinator_audit,
     verify_party_audit,
 )
-from commingle.shared.release.member_log import KIND as MEMBER_LOG
-from commingle.shared.release.member_log import VerifiedLog, confirm_by_log, verify_member_log
+from commingle.shared.release.member_log import MemberLog, VerifiedLog, confirm_by_log, verify_member_log
 from commingle.shared.release.verification import PublishedRelease, called
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, read_plain
@@ -133,7 +134,7 @@ def _require_regression(file: Path, said: object) -> None:
     names = said.keys() if isinstance(said, Mapping) else ()
     signed = said["envelope"] if isinstance(said, Mapping) and "envelope" in said else None
     kind = signed.get("payloadType") if isinstance(signed, Mapping) else None
-    if kind in {payload_type("party-audit"), payload_type("coordinator-audit"), payload_type(MEMBER_LOG)}:
+    if kind in {payload_type(model.signed_as()) for model in (PartyAudit, CoordinatorAudit, MemberLog)}:
         what = "a signed history"
         remedy = f"Put it beside a release as audit-NAME.json and verify that folder ({_AUDIT_FILES})."
     elif signed is not None:
@@ -237,9 +238,9 @@ def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bo
 def _confirm(path: Path, release: PublishedRelease, files: ReleaseFiles) -> str:
     data = _read(path, remedy="Mend its permissions or leave it out.")
     kind = decode(SignedDocument, data).envelope.payloadType
-    if kind == payload_type("coordinator-audit"):
+    if kind == payload_type(CoordinatorAudit.signed_as()):
         said = confirm_by_coordinator(verify_coordinator_audit(data), release, manifest=files.manifest)
-    elif kind == payload_type(MEMBER_LOG):
+    elif kind == payload_type(MemberLog.signed_as()):
         said = confirm_by_log(verify_member_log(data, trusted_coordinator=release.coordinator), release.spec)
     else:
         said = confirm_by_party(verify_party_audit(data), release)

@@ -116,12 +116,7 @@ class ReleaseSource:
         return self._client.base_url
 
     def fetch(self, release_id: str) -> LoadedRelease:
-        """A verified release.
-
-        Raises:
-            BusyError: it is not here and too many wait already.
-            CommingleError: see `ReleaseClient.fetch`.
-        """
+        """A verified release."""
         held = self.memory.get(release_id)
         if held is not None:
             return held
@@ -129,12 +124,7 @@ class ReleaseSource:
             return self.memory.fetch(release_id)
 
     def page(self, *, cursor: str | None, limit: int) -> ReleaseList:
-        """What the coordinator publishes; what was kept, in one page, while it is away.
-
-        Raises:
-            UnknownCursorError: the coordinator did not give that cursor.
-            BusyError, RemoteError: it cannot be asked, or answers nonsense.
-        """
+        """What the coordinator publishes; what was kept, in one page, while it is away."""
         try:
             with self._slot():
                 page = self._client.page(cursor=cursor, limit=limit)

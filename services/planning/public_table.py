@@ -33,9 +33,6 @@ def assumed_of_table(table: Table, design: Terms, *, where: str, target: str | N
     """Number and second moments of the table's rows as the parties would encode and clip them.
 
     `where` is what an error calls the table.
-
-    Raises:
-        TableError: it lacks an attribute, or holds what the attribute cannot.
     """
     registered = [attribute for asked in design.attributes for attribute in as_registered(asked)]
     for attribute in registered:
@@ -111,12 +108,7 @@ def encodings(study: Study, table: Table, *, target: str) -> dict[str, Study]:
 
 
 def compared(study: Study, table: Table, *, where: str, target: str) -> tuple[Encoded, ...]:
-    """Each encoding with its forecast from the table's moments, the best first.
-
-    Raises:
-        TableError: the table lacks an attribute, or holds what the attribute cannot.
-        PlanningError: there is nothing to forecast.
-    """
+    """Each encoding with its forecast from the table's moments, the best first."""
     found = []
     for name, way in encodings(study, table, target=target).items():
         terms = terms_of(way)

@@ -169,13 +169,7 @@ class _Open:
 
 
 def publish(planned: Sequence[Planned], studies: Sequence[Path], context: Context) -> list[Outcome]:
-    """Propose studies, wait until all are published, fetch and verify them.
-
-    Raises:
-        RoundError: one ends otherwise, or nothing happens for long.
-        ProcessError: a process dies meanwhile.
-        VerificationError: what the coordinator serves does not hold.
-    """
+    """Propose studies, wait until all are published, fetch and verify them."""
     consortium, coordinator = context.consortium, context.consortium.coordinator
     commands = [coordinator.proposing(study) for study in studies]
     [proposed] = consortium.backend.run({"propose": commands}).values()

@@ -115,12 +115,7 @@ class Loaded:
 
 
 def read_parties(path: Path) -> PartiesFile:
-    """A parties file, its tables' paths made absolute.
-
-    Raises:
-        SettingsError: it cannot be read or does not have the form of one.
-        PartiesError: names that repeat, or some parties with a table of their own and some without.
-    """
+    """A parties file, its tables' paths made absolute."""
     file = load_settings(PartiesFile, path)
     names = [entry.name for entry in file.parties]
     if len(set(names)) < len(names):
@@ -146,11 +141,7 @@ def _resolve(entry: PartyEntry, folder: Path) -> PartyEntry:
 
 
 def split_evenly(features: Sequence[str], target: str, parties: int) -> tuple[Holding, ...]:
-    """Features in order, as evenly as possible; the target goes to the last party.
-
-    Raises:
-        PartiesError: more parties than columns.
-    """
+    """Features in order, as evenly as possible; the target goes to the last party."""
     if parties > len(features) + 1:
         raise PartiesError(
             f"{parties} parties cannot share {len(features)} features and a target",
@@ -162,11 +153,7 @@ def split_evenly(features: Sequence[str], target: str, parties: int) -> tuple[Ho
 
 
 def keep_columns(holdings: Sequence[Holding], kept: Collection[str]) -> tuple[Holding, ...]:
-    """Only the columns that are kept.
-
-    Raises:
-        PartiesError: a party has none left.
-    """
+    """Only the columns that are kept."""
     left = tuple(Holding(h.party, tuple(name for name in h.columns if name in kept)) for h in holdings)
     for holding in left:
         if not holding.columns:
@@ -178,11 +165,7 @@ def keep_columns(holdings: Sequence[Holding], kept: Collection[str]) -> tuple[Ho
 
 
 def load(wanted: Wanted, parties: PartiesFile | None) -> Loaded:
-    """Read one table, or join those of the parties.
-
-    Raises:
-        TableError, PartiesError, SpecError: naming what is wrong with which file or column.
-    """
+    """Read one table, or join those of the parties."""
     if parties is not None and parties.parties[0].table is not None:
         if wanted.table is not None:
             raise PartiesError(

@@ -54,12 +54,7 @@ def simulate(
     stages: Stages,
     overlap: float = 1.0,
 ) -> dict[str, Any]:
-    """Run everything and write `out`; the report. Every party is given that share of its people.
-
-    Raises:
-        OutputError: `out` cannot be written.
-        ProcessError, RoundError, RemoteError, ProtocolError: something failed; the logs are kept then.
-    """
+    """Run everything and write `out`; the report. Every party is given that share of its people."""
     for notice in dataset.notices:
         stages.notice(notice)
     batches = [batch for batch in (planned[:1], planned[1:]) if batch]

@@ -1,9 +1,4 @@
-"""What goes wrong in a consortium that a program starts.
-
-ConsortiumError         what the program asks for cannot be had
-├── ProcessError        a process that did not start, died or refused a command
-└── RoundError          a release that ended badly or did not end in time
-"""
+"""What goes wrong in a consortium that a program starts."""
 
 from commingle.shared.errors import CommingleError
 

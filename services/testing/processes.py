@@ -169,9 +169,6 @@ class Processes:
 
         Args:
             jobs: by name, the commands that one worker runs one after the other.
-
-        Raises:
-            ProcessError: a command fails or does not end.
         """
         deadline = time.monotonic() + _COMMAND_SECONDS
         waiting, busy, results = list(jobs.items()), dict[Connection, str](), dict[str, list[Any]]()
@@ -193,11 +190,7 @@ class Processes:
         return {name: results[name] for name in jobs}
 
     def address(self, server: Running) -> str:
-        """Where a started server listens, once it does: a URL, or the path of a socket.
-
-        Raises:
-            ProcessError: it ends or does not listen in time.
-        """
+        """Where a started server listens, once it does: a URL, or the path of a socket."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             server.require_alive()

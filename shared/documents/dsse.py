@@ -86,17 +86,16 @@ def payload_type(kind: str) -> str:
     return _PAYLOAD_TYPE.format(kind)
 
 
-def seal(document: WireModel, *, kind: str, key: SigningKey) -> Envelope:
+def seal(document: WireModel, *, key: SigningKey) -> Envelope:
     """Sign a document: encode it once, sign exactly those bytes."""
-    signature = key.sign(pre_authentication_encoding(payload_type(kind), encode(document)))
-    return sealed(document, Signature(keyid=key.fingerprint, sig=b64encode(signature).decode()), kind=kind)
+    signature = key.sign(pre_authentication_encoding(payload_type(document.signed_as()), encode(document)))
+    return sealed(document, Signature(keyid=key.fingerprint, sig=b64encode(signature).decode()))
 
 
-def sealed(document: WireModel, signature: Signature, *, kind: str) -> Envelope:
+def sealed(document: WireModel, signature: Signature) -> Envelope:
     """The envelope of a document that somebody signed, made again from its parts; nothing is verified."""
-    return Envelope(
-        payload=b64encode(encode(document)).decode(), payloadType=payload_type(kind), signatures=(signature,)
-    )
+    kind = payload_type(document.signed_as())
+    return Envelope(payload=b64encode(encode(document)).decode(), payloadType=kind, signatures=(signature,))
 
 
 def parse_envelope(data: bytes) -> Envelope:
@@ -113,7 +112,7 @@ _parse_small = lru_cache(maxsize=512)(_parse)
 
 
 def open_envelope(
-    envelope: Envelope, model: type[Model], *, kind: str, keys: Iterable[VerifyingKey], checks: Checks | None = None
+    envelope: Envelope, model: type[Model], *, keys: Iterable[VerifyingKey], checks: Checks | None = None
 ) -> Verified[Model]:
     """Verify an envelope under one of `keys`, then parse its payload, with `checks` as in `decode`.
 
@@ -122,6 +121,7 @@ def open_envelope(
         DocumentError: of another kind, longer than one can be, or the payload is not a valid document in its canonical
             encoding.
     """
+    kind = model.signed_as()
     if envelope.payloadType != payload_type(kind):
         raise DocumentError(
             f"expected a document of type {payload_type(kind)!r}",

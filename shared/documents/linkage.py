@@ -53,7 +53,7 @@ class LinkageKeyMessage(WireModel):
 
 def open_identity(envelope: Envelope, key: VerifyingKey, *, name: str) -> Verified[IdentityStatement]:
     """The verified identity of that member under that key. Raises SignatureError, DocumentError."""
-    identity = open_envelope(envelope, IdentityStatement, kind="identity", keys=[key])
+    identity = open_envelope(envelope, IdentityStatement, keys=[key])
     if (identity.document.name, identity.document.signing_key) != (name, key.raw.hex()):
         raise DocumentError("the identity is another member's", remedy="Ask the member to enrol again.")
     return identity
@@ -68,7 +68,7 @@ def open_linkage_key(
         SignatureError: not signed by the sender.
         DocumentError: for somebody else or for another consortium.
     """
-    message = open_envelope(envelope, LinkageKeyMessage, kind="linkage-key", keys=[key])
+    message = open_envelope(envelope, LinkageKeyMessage, keys=[key])
     document = message.document
     if (document.sender, document.recipient) != (sender, recipient) or document.coordinator != coordinator:
         raise DocumentError(

@@ -75,6 +75,12 @@ class WireModel(Described):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
     largest_bytes: ClassVar[int] = 32 << 10
 
+    @classmethod
+    def signed_as(cls) -> str:
+        """The kind of document that it is signed as, in the media type of its envelope: what its `type` says."""
+        named: str = cls.model_fields["type"].default
+        return named.removeprefix("commingle/")
+
 
 def text_digest(text: str) -> str:
     """SHA-256 of a text, hex."""

@@ -40,7 +40,6 @@ RowMapping = Literal["maximum", "per_row", "per_row_with_label"]
 Positive = Annotated[float, Field(gt=0)]
 Proportion = Annotated[float, Field(gt=0, lt=1)]
 _Encoded = Annotated[float, Field(ge=-1, le=1)]
-KIND = "regression"
 PROTECTS_PRESENCE = (
     "Whether a subject's row is there is protected, and with it its values and how many rows there are. Neighbouring"
     " data sets differ by one row; the number of rows that is stated is a public figure, given with the request."

@@ -10,7 +10,6 @@ from commingle.shared.documents.errors import require
 from commingle.shared.documents.keys import Fingerprint, parse_fingerprint
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression import (
-    KIND,
     PROTECTS_PRESENCE,
     RegressionPrivacy,
     RegressionResult,
@@ -53,7 +52,7 @@ def verify_regression(data: bytes, *, trusted_party: str | None = None) -> Verif
     Raises:
         DocumentError, SignatureError, VerificationError: naming the first thing that does not hold.
     """
-    opened = decode(SignedDocument, data).open(RegressionResult, kind=KIND)
+    opened = decode(SignedDocument, data).open(RegressionResult)
     result, signer = opened.document, opened.signer
     known = trusted_party is None or signer == parse_fingerprint(trusted_party)
     _require(known, f"it is signed with key {signer[:16]}, not with the one expected")

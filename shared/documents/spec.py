@@ -257,6 +257,10 @@ class ReleaseSpec(StatedPurpose):
     bounds: Annotated[Bounds | None, LEFT_OUT] = None
     buckets: Annotated[Buckets | None, LEFT_OUT] = None
 
+    @classmethod
+    def signed_as(cls) -> str:
+        return "spec"
+
     @model_validator(mode="after")
     def _makes_sense(self, info: ValidationInfo) -> Self:
         if problems := _problems(self, info.context):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
-from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
+from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
@@ -26,9 +26,6 @@ Sums = Annotated[
     tuple[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)], ...], Field(min_length=1, max_length=2 * MAX_COLUMNS)
 ]
 RejectionReason = Literal["policy", "operator", "budget", "dataset", "subjects", "block_lost", "exchange", "expired"]
-
-FIRST_APPROVAL = "first-approval"
-"""The kind of document that the first of a party's two approvals is. It never leaves the party."""
 
 
 class DeviationError(ExchangeError):
@@ -79,6 +76,10 @@ class FirstApproval(WireModel):
     party: Name
     created: AwareDatetime
     ledger_head: Digest
+
+
+FIRST_APPROVAL = FirstApproval.signed_as()
+"""The kind of document that never leaves its party."""
 
 
 class AlignmentStatement(WireModel):
@@ -177,9 +178,14 @@ class SignedDocument(WireModel):
     signing_key: Hex32
     envelope: Envelope
 
-    def open(self, model: type[Model], *, kind: str) -> Verified[Model]:
+    @classmethod
+    def of(cls, document: WireModel, key: SigningKey) -> Self:
+        """The document under this key, beside it."""
+        return cls(signing_key=key.verifying_key.raw.hex(), envelope=seal(document, key=key))
+
+    def open(self, model: type[Model]) -> Verified[Model]:
         """Verify under the enclosed key. Whether to trust that key is the caller's question."""
-        return open_envelope(self.envelope, model, kind=kind, keys=[VerifyingKey.from_hex(self.signing_key)])
+        return open_envelope(self.envelope, model, keys=[VerifyingKey.from_hex(self.signing_key)])
 
 
 class ApprovalRequest(WireModel):
@@ -196,14 +202,6 @@ class RotationRequest(WireModel):
     by_new: Envelope
 
 
-_KINDS: Mapping[type[WireModel], str] = {
-    Approval: "approval",
-    AlignmentStatement: "alignment",
-    Rejection: "rejection",
-    BlockStatement: "block",
-}
-
-
 class _PartyStatement(Protocol):
     @property
     def spec(self) -> str: ...
@@ -217,7 +215,7 @@ def open_statement(envelope: Envelope, model: type[Model], party: PartySpec, *, 
     Raises:
         SignatureError, DocumentError: it is none, or about another release or party.
     """
-    opened = open_envelope(envelope, model, kind=_KINDS[model], keys=[party.verifying_key])
+    opened = open_envelope(envelope, model, keys=[party.verifying_key])
     return require_about(opened, party=party.name, spec=spec)
 
 
@@ -228,10 +226,10 @@ def open_rotation(request: RotationRequest, *, party: str, old_key: VerifyingKey
         SignatureError: not signed under both keys.
         DocumentError: of another party or key, or the two signatures are under different documents.
     """
-    rotation = open_envelope(request.by_old, Rotation, kind="rotation", keys=[old_key])
+    rotation = open_envelope(request.by_old, Rotation, keys=[old_key])
     document = rotation.document
     new_key = VerifyingKey.from_hex(document.new_key)
-    confirmed = open_envelope(request.by_new, Rotation, kind="rotation", keys=[new_key])
+    confirmed = open_envelope(request.by_new, Rotation, keys=[new_key])
     named = (document.party, document.old_key) == (party, old_key.raw.hex()) and new_key != old_key
     if not named or confirmed.payload != rotation.payload:
         raise DocumentError("the rotation is about another party or key", remedy="Rotate again from the agent.")
@@ -240,7 +238,7 @@ def open_rotation(request: RotationRequest, *, party: str, old_key: VerifyingKey
 
 def open_departure(envelope: Envelope, *, party: str, key: VerifyingKey, coordinator: str) -> Verified[Departure]:
     """The verified departure of that party from that coordinator. Raises SignatureError, DocumentError."""
-    departure = open_envelope(envelope, Departure, kind="departure", keys=[key])
+    departure = open_envelope(envelope, Departure, keys=[key])
     if (departure.document.party, departure.document.coordinator) != (party, coordinator):
         raise DocumentError("the departure is another party's or from another coordinator", remedy="Leave again.")
     return departure
@@ -279,7 +277,6 @@ def require_about(statement: Verified[Model], *, party: str, spec: str) -> Verif
     return statement
 
 
-KIND = "ledger-head"
 NO_HEAD = "0" * 64
 """What a first statement names as the one it follows."""
 
@@ -318,11 +315,6 @@ class LedgerHead(WireModel):
         return (int(self.rho_units), Fraction(self.delta)), replaced
 
 
-def sign_head(head: LedgerHead, key: SigningKey) -> SignedDocument:
-    """The statement under the party's key."""
-    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=seal(head, kind=KIND, key=key))
-
-
 def open_head(signed: SignedDocument, *, party: str | None = None) -> tuple[LedgerHead, VerifyingKey]:
     """The statement and the key it is signed with. Whether to trust that key is the caller's question.
 
@@ -337,4 +329,4 @@ def open_head(signed: SignedDocument, *, party: str | None = None) -> tuple[Ledg
 
 @lru_cache(maxsize=512)  # what is kept of a member is looked at again with each release
 def _open(signed: SignedDocument) -> LedgerHead:
-    return signed.open(LedgerHead, kind=KIND).document
+    return signed.open(LedgerHead).document

@@ -1,26 +1,20 @@
 """Parameters and values that would void a guarantee.
 
-PrivacyError
+PrivacyError                something that would void a guarantee
 ├── ParameterError          epsilon, delta, rho, row_norm or a size outside its domain
-└── EncodingRangeError      a value that should have been clipped was not
+└── EncodingRangeError      an encoded value outside [-1, 1]: it should have been clipped
 """
 
 from commingle.shared.errors import CommingleError
 
 
 class PrivacyError(CommingleError):
-    """Something that would void a guarantee."""
-
     code = "privacy"
 
 
 class ParameterError(PrivacyError):
-    """A privacy parameter outside its domain."""
-
     code = "privacy-parameter"
 
 
 class EncodingRangeError(PrivacyError):
-    """An encoded value outside [-1, 1]."""
-
     code = "encoding-range"

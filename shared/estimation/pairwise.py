@@ -151,11 +151,7 @@ class Pairs:
         return np.asarray(n**2 * found)
 
     def require(self, columns: Places) -> None:
-        """Refuse a fit across parties of these columns that share too few subjects.
-
-        Raises:
-            NoOverlapError: two do not, as far as the noise lets anybody tell.
-        """
+        """Refuse a fit across parties of these columns that share too few subjects."""
         for i, j in combinations(np.unique(self.party[columns]).tolist(), 2):
             joint, error = self.counts.held[i, j], self.counts.errors[i, j]
             if joint < max(ENOUGH_SHARED * error, 2.0):

@@ -210,11 +210,7 @@ class PreparedMoments:
 
     @classmethod
     def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
-        """Published moments in encoded units, every map of rows undone (`release.matrix` finds the parties' stages).
-
-        Raises:
-            MomentsMismatchError: they are not of that release.
-        """
+        """Published moments in encoded units, every map of rows undone (`release.matrix` finds the parties' stages)."""
         _require(moments.columns == tuple(c.name for c in spec.columns), "columns")
         made = cls._of_keyed(moments, spec, stages) if spec.keyed else cls._of_listed(moments, spec, stages)
         unsaid = [(p, stage.applied) for p, stage in zip(spec.parties, stages, strict=True) if stage.sums is None]
@@ -256,11 +252,7 @@ class PreparedMoments:
 
     @classmethod
     def of(cls, moments: SecondMoments, attributes: tuple[Attribute, ...]) -> Self:
-        """Moments of encoded columns with the attributes of a spec, in the spec's order.
-
-        Raises:
-            MomentsMismatchError: they are not of one release.
-        """
+        """Moments of encoded columns with the attributes of a spec, in the spec's order."""
         columns = encoded_columns(attributes)
         _require(moments.columns == (INTERCEPT, *(c.name for c in columns)), "columns")
         _require_shape(moments, len(columns) + 1)

@@ -111,12 +111,7 @@ class Centred:
 
 
 def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ...], *, intercept: bool) -> System:
-    """Cut the moments of columns `features` (and the intercept) and column `target`.
-
-    Raises:
-        TooFewRowsError: no more published rows than terms.
-        NoOverlapError: two parties of these columns share hardly anybody.
-    """
+    """Cut the moments of columns `features` (and the intercept) and column `target`."""
     index = np.array([0, *features, target])
     rows = prepared.rows
     if prepared.pairs is not None:

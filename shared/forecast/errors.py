@@ -7,6 +7,4 @@ from commingle.shared.errors import CommingleError
 
 
 class PlanningError(CommingleError):
-    """A question that has no forecast."""
-
     code = "planning"

@@ -59,12 +59,7 @@ def computed_forecast(spec: ReleaseSpec) -> Forecast | None:
 
 
 def forecast(terms: Terms, assumed: Assumptions | None = None) -> Forecast:
-    """The forecast of terms; a k that is left open is chosen.
-
-    Raises:
-        PlanningError: there is nothing to forecast.
-        PrivacyError: epsilon, delta or a row norm outside its domain.
-    """
+    """The forecast of terms; a k that is left open is chosen."""
     assumed = assumed or Assumptions()
     return forecast_for(question_of(terms, assumed), terms, assumed)
 
@@ -86,11 +81,7 @@ def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
 
 
 def question_of(terms: Terms, assumed: Assumptions) -> Question:
-    """What is assumed; of public rows what they make likely of everybody else, and what else they leave possible.
-
-    Raises:
-        PlanningError: there is nothing to forecast.
-    """
+    """What is assumed; of public rows what they make likely of everybody else, and what else they leave possible."""
     task, rows = task_of(terms, assumed), assumed.public_rows
     if assumed.second_moments is None or rows is None:
         return Question(task, ())
@@ -146,11 +137,7 @@ def _explained(terms: Terms, task: RegressionTask) -> float:
 
 
 def with_sketch(study: Study) -> Study:
-    """The study with its k: as written, or the best one for its target under the default assumptions.
-
-    Raises:
-        PrivacyError: epsilon, delta or a row norm outside its domain.
-    """
+    """The study with its k: as written, or the best one for its target under the default assumptions."""
     terms = terms_of(study)
     if study.k is not None or not mechanism_of(terms).sketched:
         return study

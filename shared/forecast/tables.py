@@ -48,12 +48,7 @@ _MOST_CUT = 12  # numbers: each is a few releases to be expected
 
 
 def expected_release(terms: Terms, assumed: Assumptions) -> CrossProducts:
-    """The sums of a release of moments of these terms, with the covariance of their noise.
-
-    Raises:
-        SpecError: the terms cannot become a release.
-        PlanningError: second moments that do not fit them.
-    """
+    """The sums of a release of moments of these terms, with the covariance of their noise."""
     spec, given = _spec(terms), assumed.second_moments
     mean, covariance = uniform_law(terms.parties) if given is None else table_law(given, columns=len(terms.columns))
     made = closed(spec)

@@ -75,9 +75,6 @@ def task_of(terms: Terms, assumed: Assumptions) -> RegressionTask:
     """The regression that is assumed.
 
     Without a table every standardised slope is alike, b_j = c / sqrt(xx_jj), with b^T xx b = R^2 yy.
-
-    Raises:
-        PlanningError: nothing can be the label, k is impossible, or the assumptions do not fit the terms.
     """
     if not 0 < assumed.r_squared < 1:
         raise PlanningError(f"an R^2 of {assumed.r_squared} is not between 0 and 1", remedy="Assume 0.3, for example.")

@@ -66,8 +66,7 @@ def row_sensitivity(spec: AnyRelease, party: AnyParty, adjacency: Adjacency) -> 
     """Delta_q^2 of one integer row of that party (docs/proofs/sensitivity.md).
 
     For keyed rows it is `row_bound` under add_remove. Under replace_one a subject stays and its values change, so
-    presence
-    counts nothing: neither bounds the other (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
+    presence counts nothing: neither bounds the other (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
     """
     if adjacency is Adjacency.ADD_REMOVE:
         return row_bound(spec, party)

@@ -11,8 +11,6 @@ from commingle.shared.errors import CommingleError
 
 
 class ProvingError(CommingleError):
-    """Something about proofs of what is encrypted."""
-
     code = "proving"
 
 

@@ -56,10 +56,7 @@ _ENDS_ELSEWHERE = "the chain ends elsewhere than its head says"
 _REMEDY = "Ask whose history this is for a fresh export, and compare it with the documents they signed."
 _require = partial(require, remedy=_REMEDY)
 _SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionResult]] = {
-    "approval": Approval,
-    "block": BlockStatement,
-    "rejection": Rejection,
-    "regression": RegressionResult,
+    model.signed_as(): model for model in (Approval, BlockStatement, Rejection, RegressionResult)
 }
 _AFTER_A_BLOCK = frozenset({ChargeState.STORED, ChargeState.ACKED, ChargeState.WITHDRAWN, ChargeState.ADOPTED})
 
@@ -179,7 +176,7 @@ def verify_party_audit(data: bytes) -> PartyHistory:
         VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
     """
     signed = decode(SignedDocument, data)
-    opened = signed.open(PartyAudit, kind="party-audit")
+    opened = signed.open(PartyAudit)
     audit = opened.document
     told = fold(audit.entries)
     if isinstance(told, Refused):
@@ -206,7 +203,7 @@ def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
     Raises:
         VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
     """
-    opened = decode(SignedDocument, data).open(CoordinatorAudit, kind="coordinator-audit")
+    opened = decode(SignedDocument, data).open(CoordinatorAudit)
     audit = opened.document
     verify_chain(audit.entries, head=audit.head)
     events = tuple(decode(EventEntry, body.encode()) for body in audit.entries)
@@ -248,7 +245,7 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     # what a lost branch has spent is not known to be Gaussian, and is the same otherwise
     paid = charge.cost.approximate() == plan_block(release.spec, share).cost.approximate()
     _require(paid, f"the ledger of {name} was debited another loss")
-    debit = f"debit of rho {float(charge.rho):.6g} ({release.spec.adjacency})"
+    debit = f"debit of rho {float(charge.loss.rho):.6g} ({release.spec.adjacency})"
     whose = called(name, pinned=name in release.pinned)
     said = (history.told.signed.get((release.release, kind)) for kind in (FIRST_APPROVAL, "approval"))
     by = " and then ".join(quoted(entry.by) for entry in said if entry is not None and entry.by)
@@ -309,7 +306,7 @@ def _keys(audit: PartyAudit, present: VerifyingKey) -> tuple[VerifyingKey, ...]:
 def _check_document(
     envelope: Envelope, history: PartyHistory, *, kind: str
 ) -> Approval | BlockStatement | Rejection | RegressionResult:
-    document = open_envelope(envelope, _SIGNED[kind], kind=kind, keys=history.keys).document
+    document = open_envelope(envelope, _SIGNED[kind], keys=history.keys).document
     entry = history.told.signed.get((document.spec, kind))
     if document.party != history.audit.party or entry is None or entry.digest != envelope.digest:
         raise VerificationError(

@@ -22,7 +22,7 @@ from pydantic import ConfigDict
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import Digest, WireModel, decode
 from commingle.shared.documents.statements import FIRST_APPROVAL
-from commingle.shared.dp.accounting import Cost, Loss, Rho
+from commingle.shared.dp.accounting import Cost, Loss
 from commingle.shared.release.rounds import Refused
 
 ChargeKind = Literal["release", "regression", "unexplained"]
@@ -98,14 +98,6 @@ class Charge:
     def loss(self) -> Loss:
         """In the unit of its data set."""
         return self.cost.loss
-
-    @property
-    def rho(self) -> Rho:
-        return self.loss.rho
-
-    @property
-    def delta(self) -> float:
-        return self.loss.delta
 
     @property
     def counts(self) -> bool:

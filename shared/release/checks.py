@@ -40,7 +40,7 @@ def open_spec(envelope: Envelope, keys: Iterable[VerifyingKey]) -> Verified[Rele
     Raises:
         SignatureError, DocumentError: it is not.
     """
-    spec = open_envelope(envelope, ReleaseSpec, kind="spec", keys=keys, checks=spec_problems)
+    spec = open_envelope(envelope, ReleaseSpec, keys=keys, checks=spec_problems)
     if spec.document.proposer != spec.signer:
         raise SignatureError("the spec names another proposer than its signer", remedy="Propose it again.")
     return spec

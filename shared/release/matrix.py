@@ -84,11 +84,7 @@ def decode_block(body: bytes, *, columns: Sequence[str], rows: int) -> NDArray[n
 
 
 def check_block(body: bytes, statement: BlockStatement) -> NDArray[np.int64]:
-    """The integers of a body that is exactly what its statement says.
-
-    Raises:
-        BlockError: it is not.
-    """
+    """The integers of a body that is exactly what its statement says."""
     remedy = "Send the stored bytes of the block that was signed."
     if sha256(body).hexdigest() != statement.body_sha256:
         raise BlockError("the uploaded bytes have another digest than the signed statement", remedy=remedy)
@@ -147,11 +143,7 @@ def _holds(metadata: pq.FileMetaData, rows: int) -> bool:
 
 
 def second_moments(spec: ReleaseSpec, release: str, matrix: NDArray[np.int64]) -> SecondMoments:
-    """The moments of an assembled matrix (integers, the intercept first).
-
-    Raises:
-        VerificationError: no honest blocks make such a matrix.
-    """
+    """The moments of an assembled matrix (integers, the intercept first)."""
     found = mechanism_of(spec).moments(spec, [plan.sigma for plan in plan_blocks(spec)], matrix)
     return SecondMoments(
         release=release,
@@ -213,10 +205,6 @@ def prepared_release(
         moments: as published.
         spec: of the release.
         sums: what each party with a first stage published of its columns, by party.
-
-    Raises:
-        MomentsMismatchError: they are not of that release.
-        SpecError: the sums are not.
     """
     _require_kind(moments)
     terms, stages = closed(spec), []
@@ -227,11 +215,7 @@ def prepared_release(
 
 
 def prepared_moments(moments: SecondMoments, attributes: tuple[Attribute, ...]) -> PreparedMoments:
-    """Moments of encoded columns with the attributes of a spec, in the spec's order.
-
-    Raises:
-        MomentsMismatchError: they are not of one release.
-    """
+    """Moments of encoded columns with the attributes of a spec, in the spec's order."""
     _require_kind(moments)
     return PreparedMoments.of(moments, attributes)
 

@@ -20,7 +20,6 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.charge import GENESIS, Link, first_altered, link_digest, link_text
 
-KIND = "member-log"
 Change = Literal["enrolment", "rotation", "revocation", "departure"]
 _REMEDY = "Do not use this coordinator; keep both logs and show them to the members they name."
 _require = partial(require, remedy=_REMEDY)
@@ -121,7 +120,7 @@ def verify_member_log(data: bytes, *, trusted_coordinator: str | None = None) ->
     Raises:
         VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
     """
-    opened = decode(SignedDocument, data).open(MemberLog, kind=KIND)
+    opened = decode(SignedDocument, data).open(MemberLog)
     log = opened.document
     _require(trusted_coordinator in {None, opened.signer}, "the log of member keys is signed by another coordinator")
     altered = first_altered(log.entries)

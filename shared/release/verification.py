@@ -93,7 +93,7 @@ def open_manifest(data: bytes, *, trusted_coordinator: str | None) -> Verified[M
     Raises:
         VerificationError, SignatureError, DocumentError: it is not one.
     """
-    opened = decode(SignedDocument, data).open(Manifest, kind="manifest")
+    opened = decode(SignedDocument, data).open(Manifest)
     if trusted_coordinator is not None and opened.signer != trusted_coordinator:
         raise VerificationError(
             f"the manifest is signed by {opened.signer[:16]}, not by the trusted coordinator",

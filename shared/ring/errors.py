@@ -1,8 +1,9 @@
 """What was received and is no ciphertext, and what cannot be computed here.
 
 RingError
-├── CiphertextError         bytes of another size, residues that are not reduced, an opening beyond its bound
-└── KernelsError            the compiled kernels cannot be loaded
+├── CiphertextError         bytes of another size, residues that are not reduced, an opening beyond its bound; sizes
+│                           only, never a value
+└── KernelsError            the compiled kernels cannot be loaded: the package was built without a C compiler
 
 Sizes and entries outside their domain are faults of a caller inside Commingle, and plain ValueErrors (`DomainError`).
 """
@@ -11,20 +12,14 @@ from commingle.shared.errors import CommingleError
 
 
 class RingError(CommingleError):
-    """Something about encrypted columns."""
-
     code = "ring"
 
 
 class CiphertextError(RingError):
-    """Bytes that are not what their place asks for. Sizes only, never a value."""
-
     code = "ciphertext"
 
 
 class KernelsError(RingError):
-    """The package was built without a C compiler."""
-
     code = "kernels"
 
 

@@ -19,11 +19,7 @@ _PIECE = 1 << 20
 
 @contextmanager
 def writing_archive(out: Path) -> Iterator[tuple[Path, Callable[[str, bytes | Path], None]]]:
-    """A directory to put copies in meanwhile, and what adds a file by its name; `out` is there when all went well.
-
-    Raises:
-        SettingsError: it is there already, or cannot be written.
-    """
+    """A directory to put copies in meanwhile, and what adds a file by its name; `out` is there when all went well."""
     if out.exists():
         raise SettingsError(f"{out} exists already", remedy="Give every backup a name of its own.")
     try:
@@ -38,11 +34,7 @@ def writing_archive(out: Path) -> Iterator[tuple[Path, Callable[[str, bytes | Pa
 
 @contextmanager
 def reading_archive(file: Path, home: Path) -> Iterator[Path]:
-    """What is in it, in a directory beside `home` that becomes `home` when all went well.
-
-    Raises:
-        SettingsError: there is something at `home`, or the file cannot be read or is no such archive.
-    """
+    """What is in it, in a directory beside `home` that becomes `home` when all went well."""
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise SettingsError(
             f"there is something at {home} already", remedy="Move it aside; what is newer may still be needed."
@@ -66,11 +58,7 @@ def reading_archive(file: Path, home: Path) -> Iterator[Path]:
 
 
 def copy_sqlite(database: Path, copy: Path) -> Path:
-    """The database as it is at one moment, in one file, no matter who writes meanwhile.
-
-    Raises:
-        SettingsError: it cannot be read, or SQLite finds damage.
-    """
+    """The database as it is at one moment, in one file, no matter who writes meanwhile."""
     try:
         with (
             closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True)) as source,

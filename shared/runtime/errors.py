@@ -1,6 +1,6 @@
 """What goes wrong around a process.
 
-RuntimeFaultError
+RuntimeFaultError        something around the process is not as it must be
 ├── SettingsError        a settings file or option that cannot be used
 ├── KeyFileError         a key file that is missing, unreadable or malformed
 ├── PortInUseError       the address to listen on is taken
@@ -25,50 +25,34 @@ from commingle.shared.errors import CommingleError
 
 
 class RuntimeFaultError(CommingleError):
-    """Something around the process is not as it must be."""
-
     code = "runtime"
 
 
 class SettingsError(RuntimeFaultError):
-    """A settings file or option that cannot be used."""
-
     code = "settings"
 
 
 class KeyFileError(RuntimeFaultError):
-    """A key file that is missing, unreadable or malformed."""
-
     code = "key-file"
 
 
 class PortInUseError(RuntimeFaultError):
-    """The address to listen on is taken."""
-
     code = "port-in-use"
 
 
 class RequestSignatureError(RuntimeFaultError):
-    """A request that is not signed as it must be."""
-
     code = "request-signature"
 
 
 class ClockSkewError(RequestSignatureError):
-    """A request that was signed too long before or after now."""
-
     code = "clock-skew"
 
 
 class ScopeError(RuntimeFaultError):
-    """A token, or a signer, that is not meant for this."""
-
     code = "scope"
 
 
 class TooLargeError(RuntimeFaultError):
-    """A body beyond its limit."""
-
     code = "too-large"
 
 
@@ -84,38 +68,26 @@ class BusyError(RuntimeFaultError):
 
 
 class TooCostlyError(RuntimeFaultError):
-    """A request that takes longer to compute than any may."""
-
     code = "too-costly"
 
 
 class NoRoomError(RuntimeFaultError):
-    """A body for which there is no room: on the disk, or in the share of who sends it."""
-
     code = "no-room"
 
 
 class RequestBodyError(RuntimeFaultError):
-    """A body that is not what this endpoint takes."""
-
     code = "request"
 
 
 class RemoteError(RuntimeFaultError):
-    """Talking to another process failed."""
-
     code = "remote"
 
 
 class UnreachableError(RemoteError):
-    """Nobody answered in time."""
-
     code = "unreachable"
 
 
 class NonsenseError(RemoteError):
-    """Something answered, but not a Commingle service."""
-
     code = "nonsense"
 
 

@@ -29,11 +29,7 @@ _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# Not for backups; see
 
 
 def close_to_others(directory: Path) -> None:
-    """Make a directory that only its owner can enter, whatever the umask, or make one so that is there.
-
-    Raises:
-        KeyFileError: others can enter it, and that cannot be changed.
-    """
+    """Make a directory that only its owner can enter, whatever the umask, or make one so that is there."""
     _make_private(directory)
     if directory.stat().st_mode & _OTHERS:
         try:
@@ -106,11 +102,7 @@ _LONGEST_KEY_FILE = 1 << 10
 
 
 def create_secret(path: Path) -> bytes:
-    """32 fresh bytes from the operating system, stored at `path`.
-
-    Raises:
-        KeyFileError: a file is there already; keys are never overwritten.
-    """
+    """32 fresh bytes from the operating system, stored at `path`."""
     if path.exists():
         raise KeyFileError(f"{path} exists already", remedy="Use it, or move it away to start with new keys.")
     secret = secrets.token_bytes(_SECRET_BYTES)
@@ -119,11 +111,7 @@ def create_secret(path: Path) -> bytes:
 
 
 def load_secret(path: Path) -> bytes:
-    """The 32 bytes stored at `path`.
-
-    Raises:
-        KeyFileError: missing, malformed or readable by others.
-    """
+    """The 32 bytes stored at `path`."""
     try:
         with open_plain(path) as file:
             text, mode = file.read(_LONGEST_KEY_FILE).strip(), os.fstat(file.fileno()).st_mode
@@ -164,12 +152,7 @@ History = TypeVar("History", bound=_History)
 
 
 def read_history(file: Path, verify: Callable[[bytes], History], *, key: str | None) -> History:
-    """The history in a file, verified, and signed with the key of that fingerprint where one is given.
-
-    Raises:
-        SettingsError: the file cannot be read.
-        VerificationError, SignatureError, DocumentError: the history does not hold, or is somebody else's.
-    """
+    """The history in a file, verified, and signed with the key of that fingerprint where one is given."""
     history = verify(read_given(file, most_bytes=LARGEST_HISTORY_BYTES))
     if key is not None and history.signer != parse_fingerprint(key):
         raise VerificationError(

@@ -73,11 +73,7 @@ def _nothing() -> None:
 
 
 def listen(*, host: str, port: int) -> socket.socket:
-    """Listen on an address of this machine. Port 0 takes any free port.
-
-    Raises:
-        PortInUseError: the address is taken or is not one of this machine's.
-    """
+    """Listen on an address of this machine. Port 0 takes any free port."""
     if not 0 <= port < 1 << 16:
         raise PortInUseError(f"there is no port {port}", remedy="Choose one from 0 to 65535 with --port.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

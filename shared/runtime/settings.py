@@ -57,11 +57,7 @@ Service = TypeVar("Service", bound=ServiceSettings)
 
 
 def load_settings(kind: type[Kind], path: Path) -> Kind:
-    """Settings from a JSON file, and of a service also from the environment.
-
-    Raises:
-        SettingsError: missing, not JSON, unknown or wrong keys.
-    """
+    """Settings from a JSON file, and of a service also from the environment."""
     if issubclass(kind, ServiceSettings):
         return gather(kind, path, os.environ)[0]
     payload = _read(path)
@@ -73,11 +69,7 @@ def load_settings(kind: type[Kind], path: Path) -> Kind:
 
 
 def gather(kind: type[Service], path: Path, environment: Mapping[str, str]) -> tuple[Service, Mapping[str, str]]:
-    """Settings of a service, and where each was said that was said at all: a path or a variable.
-
-    Raises:
-        SettingsError: as of `load_settings`; it names where the wrong one was said.
-    """
+    """Settings of a service, and where each was said that was said at all: a path or a variable."""
     try:
         said = json.loads(_read(path))
     except ValueError:
@@ -150,11 +142,7 @@ trusted_proxies_option = click.option(
 
 
 def read_token(path: Path | None) -> str | None:
-    """The token in a file; None where no file is given.
-
-    Raises:
-        SettingsError: the file cannot be read or holds something else.
-    """
+    """The token in a file; None where no file is given."""
     if path is None:
         return None
     try:
@@ -216,11 +204,7 @@ class ServeCommand(click.Command):
         return where / "settings.json" if where is not None and self._file.name == "home" else where
 
     def said(self, arguments: Sequence[str], parent: click.Context) -> Iterator[Said]:
-        """Every setting, as the service would have it that is started with these arguments.
-
-        Raises:
-            SettingsError, UsageError: it would not start.
-        """
+        """Every setting, as the service would have it that is started with these arguments."""
         with self.make_context(self.name, list(arguments), parent=parent) as ctx:
             path = self._path(ctx.params[str(self._file.name)])
             for option in self.options:

@@ -13,11 +13,7 @@ _READ_WHILE_LOADING = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREA
 
 
 def threads(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that libraries of linear algebra read while they load. One that is set already stays as it is.
-
-    Raises:
-        SettingsError: `COMMINGLE_THREADS` is no number of threads.
-    """
+    """The variables that libraries of linear algebra read while they load. One that is set already stays as it is."""
     count = environment.get(SETTING, "1")
     if not (count.isascii() and count.isdecimal() and int(count) > 0):
         raise SettingsError(f"{SETTING} is {count!r}", remedy="Give a whole number of threads from 1, or unset it.")

@@ -56,11 +56,7 @@ def tls_options(command: Function) -> Function:
 
 
 def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """What `httpx.Client(verify=...)` takes: the usual authorities, and those in a PEM file.
-
-    Raises:
-        SettingsError: the file cannot be read or holds no certificate.
-    """
+    """What `httpx.Client(verify=...)` takes: the usual authorities, and those in a PEM file."""
     if ca_file is None:
         return True
     context = ssl.create_default_context()

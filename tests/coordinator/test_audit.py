@@ -11,7 +11,6 @@ import pytest
 from commingle.coordinator.coordinator import export_audit
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.members import revoke, rotate
-from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, encode
@@ -27,7 +26,7 @@ from commingle.shared.release.audit import (
     verify_coordinator_audit,
 )
 from commingle.shared.release.charge import GENESIS, link_digest
-from commingle.shared.release.member_log import KIND, VerifiedLog, member_log, require_continues, verify_member_log
+from commingle.shared.release.member_log import VerifiedLog, member_log, require_continues, verify_member_log
 from commingle.shared.release.verification import PublishedRelease
 from tests.world.command import Command
 from tests.world.coordinator import Hub, Parties, Proposed, key_of
@@ -164,9 +163,7 @@ def test_history_confirms_a_release_whose_bounds_are_proved(hub: Hub, parties: P
 def test_history_under_another_key_does_not_confirm(hub: Hub, parties: Parties) -> None:
     _, release, manifest = published(hub, parties)
     audit = exported(hub).audit
-    key = key_of("a stranger")
-    envelope = seal(audit, kind="coordinator-audit", key=key)
-    data = encode(SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope))
+    data = encode(SignedDocument.of(audit, key_of("a stranger")))
     with pytest.raises(VerificationError, match="another key"):
         confirm_by_coordinator(verify_coordinator_audit(data), release, manifest=manifest)
 
@@ -221,9 +218,7 @@ def history_of(events: list[tuple[str, str, str | None, str | None]]) -> bytes:
         bodies.append(body)
         head = link_digest(body)
     audit = CoordinatorAudit(coordinator="hub", exported=START, head=head, entries=tuple(bodies))
-    key = key_of("the coordinator")
-    envelope = seal(audit, kind="coordinator-audit", key=key)
-    return encode(SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope))
+    return encode(SignedDocument.of(audit, key_of("the coordinator")))
 
 
 @pytest.mark.parametrize("what", OUT_OF_ORDER)
@@ -296,5 +291,4 @@ def test_log_of_a_thousand_members_verifies() -> None:
     key, at = SigningKey(b"\x01" * 32), START
     changes = [(at, "enrolment", f"hospital-{i}", sha256(str(i).encode()).hexdigest()) for i in range(1000)]
     log = member_log(changes, exported=at)
-    signed = SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=seal(log, kind=KIND, key=key))
-    assert len(verify_member_log(encode(signed)).entries) == 1000
+    assert len(verify_member_log(encode(SignedDocument.of(log, key))).entries) == 1000

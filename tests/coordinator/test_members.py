@@ -71,10 +71,9 @@ def test_enrolment_that_names_another_key_than_its_signers_is_refused(hub: Hub) 
     document = Enrolment(
         invite=hub.invited("clinic"), name="clinic", signing_key=victim.verifying_key.raw.hex(), sealing_key="11" * 32
     )
-    envelope = seal(document, kind="enrolment", key=thief)
-    claimed = SignedDocument(signing_key=thief.verifying_key.raw.hex(), envelope=envelope)
+    claimed = SignedDocument.of(document, thief)
     assert problem(hub.enrol(claimed)) == (403, "signature")
-    borrowed = SignedDocument(signing_key=victim.verifying_key.raw.hex(), envelope=envelope)
+    borrowed = SignedDocument(signing_key=victim.verifying_key.raw.hex(), envelope=claimed.envelope)
     assert problem(hub.enrol(borrowed)) == (403, "signature")
 
 
@@ -238,7 +237,7 @@ def test_revoked_member_neither_proposes_nor_is_proposed_to(hub: Hub, parties: P
 
 def departure(hub: Hub, party: Honest) -> Envelope:
     document = Departure(party=party.name, coordinator=hub.key.fingerprint, created=hub.clock())
-    return seal(document, kind="departure", key=party.key)
+    return seal(document, key=party.key)
 
 
 def leave(hub: Hub, party: Honest, envelope: Envelope | None = None) -> httpx.Response:
@@ -287,5 +286,5 @@ def test_departure_of_another_party_or_from_another_coordinator_is_refused(hub: 
     clinic, registry = parties
     for name, coordinator in (("clinic", registry.key), ("registry", hub.key)):
         other = Departure(party=name, coordinator=coordinator.fingerprint, created=hub.clock())
-        assert problem(leave(hub, clinic, seal(other, kind="departure", key=clinic.key))) == (422, "document")
+        assert problem(leave(hub, clinic, seal(other, key=clinic.key))) == (422, "document")
     assert hub.http.get("/v1/parties/clinic").json()["revoked"] is None

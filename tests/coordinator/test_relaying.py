@@ -11,7 +11,7 @@ from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import NO_HEAD, LedgerHead, SignedDocument, open_head, sign_head
+from commingle.shared.documents.statements import NO_HEAD, LedgerHead, SignedDocument, open_head
 from tests.world.coordinator import Honest, Hub, Parties, key_of, problem
 from tests.world.documents import START, rotation
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("parties")
 def identity(party: Honest, *, key: SigningKey | None = None, **changes: str) -> Envelope:
     raw = party.key.verifying_key.raw.hex()
     statement = IdentityStatement(name=party.name, signing_key=raw, sealing_key=party.sealing_key)
-    return seal(statement.model_copy(update=changes), kind="identity", key=key or party.key)
+    return seal(statement.model_copy(update=changes), key=key or party.key)
 
 
 def publish(hub: Hub, party: str, envelope: Envelope, *, key: SigningKey) -> httpx.Response:
@@ -38,7 +38,7 @@ def message(hub: Hub, *, box: str = "ab", created: datetime = START, **changes: 
 def send(
     hub: Hub, made: LinkageKeyMessage, *, to: str = "registry", sender: str = "clinic", key: SigningKey | None = None
 ) -> httpx.Response:
-    content = seal(made, kind="linkage-key", key=key or key_of("clinic")).to_json()
+    content = seal(made, key=key or key_of("clinic")).to_json()
     path = f"/v1/parties/{to}/linkage-keys/{sender}"
     return hub.http.put(path, content=content, auth=hub.auth(key or key_of("clinic")))
 
@@ -86,7 +86,7 @@ def test_sealed_key_waits_for_its_recipient_and_a_newer_one_takes_its_place(hub:
     assert problem(send(hub, first)) == (409, "other-bytes")
     (shown,) = hub.http.get("/v1/parties/registry/linkage-keys").json()["items"]
     assert shown["sender"] == "clinic"
-    sealed = seal(second, kind="linkage-key", key=key_of("clinic"))
+    sealed = seal(second, key=key_of("clinic"))
     assert Envelope.model_validate(shown["envelope"], strict=False).digest == sealed.digest
     assert hub.http.get("/v1/parties/clinic/linkage-keys").json() == {"items": []}
 
@@ -142,7 +142,7 @@ def put(
     hub: Hub, made: LedgerHead, *, after: LedgerHead | None = None, key: SigningKey = CLINIC, by: SigningKey = CLINIC
 ) -> httpx.Response:
     path, params = f"/v1/parties/{made.party}/ledger-heads", {"after": after.head if after else NO_HEAD}
-    return hub.http.put(path, params=params, content=encode(sign_head(made, key)), auth=hub.auth(by))
+    return hub.http.put(path, params=params, content=encode(SignedDocument.of(made, key)), auth=hub.auth(by))
 
 
 def shown(hub: Hub, path: str = "/v1/parties/clinic/ledger-heads", **params: int) -> list[int]:
@@ -188,7 +188,7 @@ def test_any_member_may_carry_what_the_party_has_signed_and_nothing_else(hub: Hu
     assert problem(put(hub, head(4), after=head(3), key=REGISTRY, by=REGISTRY)) == (403, "signature")
     assert problem(put(hub, head(4), after=head(3), key=SigningKey(b"\x09" * 32))) == (403, "signature")
     foreign = hub.http.put(
-        "/v1/parties/registry/ledger-heads", content=encode(sign_head(head(4), CLINIC)), auth=hub.auth(CLINIC)
+        "/v1/parties/registry/ledger-heads", content=encode(SignedDocument.of(head(4), CLINIC)), auth=hub.auth(CLINIC)
     )
     assert problem(foreign) == (422, "document")
     assert problem(hub.http.put("/v1/parties/nobody/ledger-heads", content=b"{}", auth=hub.auth(CLINIC)))[0] == 422
@@ -203,7 +203,7 @@ def test_head_under_a_former_key_is_still_the_partys(hub: Hub) -> None:
 
 
 def test_only_the_newest_heads_of_a_member_are_kept(hub: Hub) -> None:
-    signed = sign_head(head(1), CLINIC)
+    signed = SignedDocument.of(head(1), CLINIC)
     with hub.store.write() as tx:
         for height in range(1, MOST_HEADS + 51):
             tx.heads.add(head(height), signed)
@@ -226,7 +226,7 @@ def test_end_of_a_release_comes_with_the_newest_heads_where_its_party_itself_ask
     put(hub, head(4), after=head(3))
     later = hub.http.get(path, auth=hub.auth(CLINIC)).json()
     assert [item["envelope"] for item in later["heads"]] == [
-        sign_head(head(4), CLINIC).envelope.model_dump(mode="json")
+        SignedDocument.of(head(4), CLINIC).envelope.model_dump(mode="json")
     ]
     for answer in (hub.http.send(signed), hub.http.get(path, auth=hub.auth(other.key)), hub.http.get(path)):
         assert answer.json() == said | {"heads": None}  # repeated, by another, by nobody

@@ -104,7 +104,7 @@ def reject(hub: Hub, release: str, *, ca: Authority, proxy: str) -> httpx.Respon
     document = Rejection(spec=release, party="clinic", reason="operator", created=system_clock(), ledger_head="0" * 64)
     auth = RequestSigner(hub.key, audience=hub.fingerprint)
     with httpx.Client(base_url=hub.url, verify=trust(ca.file), proxy=proxy, auth=auth, timeout=60) as http:
-        body = seal(document, kind="rejection", key=hub.key).to_json()
+        body = seal(document, key=hub.key).to_json()
         return http.put(f"/v1/releases/{release}/rejections/clinic", content=body)
 
 

@@ -85,7 +85,7 @@ def _propose(world: World, number: int) -> None:
         now=world.now,
     )
     spec = spec.model_copy(update={"expires": world.later(_LIFETIME_SECONDS)})
-    envelope = seal(spec, kind="spec", key=key)
+    envelope = seal(spec, key=key)
     world.centre.propose(spec, envelope)
     for name in names:
         _make_up_minds(world, world.parties[name], envelope.digest, by_hand=by_member)

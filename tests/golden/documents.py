@@ -101,7 +101,7 @@ def exchange(bounds: Bounds) -> dict[str, Any]:
     """What happens between the approvals and the blocks of a moments release: of bodies their digests."""
     made, names = world.exchanged(None if bounds == "proved" else bounds), world.NAMES
     terms, sums = made.exchange, (-(1 << 40), 0, 7, 1 << 62)
-    staged = seal(made.side("lab").says_of_columns(made.bodies["lab"], sums), kind="columns", key=world.KEYS["lab"])
+    staged = seal(made.side("lab").says_of_columns(made.bodies["lab"], sums), key=world.KEYS["lab"])
     pairs = [(owner, name) for name in names for owner in terms.owners(name)]
     parts = {(owner, name): b"".join(Reply(terms, name, made.answers[name]).columns(owner)) for owner, name in pairs}
     return {

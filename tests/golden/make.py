@@ -68,7 +68,8 @@ def keep(folder: Path = KEPT) -> None:
 def told_of(ledger: Any) -> dict[str, Any]:
     """What a ledger tells."""
     charges = {
-        c.release: [c.terms.kind, c.terms.dataset, c.state.value, str(c.rho.units), c.delta] for c in ledger.charges()
+        c.release: [c.terms.kind, c.terms.dataset, c.state.value, str(c.loss.rho.units), c.loss.delta]
+        for c in ledger.charges()
     }
     return {"charges": charges, "length": ledger.length, "head": ledger.summit().head}
 

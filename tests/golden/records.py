@@ -31,7 +31,7 @@ from commingle.shared.documents.statements import (
     Departure,
     LedgerHead,
     Rejection,
-    sign_head,
+    SignedDocument,
 )
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
@@ -51,7 +51,7 @@ from commingle.shared.runtime.request_signing import RequestHead, RequestSigner,
 from tests.golden import world
 from tests.golden.documents import envelope
 from tests.golden.world import COORDINATOR, GENESIS, KEYS, NOW, SEALING, SEALING_PUBLIC, SOFTWARE
-from tests.world.documents import enrolment, rotation, with_key
+from tests.world.documents import enrolment, rotation
 
 CLINIC = KEYS["clinic"]
 TABLE = "5a" * 32
@@ -99,11 +99,11 @@ def membership(drawn: world.Drawn) -> dict[str, Any]:
         "enrolment": envelope(enrolled.envelope),
         "identity": envelope(signed_identity("clinic", CLINIC, bytes.fromhex(SEALING_PUBLIC["clinic"]))),
         "rotation_request": encode(rotation(CLINIC, new, created=NOW)).decode(),
-        "departure": envelope(seal(departure, kind="departure", key=CLINIC)),
-        "rejection": envelope(seal(rejection, kind="rejection", key=CLINIC)),
-        "rejection_of_an_exchange": envelope(seal(deviation, kind="rejection", key=CLINIC)),
+        "departure": envelope(seal(departure, key=CLINIC)),
+        "rejection": envelope(seal(rejection, key=CLINIC)),
+        "rejection_of_an_exchange": envelope(seal(deviation, key=CLINIC)),
         "linkage_info": linkage_info().decode(),
-        "linkage_message": envelope(seal(message, kind="linkage-key", key=CLINIC)),
+        "linkage_message": envelope(seal(message, key=CLINIC)),
         "linkage_key": SUITE.decrypt(bytes.fromhex(drawn["linkage"]), SEALING["lab"], linkage_info()).hex(),
         "linkage_check": check_value(world.LINKAGE_KEY),
     }
@@ -175,18 +175,18 @@ def heads() -> dict[str, Any]:
         replacement_delta=1e-7,
         created=NOW,
     )
-    return {"sent": encode(sign_head(head, CLINIC)).decode()}
+    return {"sent": encode(SignedDocument.of(head, CLINIC)).decode()}
 
 
 def regressions() -> dict[str, Any]:
     """The request's id, the signed result, and what verification says of it."""
     result = regression()
-    signed = seal(result, kind="regression", key=CLINIC)
-    found = verify_regression(encode(with_key(signed, CLINIC)), trusted_party=CLINIC.fingerprint)
+    signed = SignedDocument.of(result, CLINIC)
+    found = verify_regression(encode(signed), trusted_party=CLINIC.fingerprint)
     return {
         "request": encode(result.request).decode(),
         "id": result.request.id,
-        "result": envelope(signed),
+        "result": envelope(signed.envelope),
         "findings": list(found.findings),
     }
 
@@ -213,15 +213,15 @@ def ledger(drawn: world.Drawn) -> dict[str, Any]:
         entries=entries,
         documents=documents,
     )
-    signed = seal(audit, kind="party-audit", key=CLINIC)
-    history = verify_party_audit(encode(with_key(signed, CLINIC)))
+    signed = SignedDocument.of(audit, CLINIC)
+    history = verify_party_audit(encode(signed))
     found = verify_release(*made.files, trusted_coordinator=None)
     return {
         "entries": list(entries),
         "digests": [link_digest(body) for body in entries],
         "spent": str(spent),
         "lost": [[str(loss.rho.units), loss.delta] for loss in (lost.loss, lost.replaced)],
-        "audit": envelope(signed),
+        "audit": envelope(signed.envelope),
         "history": charges_of(history),
         "finding": confirm_by_party(history, found),
     }
@@ -260,7 +260,7 @@ def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
         reserve(book, db, result.request.id, result.privacy.cost, kind="regression")
     debit = book.debit(result.request.id, approvals=result.request.id, snapshot=TABLE, now=NOW)
     assert isinstance(debit, Debit)
-    signed = seal(result, kind="regression", key=CLINIC)
+    signed = seal(result, key=CLINIC)
     with store.transaction() as db:
         book.record_block(db, debit, signed.digest)
         book.sign_off(db, result.request.id, "regression", signed)
@@ -285,8 +285,8 @@ def reserve(book: Ledger, db: Any, release: str, cost: Cost, **more: Any) -> obj
 def charges_of(history: PartyHistory) -> dict[str, Any]:
     """What an audit found, as JSON."""
     return {
-        "charges": {release: [c.state, str(c.rho.units)] for release, c in history.told.charges.items()},
-        "deltas": {release: c.delta for release, c in history.told.charges.items() if c.delta},
+        "charges": {release: [c.state, str(c.loss.rho.units)] for release, c in history.told.charges.items()},
+        "deltas": {release: c.loss.delta for release, c in history.told.charges.items() if c.loss.delta},
         "signed": {f"{kind} {release}": entry.digest for (release, kind), entry in history.told.signed.items()},
     }
 
@@ -312,14 +312,14 @@ def events(drawn: world.Drawn) -> dict[str, Any]:
         facts = {"release": about, "kind": kind, "party": party, "state": state, "document": document}
         bodies.append(event_body(previous=previous, at=at, **facts))  # type: ignore[arg-type] # names are their own
     audit = CoordinatorAudit(coordinator="hub", exported=NOW, head=link_digest(bodies[-1]), entries=tuple(bodies))
-    signed = seal(audit, kind="coordinator-audit", key=COORDINATOR)
-    history = verify_coordinator_audit(encode(with_key(signed, COORDINATOR)))
+    signed = SignedDocument.of(audit, COORDINATOR)
+    history = verify_coordinator_audit(encode(signed))
     found = verify_release(*made.files, trusted_coordinator=None)
     stored, head = stored_memberships()
     return {
         "entries": bodies,
         "digests": [link_digest(body) for body in bodies],
-        "audit": envelope(signed),
+        "audit": envelope(signed.envelope),
         "members": {name: list(keys) for name, keys in history.members.items()},
         "finding": confirm_by_coordinator(history, found, manifest=made.files[0]),
         "in the database": {"entries": stored, "head": head},

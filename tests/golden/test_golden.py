@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from commingle.shared.documents.dsse import Envelope, Signature, seal
+from commingle.shared.documents.dsse import Envelope, Signature
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_NOBODY, Manifest
@@ -25,7 +25,6 @@ from commingle.shared.release.verification import verify_release
 from tests.golden import world
 from tests.golden.documents import integers
 from tests.golden.make import FILES, LOOSE, build, load
-from tests.world.documents import with_key
 
 EXACT = tuple(name for name in FILES if name != "fits")
 MADE_BY_DRAWN_PYARROW = pa.__version__ == load("drawn")["pyarrow"]
@@ -117,11 +116,11 @@ def test_frozen_proofs_hold_for_the_frozen_columns_and_replies() -> None:
 def test_manifest_with_a_trust_sentence_that_no_version_wrote_does_not_verify(sentence: str) -> None:
     manifest_bytes, *files = world.release("moments", load("drawn")).files
     signed = decode(SignedDocument, manifest_bytes)
-    manifest = signed.open(Manifest, kind="manifest").document
+    manifest = signed.open(Manifest).document
     privacy = manifest.privacy.model_copy(update={"trust": sentence})
-    forged = seal(manifest.model_copy(update={"privacy": privacy}), kind="manifest", key=world.COORDINATOR)
+    forged = SignedDocument.of(manifest.model_copy(update={"privacy": privacy}), world.COORDINATOR)
     with pytest.raises(VerificationError, match="privacy statement"):
-        verify_release(encode(with_key(forged, world.COORDINATOR)), *files, trusted_coordinator=None)
+        verify_release(encode(forged), *files, trusted_coordinator=None)
 
 
 @pytest.mark.parametrize("name", EXACT)

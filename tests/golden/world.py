@@ -202,14 +202,14 @@ def signed_spec(mechanism: str, bounds: Bounds | None = None) -> Verified[Releas
     """The spec of the study, proposed by the coordinator."""
     asked, seed = study(mechanism, bounds), secret(f"seed {mechanism}")
     spec = build_spec(asked, members=MEMBERS, proposer=COORDINATOR.fingerprint, seed=seed, now=NOW)
-    return open_spec(seal(spec, kind="spec", key=COORDINATOR), [COORDINATOR.verifying_key])
+    return open_spec(seal(spec, key=COORDINATOR), [COORDINATOR.verifying_key])
 
 
 def approvals(mechanism: str, bounds: Bounds | None = None) -> dict[str, Envelope]:
     """By every party."""
     spec = signed_spec(mechanism, bounds).digest
     return {
-        name: seal(Approval(spec=spec, party=name, created=NOW, ledger_head=GENESIS), kind="approval", key=key)
+        name: seal(Approval(spec=spec, party=name, created=NOW, ledger_head=GENESIS), key=key)
         for name, key in KEYS.items()
     }
 
@@ -219,9 +219,7 @@ def alignment(mechanism: str, party: str) -> Envelope:
     spec = signed_spec(mechanism).digest
     ids = snapshot(party).listed()
     digest = alignment_digest(LINKAGE_KEY, spec_digest=spec, subjects=N, listed=ids)
-    return seal(
-        AlignmentStatement(spec=spec, party=party, subjects=N, digest=digest), kind="alignment", key=KEYS[party]
-    )
+    return seal(AlignmentStatement(spec=spec, party=party, subjects=N, digest=digest), key=KEYS[party])
 
 
 def request(mechanism: str, party: str) -> BlockRequest:
@@ -337,7 +335,7 @@ def release(mechanism: str, drawn: Drawn) -> Made:
             sums=sums_of(mechanism, name),
             body=bodies[name],
         )
-        statements[name] = seal(said, kind="block", key=KEYS[name])
+        statements[name] = seal(said, key=KEYS[name])
     matrix = assemble(spec.document, [blocks[name] for name in NAMES])
     files = published_files(
         spec,

@@ -120,7 +120,7 @@ class HostileCoordinator:
 
     def show_spec(self, release: str, spec: ReleaseSpec, *, to: str | None = None) -> None:
         """Another spec under a release's id."""
-        self.show(release, to=to, spec=seal(spec, kind="spec", key=self.real.key).model_dump(mode="json"))
+        self.show(release, to=to, spec=seal(spec, key=self.real.key).model_dump(mode="json"))
 
     def hide(self, release: str, *, to: str | None = None) -> None:
         self.refuse(release, 404, to=to)
@@ -199,8 +199,8 @@ class AlteredMember:
     def key(self) -> SigningKey:
         return self.consortium.homes[self.name].identity().signing_key
 
-    def sign(self, document: WireModel, kind: str) -> Envelope:
-        return seal(document, kind=kind, key=self.key)
+    def sign(self, document: WireModel) -> Envelope:
+        return seal(document, key=self.key)
 
     def step(self, altered: type[Agent], *, draw: Noise | None = None) -> None:
         """One look at everything by an agent of this class."""
@@ -210,12 +210,12 @@ class AlteredMember:
     def approval(self, release: str, **changes: Any) -> Envelope:
         """An approval beside whatever else it has signed."""
         said = Approval(spec=release, party=self.name, created=self.consortium.clock_shows, ledger_head=HEAD)
-        return self.sign(said.model_copy(update=changes), "approval")
+        return self.sign(said.model_copy(update=changes))
 
     def approve(self, release: str, *, digest: str = "ab" * 32, subjects: int = N) -> None:
         """Approve with an alignment digest of its choice."""
         said = AlignmentStatement(spec=release, party=self.name, subjects=subjects, digest=digest)
-        request = ApprovalRequest(approval=self.approval(release), alignment=self.sign(said, "alignment"))
+        request = ApprovalRequest(approval=self.approval(release), alignment=self.sign(said))
         with self.consortium.client(self.name) as client:
             client.approve(release, self.name, request)
 
@@ -230,7 +230,7 @@ class AlteredMember:
         body = b"\x01" * exchange.columns_size(self.name)
         digest = sha256(body).hexdigest()
         said = ColumnsStatement(spec=release, party=self.name, approvals=exchange.approved, body_sha256=digest)
-        return self.sign(said, "columns"), body
+        return self.sign(said), body
 
     def complain(self, release: str, *, about: str, evidence: tuple[Envelope, Envelope]) -> None:
         """Withdraw, and blame another member for it."""
@@ -244,7 +244,7 @@ class AlteredMember:
             evidence=evidence,
         )
         with self.consortium.client(self.name) as client:
-            client.reject(release, self.name, self.sign(said, "rejection"))
+            client.reject(release, self.name, self.sign(said))
 
     def offer(self, payload: bytes) -> httpx.Response:
         """Propose these bytes, over and over if it likes."""
@@ -353,21 +353,20 @@ def another_user(work: Callable[[Ready], bytes]) -> Iterator[Callable[[], bytes]
 
 def forged_release(files: ReleaseFiles, invented: Mapping[str, SigningKey]) -> tuple[str, ReleaseFiles]:
     """A published release once more, by whoever has the coordinator's key, with invented keys for its members."""
-    manifest = SignedDocument.model_validate_json(files.manifest).open(Manifest, kind="manifest").document
+    manifest = SignedDocument.model_validate_json(files.manifest).open(Manifest).document
     honest = open_spec(manifest.spec, [COORDINATOR.verifying_key]).document
     keys = {name: key.verifying_key.raw.hex() for name, key in invented.items()}
     parties = tuple(party.model_copy(update={"signing_key": keys[party.name]}) for party in honest.parties)
-    spec = seal(honest.model_copy(update={"parties": parties}), kind="spec", key=COORDINATOR)
+    spec = seal(honest.model_copy(update={"parties": parties}), key=COORDINATOR)
     opened = open_spec(spec, [COORDINATOR.verifying_key])
     approvals = {
-        name: seal(Approval(spec=opened.digest, party=name, created=NOW, ledger_head=HEAD), kind="approval", key=key)
+        name: seal(Approval(spec=opened.digest, party=name, created=NOW, ledger_head=HEAD), key=key)
         for name, key in invented.items()
     }
     changes = {"spec": opened.digest, "approvals": approval_set_digest(open_approvals(approvals, opened))}
     blocks = {
         name: seal(
             decode(BlockStatement, manifest.blocks[name].payload_bytes).model_copy(update=changes),
-            kind="block",
             key=key,
         )
         for name, key in invented.items()

@@ -200,7 +200,7 @@ class Prepared:
         found, sums = world.coordinator.found(self.release), list[int]()
         for name in PAIR:
             keys = [found.document.party(name).verifying_key]
-            sums += open_envelope(found.blocks[name], BlockStatement, kind="block", keys=keys).document.sums or ()
+            sums += open_envelope(found.blocks[name], BlockStatement, keys=keys).document.sums or ()
         matrix = decode_matrix(found.document, parts[1]).ravel()
         return Seen(calls, np.array(sums, np.int64), matrix, Release.of(ReleaseFiles(*parts)).privacy)
 

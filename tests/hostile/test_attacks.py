@@ -178,9 +178,9 @@ def test_member_that_accuses_another_without_two_statements_of_it_is_refused(pai
     shown = {
         "one twice": (said, said),
         "its own": (messages(pair, release, "columns")["insurer"], accuser.other_columns(release)[0]),
-        "forged": (said, accuser.sign(decode(ColumnsStatement, other.payload_bytes), "columns")),
+        "forged": (said, accuser.sign(decode(ColumnsStatement, other.payload_bytes))),
         "of another kind": (said, pair.coordinator.found(release).approvals["clinic"]),
-        "of another release": (said, AlteredMember(pair, "clinic").sign(elsewhere, "columns")),
+        "of another release": (said, AlteredMember(pair, "clinic").sign(elsewhere)),
     }[evidence]
     with pytest.raises(RemoteProblemError):
         accuser.complain(release, about="clinic", evidence=shown)
@@ -240,7 +240,7 @@ def test_block_other_than_the_signed_one_is_not_taken(pair: Consortium) -> None:
         member.upload(release, found.blocks["clinic"], found.body("clinic"))
     said = decode(BlockStatement, found.blocks["clinic"].payload_bytes).model_copy(update={"party": "insurer"})
     with pytest.raises(RemoteProblemError):  # the clinic's, as its own
-        member.upload(release, member.sign(said, "block"), found.body("clinic"))
+        member.upload(release, member.sign(said), found.body("clinic"))
     assert set(found.blocks) == {"clinic"}
 
 

@@ -20,7 +20,7 @@ from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import Departure, LedgerHead, Rotation, RotationRequest, sign_head
+from commingle.shared.documents.statements import Departure, LedgerHead, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.matrix import ARROW_STREAM
 from tests.hostile.attack import Endpoint, endpoints, hub_with_releases
 from tests.world.coordinator import Honest, Hub, key_of, problem
@@ -172,27 +172,27 @@ def block(hub: Hub, key: SigningKey, _: str) -> Change:
 def rotation(hub: Hub, key: SigningKey, _: str) -> Change:
     old, new = CLINIC.key.verifying_key.raw.hex(), SigningKey(secrets.token_bytes(32))
     document = Rotation(party="clinic", old_key=old, new_key=new.verifying_key.raw.hex(), created=hub.clock())
-    by_old, by_new = (seal(document, kind="rotation", key=signer) for signer in (key, new))
+    by_old, by_new = (seal(document, key=signer) for signer in (key, new))
     return Change("/v1/parties/clinic/keys", encode(RotationRequest(by_old=by_old, by_new=by_new)))
 
 
 def departure(hub: Hub, key: SigningKey, _: str) -> Change:
     document = Departure(party="clinic", coordinator=hub.key.fingerprint, created=hub.clock())
-    return Change("/v1/parties/clinic/departure", seal(document, kind="departure", key=key).to_json())
+    return Change("/v1/parties/clinic/departure", seal(document, key=key).to_json())
 
 
 def identity(hub: Hub, key: SigningKey, _: str) -> Change:
     del hub
     raw = CLINIC.key.verifying_key.raw.hex()
     document = IdentityStatement(name="clinic", signing_key=raw, sealing_key=CLINIC.sealing_key)
-    return Change("/v1/parties/clinic/identity", seal(document, kind="identity", key=key).to_json())
+    return Change("/v1/parties/clinic/identity", seal(document, key=key).to_json())
 
 
 def linkage_key(hub: Hub, key: SigningKey, _: str) -> Change:
     document = LinkageKeyMessage(
         sender="clinic", recipient="registry", coordinator=hub.key.fingerprint, created=START, sealed="0" * 160
     )
-    return Change("/v1/parties/registry/linkage-keys/clinic", seal(document, kind="linkage-key", key=key).to_json())
+    return Change("/v1/parties/registry/linkage-keys/clinic", seal(document, key=key).to_json())
 
 
 def ledger_head(hub: Hub, key: SigningKey, _: str) -> Change:
@@ -207,7 +207,7 @@ def ledger_head(hub: Hub, key: SigningKey, _: str) -> Change:
         replacement_delta=0.0,
         created=hub.clock(),
     )
-    return Change("/v1/parties/clinic/ledger-heads", encode(sign_head(document, key)))
+    return Change("/v1/parties/clinic/ledger-heads", encode(SignedDocument.of(document, key)))
 
 
 MAKE = dict(

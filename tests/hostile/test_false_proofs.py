@@ -140,7 +140,7 @@ class Cheat:
         else:
             seen = quotations(exchange, messages(self.consortium, self.release, "columns"))
             statement = ReplyStatement(spec=self.release, party=self.name, columns=seen, body_sha256=digest)
-        envelope = seal(statement, kind=kind, key=self.consortium.homes[self.name].identity().signing_key)
+        envelope = seal(statement, key=self.consortium.homes[self.name].identity().signing_key)
         with self.consortium.client(self.name) as client:
             client.send_message(self.release, self.name, envelope, BytesIO(body), kind=kind, digest=digest)
 
@@ -204,11 +204,10 @@ def of_another_release(cheat: Cheat) -> bytes:
     """The very same rows under the same key, as they were proved there."""
     consortium, key = cheat.consortium, cheat.consortium.coordinator.key
     other = consortium.spec(mechanism="moments", title="another", row_norm=ROW_NORM, bounds="proved")
-    spec = open_spec(seal(other, kind="spec", key=key), [key.verifying_key])
+    spec = open_spec(seal(other, key=key), [key.verifying_key])
     said = {
         name: seal(
             Approval(spec=spec.digest, party=name, created=consortium.clock_shows, ledger_head=HEAD),
-            kind="approval",
             key=home.identity().signing_key,
         )
         for name, home in consortium.homes.items()

@@ -13,11 +13,11 @@ from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
+from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.member_log import member_log, verify_member_log
 from commingle.shared.runtime.errors import SettingsError
 from tests.hostile.actors import forged_release
 from tests.world.command import run_command
-from tests.world.documents import signed_document
 from tests.world.released import COORDINATOR, NOW, PARTIES, STRANGER, ServingCoordinator, published
 from tests.world.transport import on_a_socket
 
@@ -41,7 +41,7 @@ def written(where: Path, files: ReleaseFiles) -> str:
 
 
 def log_of(*changes: Change, key: SigningKey = COORDINATOR) -> bytes:
-    return encode(signed_document(member_log(changes, exported=LATER), "member-log", key))
+    return encode(SignedDocument.of(member_log(changes, exported=LATER), key))
 
 
 def client_of(fake: ServingCoordinator, **choices: object) -> ReleaseClient:
@@ -207,13 +207,13 @@ def test_log_without_the_pinned_key_is_refused() -> None:
 
 def test_every_altered_entry_of_a_log_is_noticed() -> None:
     log = member_log([*ENROLLED, (LATER, "revocation", "clinic", PINS["clinic"])], exported=LATER)
-    assert verify_member_log(encode(signed_document(log, "member-log", COORDINATOR))).revoked == {"clinic"}
+    assert verify_member_log(encode(SignedDocument.of(log, COORDINATOR))).revoked == {"clinic"}
     for number in range(3):
         entries = [*log.entries]
         entries[number] = entries[number].replace("2026", "2025")
         altered = log.model_copy(update={"entries": tuple(entries)})
         with pytest.raises(VerificationError, match=r"altered|ends elsewhere"):
-            verify_member_log(encode(signed_document(altered, "member-log", COORDINATOR)))
+            verify_member_log(encode(SignedDocument.of(altered, COORDINATOR)))
 
 
 def test_members_shows_the_chain_and_verify_takes_it_as_evidence(

@@ -16,7 +16,7 @@ from commingle.party_agent.rounds.proposals import Proposal
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import LedgerHead, SignedDocument, open_head, sign_head
+from commingle.shared.documents.statements import LedgerHead, SignedDocument, open_head
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeState
@@ -51,7 +51,7 @@ def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(p
         replacement_delta=0.0,
         created=pair.clock_shows,
     )
-    signed = sign_head(head, SigningKey(b"\x77" * 32))
+    signed = SignedDocument.of(head, SigningKey(b"\x77" * 32))
     with pair.coordinator.hub.store.write() as tx:
         tx.heads.add(open_head(signed)[0], signed)
     with pair.agents("clinic") as agents:

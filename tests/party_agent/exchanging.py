@@ -228,7 +228,7 @@ def resigned(consortium: Consortium, release: str, party: str, kind: MessageKind
     """A party's statement once more, with changes, signed by the party itself."""
     said = decode(STATEMENTS[kind], messages(consortium, release, kind)[party].payload_bytes)
     key = consortium.homes[party].identity().signing_key
-    return seal(said.model_copy(update=changes), kind=kind, key=key)
+    return seal(said.model_copy(update=changes), key=key)
 
 
 def forget_messages(consortium: Consortium, release: str, party: str) -> None:

@@ -76,7 +76,7 @@ def reason_of(pair: Consortium, release: str, party: str = "clinic") -> str:
 def rejection_of(pair: Consortium, release: str, party: str) -> Rejection:
     found = pair.coordinator.found(release)
     keys = [found.document.party(party).verifying_key]
-    return open_envelope(found.rejections[party], Rejection, kind="rejection", keys=keys).document
+    return open_envelope(found.rejections[party], Rejection, keys=keys).document
 
 
 def change_table(pair: Consortium, what: str) -> None:

@@ -197,7 +197,7 @@ def coordinator_costs(columns: int) -> Iterator[dict[str, Any]]:
             seed=bytes(32),
             now=datetime.now(UTC).replace(microsecond=0),
         )
-        body = encode(seal(spec, kind="spec", key=key))
+        body = encode(seal(spec, key=key))
 
         def propose(body: bytes = body) -> None:
             plan_blocks(open_spec(parse_envelope(body), [key.verifying_key]).document)

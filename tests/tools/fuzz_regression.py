@@ -7,7 +7,6 @@ from commingle.party_agent.regression.plan import plan_regression
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import (
-    KIND,
     PublicSecondMoments,
     RegressionRequest,
     RegressionResult,
@@ -45,7 +44,9 @@ def targets(key: SigningKey) -> Mapping[str, Target]:
     raw = key.verifying_key.raw.hex()
 
     def verify(data: bytes) -> None:
-        verify_regression(encode(SignedDocument(signing_key=raw, envelope=sign_bytes(data, kind=KIND, key=key))))
+        verify_regression(
+            encode(SignedDocument(signing_key=raw, envelope=sign_bytes(data, kind="regression", key=key)))
+        )
 
     return {
         "regression asked": Target([encode(request) for request in requests], _plan),

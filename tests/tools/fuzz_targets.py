@@ -115,14 +115,14 @@ class Release:
 
     def __init__(self, mechanism: MechanismName = "rmgm") -> None:
         self.spec = _spec(mechanism)
-        envelope = seal(self.spec, kind="spec", key=_KEY)
+        envelope = seal(self.spec, key=_KEY)
         opened = open_spec(envelope, [_KEY.verifying_key])
         plan = plan_block(self.spec, self.spec.parties[0])
         self.columns, self.rows = plan.columns, plan.rows
         integers = np.arange(plan.rows * len(plan.columns)).reshape(plan.rows, -1)
         integers[1 : len(plan.columns) + 1] = np.eye(len(plan.columns))  # symmetric where it is the own block
         self.approval = Approval(spec=opened.digest, party="clinic", created=_NOW, ledger_head=_ZEROS)
-        approvals = {"clinic": seal(self.approval, kind="approval", key=_KEY)}
+        approvals = {"clinic": seal(self.approval, key=_KEY)}
         self.block, self.statement = block_statement(
             self.spec,
             self.spec.parties[0],
@@ -140,7 +140,7 @@ class Release:
             self.moments,
             proposer=_KEY,
             approvals=approvals,
-            blocks={"clinic": seal(self.statement, kind="block", key=_KEY)},
+            blocks={"clinic": seal(self.statement, key=_KEY)},
             published=_NOW,
             software="fuzz",
         )
@@ -150,9 +150,9 @@ class Release:
         alignment = AlignmentStatement(spec=_ZEROS, party="clinic", subjects=40, digest=_ZEROS)
         rejection = Rejection(spec=_ZEROS, party="clinic", reason="budget", created=_NOW, ledger_head=_ZEROS)
         enrolment = Enrolment(invite="x" * 40, name="clinic", signing_key=_RAW, sealing_key=_ZEROS)
-        approved = seal(self.approval, kind="approval", key=_KEY)
-        request = ApprovalRequest(approval=approved, alignment=seal(alignment, kind="alignment", key=_KEY))
-        enrolled = SignedDocument(signing_key=_RAW, envelope=seal(enrolment, kind="enrolment", key=_KEY))
+        approved = seal(self.approval, key=_KEY)
+        request = ApprovalRequest(approval=approved, alignment=seal(alignment, key=_KEY))
+        enrolled = SignedDocument.of(enrolment, _KEY)
         whole = (self.approval, self.statement, alignment, rejection, enrolment, request, enrolled, _STUDY)
         return [*map(encode, whole), self.moments]
 
@@ -162,7 +162,7 @@ def targets() -> Mapping[str, Target]:
     release, exchanged = Release(), Release("moments")
     attributes = b"[" + b",".join(map(encode, release.spec.attributes)) + b"]"
     return {
-        "envelope": Target([seal(release.spec, kind="spec", key=_KEY).to_json()], _open),
+        "envelope": Target([seal(release.spec, key=_KEY).to_json()], _open),
         "spec": Target(
             [*map(encode, (_spec("rmgm"), _spec("dgm"), _spec("moments"), _spec("dgm", whitened=True)))], _plan
         ),
@@ -186,7 +186,7 @@ def _open(data: bytes) -> None:
     envelope = parse_envelope(data)
     with suppress(CommingleError):
         _ = envelope.digest
-    opened = open_envelope(envelope, ReleaseSpec, kind="spec", keys=[_KEY.verifying_key])
+    opened = open_envelope(envelope, ReleaseSpec, keys=[_KEY.verifying_key])
     unforged(opened.payload, encode(_spec("rmgm")))
 
 

@@ -264,13 +264,13 @@ class Consortium:
 
     def plant(self, spec: ReleaseSpec, *, key: SigningKey | None = None) -> str:
         """Let the coordinator show a proposal that it would have refused."""
-        envelope = seal(spec, kind="spec", key=key or self.coordinator.key)
+        envelope = seal(spec, key=key or self.coordinator.key)
         return self.coordinator.disguise(self.propose(title="what is there instead"), envelope)
 
     def withdraw(self, release: str, party: str) -> None:
         """A party says no, or ends the round."""
         no = Rejection(spec=release, party=party, reason="operator", created=self.clock_shows, ledger_head=HEAD)
-        signed = seal(no, kind="rejection", key=self.homes[party].identity().signing_key)
+        signed = seal(no, key=self.homes[party].identity().signing_key)
         reject(self.coordinator.hub.coordinator, release, party, signed)
 
     @contextmanager

@@ -121,13 +121,13 @@ class Honest:
         digest = alignment_digest(LINKAGE, spec_digest=release, subjects=len(ids), listed=listed)
         alignment = AlignmentStatement(spec=release, party=self.name, subjects=len(self.subjects), digest=digest)
         return ApprovalRequest(
-            approval=seal(approval, kind="approval", key=signer),
-            alignment=seal(alignment, kind="alignment", key=signer),
+            approval=seal(approval, key=signer),
+            alignment=seal(alignment, key=signer),
         )
 
     def rejection(self, proposed: Proposed, reason: RejectionReason = "operator", head: str = HEAD) -> Envelope:
         document = Rejection(spec=proposed.id, party=self.name, reason=reason, created=START, ledger_head=head)
-        return seal(document, kind="rejection", key=self.key)
+        return seal(document, key=self.key)
 
     def share(self, proposed: Proposed) -> PartySpec:
         return proposed.spec.party(self.name)
@@ -147,7 +147,7 @@ class Honest:
         return self.signed(body, statement.model_copy(update=changes))
 
     def signed(self, body: bytes, statement: BlockStatement, key: SigningKey | None = None) -> Block:
-        return Block(body, statement, seal(statement, kind="block", key=key or self.key))
+        return Block(body, statement, seal(statement, key=key or self.key))
 
 
 def key_of(name: str) -> SigningKey:
@@ -233,7 +233,7 @@ class Hub:
         )
 
     def signed(self, spec: ReleaseSpec, key: SigningKey | None = None) -> Proposed:
-        return Proposed(spec, seal(spec, kind="spec", key=key or self.key))
+        return Proposed(spec, seal(spec, key=key or self.key))
 
     def propose(self, proposed: Proposed) -> httpx.Response:
         return self.http.post("/v1/releases", content=proposed.envelope.to_json(), auth=self.auth(self.key))

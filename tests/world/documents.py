@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope, Signature, Verified, payload_type, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import Digest, WireModel, encode
+from commingle.shared.documents.model import Digest, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     BlockStatement,
@@ -30,11 +30,6 @@ HEAD = "0" * 64
 """The head of an empty ledger."""
 
 
-def signed_document(document: WireModel, kind: str, key: SigningKey) -> SignedDocument:
-    """The document beside the key that signed it."""
-    return with_key(seal(document, kind=kind, key=key), key)
-
-
 def sign_bytes(payload: bytes, *, kind: str, key: SigningKey) -> Envelope:
     """An envelope over bytes that need not be any document's."""
     name = payload_type(kind)
@@ -43,17 +38,10 @@ def sign_bytes(payload: bytes, *, kind: str, key: SigningKey) -> Envelope:
     return Envelope(payload=b64encode(payload).decode(), payloadType=name, signatures=(signed,))
 
 
-def with_key(envelope: Envelope, key: SigningKey) -> SignedDocument:
-    """What was signed, beside the key that signed it."""
-    return SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope)
-
-
 def enrolment(invite: str, name: str, key: SigningKey, *, sealing_key: str) -> SignedDocument:
     """How a party introduces itself."""
     raw = key.verifying_key.raw.hex()
-    return signed_document(
-        Enrolment(invite=invite, name=name, signing_key=raw, sealing_key=sealing_key), "enrolment", key
-    )
+    return SignedDocument.of(Enrolment(invite=invite, name=name, signing_key=raw, sealing_key=sealing_key), key)
 
 
 def rotation(
@@ -68,7 +56,7 @@ def rotation(
     document = Rotation(
         party=party, old_key=old.verifying_key.raw.hex(), new_key=new.verifying_key.raw.hex(), created=created
     )
-    by_old, by_new = (seal(document, kind="rotation", key=key) for key in by or (old, new))
+    by_old, by_new = (seal(document, key=key) for key in by or (old, new))
     return RotationRequest(by_old=by_old, by_new=by_new)
 
 
@@ -126,7 +114,7 @@ def published_files(
         published=published,
         software=software,
     )
-    return encode(signed_document(said, "manifest", proposer)), file, moments
+    return encode(SignedDocument.of(said, proposer)), file, moments
 
 
 def manifest(

@@ -61,7 +61,7 @@ def message(statement: Statement, body: bytes, key: SigningKey, **changes: Any) 
     """Those bytes under that statement, with changes to it, signed with that key."""
     kind: Kind = "columns" if isinstance(statement, ColumnsStatement) else "reply"
     changed = statement.model_copy(update=changes)
-    return Message(kind, body, changed, seal(changed, kind=kind, key=key))
+    return Message(kind, body, changed, seal(changed, key=key))
 
 
 def envelope_of(shown: Any) -> Envelope:

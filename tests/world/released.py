@@ -47,7 +47,7 @@ from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
 from tests.world.coordinator import Hub
-from tests.world.documents import HEAD, block_statement, published_files, signed_document
+from tests.world.documents import HEAD, block_statement, published_files
 from tests.world.noise import seeded_noise
 from tests.world.transport import InProcess, pool_of_threads
 
@@ -135,10 +135,10 @@ def _signed(asked: Study, blocks_of: Callable[[Verified[ReleaseSpec]], list[Inte
         seed=bytes(range(32)),
         now=NOW,
     )
-    envelope = seal(spec, kind="spec", key=COORDINATOR)
+    envelope = seal(spec, key=COORDINATOR)
     opened = open_spec(envelope, [COORDINATOR.verifying_key])
     approvals = {
-        name: seal(Approval(spec=opened.digest, party=name, created=NOW, ledger_head=HEAD), kind="approval", key=key)
+        name: seal(Approval(spec=opened.digest, party=name, created=NOW, ledger_head=HEAD), key=key)
         for name, key in PARTIES.items()
     }
     relied_on = approval_set_digest(open_approvals(approvals, opened))
@@ -146,7 +146,7 @@ def _signed(asked: Study, blocks_of: Callable[[Verified[ReleaseSpec]], list[Inte
     made, signed = blocks_of(opened), {}
     for party, block in zip(spec.parties, made, strict=True):
         _, said = block_statement(spec, party, block, release=opened.digest, approvals=relied_on, transcript=seen)
-        signed[party.name] = seal(said, kind="block", key=PARTIES[party.name])
+        signed[party.name] = seal(said, key=PARTIES[party.name])
     return opened.digest, ReleaseFiles(
         *published_files(
             opened, assemble(spec, made), proposer=COORDINATOR, approvals=approvals, blocks=signed, published=NOW
@@ -244,8 +244,8 @@ def _of_cells(
 
 def resigned(files: ReleaseFiles, key: SigningKey) -> ReleaseFiles:
     """The same release, its manifest signed by another key."""
-    said = SignedDocument.model_validate_json(files.manifest).open(Manifest, kind="manifest").document
-    return ReleaseFiles(encode(signed_document(said, "manifest", key)), files.matrix, files.moments)
+    said = SignedDocument.model_validate_json(files.manifest).open(Manifest).document
+    return ReleaseFiles(encode(SignedDocument.of(said, key)), files.matrix, files.moments)
 
 
 def flipped(data: bytes, at: int = -20) -> bytes:
@@ -339,7 +339,7 @@ def _serving(files: tuple[tuple[str, ReleaseFiles], ...], unpublished: tuple[str
 
 
 def _add(tx: Transaction, release: str, files: ReleaseFiles, state: State) -> None:
-    published_as = SignedDocument.model_validate_json(files.manifest).open(Manifest, kind="manifest").document
+    published_as = SignedDocument.model_validate_json(files.manifest).open(Manifest).document
     spec = read_spec(published_as.spec.payload_bytes)
     served = _under(release, published_as.spec)
     tx.releases.add(served, spec, proposer_key=published_as.proposer_key, sizes=release_sizes(spec))

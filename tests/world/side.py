@@ -173,7 +173,7 @@ class Exchanging:
         self.rows[name] = rows
         self.bodies[name] = self.side(name).columns(self.entropy(f"columns {name}"))
         said = self.side(name).says_of_columns(self.bodies[name])
-        self.columns[name] = seal(said, kind="columns", key=self.keys[name])
+        self.columns[name] = seal(said, key=self.keys[name])
 
     def reply(self, name: str, draw: Sampler) -> None:
         """That party's reply to those before it, with what is drawn inside, signed."""
@@ -187,7 +187,7 @@ class Exchanging:
                 verify_bounds(columns)
         self.answers[name] = self.side(name).reply(sent, noise, self.entropy(f"reply {name}"))
         said = self.side(name).says_of_reply(self.answers[name], self.columns)
-        self.replies[name] = seal(said, kind="reply", key=self.keys[name])
+        self.replies[name] = seal(said, key=self.keys[name])
 
     def sent(self, name: str, body: bytes | None = None) -> Columns:
         """That party's columns, or other bytes in their place."""
@@ -259,11 +259,11 @@ def approved(
         parties=tuple(_party(name, keys[name], columns, row_norm) for name in names),
         proposer=keys["coordinator"].fingerprint,
     )
-    opened = open_spec(seal(spec, kind="spec", key=keys["coordinator"]), [keys["coordinator"].verifying_key])
+    opened = open_spec(seal(spec, key=keys["coordinator"]), [keys["coordinator"].verifying_key])
     approvals = {}
     for name in names:
         document = Approval(spec=opened.digest, party=name, created=_CREATED, ledger_head="00" * 32)
-        approvals[name] = seal(document, kind="approval", key=keys[name])
+        approvals[name] = seal(document, key=keys[name])
     seeds = {name: entropy(SEED_BYTES) for name in names}
     return Exchanging(Exchange.of(opened, approvals), keys, seeds, lambda _: entropy)
 

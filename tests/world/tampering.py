@@ -147,7 +147,7 @@ class TamperedCoordinator:
         return invite(self.hub.coordinator, party=name, lifetime=timedelta(hours=1))[0]
 
     def propose(self, spec: ReleaseSpec, *, key: SigningKey | None = None) -> str:
-        return self.propose_signed(seal(spec, kind="spec", key=key or self.key))
+        return self.propose_signed(seal(spec, key=key or self.key))
 
     def propose_signed(self, envelope: Envelope) -> str:
         return propose(self.hub.coordinator, envelope)[0].listed.id

@@ -133,11 +133,7 @@ class LocalConsole:
 
 
 def run_console(make: Callable[[Session, str], FastAPI], *, port: int) -> None:
-    """Print a link that works once, and serve until Ctrl-C the application that is made for a session and an address.
-
-    Raises:
-        PortInUseError: see `listen`.
-    """
+    """Print a link that works once, and serve until Ctrl-C what is made for a session and an address."""
     session, listener = Session(), listen(host=_HOST, port=port)
     # cookies know no ports: under a name of its own, no other server on this machine is sent this one's
     address = f"{secrets.token_hex(8)}.localhost:{listener.getsockname()[1]}"

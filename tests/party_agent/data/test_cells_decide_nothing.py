@@ -277,5 +277,5 @@ def test_edited_cell_is_no_oracle_of_a_regression(
             hospital.table("clinic").write_bytes(csv_bytes(table(SMALL), table_edits))
             answer = Regressions(agent).ask(request(number))
             assert answer.document is not None
-            found.append((answer.charge and (answer.charge.rho, answer.charge.state), answer.request.method))
+            found.append((answer.charge and (answer.charge.loss.rho, answer.charge.state), answer.request.method))
         assert found[0] == found[1]

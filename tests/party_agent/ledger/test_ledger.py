@@ -116,7 +116,7 @@ def withdraw(ledger: Book, release: str) -> bool:
 def rejected(ledger: Book) -> Envelope:
     """What this party signs about release R."""
     statement = Rejection(spec=R, party="p", reason="operator", created=NOW, ledger_head=GENESIS)
-    envelope = seal(statement, kind="rejection", key=SigningKey(b"\x01" * 32))
+    envelope = seal(statement, key=SigningKey(b"\x01" * 32))
     with ledger.store.transaction() as db:
         ledger.sign_off(db, R, "rejection", envelope)
     return envelope
@@ -329,7 +329,7 @@ def test_exchange_at_the_whole_cap_fits_under_it_once(ledger: Book) -> None:
     assert ledger.shortfall(Cost(Loss(rho, taken))) is None
     answer = reserve_loss(ledger, "r", Loss(rho, taken))
     assert isinstance(answer, Charge)
-    assert (answer.delta, ledger.lost().loss.delta) == (taken, taken)
+    assert (answer.loss.delta, ledger.lost().loss.delta) == (taken, taken)
     assert ledger.lost().loss.epsilon(CAP.delta) <= CAP.epsilon
     assert isinstance(reserve(ledger, "another", Rho(1)), Refused)
 

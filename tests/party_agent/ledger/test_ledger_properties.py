@@ -62,9 +62,9 @@ class LedgerMachine(RuleBasedStateMachine):
         reserved = before is not None and before.state is ChargeState.RESERVED
         assert isinstance(answer, Debit) == (reserved and not late)
         if isinstance(answer, Debit) and before is not None:
-            assert answer.rho_units == before.rho.units
+            assert answer.rho_units == before.loss.rho.units
             self.debits.append(answer)
-            self.debited[release] = before.rho
+            self.debited[release] = before.loss.rho
 
     @rule(release=RELEASES)
     def redraw(self, release: str) -> None:
@@ -74,7 +74,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert before is None or before.state is not ChargeState.DEBITED
         else:
             assert before is not None
-            assert (answer.attempt, answer.rho_units) == (before.attempt + 1, before.rho.units)
+            assert (answer.attempt, answer.rho_units) == (before.attempt + 1, before.loss.rho.units)
             self.debits.append(answer)
 
     @rule(data=st.data())
@@ -99,7 +99,7 @@ class LedgerMachine(RuleBasedStateMachine):
         with self.store.transaction() as db:
             self.ledger.withdraw(db, release)
         if before is not None and before.state is ChargeState.RESERVED:
-            self.spent -= before.rho  # the only way down
+            self.spent -= before.loss.rho  # the only way down
             self.replaced -= before.cost.replaced.rho
 
     @rule()

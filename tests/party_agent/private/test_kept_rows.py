@@ -59,9 +59,9 @@ def exchange_of(n: int, *, head: str = HEAD, seed: bytes = bytes(32), bounds: Bo
     members = {name: Member(key.verifying_key.raw.hex(), "00" * 32) for name, key in KEYS.items()}
     key = KEYS["clinic"]
     spec = build_spec(study, members=members, proposer=key.fingerprint, seed=seed, now=NOW)
-    opened = open_spec(seal(spec, kind="spec", key=key), [key.verifying_key])
+    opened = open_spec(seal(spec, key=key), [key.verifying_key])
     said = {name: Approval(spec=opened.digest, party=name, created=NOW, ledger_head=head) for name in KEYS}
-    return Exchange.of(opened, {name: seal(said[name], kind="approval", key=KEYS[name]) for name in KEYS})
+    return Exchange.of(opened, {name: seal(said[name], key=KEYS[name]) for name in KEYS})
 
 
 def rows_at_random(n: int, party: str = "clinic") -> NDArray[np.int64]:

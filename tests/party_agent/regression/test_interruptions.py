@@ -8,7 +8,7 @@ from commingle.party_agent.edge.loop import Loop
 from commingle.party_agent.errors import ConflictError, LostError
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
 from commingle.party_agent.regression.service import Regressions
-from commingle.shared.documents.regression import KIND, RegressionMethod
+from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
@@ -43,13 +43,13 @@ def test_crash_at_any_step_costs_one_charge_and_leaves_one_result(
     with hospital.agent("clinic") as agent:
         (before,) = Regressions(agent).all()
         assert before.document is None  # what is stored is not shown before it is witnessed
-        stored = agent.ledger.signature(asked.id, KIND)
+        stored = agent.ledger.signature(asked.id, "regression")
         assert (stored is not None) == (point == "party.regression.stored")
         again = Regressions(agent).ask(asked)
         charge = only_charge(agent)
         assert charge.state is ChargeState.STORED
         assert charge.attempt == (1 if point == "party.regression.stored" else 2)
-        assert agent.ledger.spent() == charge.rho
+        assert agent.ledger.spent() == charge.loss.rho
         agent.ledger.verify()
     assert again.document is not None
     assert stored in (None, again.document.envelope)

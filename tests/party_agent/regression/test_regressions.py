@@ -394,7 +394,7 @@ def test_audit_of_a_ledger_that_was_debited_less_than_the_regression_states_is_r
             assert isinstance(debit, Debit)
             head = ledger.head(db)
             document = honest.model_copy(update={"request": forged, "ledger_head": head})
-            envelope = seal(document, kind="regression", key=agent.identity.signing_key)
+            envelope = seal(document, key=agent.identity.signing_key)
             assert ledger.record_block(db, debit, envelope.digest)
             ledger.sign_off(db, forged.id, "regression", envelope)
         with pytest.raises(VerificationError, match="another loss"):

@@ -96,7 +96,7 @@ def test_crash_during_noise_keeps_the_charge_and_draws_again_under_it(pair: Cons
     pair.step("clinic")
     charge = pair.charge("clinic", release)
     assert charge is not None
-    assert (charge.state, charge.attempt, charge.rho.units) == (ChargeState.ACKED, 2, reserved)
+    assert (charge.state, charge.attempt, charge.loss.rho.units) == (ChargeState.ACKED, 2, reserved)
     assert len(pair.coordinator.received["clinic"]) == 1
 
 
@@ -430,7 +430,7 @@ def test_power_cut_at_any_transaction_of_a_round_loses_no_charge(
     assert (pair.state(release), state_of(pair, release)) == ("published", "acked")
     assert len(set(pair.coordinator.received["clinic"])) == 1
     assert charge is not None
-    assert spent(pair) == charge.rho.units
+    assert spent(pair) == charge.loss.rho.units
 
 
 def decision_of(pair: Consortium, name: str, release: str) -> Decision:

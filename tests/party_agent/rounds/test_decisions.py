@@ -47,7 +47,7 @@ def test_policy_without_automatic_approval_waits_for_a_person(consortium: Consor
         assert agent.approve(release, BY_A_PERSON).decision is Decision.APPROVED
         charge = agent.ledger.charge(release)
         assert charge is not None
-        assert charge.rho == plan_block(proposal.spec, proposal.spec.party("clinic")).loss
+        assert charge.loss.rho == plan_block(proposal.spec, proposal.spec.party("clinic")).loss
     assert list(consortium.coordinator.found(release).approvals) == ["clinic"]
 
 

@@ -72,7 +72,7 @@ def matrix_of(consortium: Consortium, release: str) -> NDArray[np.int64]:
     found = consortium.coordinator.found(release)
     blocks = []
     for party in found.document.parties:
-        statement = open_envelope(found.blocks[party.name], BlockStatement, kind="block", keys=[party.verifying_key])
+        statement = open_envelope(found.blocks[party.name], BlockStatement, keys=[party.verifying_key])
         blocks.append(check_block(found.body(party.name), statement.document))
     return assemble(found.document, blocks)
 
@@ -251,7 +251,7 @@ def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(pair: Consortium,
         assert (pair.state(release), state_of(pair, release, party)) == ("published", "acked")
         charge = pair.charge(party, release)
         assert charge is not None
-        assert spent(pair, party) == charge.rho.units
+        assert spent(pair, party) == charge.loss.rho.units
         assert not (pair.homes[party].exchanges / release).exists()
 
 

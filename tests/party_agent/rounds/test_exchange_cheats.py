@@ -299,7 +299,7 @@ def test_member_that_shows_each_of_two_others_one_set_of_columns_is_named_by_eit
 def test_message_signed_with_another_key_is_refused(pair: Consortium, fetch: Fetch) -> None:
     release = fetch.stage(pair, fetch.bounds)
     envelope, body = messages(pair, release, fetch.kind)[fetch.sender], body_of(pair, release, fetch.sender, fetch.kind)
-    forged = seal(decode(STATEMENTS[fetch.kind], envelope.payload_bytes), kind=fetch.kind, key=pair.coordinator.key)
+    forged = seal(decode(STATEMENTS[fetch.kind], envelope.payload_bytes), key=pair.coordinator.key)
     replace_message(pair, release, fetch.sender, forged, body, kind=fetch.kind)
     before = signed_by(pair, release, fetch.by)
     with pytest.raises(SignatureError):
@@ -318,7 +318,7 @@ def test_other_approvals_than_the_columns_are_under_are_refused(
     release, noise = stage(pair), Noise()
     said = decode(Approval, pair.coordinator.found(release).approvals[other].payload_bytes)
     key = pair.homes[other].identity().signing_key
-    twice = seal(said.model_copy(update={"ledger_head": "1" * 64}), kind="approval", key=key)
+    twice = seal(said.model_copy(update={"ledger_head": "1" * 64}), key=key)
     shown = {other: twice.model_dump(mode="json")}
     pair.coordinator.shown = lambda view: {**view, "approvals": {**view["approvals"], **shown}}
     before = signed_by(pair, release, party)

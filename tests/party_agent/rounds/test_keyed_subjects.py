@@ -254,7 +254,7 @@ def test_approval_that_states_a_list_where_it_must_not_or_none_where_it_must_is_
         approval = agent.ledger.signature(release, "approval")
         assert approval is not None
         stated = AlignmentStatement(spec=release, party="clinic", subjects=30, digest="0" * 64)
-        alignment = seal(stated, kind="alignment", key=agent.identity.signing_key) if keyed else None
+        alignment = seal(stated, key=agent.identity.signing_key) if keyed else None
         with pytest.raises(Exception, match="states its list of subjects where they are listed"):
             agent.client.approve(release, "clinic", ApprovalRequest(approval=approval, alignment=alignment))
 

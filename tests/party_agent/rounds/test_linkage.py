@@ -89,7 +89,7 @@ class Trio:
         return decode(LinkageKeyMessage, self.relayed(recipient).payload_bytes)
 
     def put(self, recipient: str, message: LinkageKeyMessage, *, sender: str, key: SigningKey) -> None:
-        envelope = seal(message, kind="linkage-key", key=key)
+        envelope = seal(message, key=key)
         self.consortium.coordinator.relay(recipient, sender, envelope)
 
 
@@ -155,7 +155,7 @@ def test_member_that_is_not_pinned_is_sent_nothing(trio: Trio) -> None:
 
 def identity(name: str, key: SigningKey, sealing_key: bytes, *, signer: SigningKey | None = None) -> Envelope:
     statement = IdentityStatement(name=name, signing_key=key.verifying_key.raw.hex(), sealing_key=sealing_key.hex())
-    return seal(statement, kind="identity", key=signer or key)
+    return seal(statement, key=signer or key)
 
 
 @pytest.mark.parametrize("how", ["own signature", "another member's identity", "own keys throughout", "name only"])

@@ -82,7 +82,7 @@ def test_who_may_propose_is_as_it_was(consortium: Consortium, agent: Agent) -> N
     posing = consortium.spec(title="in another's name", proposer=consortium.homes["insurer"].identity().signing_key)
     for wrong, key in ((spec, stranger), (posing, agent.identity.signing_key)):
         with pytest.raises(RemoteProblemError):
-            agent.client.propose(seal(wrong, kind="spec", key=key))
+            agent.client.propose(seal(wrong, key=key))
 
 
 def test_consortium_has_to_be_clear_and_the_study_possible(agent: Agent) -> None:

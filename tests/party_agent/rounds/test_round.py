@@ -51,13 +51,13 @@ def test_three_agents_bring_a_release_to_publication(tmp_path: Path, mechanism: 
     for name in NAMES:
         share = found.document.party(name)
         plan = plan_block(found.document, share)
-        statement = open_envelope(found.blocks[name], BlockStatement, kind="block", keys=[share.verifying_key]).document
+        statement = open_envelope(found.blocks[name], BlockStatement, keys=[share.verifying_key]).document
         block = check_block(found.body(name), statement)
         assert block.shape == (plan.rows, len(plan.columns))
         assert noises[name].calls == [(plan.sigma, block.size)]
         charge = consortium.charge(name, release)
         assert charge is not None
-        assert (charge.state, charge.rho, charge.attempt) == (ChargeState.ACKED, plan.loss, 1)
+        assert (charge.state, charge.loss.rho, charge.attempt) == (ChargeState.ACKED, plan.loss, 1)
         assert len(list((consortium.homes[name].outbox / release).iterdir())) == 1  # some days longer
 
 
@@ -72,7 +72,7 @@ def test_whitened_release_is_published_with_the_noise_of_its_row_norm(tmp_path: 
     found = consortium.coordinator.found(release)
     assert consortium.state(release) == "published"
     keys = [found.document.party("clinic").verifying_key]
-    statement = open_envelope(found.blocks["clinic"], BlockStatement, kind="block", keys=keys).document
+    statement = open_envelope(found.blocks["clinic"], BlockStatement, keys=keys).document
     assert statement.columns == ("whitened[age]", "whitened[bmi]")
     rows = check_block(found.body("clinic"), statement) - noise.drawn[0].reshape(N, 2)
     squared = (rows**2).sum(axis=1)
@@ -90,7 +90,7 @@ def test_alignment_digests_of_tables_in_different_order_agree(tmp_path: Path) ->
     expected = alignment_digest(LINKAGE, spec_digest=release, subjects=N, listed=listed)
     for name in NAMES:
         keys = [found.document.party(name).verifying_key]
-        statement = open_envelope(found.alignments[name], AlignmentStatement, kind="alignment", keys=keys).document
+        statement = open_envelope(found.alignments[name], AlignmentStatement, keys=keys).document
         assert (statement.digest, statement.subjects) == (expected, N)
 
 
@@ -104,7 +104,7 @@ def test_published_dgm_block_minus_noise_is_the_encoded_table_by_rank(tmp_path: 
     consortium.step("lab", draw=noise)
     found = consortium.coordinator.found(release)
     statement = open_envelope(
-        found.blocks["lab"], BlockStatement, kind="block", keys=[found.document.party("lab").verifying_key]
+        found.blocks["lab"], BlockStatement, keys=[found.document.party("lab").verifying_key]
     ).document
     block = check_block(found.body("lab"), statement) - noise.drawn[0].reshape(N, 4)
     by_id = {row["subject"]: row for row in _table(consortium.table("lab"))}
@@ -128,7 +128,7 @@ def test_two_releases_add_up_in_the_ledger(tmp_path: Path) -> None:
     assert [consortium.state(release) for release in releases] == ["published", "published"]
     with consortium.agent("lab") as agent:
         charges = [agent.ledger.charge(release) for release in releases]
-        assert agent.ledger.spent().units == sum(c.rho.units for c in charges if c is not None)
+        assert agent.ledger.spent().units == sum(c.loss.rho.units for c in charges if c is not None)
         agent.step(strictly)
 
 
@@ -143,7 +143,7 @@ def test_rounds_of_different_noise_differ_only_by_the_noise(tmp_path: Path) -> N
             consortium.step("lab")
         found = consortium.coordinator.found(release)
         keys = [found.document.party("clinic").verifying_key]
-        statement = open_envelope(found.blocks["clinic"], BlockStatement, kind="block", keys=keys).document
+        statement = open_envelope(found.blocks["clinic"], BlockStatement, keys=keys).document
         mixed.append(check_block(found.body("clinic"), statement) - noise.drawn[0].reshape(16, 2))
     assert np.array_equal(mixed[0], mixed[1])
 

@@ -19,7 +19,7 @@ from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.row_maps import row_map
-from commingle.shared.documents.statements import BlockStatement
+from commingle.shared.documents.statements import BlockStatement, SignedDocument
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import first_stage_loss
@@ -32,7 +32,6 @@ from tests.party_agent.exchanging import approved, crash_at, messages
 from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import rows_by_subject
 from tests.world.consortium import Consortium, Noise, consortium_of
-from tests.world.documents import signed_document
 from tests.world.noise import exact
 
 PAIR = ("clinic", "insurer")
@@ -41,7 +40,7 @@ PAIR = ("clinic", "insurer")
 def statement_of(consortium: Consortium, release: str, party: str) -> BlockStatement:
     found = consortium.coordinator.found(release)
     keys = [found.document.party(party).verifying_key]
-    return open_envelope(found.blocks[party], BlockStatement, kind="block", keys=keys).document
+    return open_envelope(found.blocks[party], BlockStatement, keys=keys).document
 
 
 @pytest.mark.parametrize("mechanism", ["dgm", "moments"])
@@ -124,7 +123,7 @@ def test_block_without_the_sums_that_the_spec_calls_for_is_refused(
 def restated(consortium: Consortium, found: Release, privacy: PrivacyStatement) -> bytes:
     """The manifest of a release, signed again by its coordinator with another privacy statement."""
     said = found.published.manifest.model_copy(update={"privacy": privacy})
-    return encode(signed_document(said, "manifest", consortium.coordinator.key))
+    return encode(SignedDocument.of(said, consortium.coordinator.key))
 
 
 def restatement(privacy: PrivacyStatement, *, outsiders: bool) -> PrivacyStatement:

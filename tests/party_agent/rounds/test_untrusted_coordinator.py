@@ -74,7 +74,7 @@ def with_a_broken_signature(pair: Consortium) -> None:
 
 def another_under_the_same_id(pair: Consortium) -> None:
     pair.propose()
-    other = seal(pair.spec(title="other"), kind="spec", key=pair.coordinator.key)
+    other = seal(pair.spec(title="other"), key=pair.coordinator.key)
     pair.coordinator.shown = view_with(spec=dump(other))
 
 
@@ -112,7 +112,7 @@ def test_spec_that_cannot_be_is_ignored_and_spoils_no_list(
 
 
 def forged(release: str, key: SigningKey, party: str = "insurer") -> Envelope:
-    return seal(Approval(spec=release, party=party, created=NOW, ledger_head=HEAD), kind="approval", key=key)
+    return seal(Approval(spec=release, party=party, created=NOW, ledger_head=HEAD), key=key)
 
 
 @pytest.mark.parametrize("what", ["missing", "by a stranger", "by us for them", "about another release", "other kind"])
@@ -127,7 +127,7 @@ def test_approval_that_is_missing_or_forged_prevents_the_debit(pair: Consortium,
         "by a stranger": forged(release, STRANGER),
         "by us for them": forged(release, own_key),
         "about another release": forged(HEAD, their_key),
-        "other kind": seal(rejection, kind="rejection", key=their_key),
+        "other kind": seal(rejection, key=their_key),
     }[what]
 
     def lie(view: dict[str, Any]) -> dict[str, Any]:
@@ -225,8 +225,8 @@ def own_documents(key: SigningKey, spec: str) -> dict[str, dict[str, Envelope]]:
     rejection = Rejection(spec=spec, party="clinic", reason="operator", created=NOW, ledger_head=HEAD)
     return {
         "approvals": {"clinic": forged(spec, key, "clinic")},
-        "blocks": {"clinic": seal(block, kind="block", key=key)},
-        "rejections": {"clinic": seal(rejection, kind="rejection", key=key)},
+        "blocks": {"clinic": seal(block, key=key)},
+        "rejections": {"clinic": seal(rejection, key=key)},
     }
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from commingle.party_agent.edge.views import export_audit
 from commingle.services.client.files import ReleaseFiles
-from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ProtocolError, SignatureError, VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
@@ -97,8 +96,7 @@ def test_history_holds_no_alignment_statement_and_no_digest_of_rows(pack: Path, 
 
 
 def signed(audit: PartyAudit, key: SigningKey) -> bytes:
-    envelope = seal(audit, kind="party-audit", key=key)
-    return encode(SignedDocument(signing_key=key.verifying_key.raw.hex(), envelope=envelope))
+    return encode(SignedDocument.of(audit, key))
 
 
 def rechained(bodies: list[dict[str, Any]]) -> tuple[tuple[str, ...], str]:

@@ -31,17 +31,26 @@ OTHER = SigningKey(b"\x02" * 32)
 class Note(WireModel):
     text: str
 
+    @classmethod
+    def signed_as(cls) -> str:
+        return "note"
 
-class NewerNote(WireModel):
-    text: str
+
+class Letter(Note):
+    @classmethod
+    def signed_as(cls) -> str:
+        return "letter"
+
+
+class NewerNote(Note):
     language: str = "en"
 
 
-SEALED = seal(Note(text="hello"), kind="note", key=KEY)
+SEALED = seal(Note(text="hello"), key=KEY)
 
 
 def reopen(envelope: Envelope, key: SigningKey = KEY) -> str:
-    return open_envelope(envelope, Note, kind="note", keys=[key.verifying_key]).document.text
+    return open_envelope(envelope, Note, keys=[key.verifying_key]).document.text
 
 
 def altered(**fields: Any) -> Envelope:
@@ -74,7 +83,7 @@ def test_signature_verifies_with_a_bare_ed25519_over_a_hand_made_encoding() -> N
 
 def test_sealed_document_opens_from_its_own_json() -> None:
     received = parse_envelope(SEALED.to_json())
-    verified = open_envelope(received, Note, kind="note", keys=[OTHER.verifying_key, KEY.verifying_key])
+    verified = open_envelope(received, Note, keys=[OTHER.verifying_key, KEY.verifying_key])
     assert verified.document == Note(text="hello")
     assert verified.signer == KEY.fingerprint
     assert verified.digest == received.digest
@@ -87,7 +96,7 @@ def test_digest_is_over_the_received_bytes_and_not_over_the_model() -> None:
         payload=b64encode(older).decode(),
         signatures=[{"keyid": KEY.fingerprint, "sig": b64encode(signature).decode()}],
     )
-    verified = open_envelope(envelope, NewerNote, kind="note", keys=[KEY.verifying_key])
+    verified = open_envelope(envelope, NewerNote, keys=[KEY.verifying_key])
     assert verified.payload == older != encode(verified.document)
 
 
@@ -112,7 +121,7 @@ def test_signature_that_is_not_over_these_bytes_by_that_key_is_refused_before_th
     envelope: Envelope,
 ) -> None:
     with pytest.raises(SignatureError, match="does not verify"):
-        open_envelope(envelope, Note, kind="note", keys=[KEY.verifying_key, OTHER.verifying_key])
+        open_envelope(envelope, Note, keys=[KEY.verifying_key, OTHER.verifying_key])
 
 
 def test_unexpected_signer_is_named_in_the_refusal() -> None:
@@ -122,9 +131,9 @@ def test_unexpected_signer_is_named_in_the_refusal() -> None:
 
 def test_document_of_another_kind_is_refused_before_its_signature_counts_and_relabelled_by_its_signature() -> None:
     with pytest.raises(DocumentError, match="expected a document of type"):
-        open_envelope(SEALED, Note, kind="letter", keys=[KEY.verifying_key])
+        open_envelope(SEALED, Letter, keys=[KEY.verifying_key])
     with pytest.raises(SignatureError, match="does not verify"):
-        open_envelope(altered(payloadType=payload_type("letter")), Note, kind="letter", keys=[KEY.verifying_key])
+        open_envelope(altered(payloadType=payload_type("letter")), Letter, keys=[KEY.verifying_key])
 
 
 @pytest.mark.parametrize("text", ["%%%", "a", "aGVsbG8", "aGVs bG8=", "aGVsbG8=\n", "é"])
@@ -206,15 +215,15 @@ def test_arbitrary_public_key_bytes_raise_only_our_errors(raw: bytes) -> None:
 def test_document_that_was_opened_does_not_open_what_looks_like_it() -> None:
     assert reopen(SEALED) == reopen(SEALED) == "hello"
     (signature,) = SEALED.signatures
-    other = seal(Note(text="hello"), kind="note", key=OTHER).signatures[0]
+    other = seal(Note(text="hello"), key=OTHER).signatures[0]
     for sig in (flipped(signature.sig, 5), other.sig):
         with pytest.raises(SignatureError):
             reopen(altered(signatures=[{"keyid": signature.keyid, "sig": sig}]))
     with pytest.raises(SignatureError):
         reopen(SEALED, OTHER)
     with pytest.raises(DocumentError):
-        open_envelope(SEALED, Note, kind="other", keys=[KEY.verifying_key])
-    assert open_envelope(SEALED, NewerNote, kind="note", keys=[KEY.verifying_key]).document.language == "en"
+        open_envelope(SEALED, Letter, keys=[KEY.verifying_key])
+    assert open_envelope(SEALED, NewerNote, keys=[KEY.verifying_key]).document.language == "en"
     assert reopen(SEALED) == "hello"
 
 

@@ -9,7 +9,6 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, SignatureError, VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, decode_canonical, encode
@@ -31,6 +30,7 @@ from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, gaussian_rho, rho_of_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import WIDER, plan_two_stages
+from tests.world.documents import sign_bytes
 
 KEY, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
 TARGET = NumericAttribute(name="charges", lower=0, upper=100)
@@ -85,9 +85,8 @@ PROVED = PRIVACY.model_copy(update={"rho_units": str(LOSS.rho.units), "loss_delt
 CHEAPER = PROVED.model_copy(update={"rho_units": str(1 << 63)})
 
 
-def signed(result: RegressionResult, *, kind: str = "regression") -> bytes:
-    envelope = seal(result, kind=kind, key=KEY)
-    return encode(SignedDocument(signing_key=KEY.verifying_key.raw.hex(), envelope=envelope))
+def signed(result: RegressionResult) -> bytes:
+    return encode(SignedDocument.of(result, KEY))
 
 
 def test_original_units_predict_what_encoded_units_predict() -> None:
@@ -271,8 +270,9 @@ def test_question_is_the_same_whether_options_are_left_out_or_said_as_they_are()
 
 
 def test_document_of_another_kind_key_or_signature_is_refused() -> None:
+    other = sign_bytes(encode(RESULT), kind="block", key=KEY)
     with pytest.raises(DocumentError, match="expected a document"):
-        verify_regression(signed(RESULT, kind="block"))
+        verify_regression(encode(SignedDocument(signing_key=KEY.verifying_key.raw.hex(), envelope=other)))
     with pytest.raises(VerificationError, match="not with the one expected"):
         verify_regression(signed(RESULT), trusted_party=OTHER.fingerprint)
     with pytest.raises(SignatureError):

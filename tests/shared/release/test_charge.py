@@ -118,7 +118,7 @@ def sign(ledger: Ledger, db: Connection, release: str, kind: str) -> bool:
     if ledger.signature(release, kind) is not None:
         return False
     try:
-        ledger.sign_off(db, release, kind, seal(document, kind=kind, key=KEY))
+        ledger.sign_off(db, release, kind, seal(document, key=KEY))
     except LedgerError:
         return False
     return True
@@ -129,8 +129,7 @@ def audit_of(texts: Sequence[str]) -> PartyHistory:
     audit = PartyAudit(
         party="p", coordinator="0" * 64, exported=NOW, head=head, entries=tuple(texts), documents=(), rotations=()
     )
-    envelope = seal(audit, kind="party-audit", key=KEY)
-    return verify_party_audit(encode(SignedDocument(signing_key=KEY.verifying_key.raw.hex(), envelope=envelope)))
+    return verify_party_audit(encode(SignedDocument.of(audit, KEY)))
 
 
 def chain(entries: Sequence[dict[str, Any]]) -> tuple[str, ...]:
@@ -179,7 +178,7 @@ def test_heights_grow_and_what_is_spent_never_shrinks(spent: list[str], heights:
     for what in spent:
         after = advance(charge, event_of(what, charge))
         charge = charge if isinstance(after, Refused) else after
-        now = charge.rho.units if charge is not None and charge.spent else 0
+        now = charge.loss.rho.units if charge is not None and charge.spent else 0
         assert now >= lost
         lost = now
     document = {"document": "adopted block", "digest": "1" * 64}

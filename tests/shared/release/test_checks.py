@@ -33,7 +33,7 @@ def test_what_a_mechanism_refuses_is_refused_in_the_same_words_wherever_a_spec_i
 ) -> None:
     spec = world.signed_spec(name).document.model_copy(update=changes)
     assert decode(ReleaseSpec, encode(spec)) == spec, "a document is parsed without its mechanism"
-    envelope = seal(spec, kind="spec", key=world.COORDINATOR)
+    envelope = seal(spec, key=world.COORDINATOR)
     said = f"not a valid ReleaseSpec: .*{words}"
     with pytest.raises(DocumentError, match=said):
         read_spec(encode(spec))

@@ -126,7 +126,7 @@ def signed_as(r: Release, approval_of: str, signer: str) -> Envelope:
 
 
 def block_of_lab(r: Release, signer: str) -> Envelope:
-    return seal(r.statements["lab"], kind="block", key=KEYS[signer])
+    return seal(r.statements["lab"], key=KEYS[signer])
 
 
 def missing_block(r: Release) -> Release:
@@ -150,13 +150,13 @@ def blocks_swapped(r: Release) -> Release:
 
 
 def spec_by_stranger(r: Release) -> Release:
-    spec = seal(r.document, kind="spec", key=KEYS["stranger"])
+    spec = seal(r.document, key=KEYS["stranger"])
     return replace(r, spec=spec, manifest={"proposer_key": KEYS["stranger"].verifying_key.raw.hex()})
 
 
 def spec_with_other_epsilon(r: Release) -> Release:
     document = r.document.model_copy(update={"epsilon": 0.5})
-    return replace(r, spec=seal(document, kind="spec", key=KEYS["coordinator"]), document=document)
+    return replace(r, spec=seal(document, key=KEYS["coordinator"]), document=document)
 
 
 FORGERIES: dict[str, tuple[Forgery, str]] = {

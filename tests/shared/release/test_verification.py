@@ -97,9 +97,7 @@ ANYTHING = st.one_of(
     st.dictionaries(st.text(max_size=3), st.none(), max_size=1),
 )
 MOMENTS_PLACES = places(json.loads(honest_files()[2]))
-MANIFEST_PLACES = places(
-    json.loads(encode(decode(SignedDocument, honest_files()[0]).open(Manifest, kind="manifest").document))
-)
+MANIFEST_PLACES = places(json.loads(encode(decode(SignedDocument, honest_files()[0]).open(Manifest).document)))
 
 
 @settings(max_examples=50)

@@ -14,14 +14,20 @@ from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import WireModel, canonical_json, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import Approval, BlockStatement, approval_set_digest, open_approvals
+from commingle.shared.documents.statements import (
+    Approval,
+    BlockStatement,
+    SignedDocument,
+    approval_set_digest,
+    open_approvals,
+)
 from commingle.shared.dp.fixed_point import clip_rows, quantise, squared_row_limit
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.verification import PublishedRelease, verify_release
-from tests.world.documents import block_statement, manifest, sign_bytes, with_key
+from tests.world.documents import block_statement, manifest, sign_bytes
 
 Json = dict[str, Any]
 Block = NDArray[np.int64]
@@ -102,7 +108,7 @@ class Release:
         integers = assemble(document, list(self.blocks.values())) if self.matrix is None else self.matrix
         file = encode_matrix(document, release, integers) if self.matrix_file is None else self.matrix_file
         moments = encode_with(second_moments(document, release, integers), self.moments)
-        sealed = {name: seal(said, kind="block", key=KEYS[name]) for name, said in self.statements.items()}
+        sealed = {name: seal(said, key=KEYS[name]) for name, said in self.statements.items()}
         said = manifest(
             Verified(document, self.spec.payload_bytes, KEYS["coordinator"].fingerprint, self.spec),
             file,
@@ -113,7 +119,8 @@ class Release:
             published=document.created,
         )
         signed = seal_bytes(encode_with(said, self.manifest), "manifest", self.signer)
-        return encode(with_key(signed, KEYS[self.signer])), file, moments
+        key = KEYS[self.signer].verifying_key.raw.hex()
+        return encode(SignedDocument(signing_key=key, envelope=signed)), file, moments
 
 
 def encode_with(document: WireModel, changes: Mapping[str, Any]) -> bytes:
@@ -136,13 +143,13 @@ def approve(release: str, party: str, head: str = HEAD) -> Envelope:
     approval = Approval.model_validate_json(
         json.dumps({"spec": release, "party": party, "created": "2025-01-02T00:00:00Z", "ledger_head": head})
     )
-    return seal(approval, kind="approval", key=KEYS[party])
+    return seal(approval, key=KEYS[party])
 
 
 def produce(spec: Json, rows: Callable[[PartySpec], Block] = private_rows) -> Release:
     """An honest release: every party encodes, mixes, adds noise and signs."""
     document = read_spec(json.dumps(spec).encode())
-    envelope = seal(document, kind="spec", key=KEYS["coordinator"])
+    envelope = seal(document, key=KEYS["coordinator"])
     approvals = {party.name: approve(envelope.digest, party.name) for party in document.parties}
     verified = open_spec(envelope, [KEYS["coordinator"].verifying_key])
     relied_on = approval_set_digest(open_approvals(approvals, verified))

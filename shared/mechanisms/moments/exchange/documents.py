@@ -68,7 +68,7 @@ class ReplyStatement(WireModel):
 def open_columns(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ColumnsStatement]:
     """That party's verified statement, the ciphertexts themselves not read. Raises SignatureError, DocumentError."""
     share = exchange.spec.document.party(party)
-    columns = open_envelope(envelope, ColumnsStatement, kind="columns", keys=[share.verifying_key])
+    columns = open_envelope(envelope, ColumnsStatement, keys=[share.verifying_key])
     require_about(columns, party=party, spec=exchange.spec.digest)
     if columns.document.approvals != exchange.approved:
         raise DocumentError(f"the columns of {party} are for another set of approvals", remedy=_REMEDY)
@@ -80,23 +80,13 @@ def open_columns(exchange: Exchange, envelope: Envelope, party: str) -> Verified
 
 
 def columns_digest(exchange: Exchange, columns: Mapping[str, Envelope]) -> str:
-    """Digest of every party's verified columns: all of an exchange have the same, or it ends.
-
-    Raises:
-        ExchangeError: some are missing.
-        SignatureError, DocumentError: some are not what they must be.
-    """
+    """Digest of every party's verified columns: all of an exchange have the same, or it ends."""
     _require_all(exchange, columns, "columns")
     return _set_digest(exchange, {name: open_columns(exchange, columns[name], name).digest for name in columns})
 
 
 def quotations(exchange: Exchange, columns: Mapping[str, Envelope]) -> dict[str, Quotation]:
-    """Every party's verified columns, for the statement of a reply to them.
-
-    Raises:
-        ExchangeError: some are missing.
-        SignatureError, DocumentError: some are not what they must be.
-    """
+    """Every party's verified columns, for the statement of a reply to them."""
     _require_all(exchange, columns, "columns")
     found = {}
     for name in exchange.parties:
@@ -113,7 +103,7 @@ def open_reply_statement(exchange: Exchange, envelope: Envelope, party: str) -> 
         DeviationError: it is, and quotes what nobody signed.
     """
     key = exchange.spec.document.party(party).verifying_key
-    reply = open_envelope(envelope, ReplyStatement, kind="reply", keys=[key])
+    reply = open_envelope(envelope, ReplyStatement, keys=[key])
     require_about(reply, party=party, spec=exchange.spec.digest)
     if set(reply.document.columns) != set(exchange.parties):
         raise DeviationError(party, "it does not quote everybody's columns")
@@ -133,7 +123,7 @@ def quoted(exchange: Exchange, reply: ReplyStatement) -> Mapping[str, Envelope]:
             spec=spec.digest, party=name, approvals=approvals, body_sha256=quote.body_sha256, sums=quote.sums
         )
         keyid = spec.document.party(name).verifying_key.fingerprint
-        found[name] = sealed(said, Signature(keyid=keyid, sig=quote.sig), kind="columns")
+        found[name] = sealed(said, Signature(keyid=keyid, sig=quote.sig))
     return found
 
 
@@ -186,7 +176,7 @@ def require_evidence(spec: Verified[ReleaseSpec], rejection: Rejection) -> None:
     member = spec.document.party(rejection.about or "")
     keys, digests = [member.verifying_key], set()
     for shown in rejection.evidence:
-        said = open_envelope(shown, ColumnsStatement, kind="columns", keys=keys)
+        said = open_envelope(shown, ColumnsStatement, keys=keys)
         digests.add(require_about(said, party=member.name, spec=spec.digest).digest)
     if len(digests) != len(rejection.evidence):
         raise DocumentError("a complaint shows one statement twice", remedy="It is no evidence of anything.")

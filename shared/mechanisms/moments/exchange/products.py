@@ -64,11 +64,7 @@ def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows
 
 
 def verify_bounds(columns: Columns) -> None:
-    """Refuse columns that are not proved to be ciphertexts of rows within their party's bound.
-
-    Raises:
-        DeviationError: they are not.
-    """
+    """Refuse columns that are not proved to be ciphertexts of rows within their party's bound."""
     exchange, party = columns.exchange, columns.party
     layout = exchange.layout(party)
     sizes = column_sizes(layout)
@@ -120,11 +116,7 @@ def reply_pieces(
 
 
 def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:
-    """Refuse a reply that is not proved to be the evaluation of its party's own columns, or of rows within its bound.
-
-    Raises:
-        DeviationError: it is not; `columns` are everybody's that are encrypted.
-    """
+    """Refuse a reply that is not proved to be made of its party's own columns, or of rows within its bound."""
     exchange, party = reply.exchange, reply.party
     owners = {owner: columns[owner] for owner in exchange.owners(party)}
     with _named(party):

@@ -65,7 +65,6 @@ from tests.shared.mechanisms.moments.exchange.world import (
     spec_of,
     start,
 )
-from tests.world.documents import signed_document
 from tests.world.noise import seeded_noise
 from tests.world.ring import seeded
 
@@ -151,10 +150,10 @@ def test_release_whose_bounds_are_proved_says_whom_one_has_to_trust_and_a_manife
     files = published(world, blocks, dict.fromkeys(blocks, world.transcript()))
     assert verify_release(*files, trusted_coordinator=None).manifest.privacy.trust == TRUST_PROVED
     signed = decode(SignedDocument, files[0])
-    manifest = signed.open(Manifest, kind="manifest").document
+    manifest = signed.open(Manifest).document
     privacy = manifest.privacy.model_copy(update={"trust": TRUST_MOMENTS})
     said = manifest.model_copy(update={"privacy": privacy})
-    forged = encode(signed_document(said, "manifest", KEYS["coordinator"]))
+    forged = encode(SignedDocument.of(said, KEYS["coordinator"]))
     with pytest.raises(VerificationError, match="privacy statement"):
         verify_release(forged, *files[1:], trusted_coordinator=None)
 
@@ -583,13 +582,17 @@ class Unversioned(WireModel):
     approvals: str
     body_sha256: str
 
+    @classmethod
+    def signed_as(cls) -> str:
+        return "columns"
+
 
 def test_columns_stated_in_other_bytes_than_a_quotation_has_are_refused(world: World) -> None:
     """Or whoever quotes them would seem to quote what was never signed."""
     said = open_columns(world.exchange, world.columns["clinic"], "clinic").document
     shorter = Unversioned(**said.model_dump(include=set(Unversioned.model_fields)))
     with pytest.raises(DocumentError, match="stated without a field"):
-        open_columns(world.exchange, seal(shorter, kind="columns", key=KEYS["clinic"]), "clinic")
+        open_columns(world.exchange, seal(shorter, key=KEYS["clinic"]), "clinic")
 
 
 def test_reply_of_the_most_parties_and_columns_is_within_what_a_statement_can_have() -> None:

@@ -183,7 +183,7 @@ class World:
 
     def signed_columns(self, party: str, key: SigningKey | None = None, **changes: object) -> Envelope:
         said = self.side(party).says_of_columns(self.bodies[party], self.sums[party])
-        return seal(said.model_copy(update=changes), kind="columns", key=key or KEYS[party])
+        return seal(said.model_copy(update=changes), key=key or KEYS[party])
 
     def answer(
         self,
@@ -208,7 +208,7 @@ class World:
 
     def signed_reply(self, party: str, key: SigningKey | None = None, **changes: object) -> Envelope:
         said = self.side(party).says_of_reply(self.answers[party], self.columns)
-        return seal(said.model_copy(update=changes), kind="reply", key=key or KEYS[party])
+        return seal(said.model_copy(update=changes), key=key or KEYS[party])
 
     def open(self, owner: str, evaluator: str, body: Stored | None = None) -> Block:
         return self.side(owner).opened(self.answered(evaluator, body))
@@ -232,12 +232,12 @@ def silence(_: int, count: int) -> Block:
 
 def approval(release: str, party: str, head: str = HEAD) -> Envelope:
     document = Approval(spec=release, party=party, created=NOW, ledger_head=head)
-    return seal(document, kind="approval", key=KEYS[party])
+    return seal(document, key=KEYS[party])
 
 
 def start(spec: ReleaseSpec, rows: Mapping[str, Block] | None = None, *, head: str = HEAD) -> World:
     """Approved; where rows are given there is no first stage."""
-    opened = open_spec(seal(spec, kind="spec", key=KEYS["coordinator"]), [KEYS["coordinator"].verifying_key])
+    opened = open_spec(seal(spec, key=KEYS["coordinator"]), [KEYS["coordinator"].verifying_key])
     exchange = Exchange.of(opened, {party.name: approval(opened.digest, party.name, head) for party in spec.parties})
     if rows is not None:
         return World(opened, exchange, rows, dict.fromkeys(rows))
@@ -285,6 +285,6 @@ def published(world: World, blocks: Mapping[str, Block], transcripts: Mapping[st
         assemble(document, [blocks[name] for name in world.exchange.parties]),
         proposer=key,
         approvals={name: found.envelope for name, found in world.exchange.approvals.items()},
-        blocks={name: seal(said, kind="block", key=KEYS[name]) for name, said in statements.items()},
+        blocks={name: seal(said, key=KEYS[name]) for name, said in statements.items()},
         published=document.created,
     )
