@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -48,23 +48,24 @@ class Commingle:
         return json.loads(self.run(*words, "--json"))
 
     @contextmanager
-    def serving(self, *words: Words) -> "Iterator[tuple[subprocess.Popen[str], str]]":
-        """A server, and its URL, the first line it prints, or the path of its socket."""
+    def serving(
+        self, *words: Words, log: "int | IO[str]" = subprocess.DEVNULL
+    ) -> "Iterator[tuple[subprocess.Popen[str], dict[str, str]]]":
+        """A server, and the first line it prints: where it listens, nothing if it ended before."""
         port = () if words[0] == "party" else ("--port", "0")
         command = [self.command, *words, *port]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
             try:
                 assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-                said = json.loads(process.stdout.readline())
-                yield process, said.get("url", said.get("socket"))
+                yield process, json.loads(process.stdout.readline() or "{}")
             finally:
                 process.terminate()
 
     @contextmanager
     def reached(self, *words: Words) -> Iterator[str]:
-        """The URL of a server."""
-        with self.serving(*words) as (_, url):
-            yield url
+        """The URL of a server, or the path of its socket."""
+        with self.serving(*words) as (_, said):
+            yield said.get("url") or said["socket"]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -129,11 +130,11 @@ class Consortium:
     @contextmanager
     def coordinator(self) -> "Iterator[tuple[subprocess.Popen[str], str]]":
         """It serves, and members know where: it listens elsewhere after every start."""
-        with self.commingle.serving("coordinator", "serve", "--home", self.hub) as (process, url):
+        with self.commingle.serving("coordinator", "serve", "--home", self.hub) as (process, said):
             for name in self.members:
                 (path,) = (self.root / name / "consortia").glob("*/coordinator.json")
-                path.write_text(json.dumps(json.loads(path.read_text()) | {"url": url}))
-            yield process, url
+                path.write_text(json.dumps(json.loads(path.read_text()) | {"url": said["url"]}))
+            yield process, said["url"]
 
     @contextmanager
     def agents(self) -> "Iterator[dict[str, subprocess.Popen[str]]]":

@@ -35,7 +35,8 @@ from commingle.shared.mechanisms.moments.exchange.products import submission, ve
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.residues import kernels
-from tests.world.side import Integers, approved, no_noise, traffic
+from tests.world.noise import no_noise
+from tests.world.side import Integers, approved, traffic
 
 STEPS = ("encrypt", "reply", "submit")
 BOUNDS: tuple[Bounds, ...] = ("trusted", "proved")

@@ -8,7 +8,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from tests.world.consortium import BY_HAND, Consortium, consortium_of
+from tests.world.consortium import BY_HAND, NAMES, Consortium, consortium_of
+from tests.world.coordinator import Hub
 from tests.world.postgres import PostgresServer, own_postgres
 
 _SLOW_FOLDERS = ("benchmarks", "e2e", "tools")
@@ -81,9 +82,22 @@ def pair(tmp_path: Path) -> Consortium:
 
 
 @pytest.fixture
+def trio(tmp_path: Path) -> Consortium:
+    """A pair and a laboratory."""
+    return consortium_of(tmp_path, *NAMES)
+
+
+@pytest.fixture
 def consortium(tmp_path: Path) -> Consortium:
-    """The same, in which a person decides."""
+    """A pair in which a person decides."""
     return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
+    yield hub
+    hub.close()
 
 
 @pytest.fixture(scope="session")

@@ -26,11 +26,11 @@ from commingle.coordinator.store.store import Store
 from commingle.shared.text import ascii_json
 from commingle.shared.wire import EventPage, ReleaseEvent, ReleaseSteps
 
-_POLL_SECONDS = 1.0  # what another process does to an SQLite file, or while notices cannot be heard
+POLL_SECONDS = 1.0  # what another process does to an SQLite file, or while notices cannot be heard
 _EVENTS_AT_ONCE = 500
 _RELEASES_AT_ONCE = 4  # in full, each up to megabytes where it has many parties
 _KEPT = 2 * _RELEASES_AT_ONCE
-_STREAM_SECONDS = 300.0  # then who listens has to show anew that it may
+STREAM_SECONDS = 300.0  # then who listens has to show anew that it may
 _LEAST_SECONDS = 1.0
 _Found = TypeVar("_Found")
 _KEEP_ALIVE_SECONDS = 15.0
@@ -49,7 +49,7 @@ class _Waiter:
 class Feed:
     """The newest event's number, and that of each party's releases.
 
-    Both are looked up after every event for which somebody waits, and else every `_POLL_SECONDS`.
+    Both are looked up after every event for which somebody waits, and else every `POLL_SECONDS`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -57,7 +57,7 @@ class Feed:
         self._turn = asyncio.Lock()
         self._looking = Lock()
         self._last: int | None = None
-        self._looked = -_POLL_SECONDS
+        self._looked = -POLL_SECONDS
         self._waiters: set[_Waiter] = set()
         # the newest event with which a release of a party took a step; of who is not in it that may be `_unknown`
         self._steps: dict[str, int] = {}
@@ -73,7 +73,7 @@ class Feed:
     async def last(self, party: str | None = None) -> int:
         """The newest event's number, or that of the newest step of a party's releases, which may be said too high."""
         async with self._turn:
-            if monotonic() - self._looked >= _POLL_SECONDS:
+            if monotonic() - self._looked >= POLL_SECONDS:
                 await asyncio.to_thread(self._look)
         return self._known(party)
 
@@ -90,7 +90,7 @@ class Feed:
         with self._waiting(seq, party) as woken:  # before the look, so that no event falls between the two
             while await self.last(party) <= seq and not self.stopping and (left := until - monotonic()) > 0:
                 with suppress(TimeoutError):  # another process may have recorded one
-                    async with asyncio.timeout(min(_POLL_SECONDS, left)):
+                    async with asyncio.timeout(min(POLL_SECONDS, left)):
                         await woken.wait()
                 woken.clear()
 
@@ -108,9 +108,9 @@ class Feed:
 
     def _committed(self) -> None:
         """Something was, on any thread: look who waits for it, there and then, and wake nobody else."""
-        self._looked = -_POLL_SECONDS
+        self._looked = -POLL_SECONDS
         if self._waiters:
-            with suppress(StorageError):  # those who wait look again within `_POLL_SECONDS`
+            with suppress(StorageError):  # those who wait look again within `POLL_SECONDS`
                 self._look()
 
     def _look(self) -> None:
@@ -163,7 +163,7 @@ class Steps:
 
     async def stream(self, party: str, after: int, seconds: float, *, by_itself: bool) -> AsyncIterator[bytes]:
         """All after an event as server-sent events, until the process ends or for some minutes."""
-        until = monotonic() + _STREAM_SECONDS
+        until = monotonic() + STREAM_SECONDS
         with suppress(CoordinatorError):  # who asks anew is told
             while monotonic() < until and not self._feed.stopping:
                 after, answer = await self.next(party, after, max(seconds, _LEAST_SECONDS), by_itself=by_itself)

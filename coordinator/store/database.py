@@ -51,12 +51,12 @@ class Page(Generic[Item]):
 
 
 _WRITER = 0x636F6D6D696E676C  # the advisory lock every writer holds until it commits
-_WAIT_SECONDS = 30
+WAIT_SECONDS = 30
 _CHANNEL = "commingle_events"
 _HEARING_SECONDS = 0.5  # how long a process that ends may wait for its listener
 _PAUSE_SECONDS = 0.05
 _log = structlog.get_logger()
-_POOL = {"pool_size": 8, "max_overflow": 16, "pool_timeout": _WAIT_SECONDS}
+_POOL = {"pool_size": 8, "max_overflow": 16, "pool_timeout": WAIT_SECONDS}
 _SQLITE_POOL = _POOL | {"pool_size": 24, "max_overflow": 0}  # to open the file again costs more than to keep it open
 
 
@@ -99,9 +99,9 @@ class Database:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Among the threads of this process, which SQLite would let sleep up to 0.1 s after each other's end."""
-        if not self._turn.acquire(timeout=_WAIT_SECONDS):
+        if not self._turn.acquire(timeout=WAIT_SECONDS):
             raise StorageError(
-                f"another transaction takes more than {_WAIT_SECONDS} seconds",
+                f"another transaction takes more than {WAIT_SECONDS} seconds",
                 remedy="Nothing was recorded; the operator checks the database, then the call can be repeated.",
             )
         try:
@@ -170,7 +170,7 @@ def check_url(url: str) -> URL:
 
 
 def _postgres_engine(url: URL) -> Engine:
-    limits = f"-c lock_timeout={_WAIT_SECONDS}s -c statement_timeout={2 * _WAIT_SECONDS}s"
+    limits = f"-c lock_timeout={WAIT_SECONDS}s -c statement_timeout={2 * WAIT_SECONDS}s"
     try:
         return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 5, "options": limits}, **_POOL)
     except ModuleNotFoundError:
@@ -178,7 +178,7 @@ def _postgres_engine(url: URL) -> Engine:
 
 
 def _sqlite_engine(url: URL) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": _WAIT_SECONDS}, **_SQLITE_POOL)
+    engine = create_engine(url, connect_args={"timeout": WAIT_SECONDS}, **_SQLITE_POOL)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -186,7 +186,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
 def _prepare_sqlite(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's connection
     connection.isolation_level = None  # transactions begin below, not behind our back
-    until = time.monotonic() + _WAIT_SECONDS
+    until = time.monotonic() + WAIT_SECONDS
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         while True:
             try:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 600.0  # the agent reads all rows before it answers that a data set is registered
 _AS_LONG_AS_IT_TAKES = 7 * 86400.0
-_FOLLOW_SECONDS = 1.0
+FOLLOW_SECONDS = 1.0
 _LARGEST_FILE_BYTES = 8 << 30
 _OVER = frozenset({None, Stage.PUBLISHED, Stage.ENDED})  # none is known where the agent was started since
 _FILES = {"manifest": "manifest.json", "matrix": "matrix.parquet", "moments": "moments.json"}
@@ -223,7 +223,7 @@ class PartyClient:
             with suppress(UnreachableError):  # the agent may be started anew meanwhile
                 if (found := self._over(release)) is not None:
                     return found
-            time.sleep(_FOLLOW_SECONDS)
+            time.sleep(FOLLOW_SECONDS)
         raise UnreachableError(
             f"the release is not over after {seconds:g} seconds", remedy="See GET /v1/jobs; wait again."
         )

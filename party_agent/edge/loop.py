@@ -76,11 +76,11 @@ class Listener:
             _log.warning("streams do not come through", coordinator=str(self.client.http.base_url))
 
 
-_FIRST_DELAY_SECONDS = 0.5
+FIRST_DELAY_SECONDS = 0.5
 _LONGEST_DELAY_SECONDS = 60.0
 _LONGEST_AWAY_SECONDS = 8.0  # with the jitter 10: how long a coordinator that is back may wait for its agents
 _WAIT_SECONDS = 10
-_WHOLE_SECONDS = 60.0  # seldom: what is told of steps says all, and what was sent meanwhile would be sent once more
+WHOLE_SECONDS = 60.0  # seldom: what is told of steps says all, and what was sent meanwhile would be sent once more
 _NO_STEPS = ReleaseSteps(items=(), last=0)
 
 
@@ -94,7 +94,7 @@ class Backoff:
 
     def fail(self, now: float) -> float:
         """One more failure; the delay until the next try."""
-        delay = min(self.longest, _FIRST_DELAY_SECONDS * 2.0**self.failures)
+        delay = min(self.longest, FIRST_DELAY_SECONDS * 2.0**self.failures)
         delay *= 1 + random.random() / 4  # noqa: S311 - spreads load, guards nothing
         self.failures = min(self.failures + 1, 16)
         self.until = now + delay
@@ -110,6 +110,8 @@ class Loop:
         trouble: what the coordinator's last failure was, None while it answers.
         idle: whether nothing is being done just now but waiting.
         last_contact: when a look last went well, seconds since 1970; 0 before the first.
+        coordinator: the delays while it is away.
+        releases: the delays of those that failed and are retried.
     """
 
     agent: Agent
@@ -118,8 +120,8 @@ class Loop:
     trouble: CommingleError | None = None
     idle: bool = False
     last_contact: float = 0.0
-    _coordinator: Backoff = field(default_factory=lambda: Backoff(longest=_LONGEST_AWAY_SECONDS))
-    _releases: dict[str, Backoff] = field(default_factory=dict)
+    coordinator: Backoff = field(default_factory=lambda: Backoff(longest=_LONGEST_AWAY_SECONDS))
+    releases: dict[str, Backoff] = field(default_factory=dict)
     _steps: ReleaseSteps = _NO_STEPS
     _whole_at: float = 0.0
     _listener: Listener = field(init=False)
@@ -130,7 +132,7 @@ class Loop:
     @property
     def postponed(self) -> int:
         """How many releases failed and are retried."""
-        return len(self._releases)
+        return len(self.releases)
 
     def run(self, *, on_halt: Callable[[], None]) -> None:
         """Until `stop` is set. `on_halt` is called if the agent must not go on."""
@@ -144,9 +146,9 @@ class Loop:
                 return
             except RemoteError as error:
                 self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
-                self._pause(error, "coordinator unavailable")
+                self.pause(error, "coordinator unavailable")
             except Exception as error:  # noqa: BLE001 - a loop that died unnoticed would be worse; the message stays out
-                self._pause(_explained(error), "interrupted")
+                self.pause(explained(error), "interrupted")
 
     def finish(self, thread: Thread, *, seconds: float) -> None:
         """Tell the loop to stop and let what it is doing end; a mere wait for events is not worth waiting for."""
@@ -155,11 +157,12 @@ class Loop:
         while thread.is_alive() and not self.idle and time.monotonic() < until:
             thread.join(0.05)
 
-    def _pause(self, error: CommingleError, what: str) -> None:
+    def pause(self, error: CommingleError, what: str) -> None:
+        """After a failure of the coordinator: wait, and look at everything anew."""
         known = self.trouble is not None and _facts(self.trouble) == _facts(error)
         self.trouble, self._whole_at = error, 0.0
         self._listener.lose()
-        delay = self._coordinator.fail(time.monotonic())
+        delay = self.coordinator.fail(time.monotonic())
         if not known:  # while it lasts it is what `status`, /readyz and the page of members say
             _log.warning(what, retry_seconds=round(delay, 1), **_facts(error))
         self.stop.wait(delay)
@@ -169,14 +172,14 @@ class Loop:
         self._finish_regressions()
         whole = time.monotonic() >= self._whole_at
         self._listener.begin()
-        self.agent.step(self._attend, None if whole else self._steps)
+        self.agent.step(self.attend, None if whole else self._steps)
         if self._return():
             return
         now = time.monotonic()
         if whole:
-            self._whole_at = now + _WHOLE_SECONDS
+            self._whole_at = now + WHOLE_SECONDS
         # what is due and was not tried just now is not listed any more: nothing to hurry for
-        soonest = min((b.until for b in self._releases.values() if b.until > now), default=float("inf"))
+        soonest = min((b.until for b in self.releases.values() if b.until > now), default=float("inf"))
         self._whole_at = min(self._whole_at, soonest)
         self.idle = True
         try:
@@ -189,18 +192,18 @@ class Loop:
         if seconds < 1:
             self.stop.wait(seconds)
             return
-        self._steps = self._listener.next(int(seconds), alone=bool(self._releases))
+        self._steps = self._listener.next(int(seconds), alone=bool(self.releases))
 
     def _return(self) -> bool:
         """It answers. Whether it did not before and something was postponed meanwhile, which is then tried at once."""
         back, self.trouble = self.trouble is not None, None
-        self._coordinator.failures = 0
+        self.coordinator.failures = 0
         self.last_contact = self.agent.clock().timestamp()
         if not back:
             return False
         _log.info("reachable again", coordinator=self.agent.coordinator.url)
-        postponed = bool(self._releases)
-        self._releases.clear()
+        postponed = bool(self.releases)
+        self.releases.clear()
         return postponed
 
     def _finish_regressions(self) -> None:
@@ -210,13 +213,14 @@ class Loop:
             from commingle.party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy
 
             for regression in interrupted:
-                self._attend(regression, partial(Regressions(self.agent).finish, regression))
+                self.attend(regression, partial(Regressions(self.agent).finish, regression))
         stored = self.agent.ledger.signed_place("regression")
         if stored and not self.agent.witnesses.covers(stored):  # kept, and not shown before
-            self._attend("regression", partial(self.agent.witnesses.accept, stored))
+            self.attend("regression", partial(self.agent.witnesses.accept, stored))
 
-    def _attend(self, release: str, work: Callable[[], None]) -> None:
-        backoff = self._releases.get(release, Backoff())
+    def attend(self, release: str, work: Callable[[], None]) -> None:
+        """Work on a release unless its delay is not over; a failure postpones it. Raises StaleLedgerError."""
+        backoff = self.releases.get(release, Backoff())
         if time.monotonic() < backoff.until:
             return
         with structlog.contextvars.bound_contextvars(request_id=secrets.token_hex(8)):
@@ -225,7 +229,7 @@ class Loop:
     def _try(self, release: str, work: Callable[[], None], backoff: Backoff) -> None:
         try:
             work()
-            self._releases.pop(release, None)
+            self.releases.pop(release, None)
         except StaleLedgerError:
             raise
         except CommingleError as error:
@@ -233,12 +237,12 @@ class Loop:
                 self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
             self._postpone(release, backoff, error.diagnostics(), **_facts(error))
         except Exception as error:  # noqa: BLE001 - one release must not end the work on all others
-            explained = _explained(error)
-            self._postpone(release, backoff, explained.diagnostics(), **_facts(explained))
+            told = explained(error)
+            self._postpone(release, backoff, told.diagnostics(), **_facts(told))
 
     def _postpone(self, release: str, backoff: Backoff, said: str, **facts: str | None) -> None:
         delay = backoff.fail(time.monotonic())
-        self._releases[release] = backoff
+        self.releases[release] = backoff
         self.agent.jobs.fail(release, said)
         _log.warning("postponed", release=release, retry_seconds=round(delay, 1), **facts)
 
@@ -288,7 +292,7 @@ def _facts(error: CommingleError) -> dict[str, str | None]:
     }
 
 
-def _explained(error: Exception) -> CommingleError:
+def explained(error: Exception) -> CommingleError:
     """What the operating system or SQLite refused, which is retried; or a bug, whose message could quote a row."""
     if isinstance(error, OSError):
         return WritingError(f"cannot write ({error.strerror})", errno=errorcode.get(error.errno or 0))

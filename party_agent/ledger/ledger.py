@@ -116,7 +116,7 @@ class Ledger:
     def __init__(self, store: AgentStore, *, cap: Cap, counts_replacement: Callable[[], bool] = lambda: False) -> None:
         """On a store; `counts_replacement` says whether the cap holds for replacement of keyed subjects besides."""
         self._store = store
-        self._fold = LedgerFold()
+        self.fold = LedgerFold()
         self._committed = GENESIS
         self._counts_replacement = counts_replacement
         self.cap = cap
@@ -412,7 +412,7 @@ class Ledger:
     def verify(self) -> None:
         """Hold all that is in the file against the chain and the checks. Raises LedgerError."""
         with self._store.reading() as db:
-            self._fold = verify_ledger(db, population=self.cap.population)
+            self.fold = verify_ledger(db, population=self.cap.population)
 
     def _short(self, lost: Loss, loss: Loss, unit: str) -> Refused | None:
         total = lost + loss
@@ -434,14 +434,14 @@ class Ledger:
     def _told(self, db: sqlite3.Connection) -> LedgerFold:
         """What all entries tell, those of this transaction and of another process included."""
         last = db.execute("SELECT digest FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
-        if (GENESIS if last is None else last["digest"]) != self._fold.head:
-            before, self._fold = self._fold, LedgerFold()  # what was interrupted halfway is not gone on with
-            self._fold = catch_up(db, before)
-        if self._committed not in self._fold.places:
+        if (GENESIS if last is None else last["digest"]) != self.fold.head:
+            before, self.fold = self.fold, LedgerFold()  # what was interrupted halfway is not gone on with
+            self.fold = catch_up(db, before)
+        if self._committed not in self.fold.places:
             raise LedgerError("the ledger's file was set back while the agent runs", remedy=RESTORE)
         if not db.in_transaction:
-            self._committed = self._fold.head
-        return self._fold
+            self._committed = self.fold.head
+        return self.fold
 
     def _move(
         self, db: sqlite3.Connection, release: str, event: Redraw | RecordBlock | Acknowledge | Withdraw

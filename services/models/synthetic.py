@@ -44,7 +44,7 @@ NO_INTERVALS = (
     "they do not count the noise of the release, and they follow the number of rows, which you chose."
 )
 _FOR_EVERYONE = 0o644
-_CHUNK = 200_000
+CHUNK = 200_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -322,8 +322,8 @@ def write_rows(
 def _parts(columns: Sequence[CodedColumn], text: Callable[[str], str]) -> "Iterator[pa.Table]":
     import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-    for start in range(0, len(columns[0].codes), _CHUNK):
-        rows = slice(start, start + _CHUNK)
+    for start in range(0, len(columns[0].codes), CHUNK):
+        rows = slice(start, start + CHUNK)
         yield pa.Table.from_arrays([c.part(rows, text) for c in columns], [text(c.name) for c in columns])
 
 

@@ -152,10 +152,11 @@ def serving(services: Sequence[Served]) -> Iterator[None]:
 def _run_all(servers: Sequence[_Server], listeners: Sequence[socket.socket]) -> None:
     # other loops accept on the descriptor, past what a listener's own `accept` checks
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        runner.run(_serve_all(servers, listeners))
+        runner.run(serve_all(servers, listeners))
 
 
-async def _serve_all(servers: Sequence[_Server], listeners: Sequence[socket.socket]) -> None:
+async def serve_all(servers: Sequence[_Server], listeners: Sequence[socket.socket]) -> None:
+    """Each server on its listener, until all have ended."""
     await asyncio.gather(*(server.serve([own]) for server, own in zip(servers, listeners, strict=True)))
 
 

@@ -53,3 +53,9 @@ def exchanging(hub: Hub, parties: Parties) -> Exchanging:
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(capsys, "coordinator")
+
+
+@pytest.fixture
+def home(command: Command, tmp_path: Path) -> Path:
+    command.json("init", "--home", tmp_path / "hub")
+    return tmp_path / "hub"

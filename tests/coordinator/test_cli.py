@@ -20,12 +20,6 @@ from tests.world.command import Command
 from tests.world.transport import on_a_socket
 
 
-@pytest.fixture
-def home(command: Command, tmp_path: Path) -> Path:
-    command.json("init", "--home", tmp_path / "hub")
-    return tmp_path / "hub"
-
-
 def test_init_makes_private_settings_and_key_and_keeps_them(command: Command, tmp_path: Path) -> None:
     home = tmp_path / "hub"
     printed = command.json("init", "--home", home, "--name", "hub.example.org")

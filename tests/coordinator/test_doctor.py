@@ -28,12 +28,11 @@ def failed(home: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def home(command: Command, tmp_path: Path) -> Path:
+def home(command: Command, home: Path) -> Path:
     """A home whose coordinator has been started once."""
-    command.json("init", "--home", tmp_path / "hub")
-    command.json("invite", "--home", tmp_path / "hub", "--party", "clinic")
-    (tmp_path / "hub" / "blobs").mkdir()
-    return tmp_path / "hub"
+    command.json("invite", "--home", home, "--party", "clinic")
+    (home / "blobs").mkdir()
+    return home
 
 
 def opened(home: Path) -> Hub:

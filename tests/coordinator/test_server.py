@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from hashlib import sha256
@@ -13,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.consortium import Commingle
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.model import encode
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
@@ -23,25 +22,12 @@ from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.command import Command
 from tests.world.coordinator import ATTRIBUTES, ROWS, Honest, Proposed, key_of, problem
 
-_COMMAND = [sys.executable, "-m", "commingle", "coordinator"]
-
-
-@pytest.fixture
-def home(command: Command, tmp_path: Path) -> Path:
-    command.json("init", "--home", tmp_path / "hub")
-    return tmp_path / "hub"
-
 
 @pytest.fixture
 def url(home: Path) -> Iterator[str]:
-    command = [*_COMMAND, "serve", "--home", str(home), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.terminate()
-            assert process.wait(60) in {0, -signal.SIGTERM}
+    with Commingle().serving("coordinator", "serve", "--home", home) as (process, said):
+        yield said["url"]
+    assert process.returncode in {0, -signal.SIGTERM}
 
 
 def enrol(http: httpx.Client, command: Command, home: Path, name: str) -> Honest:

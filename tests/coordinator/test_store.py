@@ -1,7 +1,5 @@
-import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
@@ -12,6 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from benchmarks.consortium import Commingle
 from commingle.coordinator.errors import StorageError, UnreachableDatabaseError
 from commingle.coordinator.store.database import Database, check_url
 from commingle.coordinator.store.members import Invite
@@ -88,7 +87,7 @@ def test_moments_keep_instants_and_their_order_across_offsets() -> None:
 def test_writer_that_waits_too_long_for_another_thread_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commingle.coordinator.store.database._WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("commingle.coordinator.store.database.WAIT_SECONDS", 0.05)
     store = open_store(f"sqlite:///{tmp_path / 'db'}")
 
     def write() -> None:
@@ -150,39 +149,33 @@ def test_migrations_make_the_tables_of_this_version_and_a_second_start_finds_not
         database.close()
 
 
-_SERVE = [sys.executable, "-m", "commingle", "coordinator", "serve", "--port", "0"]
-
-
 @pytest.mark.slow
 def test_coordinator_waits_for_its_database_and_says_so(command: Command, tmp_path: Path) -> None:
     with own_postgres() as postgres:
         postgres.stop()
         (tmp_path / "url").write_text(postgres.url)
         command.json("init", "--home", tmp_path / "hub", "--database-url-file", tmp_path / "url")
-        serve = [*_SERVE, "--home", str(tmp_path / "hub")]
-        with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
+        serve = ("coordinator", "serve", "--home", tmp_path / "hub")
+        with Commingle().serving(*serve, log=subprocess.PIPE) as (process, said):
+            with httpx.Client(base_url=said["url"], timeout=60) as http:
+                assert http.get("/healthz").status_code == 200
+                for path in ("/readyz", "/v1/parties"):
+                    assert problem(http.get(path)) == (503, "storage")
+                assert "commingle_coordinator_database_up 0.0" in http.get("/metrics").text
+                code, _, err = command("invite", "--home", tmp_path / "hub", "--party", "clinic")
+                assert (code, "cannot open the database" in err) == (1, True)  # a person is told at once
+                postgres.start()
+                eventually(lambda: http.get("/readyz").status_code == 200, what="not ready", seconds=60)
+                assert http.get("/v1/parties").json() == {"items": [], "next": None}
+                command.json("invite", "--home", tmp_path / "hub", "--party", "clinic")
+                postgres.stop()
+                assert problem(http.get("/readyz")) == (503, "storage")
+                postgres.start()
+                eventually(lambda: http.get("/readyz").status_code == 200, what="not ready", seconds=60)
+            process.terminate()
             assert process.stderr is not None
-            try:
-                with httpx.Client(base_url=json.loads(process.stdout.readline())["url"], timeout=60) as http:
-                    assert http.get("/healthz").status_code == 200
-                    for path in ("/readyz", "/v1/parties"):
-                        assert problem(http.get(path)) == (503, "storage")
-                    assert "commingle_coordinator_database_up 0.0" in http.get("/metrics").text
-                    code, _, err = command("invite", "--home", tmp_path / "hub", "--party", "clinic")
-                    assert (code, "cannot open the database" in err) == (1, True)  # a person is told at once
-                    postgres.start()
-                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready", seconds=60)
-                    assert http.get("/v1/parties").json() == {"items": [], "next": None}
-                    command.json("invite", "--home", tmp_path / "hub", "--party", "clinic")
-                    postgres.stop()
-                    assert problem(http.get("/readyz")) == (503, "storage")
-                    postgres.start()
-                    eventually(lambda: http.get("/readyz").status_code == 200, what="not ready", seconds=60)
-            finally:
-                process.terminate()
-                log = process.stderr.read()
-            assert process.wait(60) in {0, -signal.SIGTERM}
+            log = process.stderr.read()
+        assert process.returncode in {0, -signal.SIGTERM}
         assert "it is tried again until it does" in log
         assert "publisher works again" in log
         assert postgres.url not in log

@@ -66,7 +66,7 @@ def test_long_poll_returns_when_something_happens(hub: Hub, parties: Parties) ->
 def test_long_poll_is_woken_by_a_commit_without_a_look_at_the_database(
     hub: Hub, parties: Parties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commingle.coordinator.http.streams._POLL_SECONDS", 600.0)
+    monkeypatch.setattr("commingle.coordinator.http.streams.POLL_SECONDS", 600.0)
     test_long_poll_returns_when_something_happens(hub, parties)
 
 
@@ -268,7 +268,7 @@ def test_stream_ends_with_the_process_and_with_the_database_and_after_some_minut
 
     assert streamed(hub, until_the_process_ends) == 0
     with monkeypatch.context() as patched:
-        patched.setattr(streams, "_STREAM_SECONDS", 0.5)
+        patched.setattr(streams, "STREAM_SECONDS", 0.5)
         assert streamed(hub, to_the_end) == 2, "the proposal, and that there was nothing for a second"
     hub.sql("ALTER TABLE events RENAME TO away")
     assert streamed(hub, to_the_end) == 0

@@ -49,8 +49,7 @@ def asked(consortium: Consortium) -> str:
     return release
 
 
-def test_link_of_the_command_opens_the_console_once_in_a_browser(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+def test_link_of_the_command_opens_the_console_once_in_a_browser(consortium: Consortium, tmp_path: Path) -> None:
     asked(consortium)
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)

@@ -12,7 +12,7 @@ import pytest
 from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.runtime.faults import VARIABLE, arm_from, reach
 from tests.faults.test_kill import COORDINATOR_POINTS, PARTY_POINTS, REGRESSION_POINTS
-from tests.world.consortium import Consortium, consortium_of
+from tests.world.consortium import Consortium
 from tests.world.transport import answering, no_fault
 
 ROOT = Path(__file__).parents[2]
@@ -81,11 +81,6 @@ def test_log_on_a_full_disk_does_not_end_the_work() -> None:
             [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, stderr=full, check=False
         )
     assert done.stdout == b"alive\n"
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, "clinic", "insurer")
 
 
 def test_upload_that_a_proxy_acknowledged_in_the_coordinators_place_is_sent_again(pair: Consortium) -> None:

@@ -25,7 +25,6 @@ from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttrib
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
-    Approval,
     Sums,
     approval_set_digest,
     open_approvals,
@@ -37,7 +36,7 @@ from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.matrix import assemble, encode_block, encode_matrix
 from commingle.shared.release.plan import plan_block
-from tests.world.documents import block_statement, published_files
+from tests.world.documents import approvals_of, block_statement, published_files
 from tests.world.side import Exchanging
 from tests.world.snapshots import snapshot_of
 
@@ -207,11 +206,7 @@ def signed_spec(mechanism: str, bounds: Bounds | None = None) -> Verified[Releas
 
 def approvals(mechanism: str, bounds: Bounds | None = None) -> dict[str, Envelope]:
     """By every party."""
-    spec = signed_spec(mechanism, bounds).digest
-    return {
-        name: seal(Approval(spec=spec, party=name, created=NOW, ledger_head=GENESIS), key=key)
-        for name, key in KEYS.items()
-    }
+    return approvals_of(signed_spec(mechanism, bounds).digest, KEYS, created=NOW, head=GENESIS)
 
 
 def alignment(mechanism: str, party: str) -> Envelope:

@@ -59,7 +59,7 @@ from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.consortium import AUTOMATIC, Consortium, N, Noise, second_beside, strictly
-from tests.world.documents import HEAD, published_files, sign_bytes
+from tests.world.documents import HEAD, approvals_of, published_files, sign_bytes
 from tests.world.local_api import recording
 from tests.world.released import COORDINATOR, NOW
 from tests.world.tampering import URL, TamperedCoordinator
@@ -359,10 +359,7 @@ def forged_release(files: ReleaseFiles, invented: Mapping[str, SigningKey]) -> t
     parties = tuple(party.model_copy(update={"signing_key": keys[party.name]}) for party in honest.parties)
     spec = seal(honest.model_copy(update={"parties": parties}), key=COORDINATOR)
     opened = open_spec(spec, [COORDINATOR.verifying_key])
-    approvals = {
-        name: seal(Approval(spec=opened.digest, party=name, created=NOW, ledger_head=HEAD), key=key)
-        for name, key in invented.items()
-    }
+    approvals = approvals_of(opened.digest, invented, created=NOW)
     changes = {"spec": opened.digest, "approvals": approval_set_digest(open_approvals(approvals, opened))}
     blocks = {
         name: seal(

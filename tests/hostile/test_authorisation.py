@@ -7,7 +7,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import httpx
 import pytest
@@ -230,13 +229,6 @@ MAKE = dict(
         strict=True,
     )
 )
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
-    hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
-    yield hub
-    hub.close()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from commingle.party_agent.rounds.proposals import Decision
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
 from tests.hostile.attack import Endpoint, endpoints
-from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
+from tests.world.consortium import Consortium, consortium_of, strictly
 from tests.world.coordinator import Hub, problem
 from tests.world.local_api import network_app, operator_app
 from tests.world.released import COORDINATOR, ServingCoordinator, published, study
@@ -70,8 +70,7 @@ def needed(endpoint: Endpoint) -> str:
 
 
 @pytest.mark.parametrize("actor", [*OUTSIDERS, *sorted(EVERY_SCOPE), "operator"])
-def test_agent_serves_whom_the_table_says(tmp_path: Path, actor: str) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+def test_agent_serves_whom_the_table_says(consortium: Consortium, actor: str) -> None:
     release = consortium.propose()
     with consortium.agent("clinic") as agent:
         agent.step(strictly)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.statements import Approval, DeviationError
+from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement, quotations
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
@@ -33,7 +33,6 @@ from commingle.shared.proving.columns import column_witness
 from commingle.shared.proving.evaluator import Replies, reply_witness
 from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.proving.prover import prove_relations
-from commingle.shared.release.checks import open_spec
 from commingle.shared.ring.encryption import secret_key
 from commingle.shared.ring.parameters import STANDARD, format_residues, parse_residues
 from commingle.shared.ring.replies import InnerProducts, hide_sums, whole_reply
@@ -49,7 +48,8 @@ from tests.party_agent.exchanging import (
 )
 from tests.party_agent.releasing import spent
 from tests.world.consortium import Consortium, N, Noise
-from tests.world.documents import HEAD
+from tests.world.documents import flipped
+from tests.world.side import agreed
 
 LIMIT = 2**14
 ROW_NORM = 1.0
@@ -155,10 +155,6 @@ def spliced(whole: bytes, start: int, part: bytes) -> bytes:
     return whole[:start] + part + whole[start + len(part) :]
 
 
-def flipped(whole: bytes, place: int) -> bytes:
-    return spliced(whole, place, bytes([whole[place] ^ 1]))
-
-
 def proof_of(cheat: Cheat, body: bytes) -> tuple[int, int]:
     """Where the proof of its columns stands: there is one segment."""
     (segment,) = Columns(cheat.exchange, cheat.name, body).segments()
@@ -204,15 +200,8 @@ def of_another_release(cheat: Cheat) -> bytes:
     """The very same rows under the same key, as they were proved there."""
     consortium, key = cheat.consortium, cheat.consortium.coordinator.key
     other = consortium.spec(mechanism="moments", title="another", row_norm=ROW_NORM, bounds="proved")
-    spec = open_spec(seal(other, key=key), [key.verifying_key])
-    said = {
-        name: seal(
-            Approval(spec=spec.digest, party=name, created=consortium.clock_shows, ledger_head=HEAD),
-            key=home.identity().signing_key,
-        )
-        for name, home in consortium.homes.items()
-    }
-    return cheat.columns(rows_within_bound(2), Exchange.of(spec, said))
+    keys = {name: home.identity().signing_key for name, home in consortium.homes.items()}
+    return cheat.columns(rows_within_bound(2), agreed(other, {"coordinator": key, **keys}))
 
 
 def with_a_flipped_byte(cheat: Cheat, part: float) -> bytes:

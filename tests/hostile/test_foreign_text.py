@@ -4,7 +4,6 @@ import ast
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
@@ -29,7 +28,7 @@ from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.remote import check
 from commingle.shared.wire import ReleaseSummary
 from tests.world.command import run_command
-from tests.world.consortium import Consortium, consortium_of
+from tests.world.consortium import Consortium
 from tests.world.coordinator import Hub
 from tests.world.released import ServingCoordinator, published, study
 from tests.world.transport import InProcess, on_a_socket
@@ -85,13 +84,6 @@ def home(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.setenv("COLUMNS", "400")
     run_command(capsys, "coordinator", "init", "--home", tmp_path / "hub")
     return str(tmp_path / "hub")
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
-    hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
-    yield hub
-    hub.close()
 
 
 @given(ANY_TEXT, ANY_TEXT, st.sampled_from([400, 404, 409, 422, 500, 503]))
@@ -209,13 +201,12 @@ def test_title_of_a_published_release(
 
 
 @pytest.fixture
-def waiting(tmp_path: Path) -> tuple[Consortium, str]:
+def waiting(pair: Consortium) -> tuple[Consortium, str]:
     """A party that has been asked for a release with such a title, by a coordinator that would take it."""
-    consortium = consortium_of(tmp_path, "clinic", "insurer")
-    release = consortium.plant(consortium.spec(title=TITLE))
-    with suppress(RemoteProblemError), consortium.agent("clinic") as agent:  # whose rejection it does not take
+    release = pair.plant(pair.spec(title=TITLE))
+    with suppress(RemoteProblemError), pair.agent("clinic") as agent:  # whose rejection it does not take
         agent.handle(agent.client.release(release), release)
-    return consortium, release
+    return pair, release
 
 
 def test_proposal_with_such_a_title_is_rejected_and_shown_without(

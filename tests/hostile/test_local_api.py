@@ -1,19 +1,17 @@
 """What a proxy, another user of the machine, or a system with a token tried at an agent's local API."""
 
-import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
+from benchmarks.consortium import Commingle
 from commingle.party_agent.errors import PeerError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import create_token
@@ -100,26 +98,14 @@ def test_token_does_not_travel_without_tls(home: Home, capsys: pytest.CaptureFix
     assert "openssl req -x509" in err
 
 
-@contextmanager
-def serving(home: Home, *options: object) -> Iterator[tuple["subprocess.Popen[str]", dict[str, str]]]:
-    """`party serve`, and what it says when it listens."""
-    command = [sys.executable, "-m", "commingle", "party", "serve", "--home", home.root, *options]
-    with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process, json.loads(process.stdout.readline())
-        finally:
-            process.kill()
-
-
 @pytest.mark.slow
 def test_network_is_served_by_tls_to_tokens_only_beside_the_socket(home: Home, tmp_path: Path) -> None:
     authority = Authority.create(tmp_path / "ca", "the clinic's authority")
     certificate, key = authority.issue()
     token = create_token(home, name="own", scopes=frozenset({"read"}), lifetime=None, now=system_clock())
     headers = {"Authorization": f"Bearer {token}"}
-    options = ("--port", 0, "--tls-certificate", certificate, "--tls-key", key)
-    with serving(home, *options) as (process, said):
+    options = ("--port", "0", "--tls-certificate", certificate, "--tls-key", key)
+    with Commingle().serving("party", "serve", "--home", home.root, *options) as (process, said):
         assert said == {"event": "listening", "socket": str(home.socket), "url": said["url"]}
         with httpx.Client(base_url=said["url"], verify=trust(authority.file), timeout=60) as remote:
             assert remote.get("/v1/ledger").status_code == 401
@@ -138,11 +124,12 @@ def test_network_is_served_by_tls_to_tokens_only_beside_the_socket(home: Home, t
 
 @pytest.mark.slow
 def test_agent_that_was_killed_starts_again_over_its_old_socket_and_without_the_network(home: Home) -> None:
-    with serving(home) as (process, _):
+    serve = ("party", "serve", "--home", home.root)
+    with Commingle().serving(*serve) as (process, _):
         process.kill()
         process.wait(60)
         assert home.socket.exists()
-    with serving(home) as (process, said):
+    with Commingle().serving(*serve) as (process, said):
         assert said == {"event": "listening", "socket": str(home.socket)}
         with agent_client(home) as client:
             assert client.status().running is True

@@ -12,7 +12,7 @@ from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
 from tests.hostile.attack import attack, hub_with_releases
-from tests.world.consortium import BY_A_PERSON, BY_HAND, SCHEMAS, consortium_of, strictly
+from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, strictly
 from tests.world.coordinator import Honest, key_of
 from tests.world.exchange import approved
 from tests.world.local_api import declare, network_app, operator_app
@@ -63,8 +63,7 @@ def needing_no_token(app: FastAPI) -> FastAPI:
     return app
 
 
-def test_agent_answers_as_documented(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
+def test_agent_answers_as_documented(consortium: Consortium) -> None:
     releases = [consortium.propose(title=title) for title in ("one", "two")]
     with consortium.agent("clinic") as agent:
         agent.step(strictly)

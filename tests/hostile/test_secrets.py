@@ -3,8 +3,6 @@
 import json
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
+from benchmarks.consortium import Commingle, Words
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport
 from tests.world.command import run_command
@@ -50,22 +49,17 @@ class Everything:
         return json.loads(out) if code == 0 else {"failed": err}
 
     @contextmanager
-    def serving(self, name: str, *arguments: object) -> Iterator[str]:
+    def serving(self, name: str, *arguments: Words) -> Iterator[str]:
         """A server in a process of its own; its URL, or its socket."""
-        command = [sys.executable, "-m", "commingle", name, "serve"]
         log = self.folder / f"log-{len(list(self.folder.glob('log-*')))}"
         with (
             log.open("w") as file,
-            subprocess.Popen(
-                [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=file, text=True
-            ) as process,
+            Commingle().serving(name, "serve", *arguments, log=file) as (process, said),
         ):
             assert process.stdout is not None
             try:
-                first = process.stdout.readline()
-                said = json.loads(first)
-                yield said.get("url", said.get("socket"))
-                self.said += [first, Path(f"/proc/{process.pid}/cmdline").read_text()]
+                yield said.get("url") or said["socket"]
+                self.said += [json.dumps(said), Path(f"/proc/{process.pid}/cmdline").read_text()]
             finally:
                 process.terminate()
                 self.said += [process.stdout.read(), log.read_text()]
@@ -163,7 +157,7 @@ def run_round(seen: Everything, hub: str) -> None:
                 for sent in (token, f"{token}x"):
                     seen.call(http, "GET", "/v1/status", headers={"Authorization": f"Bearer {sent}"})
         learning = ("--coordinator", hub, "--coordinator-key", key, "--cache", folder / "cache")
-        url = running.enter_context(seen.serving("learner", *learning, "--port", "0"))
+        url = running.enter_context(seen.serving("learner", *learning))
         with httpx.Client(base_url=url, timeout=60) as http:
             fit = seen.call(http, "POST", f"/v1/releases/{shown['id']}/fits", json={"target": "charges"})
             assert fit.status_code == 200, fit.text
@@ -174,7 +168,7 @@ def test_nothing_secret_is_said_logged_or_shown(capsys: pytest.CaptureFixture[st
     url_file = tmp_path / "hub-url"
     url_file.write_text(f"sqlite:///{tmp_path / 'hub-password-sentinel.db'}")
     seen.run("coordinator", "init", "--home", tmp_path / "hub", "--database-url-file", url_file)
-    with seen.serving("coordinator", "--home", tmp_path / "hub", "--port", "0") as hub:
+    with seen.serving("coordinator", "--home", tmp_path / "hub") as hub:
         make_parties(seen, hub)
         run_round(seen, hub)
     everything = "\n".join(seen.said)

@@ -1,4 +1,4 @@
-"""A clinic whose releases a person decides, its agents, and their local API."""
+"""The agents of a clinic whose releases a person decides, and their local API."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +8,11 @@ import pytest
 
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
+from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.settings import system_clock
-from tests.world.consortium import BY_HAND, Consortium, consortium_of
+from tests.world.consortium import Consortium
 from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
 from tests.world.transport import InProcess
@@ -25,12 +26,6 @@ def disarmed() -> Iterator[None]:
 
 
 @pytest.fixture
-def consortium(tmp_path: Path) -> Consortium:
-    """A clinic and an insurer whose releases a person decides."""
-    return consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
-
-
-@pytest.fixture
 def coordinator(tmp_path: Path) -> TamperedCoordinator:
     """One that lives in the present, as commands do."""
     return TamperedCoordinator(tmp_path / "coordinator", clock=SetClock(system_clock()))
@@ -40,6 +35,11 @@ def coordinator(tmp_path: Path) -> TamperedCoordinator:
 def agents(consortium: Consortium) -> Iterator[Agents]:
     with consortium.agents("clinic") as agents:
         yield agents
+
+
+@pytest.fixture
+def agent(agents: Agents) -> Agent:
+    return agents.consortia[0]
 
 
 @pytest.fixture

@@ -233,8 +233,9 @@ def resigned(consortium: Consortium, release: str, party: str, kind: MessageKind
 
 def forget_messages(consortium: Consortium, release: str, party: str) -> None:
     """The coordinator is as if restored from before that party's columns."""
-    with consortium.coordinator.hub.store.write() as tx:
-        tx.releases._save_share(release, party, columns=None, reply=None)
+    consortium.coordinator.execute(
+        "UPDATE shares SET columns = NULL, reply = NULL WHERE release = ? AND party = ?", release, party
+    )
 
 
 @dataclass

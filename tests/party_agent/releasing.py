@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from commingle.party_agent.rounds.proposals import Decision
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
 from commingle.shared.documents.dsse import open_envelope
@@ -120,3 +121,8 @@ def blocks_before_and_after_the_file(pair: Consortium) -> tuple[bytes, bytes]:
         with pair.agent("clinic") as agent:
             pair.register(agent, replace=True)
     return bodies[0], bodies[1]
+
+
+def decision_of(pair: Consortium, name: str, release: str) -> Decision:
+    with pair.agent(name) as agent:
+        return agent.proposals.get(release).decision

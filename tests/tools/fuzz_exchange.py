@@ -29,7 +29,8 @@ from commingle.shared.runtime.remote import model_of
 from commingle.shared.wire import ReleaseDetails
 from tests.tools.fuzz_mutations import Target, unforged
 from tests.world.documents import sign_bytes
-from tests.world.side import approved, no_noise
+from tests.world.noise import no_noise
+from tests.world.side import approved
 
 _N, _COLUMNS = 12, 2
 _LARGEST = 1 << 40

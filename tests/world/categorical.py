@@ -15,7 +15,7 @@ from commingle.shared.documents.schema import Attribute, Weighted
 from commingle.shared.documents.study import StudyParty
 from commingle.shared.encoding import cells_for, encode_attribute
 from commingle.shared.estimation.prepared import PreparedMoments
-from tests.world.noise import exact, seeded_noise
+from tests.world.noise import no_noise, seeded_noise
 
 
 def release_of(
@@ -58,7 +58,7 @@ def release_of(
         rows = np.hstack([encode_attribute(a, *cells_for(a, columns)).exact for a in attributes[first:last]])
         held = np.arange(n) if overlap is None else np.flatnonzero(draw.random(n) < overlap)
         parties.append(Party(held if overlap is None else names[held], rows[held]))
-    noise = exact if seed is None else seeded_noise(seed)
+    noise = no_noise if seed is None else seeded_noise(seed)
     return released(proposed(asked), parties, noise)
 
 

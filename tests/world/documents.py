@@ -14,6 +14,7 @@ from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import Digest, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
+    Approval,
     BlockStatement,
     Enrolment,
     Rotation,
@@ -21,13 +22,21 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     Sums,
 )
+from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.matrix import content_digest, encode_block, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HEAD = "0" * 64
 """The head of an empty ledger."""
+
+
+def flipped(data: bytes, at: int = -20) -> bytes:
+    """One bit of difference."""
+    position = at % len(data)
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
 
 def sign_bytes(payload: bytes, *, kind: str, key: SigningKey) -> Envelope:
@@ -42,6 +51,22 @@ def enrolment(invite: str, name: str, key: SigningKey, *, sealing_key: str) -> S
     """How a party introduces itself."""
     raw = key.verifying_key.raw.hex()
     return SignedDocument.of(Enrolment(invite=invite, name=name, signing_key=raw, sealing_key=sealing_key), key)
+
+
+def spec_of(
+    study: Study, keys: Mapping[str, SigningKey], *, proposer: SigningKey, seed: bytes, now: datetime
+) -> ReleaseSpec:
+    """What the proposer makes of a study of the holders of these keys."""
+    members = {name: Member(key.verifying_key.raw.hex(), "00" * 32) for name, key in keys.items()}
+    return build_spec(study, members=members, proposer=proposer.fingerprint, seed=seed, now=now)
+
+
+def approvals_of(
+    release: Digest, keys: Mapping[str, SigningKey], *, created: datetime, head: Digest = HEAD
+) -> dict[str, Envelope]:
+    """How each holder of these keys approves a release, at that head of its ledger."""
+    said = {name: Approval(spec=release, party=name, created=created, ledger_head=head) for name in keys}
+    return {name: seal(said[name], key=key) for name, key in keys.items()}
 
 
 def rotation(

@@ -14,7 +14,6 @@ def seeded_noise(seed: int | Sequence[int]) -> Sampler:
     return lambda sigma, count: np.rint(draw.normal(0, sigma, count)).astype(np.int64)
 
 
-def exact(sigma: int, count: int) -> NDArray[np.int64]:
-    """No noise at all, to see what it is added to."""
-    del sigma
+def no_noise(_: int, count: int) -> NDArray[np.int64]:
+    """A sampler of nothing, to see what noise is added to."""
     return np.zeros(count, np.int64)

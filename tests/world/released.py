@@ -36,7 +36,7 @@ from commingle.shared.documents.schema import (
     Whitening,
 )
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import Approval, SignedDocument, approval_set_digest, open_approvals
+from commingle.shared.documents.statements import SignedDocument, approval_set_digest, open_approvals
 from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyParty
 from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.encoding import bounded_rows, cells_for, encode_attribute
@@ -47,7 +47,7 @@ from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
 from tests.world.coordinator import Hub
-from tests.world.documents import HEAD, block_statement, published_files
+from tests.world.documents import HEAD, approvals_of, block_statement, published_files
 from tests.world.noise import seeded_noise
 from tests.world.transport import InProcess, pool_of_threads
 
@@ -137,10 +137,7 @@ def _signed(asked: Study, blocks_of: Callable[[Verified[ReleaseSpec]], list[Inte
     )
     envelope = seal(spec, key=COORDINATOR)
     opened = open_spec(envelope, [COORDINATOR.verifying_key])
-    approvals = {
-        name: seal(Approval(spec=opened.digest, party=name, created=NOW, ledger_head=HEAD), key=key)
-        for name, key in PARTIES.items()
-    }
+    approvals = approvals_of(opened.digest, PARTIES, created=NOW)
     relied_on = approval_set_digest(open_approvals(approvals, opened))
     seen = HEAD if mechanism_of(spec).interactive else None
     made, signed = blocks_of(opened), {}
@@ -246,12 +243,6 @@ def resigned(files: ReleaseFiles, key: SigningKey) -> ReleaseFiles:
     """The same release, its manifest signed by another key."""
     said = SignedDocument.model_validate_json(files.manifest).open(Manifest).document
     return ReleaseFiles(encode(SignedDocument.of(said, key)), files.matrix, files.moments)
-
-
-def flipped(data: bytes, at: int = -20) -> bytes:
-    """One bit of difference."""
-    position = at % len(data)
-    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
 
 def problem(status: int, code: str, detail: str = "refused") -> httpx.Response:

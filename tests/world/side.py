@@ -14,7 +14,7 @@ from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import Approval, Sums
+from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler
@@ -25,7 +25,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     quotations,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply, Stored
 from commingle.shared.mechanisms.moments.exchange.products import (
     Rows,
     encrypted_columns,
@@ -39,6 +39,7 @@ from commingle.shared.mechanisms.moments.exchange.products import (
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.encryption import SEED_BYTES, Entropy
+from tests.world.documents import HEAD, approvals_of
 
 Integers = NDArray[np.int64]
 _CREATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -143,14 +144,17 @@ class Side:
 class Exchanging:
     """A whole exchange after all have approved: every step of every party, without a network and a disk.
 
-    What is signed, sent and checked is what agents and coordinator sign, send and check.
+    What is signed, sent and checked is what agents and coordinator sign, send and check. Attackers change fields, or
+    give a step something else.
 
     Attributes:
         keys: for signing, of the coordinator and of every party.
         seeds: of the key under which each party encrypts.
         entropy: for each message that is made, by its name.
         verifies: whether proofs are verified where an agent does so.
+        sums: of first stages.
         bodies, columns: what each party encrypts, and its statement of it.
+        noises: by owner and evaluator, what the evaluator drew for its reply.
         answers, replies: what each party replies to all before it, and its statement of it.
     """
 
@@ -160,49 +164,75 @@ class Exchanging:
     entropy: Callable[[str], Entropy] = lambda _: os.urandom
     verifies: bool = True
     rows: dict[str, NDArray[Any]] = field(default_factory=dict)
+    sums: dict[str, Sums | None] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
     columns: dict[str, Envelope] = field(default_factory=dict)
+    noises: dict[tuple[str, str], Integers] = field(default_factory=dict)
     answers: dict[str, bytes] = field(default_factory=dict)
     replies: dict[str, Envelope] = field(default_factory=dict)
 
     def side(self, name: str) -> Side:
         return Side(self.exchange, name, self.seeds[name], pieces_of(self.rows[name]))
 
-    def encrypt(self, name: str, rows: NDArray[Any]) -> None:
-        """That party's columns, signed."""
-        self.rows[name] = rows
+    def encrypt(self, name: str, rows: NDArray[Any] | None = None) -> None:
+        """That party's columns, signed; from now on it has these rows."""
+        if rows is not None:
+            self.rows[name] = rows
         self.bodies[name] = self.side(name).columns(self.entropy(f"columns {name}"))
-        said = self.side(name).says_of_columns(self.bodies[name])
-        self.columns[name] = seal(said, key=self.keys[name])
+        self.columns[name] = self.signed_columns(name)
+
+    def signed_columns(self, name: str, key: SigningKey | None = None, **changes: object) -> Envelope:
+        said = self.side(name).says_of_columns(self.bodies[name], self.sums.get(name))
+        return seal(said.model_copy(update=changes), key=key or self.keys[name])
 
     def reply(self, name: str, draw: Sampler) -> None:
         """That party's reply to those before it, with what is drawn inside, signed."""
-        self.answer(name, lambda owner: self.side(name).noise_for(owner, draw))
+
+        def noise(owner: str) -> Integers:
+            self.noises[owner, name] = self.side(name).noise_for(owner, draw)
+            return self.noises[owner, name]
+
+        self.answer(name, noise)
 
     def answer(self, name: str, noise: Callable[[str], Integers]) -> None:
-        """With that noise for each owner; proofs of columns come first."""
-        sent = {other: self.sent(other) for other in (name, *self.exchange.senders(name))}
-        for other, columns in sent.items():
-            if self.verifies and self.exchange.proved and other != name:
-                verify_bounds(columns)
-        self.answers[name] = self.side(name).reply(sent, noise, self.entropy(f"reply {name}"))
-        said = self.side(name).says_of_reply(self.answers[name], self.columns)
-        self.replies[name] = seal(said, key=self.keys[name])
+        """With that noise for each owner."""
+        self.answers[name] = self.reply_body(name, noise)
+        self.replies[name] = self.signed_reply(name)
 
-    def sent(self, name: str, body: bytes | None = None) -> Columns:
+    def reply_body(
+        self,
+        name: str,
+        noise: Callable[[str], Integers],
+        *,
+        columns: Mapping[str, Columns] | None = None,
+        rows: Rows | None = None,
+        entropy: Entropy | None = None,
+    ) -> bytes:
+        """What it replies, to what it was sent or to other columns, of its rows or of other ones; proofs come first."""
+        sent = {other: self.sent(other) for other in (name, *self.exchange.senders(name))} | dict(columns or {})
+        for other, found in sent.items():
+            if self.verifies and self.exchange.proved and other != name:
+                verify_bounds(found)
+        return self.side(name).reply(sent, noise, entropy or self.entropy(f"reply {name}"), rows=rows)
+
+    def signed_reply(self, name: str, key: SigningKey | None = None, **changes: object) -> Envelope:
+        said = self.side(name).says_of_reply(self.answers[name], self.columns)
+        return seal(said.model_copy(update=changes), key=key or self.keys[name])
+
+    def sent(self, name: str, body: Stored | None = None) -> Columns:
         """That party's columns, or other bytes in their place."""
         return Columns(self.exchange, name, self.bodies[name] if body is None else body)
 
-    def answered(self, name: str, body: bytes | None = None) -> Reply:
+    def answered(self, name: str, body: Stored | None = None) -> Reply:
         """What that party replied, or other bytes in its place."""
         return Reply(self.exchange, name, self.answers[name] if body is None else body)
 
     def transcript(self) -> str:
         return transcript(self.exchange, columns=self.columns, replies=self.replies)
 
-    def open(self, owner: str, evaluator: str) -> Integers:
+    def open(self, owner: str, evaluator: str, body: Stored | None = None) -> Integers:
         """What that owner finds in what that evaluator replied to it, once that is verified where it is proved."""
-        reply = self.answered(evaluator)
+        reply = self.answered(evaluator, body)
         if self.verifies and self.exchange.proved:
             verify_reply(reply, {name: self.sent(name) for name in self.exchange.parties})
         return self.side(owner).opened(reply)
@@ -213,11 +243,6 @@ class Exchanging:
         return self.side(name).submission(
             {other: self.open(name, other) for other in self.exchange.evaluators(name)}, draw
         )
-
-
-def no_noise(_: int, count: int) -> Integers:
-    """A sampler of nothing."""
-    return np.zeros(count, np.int64)
 
 
 def traffic(exchange: Exchange) -> int:
@@ -259,13 +284,15 @@ def approved(
         parties=tuple(_party(name, keys[name], columns, row_norm) for name in names),
         proposer=keys["coordinator"].fingerprint,
     )
-    opened = open_spec(seal(spec, key=keys["coordinator"]), [keys["coordinator"].verifying_key])
-    approvals = {}
-    for name in names:
-        document = Approval(spec=opened.digest, party=name, created=_CREATED, ledger_head="00" * 32)
-        approvals[name] = seal(document, key=keys[name])
     seeds = {name: entropy(SEED_BYTES) for name in names}
-    return Exchanging(Exchange.of(opened, approvals), keys, seeds, lambda _: entropy)
+    return Exchanging(agreed(spec, keys), keys, seeds, lambda _: entropy)
+
+
+def agreed(spec: ReleaseSpec, keys: Mapping[str, SigningKey], *, head: str = HEAD) -> Exchange:
+    """The exchange of a release that every party has approved, at that head of its ledger."""
+    opened = open_spec(seal(spec, key=keys["coordinator"]), [keys["coordinator"].verifying_key])
+    parties = {party.name: keys[party.name] for party in spec.parties}
+    return Exchange.of(opened, approvals_of(opened.digest, parties, created=spec.created, head=head))
 
 
 def _party(name: str, key: SigningKey, columns: int, row_norm: float | None) -> PartySpec:

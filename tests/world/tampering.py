@@ -1,8 +1,9 @@
 """The real coordinator application in the power of an operator who may lie, forget, forge and overhear."""
 
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -142,6 +143,11 @@ class TamperedCoordinator:
     def client(self, auth: httpx.Auth | None = None) -> httpx.Client:
         return httpx.Client(transport=httpx.MockTransport(self.handle), base_url=URL, auth=auth)
 
+    def execute(self, statement: str, *values: str) -> None:
+        """SQL on its database behind its back, as if an older one was restored."""
+        with closing(sqlite3.connect(self.root / "coordinator.sqlite")) as db, db:
+            db.execute(statement, values)
+
     def invited(self, name: str) -> str:
         """The text of an invite."""
         return invite(self.hub.coordinator, party=name, lifetime=timedelta(hours=1))[0]
@@ -256,5 +262,5 @@ def _unharmed() -> Iterator[None]:
 def charge_less(ledger: Ledger, release: str) -> None:
     """As if the ledger had charged next to nothing."""
     assert ledger.charge(release) is not None  # which follows the chain
-    charges = ledger._fold.charges
+    charges = ledger.fold.charges
     charges[release] = replace(charges[release], cost=Cost(Loss(Rho(1))))

@@ -5,15 +5,14 @@ import json
 import signal
 import sqlite3
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+from benchmarks.consortium import Commingle
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import compose_agents
 from commingle.shared.documents.spec import Attachment, ReleaseSpec
@@ -410,25 +409,13 @@ def test_second_command_at_the_same_time_says_that_the_home_is_in_use(run: Comma
     assert (code, "another agent works on" in err) == (1, True)
 
 
-@contextmanager
-def serving(home: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    arguments = [sys.executable, "-m", "commingle", "party", "serve", "--home", str(home)]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        yield process, json.loads(line)["socket"] if line else ""
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @pytest.mark.slow
 def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Command, consortium: Consortium) -> None:
     release = consortium.propose()
     consortium.homes["insurer"].save_policy(AUTOMATIC)
     home = consortium.homes["clinic"]
     found = consortium.coordinator.found(release)
+    serve = ("party", "serve", "--home", home.root)
 
     def answer(*command: object) -> Any:
         code, out, err = run(*command, "--home", home.root, "--json")
@@ -441,10 +428,10 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Comma
 
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
-        with serving(home.root) as (clinic, where):
+        with Commingle().serving(*serve, log=subprocess.PIPE) as (clinic, said):
             eventually(lambda: bool(answer("proposals")["items"]), what="no proposal", seconds=60)
             assert answer("status")["running"] is True
-            assert where == str(home.socket)
+            assert said["socket"] == str(home.socket)
             code, _, err = run("serve", "--home", home.root)
             assert (code, "another agent works on" in err) == (1, True)
             assert answer("approve", release, "--yes")["decision"] == "approved"
@@ -472,7 +459,8 @@ def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: C
     consortium.homes["clinic"].database.write_bytes(backup)
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
-        with serving(consortium.homes["clinic"].root) as (process, _):
+        serve = ("party", "serve", "--home", consortium.homes["clinic"].root)
+        with Commingle().serving(*serve, log=subprocess.PIPE) as (process, _):
             _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "restore the newest ledger" in err

@@ -14,7 +14,7 @@ from commingle.shared.release.drafting import Share, Wish, draft, tried, two_dig
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.rounds.test_proposals import STUDY
 from tests.world.command import Command, run_command
-from tests.world.consortium import BY_HAND, Noise, consortium_of
+from tests.world.consortium import Consortium, Noise
 from tests.world.local_api import operator_app, serving_at
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
@@ -180,9 +180,8 @@ def test_policy_that_would_reject_says_what_to_type_instead(command: Command, tm
 
 
 def test_own_agent_answers_as_it_would_to_the_proposal_and_nothing_is_sent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    consortium: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "insurer", policy=BY_HAND)
     study, home = tmp_path / "study.json", consortium.homes["clinic"].root
     for changes, expected in (({}, []), ({"n": 41}, ["subjects"]), ({"epsilon": 90.0}, ["max_epsilon", "epsilon_cap"])):
         study.write_text(STUDY.model_copy(update=changes).model_dump_json())

@@ -11,9 +11,7 @@ from threading import Event, current_thread
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from commingle.__main__ import main
 from commingle.party_agent.data.datasets import DatasetRequest
@@ -41,6 +39,7 @@ from tests.world.consortium import (
     write_csv,
 )
 from tests.world.local_api import alone, serving_at
+from tests.world.noise import no_noise
 
 HUNDREDS = 300
 
@@ -177,10 +176,6 @@ def test_call_that_fails_fails_alone_and_one_that_was_cancelled_is_not_made() ->
 CHANGES = ["value", "text", "order", "fewer", "subject"]
 
 
-def without_noise(_: int, count: int) -> NDArray[np.int64]:
-    return np.zeros(count, np.int64)
-
-
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("again", [False, True], ids=["changed", "registered again"])
 @pytest.mark.parametrize("crash", [False, True], ids=["approved", "debited"])
@@ -188,13 +183,13 @@ def test_release_is_made_of_the_rows_that_were_approved(
     pair: Consortium, what: str, *, again: bool, crash: bool
 ) -> None:
     releases = [approved_by_all(pair, mechanism="dgm", title="before")]
-    pair.step("clinic", draw=without_noise)
+    pair.step("clinic", draw=no_noise)
     releases.append(approved_by_all(pair, mechanism="dgm", title="after"))
     if crash:
         with pytest.raises(CrashError):
             pair.step("clinic", draw=Noise(crash=True))
     change_table(pair, what)
-    with pair.agent("clinic", draw=without_noise) as agent:
+    with pair.agent("clinic", draw=no_noise) as agent:
         if again:
             with suppress(DataError):  # of text in a number, which its owner is told
                 pair.register(agent, replace=True)

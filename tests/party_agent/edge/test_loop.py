@@ -12,7 +12,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from commingle.party_agent.edge.loop import Backoff, Loop, _explained
+from commingle.party_agent.edge.loop import Backoff, Loop, explained
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
 from tests.world.consortium import BY_HAND, Consortium, CrashError, Noise
@@ -34,15 +34,15 @@ def test_coordinator_that_is_back_waits_ten_seconds_at_most(pair: Consortium) ->
         loop = Loop(agent)
         pair.coordinator.before = answering(503, b"", part="/approvals/")
         loop.turn()
-        assert loop._releases[release].failures == 1
-        loop._releases[release].until = float("inf")
+        assert loop.releases[release].failures == 1
+        loop.releases[release].until = float("inf")
         pair.coordinator.before = unreachable("GET", "/v1/")
         loop.stop.set()  # no pause is really waited for
         for _ in range(40):
             with pytest.raises(UnreachableError) as away:
                 loop.turn()
-            loop._pause(away.value, "coordinator unavailable")
-            assert loop._coordinator.until - time.monotonic() <= 10
+            loop.pause(away.value, "coordinator unavailable")
+            assert loop.coordinator.until - time.monotonic() <= 10
         pair.coordinator.before = no_fault
         turns(loop, 2)
         assert loop.trouble is None
@@ -56,7 +56,7 @@ WAITS = ("/clinic/releases", "/insurer/releases")
 def turns(loop: Loop, count: int) -> None:
     for _ in range(count):
         loop.turn()
-        for backoff in loop._releases.values():
+        for backoff in loop.releases.values():
             backoff.until = 0.0
 
 
@@ -81,7 +81,7 @@ def test_release_takes_each_member_three_requests_beside_its_waits(
     """
     if not shown:
         pair.coordinator.rewrite = lambda _, said: {name: said[name] for name in said if name != "heads"}
-    monkeypatch.setattr("commingle.party_agent.edge.loop._WHOLE_SECONDS", 3600)
+    monkeypatch.setattr("commingle.party_agent.edge.loop.WHOLE_SECONDS", 3600)
     with pair.agent("clinic") as clinic, pair.agent("insurer") as insurer:
         loops = Loop(clinic), Loop(insurer)
         for title in ("first", "second"):
@@ -124,19 +124,19 @@ def test_spec_of_an_unknown_signer_is_a_clear_job_error(pair: Consortium) -> Non
 def test_failing_release_is_left_alone_until_its_delay_is_over(
     pair: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commingle.party_agent.edge.loop._FIRST_DELAY_SECONDS", 60.0)
+    monkeypatch.setattr("commingle.party_agent.edge.loop.FIRST_DELAY_SECONDS", 60.0)
     release = pair.propose()
     pair.coordinator.before = unreachable("PUT", "/approvals/")
     with pair.agent("clinic") as agent:
         loop = Loop(agent)
-        agent.step(loop._attend)
-        agent.step(loop._attend)
+        agent.step(loop.attend)
+        agent.step(loop.attend)
         assert pair.coordinator.requests.count(f"PUT /v1/releases/{release}/approvals/clinic") == 1
-        assert loop._releases[release].failures == 1
+        assert loop.releases[release].failures == 1
         pair.coordinator.before = no_fault
-        loop._releases[release].until = time.monotonic()
+        loop.releases[release].until = time.monotonic()
         turns(loop, 1)
-        assert loop._releases == {}
+        assert loop.releases == {}
     assert "clinic" in pair.coordinator.found(release).approvals
 
 
@@ -147,7 +147,7 @@ def test_release_that_failed_and_is_listed_no_more_does_not_make_the_loop_spin(p
         loop = Loop(agent)
         loop.turn()
         pair.coordinator.rewrite = lambda path, said: {**said, "items": []} if path == "/v1/releases" else said
-        loop._releases[release].until = time.monotonic() - 1
+        loop.releases[release].until = time.monotonic() - 1
         pair.coordinator.requests.clear()
         loop.turn()
     assert pair.coordinator.requests[-1] == "GET /v1/parties/clinic/releases"
@@ -194,7 +194,7 @@ def test_work_on_a_release_has_one_name_that_travels_with_its_requests(pair: Con
 
     pair.coordinator.before = listen
     with pair.agent("clinic") as agent:
-        agent.step(Loop(agent)._attend)
+        agent.step(Loop(agent).attend)
     assert len(asked[first]) == len(asked[second]) == 1
     assert asked[first] != asked[second]
 
@@ -206,12 +206,12 @@ def test_refusal_is_logged_with_the_code_that_was_given_and_a_full_disk_with_its
     pair.coordinator.before = answering(503, body, part="/approvals/", content_type="application/problem+json")
     with pair.agent("clinic") as agent, capture_logs() as logs:
         loop = Loop(agent)
-        agent.step(loop._attend)
+        agent.step(loop.attend)
 
         def full() -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        loop._attend("other", full)
+        loop.attend("other", full)
     said = {log["release"]: log for log in logs if log["event"] == "postponed"}
     assert (said[release]["error"], said[release]["problem"]) == ("remote-problem", "storage")
     assert (said["other"]["error"], said["other"]["errno"]) == ("disk", "ENOSPC")
@@ -223,8 +223,8 @@ def test_trouble_is_logged_when_it_begins_and_when_it_is_another_and_told_as_lon
         loop.stop.set()  # no pause is really waited for
         revoked = RemoteProblemError("clinic was revoked", remedy="Ask.", status=403, problem="revoked")
         full = OSError(errno.ENOSPC, "No space left on device")
-        for error in (revoked, revoked, revoked, _explained(full), _explained(full), revoked):
-            loop._pause(error, "coordinator unavailable")
+        for error in (revoked, revoked, revoked, explained(full), explained(full), revoked):
+            loop.pause(error, "coordinator unavailable")
         assert loop.trouble is revoked
     said = [log.get("problem") or log["errno"] for log in logs if log["event"] == "coordinator unavailable"]
     assert said == ["revoked", "ENOSPC", "revoked"]
@@ -349,7 +349,7 @@ def test_proposal_whose_first_look_failed_waits_for_a_person_once_it_was_looked_
         loop = Loop(agent)
         turns(loop, 1)
         pair.coordinator.before = no_fault
-        loop._releases.clear()  # its delay is over
+        loop.releases.clear()  # its delay is over
         turns(loop, 1)
         job = agent.jobs.get(release)
     assert job is not None

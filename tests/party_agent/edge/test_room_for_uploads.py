@@ -1,6 +1,5 @@
 """No token that pushes rows keeps others, the operator or the ledger from their work: by uploads, bytes or disk."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from commingle.party_agent.home.home import PushingLimits
 from commingle.party_agent.home.tokens import create_token
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.wire.answers import CSV
-from tests.world.consortium import SCHEMAS, Consortium, rows_of
+from tests.world.consortium import SCHEMAS, rows_of
 from tests.world.coordinator import problem
 from tests.world.disks import mounted
 from tests.world.local_api import csv_of, declare, network_app, operator_app
@@ -22,10 +21,9 @@ ROWS = rows_of("clinic")
 
 
 @pytest.fixture
-def agent(consortium: Consortium) -> Iterator[Agent]:
-    with consortium.agent("clinic") as agent:
-        declare(agent, "stays", SCHEMAS["clinic"])
-        yield agent
+def agent(agent: Agent) -> Agent:
+    declare(agent, "stays", SCHEMAS["clinic"])
+    return agent
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,9 @@ ROWS = rows_of("clinic")
 
 
 @pytest.fixture
-def agent(consortium: Consortium) -> Iterator[Agent]:
-    with consortium.agent("clinic") as agent:
-        declare(agent, "stays", SCHEMAS["clinic"])
-        yield agent
+def agent(agent: Agent) -> Agent:
+    declare(agent, "stays", SCHEMAS["clinic"])
+    return agent
 
 
 def token(agent: Agent, name: str, *scopes: AgentScope) -> str:

@@ -1,7 +1,6 @@
 """Whom new proposals are told to: once each, signed, without anything a stranger could use, and until it is taken."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,12 +36,6 @@ class Desk(httpx.BaseTransport):
     @property
     def told(self) -> list[str]:
         return [json.loads(request.content)["release"] for request in self.received]
-
-
-@pytest.fixture
-def agent(consortium: Consortium) -> Iterator[Agent]:
-    with consortium.agent("clinic") as agent:
-        yield agent
 
 
 def notices(agent: Agent, desk: Desk) -> Notices:

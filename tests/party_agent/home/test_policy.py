@@ -27,11 +27,11 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyParty
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.accounting import FREE, ZERO, Cost, Loss, Rho
-from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import BlockPlan, plan_block
 from commingle.shared.release.resolve import closed
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
+from tests.world.documents import spec_of
 from tests.world.tampering import NOW
 
 MOMENTS: Mapping[str, Any] = {"mechanism": "moments", "k": None, "fraction_bits": 14}
@@ -73,8 +73,7 @@ def spec_with(**changes: Any) -> ReleaseSpec:
             ),
         ),
     )
-    members = {n: Member(k.verifying_key.raw.hex(), "00" * 32) for n, k in (("own", OWN), ("other", OTHER))}
-    spec = build_spec(study, members=members, proposer=OTHER.fingerprint, seed=b"\x00" * 32, now=NOW)
+    spec = spec_of(study, {"own": OWN, "other": OTHER}, proposer=OTHER, seed=bytes(32), now=NOW)
     return spec.model_copy(update=changes)
 
 
@@ -179,7 +178,6 @@ def test_small_tables_in_many_buckets_are_as_much_work_as_large_ones() -> None:
         StudyParty(name=name, dataset="main", attributes=(NumericAttribute(name=column, lower=0, upper=1),))
         for name, column in (("own", "x"), ("other", "y"))
     ]
-    members = {n: Member(k.verifying_key.raw.hex(), "00" * 32) for n, k in (("own", OWN), ("other", OTHER))}
     study = Study(
         study="s",
         mechanism="moments",
@@ -189,7 +187,7 @@ def test_small_tables_in_many_buckets_are_as_much_work_as_large_ones() -> None:
         buckets=1 << 24,
         parties=tuple(keyed),
     )
-    spec = build_spec(study, members=members, proposer=OTHER.fingerprint, seed=b"\x00" * 32, now=NOW)
+    spec = spec_of(study, {"own": OWN, "other": OTHER}, proposer=OTHER, seed=bytes(32), now=NOW)
     policy = Policy(max_cells=10_000_000)
     assert ("max_cells", "policy") in found(spec, replace(GOOD, policy=policy))
 

@@ -60,8 +60,8 @@ def test_lock_ends_with_the_process_that_was_killed(tmp_path: Path) -> None:
         "import os, sys; from pathlib import Path; from commingle.party_agent.ledger.store import AgentStore\n"
         "s = AgentStore(Path(sys.argv[1]))\n"
         "with s.transaction() as db: db.execute(\"INSERT INTO datasets VALUES ('kept', '{}')\")\n"
-        "s._connection.execute('BEGIN'); s._connection.execute(\"INSERT INTO datasets VALUES ('lost', '{}')\")\n"
-        "os.kill(os.getpid(), 9)"
+        "with s.transaction() as db:\n"
+        "    db.execute(\"INSERT INTO datasets VALUES ('lost', '{}')\"); os.kill(os.getpid(), 9)"
     )
     path = tmp_path / "ledger.sqlite"
     killed = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, check=False)

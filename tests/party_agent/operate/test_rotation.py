@@ -21,7 +21,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
-from tests.party_agent.releasing import look, state_of
+from tests.party_agent.releasing import decision_of, look, state_of
 from tests.world.consortium import BY_HAND, Consortium, strictly
 from tests.world.documents import enrolment
 from tests.world.transport import InProcess
@@ -51,11 +51,6 @@ def lose(pair: Consortium, lost: Callable[[httpx.Request], bool]) -> None:
     pair.coordinator.after = fault
 
 
-def decision(pair: Consortium, name: str, release: str) -> Decision:
-    with pair.agent(name) as agent:
-        return agent.proposals.get(release).decision
-
-
 def key_of(home: Home) -> Fingerprint:
     return home.identity().signing_key.fingerprint
 
@@ -67,8 +62,8 @@ def test_proposals_wait_until_fellow_members_have_pinned_the_new_key(pair: Conso
     assert not clinic.next_key.exists()
     release = pair.propose()
     look(pair, "clinic", "insurer")
-    assert decision(pair, "clinic", release) is Decision.APPROVED
-    assert decision(pair, "insurer", release) is Decision.WAITING
+    assert decision_of(pair, "clinic", release) is Decision.APPROVED
+    assert decision_of(pair, "insurer", release) is Decision.WAITING
     pair.homes["insurer"].consortium().pin("clinic", new, replace=True)
     look(pair, "insurer", "clinic", "insurer")
     assert pair.state(release) == "published"

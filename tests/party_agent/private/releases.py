@@ -16,10 +16,10 @@ from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.mechanisms.rows.mixed_rows import SignStream
-from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.private.tables import column
 from tests.world.consortium import Noise
+from tests.world.documents import spec_of
 from tests.world.tampering import NOW
 
 N, K = 60, 12
@@ -65,8 +65,7 @@ def request_of(
             ),
         ),
     )
-    member = Member(key.verifying_key.raw.hex(), "00" * 32)
-    spec = build_spec(study, members={"p": member}, proposer=key.fingerprint, seed=SEED, now=NOW)
+    spec = spec_of(study, {"p": key}, proposer=key, seed=SEED, now=NOW)
     return BlockRequest(spec, spec.parties[0], plan_block(spec, spec.parties[0]))
 
 

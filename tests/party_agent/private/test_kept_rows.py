@@ -15,17 +15,15 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.kept_rows import KeptRows
-from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.statements import Approval
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_reply
-from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.ring.errors import DomainError
-from tests.world.documents import HEAD
+from tests.world.documents import HEAD, spec_of
+from tests.world.side import agreed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BLOCK = 4096
@@ -56,12 +54,9 @@ def exchange_of(n: int, *, head: str = HEAD, seed: bytes = bytes(32), bounds: Bo
             for name, d in COLUMNS.items()
         ),
     )
-    members = {name: Member(key.verifying_key.raw.hex(), "00" * 32) for name, key in KEYS.items()}
-    key = KEYS["clinic"]
-    spec = build_spec(study, members=members, proposer=key.fingerprint, seed=seed, now=NOW)
-    opened = open_spec(seal(spec, key=key), [key.verifying_key])
-    said = {name: Approval(spec=opened.digest, party=name, created=NOW, ledger_head=head) for name in KEYS}
-    return Exchange.of(opened, {name: seal(said[name], key=KEYS[name]) for name in KEYS})
+    proposer = KEYS["clinic"]
+    spec = spec_of(study, KEYS, proposer=proposer, seed=seed, now=NOW)
+    return agreed(spec, {"coordinator": proposer, **KEYS}, head=head)
 
 
 def rows_at_random(n: int, party: str = "clinic") -> NDArray[np.int64]:

@@ -31,6 +31,7 @@ from commingle.shared.documents.schema import Attribute, CategoricalAttribute, I
 from commingle.shared.documents.study import Crossed, Product
 from commingle.shared.encoding import Cells, cells_for, encode_attribute, length_prefixed
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, ids_of, rows_of, snapshot_of
+from tests.world.documents import flipped
 
 GAPS = NUMBER.model_copy(update={"missing": "indicator"})
 ATTRIBUTES: tuple[Attribute, ...] = (GAPS, LEVELS, BINARY)  # of 2, 2 and 1 columns
@@ -252,10 +253,6 @@ def test_file_shows_neither_id_nor_row_and_is_for_its_owner_alone(tmp_path: Path
 
 
 # What becomes of a file
-
-
-def flipped(data: bytes, place: int) -> bytes:
-    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
 def piece_places(data: bytes) -> list[tuple[int, int]]:

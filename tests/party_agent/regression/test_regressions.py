@@ -47,7 +47,7 @@ from tests.party_agent.regression.asking import (
     result_of,
     table,
 )
-from tests.world.consortium import Consortium, Noise, consortium_of, soon, strictly, write_csv
+from tests.world.consortium import Consortium, Noise, soon, strictly, write_csv
 from tests.world.local_api import alone
 
 
@@ -401,8 +401,7 @@ def test_audit_of_a_ledger_that_was_debited_less_than_the_regression_states_is_r
             verify_party_audit(audited(agent))
 
 
-def test_releases_go_on_beside_regressions_and_share_their_budget(tmp_path: Path) -> None:
-    pair = consortium_of(tmp_path, "clinic", "insurer")
+def test_releases_go_on_beside_regressions_and_share_their_budget(pair: Consortium) -> None:
     with pair.agent("clinic") as agent:
         asked = request(target="bmi", features=("age",))
         Regressions(agent).ask(asked)

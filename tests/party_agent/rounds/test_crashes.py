@@ -24,8 +24,8 @@ from commingle.party_agent.rounds.release_files import KEPT_AFTER_PUBLICATION, O
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.releasing import approved_by_all, look, reason_of, spent, state_of, stored
-from tests.world.consortium import Consortium, CrashError, Noise, consortium_of, soon, strictly
+from tests.party_agent.releasing import approved_by_all, decision_of, look, reason_of, spent, state_of, stored
+from tests.world.consortium import Consortium, CrashError, Noise, soon, strictly
 from tests.world.transport import no_fault, unreachable
 
 
@@ -235,10 +235,8 @@ def test_coordinator_set_back_to_before_publication_is_sent_the_block_again(pair
     release = approved_by_all(pair)
     look(pair, "clinic", "insurer", "clinic", "insurer")
     before = pair.coordinator.found(release)
-    with pair.coordinator.hub.store.write() as tx:
-        db = tx.releases._connection
-        db.exec_driver_sql("UPDATE releases SET state = 'collecting', manifest = NULL, matrix = NULL, moments = NULL")
-        db.exec_driver_sql("UPDATE shares SET body = NULL, statement = NULL WHERE party = 'clinic'")
+    pair.coordinator.execute("UPDATE releases SET state = 'collecting', manifest = NULL, matrix = NULL, moments = NULL")
+    pair.coordinator.execute("UPDATE shares SET body = NULL, statement = NULL WHERE party = 'clinic'")
     noise = Noise()
     pair.step("clinic", draw=noise)
     assert (pair.state(release), noise.calls) == ("published", [])
@@ -348,9 +346,8 @@ def test_clock_that_was_past_the_end_and_went_back_ends_the_round_for_everybody(
     assert (state_of(pair, release), spent(pair), noise.calls) == ("released", 0, [])
 
 
-def test_every_request_of_a_round_may_fail_once_in_either_way(tmp_path: Path) -> None:
+def test_every_request_of_a_round_may_fail_once_in_either_way(pair: Consortium) -> None:
     """Each PUT of a round is once refused on its way and once its answer is lost; nothing differs in the end."""
-    pair = consortium_of(tmp_path, "clinic", "insurer")
     release = pair.propose()
     there, back = set[str](), set[str]()
 
@@ -431,8 +428,3 @@ def test_power_cut_at_any_transaction_of_a_round_loses_no_charge(
     assert len(set(pair.coordinator.received["clinic"])) == 1
     assert charge is not None
     assert spent(pair) == charge.loss.rho.units
-
-
-def decision_of(pair: Consortium, name: str, release: str) -> Decision:
-    with pair.agent(name) as agent:
-        return agent.proposals.get(release).decision

@@ -58,7 +58,7 @@ from tests.world.consortium import (
     soon,
     strictly,
 )
-from tests.world.noise import exact
+from tests.world.noise import no_noise
 from tests.world.tampering import charge_less
 from tests.world.transport import answering, no_fault, unreachable
 
@@ -100,29 +100,27 @@ def rows_by_subject(path: Path) -> NDArray[np.float64]:
 
 
 @each_bounds
-def test_three_agents_open_the_exact_moments_of_their_tables(tmp_path: Path, bounds: Bounds) -> None:
-    consortium = consortium_of(tmp_path, *NAMES)
-    release = approved(consortium, bounds)
-    look(consortium, *4 * NAMES, draw=exact)
-    assert consortium.state(release) == "published"
-    tables = [rows_by_subject(consortium.table(name)) for name in NAMES]
+def test_three_agents_open_the_exact_moments_of_their_tables(trio: Consortium, bounds: Bounds) -> None:
+    release = approved(trio, bounds)
+    look(trio, *4 * NAMES, draw=no_noise)
+    assert trio.state(release) == "published"
+    tables = [rows_by_subject(trio.table(name)) for name in NAMES]
     everything = np.hstack([np.ones((len(tables[0]), 1)), *tables])
-    assert opened(consortium, release) == pytest.approx(everything.T @ everything, abs=2e-4 * len(everything))
+    assert opened(trio, release) == pytest.approx(everything.T @ everything, abs=2e-4 * len(everything))
 
 
-def test_moments_of_whitened_rows_are_opened_exactly_and_undone(tmp_path: Path) -> None:
+def test_moments_of_whitened_rows_are_opened_exactly_and_undone(pair: Consortium) -> None:
     """The map shortens every row of the clinic below its norm 1, so that none is cut and all of it can be undone."""
     whitening = Whitening(centre=(0.25, -0.5), matrix=((0.25, 0.125), (-0.0625, 0.375)))
-    consortium = consortium_of(tmp_path, "clinic", "insurer")
-    release = approved(consortium, row_norm=1.0, whitenings={"clinic": whitening})
-    look(consortium, *4 * ("clinic", "insurer"), draw=exact)
-    clinic, insurer = (rows_by_subject(consortium.table(name)) for name in ("clinic", "insurer"))
+    release = approved(pair, row_norm=1.0, whitenings={"clinic": whitening})
+    look(pair, *4 * ("clinic", "insurer"), draw=no_noise)
+    clinic, insurer = (rows_by_subject(pair.table(name)) for name in ("clinic", "insurer"))
     mapped = (clinic - whitening.centre) @ np.array(whitening.matrix).T
     ones = np.ones((len(clinic), 1))
     published = np.hstack([ones, mapped, insurer])
-    assert opened(consortium, release) == pytest.approx(published.T @ published, abs=2e-4 * len(ones))
-    spec = consortium.coordinator.found(release).document
-    moments = second_moments(spec, release, matrix_of(consortium, release))
+    assert opened(pair, release) == pytest.approx(published.T @ published, abs=2e-4 * len(ones))
+    spec = pair.coordinator.found(release).document
+    moments = second_moments(spec, release, matrix_of(pair, release))
     everything = np.hstack([ones, clinic, insurer])
     undone = prepared_release(moments, spec)
     assert undone.gram == pytest.approx(everything.T @ everything, abs=2e-3 * len(ones))
@@ -131,7 +129,7 @@ def test_moments_of_whitened_rows_are_opened_exactly_and_undone(tmp_path: Path) 
 def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
     noises = {name: Noise() for name in NAMES}
     found = []
-    for folder, draws in (("exact", dict.fromkeys(NAMES, exact)), ("noisy", noises)):
+    for folder, draws in (("exact", dict.fromkeys(NAMES, no_noise)), ("noisy", noises)):
         consortium = consortium_of(tmp_path / folder, *NAMES)
         release = approved(consortium)
         for _ in range(4):
@@ -152,15 +150,14 @@ def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
         assert sorted(noises[party.name].calls) == sorted(cross + own), "once for every entry"
 
 
-def test_noise_of_a_reply_is_drawn_for_it_and_that_of_the_other_entries_for_the_block(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, *NAMES)
-    release = consortium.propose(mechanism="moments")
+def test_noise_of_a_reply_is_drawn_for_it_and_that_of_the_other_entries_for_the_block(trio: Consortium) -> None:
+    release = trio.propose(mechanism="moments")
     noises: list[dict[str, Noise]] = []
     for _ in range(4):
         noises.append({name: Noise() for name in NAMES})
         for name in NAMES:
-            consortium.step(name, draw=noises[-1][name])
-    assert consortium.state(release) == "published"
+            trio.step(name, draw=noises[-1][name])
+    assert trio.state(release) == "published"
     drawn = [[len(noise.calls) for noise in stage.values()] for stage in noises]
     approval = columns = [0, 0, 0]
     assert drawn == [approval, columns, [0, 1, 2], [5, 4, 3]], "cross blocks, linear, diagonal and off-diagonal"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from time import sleep
 from typing import get_args
 
@@ -38,7 +37,7 @@ from tests.party_agent.exchanging import (
     step_all,
 )
 from tests.party_agent.releasing import rejection_of, spent, state_of
-from tests.world.consortium import NAMES, Consortium, Noise, consortium_of
+from tests.world.consortium import NAMES, Consortium, Noise
 from tests.world.transport import no_fault
 
 
@@ -224,12 +223,11 @@ def test_member_is_named_once_and_the_withdrawal_is_sent_when_the_coordinator_is
     assert rejection_of(pair, release, "clinic").about == "insurer"
 
 
-def test_member_that_replies_to_other_columns_of_its_own_than_its_fellow_is_named_with_both(tmp_path: Path) -> None:
+def test_member_that_replies_to_other_columns_of_its_own_than_its_fellow_is_named_with_both(trio: Consortium) -> None:
     """The insurer signs two sets, each proved, has replied to the first, and the clinic is only shown the second.
 
     It is named by its own reply, which quotes the first.
     """
-    trio = consortium_of(tmp_path, *NAMES)
     release, noise = columned(trio, "proved"), Noise()
     first = messages(trio, release, "columns")["insurer"]
     trio.step("insurer")
@@ -245,9 +243,8 @@ def test_member_that_replies_to_other_columns_of_its_own_than_its_fellow_is_name
 
 
 @pytest.mark.parametrize("again", ["shown", "after a crash"])
-def test_member_that_signs_two_sets_of_columns_is_named_with_both(tmp_path: Path, again: str) -> None:
+def test_member_that_signs_two_sets_of_columns_is_named_with_both(trio: Consortium, again: str) -> None:
     """By whoever is shown the second after its own reply, sent or about to be."""
-    trio = consortium_of(tmp_path, *NAMES)
     release, noise, paid = columned(trio, "proved"), Noise(), spent(trio)
     first = messages(trio, release, "columns")["insurer"]
     if again == "after a crash":
@@ -270,10 +267,9 @@ def test_member_that_signs_two_sets_of_columns_is_named_with_both(tmp_path: Path
 
 @pytest.mark.parametrize(("by", "bounds"), [("insurer", "proved"), ("lab", "trusted")])
 def test_member_that_shows_each_of_two_others_one_set_of_columns_is_named_by_either(
-    tmp_path: Path, by: str, bounds: Bounds
+    trio: Consortium, by: str, bounds: Bounds
 ) -> None:
     """The clinic and the coordinator are in league: the lab multiplies with what the insurer never saw."""
-    trio = consortium_of(tmp_path, *NAMES)
     release, noise, paid = columned(trio, bounds), Noise(), spent(trio)
     first, body = messages(trio, release, "columns")["clinic"], body_of(trio, release, "clinic", "columns")
     trio.step("insurer")

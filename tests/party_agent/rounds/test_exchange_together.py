@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -22,16 +21,11 @@ from tests.party_agent.exchanging import (
     replied,
 )
 from tests.party_agent.releasing import state_of
-from tests.world.consortium import NAMES, Consortium, Noise, consortium_of
+from tests.world.consortium import Consortium, Noise
 from tests.world.transport import Fault, no_fault
 
 FELLOWS = ("clinic", "insurer")
 """Whose columns the lab multiplies."""
-
-
-@pytest.fixture
-def trio(tmp_path: Path) -> Consortium:
-    return consortium_of(tmp_path, *NAMES)
 
 
 def fetches(consortium: Consortium, release: str) -> list[str]:

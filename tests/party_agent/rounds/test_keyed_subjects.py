@@ -2,7 +2,7 @@
 
 import csv
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -26,9 +26,9 @@ from commingle.shared.release.audit import verify_party_audit
 from tests.party_agent.data.test_readings import register
 from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import matrix_of, rows_by_subject
-from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, consortium_of, rows_of, write_csv
+from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, rows_of, write_csv
 from tests.world.local_api import alone
-from tests.world.noise import exact
+from tests.world.noise import no_noise
 
 PAIR = ("clinic", "insurer")
 HELD = {"clinic": slice(0, 30), "insurer": slice(10, 40)}
@@ -61,7 +61,7 @@ def named_rows(pair: Consortium, name: str, release: str, bits: int) -> tuple[ND
 def test_rmgm_without_noise_is_each_partys_own_rows_mixed_by_pseudonyms(pair: Consortium) -> None:
     overlapping(pair)
     release = pair.propose(keyed=True)
-    rounds(pair, draw=exact)
+    rounds(pair, draw=no_noise)
     found, blocks = published(pair, release), []
     for name in PAIR:
         names, rows = named_rows(pair, name, release, 15)
@@ -101,7 +101,7 @@ def test_moments_without_noise_are_those_of_each_partys_buckets(pair: Consortium
             other = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.TOKEN)
             assert (other.held, other.model_copy(update={"n": 60}).miscounted) == (None, None)
             agent.approve(release, BY_A_PERSON)
-    rounds(pair, draw=exact)
+    rounds(pair, draw=no_noise)
     found, tables = published(pair, release), []
     for name in PAIR:
         names, rows = named_rows(pair, name, release, 14)
@@ -152,7 +152,7 @@ def test_list_that_was_read_again_is_released_as_it_is_and_nothing_is_refused(pa
     with pair.agent("clinic") as agent:
         agent.datasets.try_again("main")
     release = pair.propose(keyed=True)
-    rounds(pair, draw=exact)
+    rounds(pair, draw=no_noise)
     [count] = matrix_of(pair, release)[:, :1].T @ matrix_of(pair, release)[:, :1] / (16 * 4**15)
     held = {"fewer": 10, "more": 40, "twice": 30, "nobody": 0, "no ids": 0}[what]
     assert published(pair, release).spec.keyed
@@ -235,7 +235,7 @@ def test_lists_without_anybody_in_common_are_published_alike_and_a_fit_across_th
 ) -> None:
     overlapping(pair, {"clinic": slice(0, 20), "insurer": slice(20, 40)})
     release = pair.propose(keyed=True)
-    rounds(pair, draw=exact)
+    rounds(pair, draw=no_noise)
     found = published(pair, release)
     with pytest.raises(NoOverlapError, match="clinic and insurer share hardly anybody"):
         found.fit("charges")
@@ -263,7 +263,7 @@ def test_approval_that_states_a_list_where_it_must_not_or_none_where_it_must_is_
 def test_two_stages_scale_by_sums_with_the_count_among_them(pair: Consortium, mechanism: Literal["rmgm"]) -> None:
     overlapping(pair)
     release = pair.propose(keyed=True, mechanism=mechanism, first_stage_share=0.25)
-    rounds(pair, draw=exact)
+    rounds(pair, draw=no_noise)
     found = published(pair, release)
     sums = found.published.sums["clinic"]
     assert sums is not None
@@ -271,8 +271,7 @@ def test_two_stages_scale_by_sums_with_the_count_among_them(pair: Consortium, me
     assert len(sums) == 1 + 2 + 2
 
 
-def test_three_parties_hold_different_people(tmp_path: Any) -> None:
-    trio = consortium_of(tmp_path, "clinic", "insurer", "lab")
+def test_three_parties_hold_different_people(trio: Consortium) -> None:
     overlapping(trio, {"clinic": slice(0, 35), "insurer": slice(5, 40), "lab": slice(0, 40, 2)})
     release = trio.propose(keyed=True)
     look(trio, *3 * ("clinic", "insurer", "lab"))

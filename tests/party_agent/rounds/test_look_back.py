@@ -114,7 +114,7 @@ def test_connection_that_fails_is_followed_by_another_look_back(pair: Consortium
         agent.witnesses.ask(agent.coordinator.key.fingerprint)
         assert pair.coordinator.requests.count(f"GET /v1/releases/{release}") == looked
         pair.coordinator.before = unreachable("GET", f"/v1/releases/{release}")
-        agent.step(loop._attend)  # one release only, whose failure is its own
+        agent.step(loop.attend)  # one release only, whose failure is its own
         pair.coordinator.before = no_fault
         agent.witnesses.ask(agent.coordinator.key.fingerprint)
         assert pair.coordinator.requests.count(f"GET /v1/releases/{release}") == looked + 2

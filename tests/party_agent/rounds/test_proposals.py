@@ -1,6 +1,5 @@
 """A party proposes, as any member may; and what an agent keeps of proposals: those it approved for ever."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,12 +27,6 @@ from tests.world.transport import InProcess, unreachable
 
 PARTIES = tuple(StudyParty(name=n, dataset="main", attributes=SCHEMAS[n]) for n in ("clinic", "insurer"))
 STUDY = Study(study="Charges", mechanism="dgm", epsilon=1, delta=1e-5, n=40, target="charges", parties=PARTIES)
-
-
-@pytest.fixture
-def agent(consortium: Consortium) -> Iterator[Agent]:
-    with consortium.agent("clinic", draw=Noise()) as agent:
-        yield agent
 
 
 def party(agent: Agent, *scopes: AgentScope) -> PartyClient:
@@ -145,7 +138,7 @@ def test_download_of_what_nobody_asked_of_this_party_is_refused(agent: Agent) ->
 def test_waiting_outlasts_an_agent_that_does_not_answer_and_ends_in_time(
     consortium: Consortium, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commingle.party_agent.edge.client._FOLLOW_SECONDS", 0.01)
+    monkeypatch.setattr("commingle.party_agent.edge.client.FOLLOW_SECONDS", 0.01)
     release, away = consortium.propose(), [True]
     token = create_token(agent.home, name="w", scopes=frozenset({"read"}), lifetime=None, now=agent.clock())
     inner = InProcess(network_app(agent))

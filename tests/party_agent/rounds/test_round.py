@@ -39,15 +39,14 @@ from tests.world.consortium import (
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
-def test_three_agents_bring_a_release_to_publication(tmp_path: Path, mechanism: Literal["rmgm", "dgm"]) -> None:
-    consortium = consortium_of(tmp_path, *NAMES)
-    release = consortium.propose(mechanism=mechanism)
+def test_three_agents_bring_a_release_to_publication(trio: Consortium, mechanism: Literal["rmgm", "dgm"]) -> None:
+    release = trio.propose(mechanism=mechanism)
     noises = {name: Noise() for name in NAMES}
     for _ in range(3):
         for name in NAMES:
-            consortium.step(name, draw=noises[name])
-    found = consortium.coordinator.found(release)
-    assert consortium.state(release) == "published"
+            trio.step(name, draw=noises[name])
+    found = trio.coordinator.found(release)
+    assert trio.state(release) == "published"
     for name in NAMES:
         share = found.document.party(name)
         plan = plan_block(found.document, share)
@@ -55,22 +54,21 @@ def test_three_agents_bring_a_release_to_publication(tmp_path: Path, mechanism: 
         block = check_block(found.body(name), statement)
         assert block.shape == (plan.rows, len(plan.columns))
         assert noises[name].calls == [(plan.sigma, block.size)]
-        charge = consortium.charge(name, release)
+        charge = trio.charge(name, release)
         assert charge is not None
         assert (charge.state, charge.loss.rho, charge.attempt) == (ChargeState.ACKED, plan.loss, 1)
-        assert len(list((consortium.homes[name].outbox / release).iterdir())) == 1  # some days longer
+        assert len(list((trio.homes[name].outbox / release).iterdir())) == 1  # some days longer
 
 
-def test_whitened_release_is_published_with_the_noise_of_its_row_norm(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "insurer")
+def test_whitened_release_is_published_with_the_noise_of_its_row_norm(pair: Consortium) -> None:
     whitening = Whitening(centre=(0.0, 0.25), matrix=((2.0, 0.5), (0.5, 3.0)))
-    release = consortium.propose(mechanism="dgm", row_norm=1.0, whitenings={"clinic": whitening})
+    release = pair.propose(mechanism="dgm", row_norm=1.0, whitenings={"clinic": whitening})
     noise = Noise()
     for _ in range(3):
-        consortium.step("clinic", draw=noise)
-        consortium.step("insurer")
-    found = consortium.coordinator.found(release)
-    assert consortium.state(release) == "published"
+        pair.step("clinic", draw=noise)
+        pair.step("insurer")
+    found = pair.coordinator.found(release)
+    assert pair.state(release) == "published"
     keys = [found.document.party("clinic").verifying_key]
     statement = open_envelope(found.blocks["clinic"], BlockStatement, keys=keys).document
     assert statement.columns == ("whitened[age]", "whitened[bmi]")
@@ -80,11 +78,10 @@ def test_whitened_release_is_published_with_the_noise_of_its_row_norm(tmp_path: 
     assert np.count_nonzero(squared > 0.999 * (1 << 30)) > N // 4
 
 
-def test_alignment_digests_of_tables_in_different_order_agree(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, *NAMES)
-    release = consortium.propose()
-    look(consortium, *NAMES)
-    found = consortium.coordinator.found(release)
+def test_alignment_digests_of_tables_in_different_order_agree(trio: Consortium) -> None:
+    release = trio.propose()
+    look(trio, *NAMES)
+    found = trio.coordinator.found(release)
     ids = sorted(f"s{i}".encode() for i in range(N))
     listed = (len(i).to_bytes(4, "big") + i for i in ids)
     expected = alignment_digest(LINKAGE, spec_digest=release, subjects=N, listed=listed)
@@ -114,11 +111,10 @@ def test_published_dgm_block_minus_noise_is_the_encoded_table_by_rank(tmp_path: 
         assert list(block[rank, 1:]) == [int(32768 * contrast) for contrast in BLOOD_CONTRASTS[row["blood"]]]
 
 
-def test_release_that_does_not_name_this_party_is_not_looked_at(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, *NAMES)
-    release = consortium.propose(names=("clinic", "insurer"))
-    consortium.step("lab")
-    assert f"GET /v1/releases/{release}" not in consortium.coordinator.requests
+def test_release_that_does_not_name_this_party_is_not_looked_at(trio: Consortium) -> None:
+    release = trio.propose(names=("clinic", "insurer"))
+    trio.step("lab")
+    assert f"GET /v1/releases/{release}" not in trio.coordinator.requests
 
 
 def test_two_releases_add_up_in_the_ledger(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Releases of two stages, or sparsely mixed: published, verified, undone; a crash leaves one draw of each."""
 
 from io import StringIO
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -31,8 +30,8 @@ from commingle.shared.release.resolve import closed
 from tests.party_agent.exchanging import approved, crash_at, messages
 from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import rows_by_subject
-from tests.world.consortium import Consortium, Noise, consortium_of
-from tests.world.noise import exact
+from tests.world.consortium import Consortium, Noise
+from tests.world.noise import no_noise
 
 PAIR = ("clinic", "insurer")
 
@@ -45,17 +44,16 @@ def statement_of(consortium: Consortium, release: str, party: str) -> BlockState
 
 @pytest.mark.parametrize("mechanism", ["dgm", "moments"])
 def test_release_without_noise_holds_rows_scaled_and_cut_by_its_sums_and_is_undone(
-    tmp_path: Path, mechanism: Literal["dgm", "moments"]
+    pair: Consortium, mechanism: Literal["dgm", "moments"]
 ) -> None:
-    consortium = consortium_of(tmp_path, *PAIR)
-    release = consortium.propose(mechanism=mechanism, first_stage_share=0.25)
-    look(consortium, *5 * PAIR, draw=exact)
-    found = published(consortium, release)
+    release = pair.propose(mechanism=mechanism, first_stage_share=0.25)
+    look(pair, *5 * PAIR, draw=no_noise)
+    found = published(pair, release)
     assert found.columns == ("(intercept)", "scaled[age]", "scaled[bmi]", "scaled[charges]")
     assert "a key that calls itself clinic signed the sums by which its columns are undone" in found.published.findings
     undone = []
     for name in PAIR:
-        x, sums = rows_by_subject(consortium.table(name)), statement_of(consortium, release, name).sums
+        x, sums = rows_by_subject(pair.table(name)), statement_of(pair, release, name).sums
         assert sums is not None
         exactly = np.concatenate([x.sum(axis=0) * 2**15, (x**2).sum(axis=0) * 2**30])
         assert sums == pytest.approx(exactly, rel=1e-3, abs=2**15)
@@ -71,18 +69,17 @@ def test_release_without_noise_holds_rows_scaled_and_cut_by_its_sums_and_is_undo
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
 def test_one_charge_is_the_sum_of_both_stages_and_the_manifest_states_both(
-    tmp_path: Path, mechanism: Literal["rmgm", "moments"]
+    pair: Consortium, mechanism: Literal["rmgm", "moments"]
 ) -> None:
-    consortium = consortium_of(tmp_path, *PAIR)
-    release = consortium.propose(mechanism=mechanism, first_stage_share=0.25)
-    look(consortium, *5 * PAIR)
-    found = published(consortium, release)
+    release = pair.propose(mechanism=mechanism, first_stage_share=0.25)
+    look(pair, *5 * PAIR)
+    found = published(pair, release)
     for name, loss in zip(PAIR, found.privacy.per_party, strict=True):
         plan = plan_block(found.spec, found.spec.party(name))
         assert plan.first_stage is not None
         first = first_stage_loss(plan.first_stage, found.spec.adjacency)
         assert ZERO < first < plan.loss
-        assert spent(consortium, name) == plan.loss.units
+        assert spent(pair, name) == plan.loss.units
         assert loss.first_stage is not None
         assert loss.first_stage.own.rho == first.rounded_up
         assert loss.loss.own.rho == plan.loss.rounded_up
@@ -93,28 +90,26 @@ def test_one_charge_is_the_sum_of_both_stages_and_the_manifest_states_both(
 @pytest.mark.parametrize("party", PAIR)
 @pytest.mark.parametrize("point", ["party.columns.written", "party.columns.signed"])
 def test_sums_of_a_party_that_crashed_are_those_its_columns_were_signed_with(
-    tmp_path: Path, point: str, party: str
+    pair: Consortium, point: str, party: str
 ) -> None:
-    consortium = consortium_of(tmp_path, *PAIR)
-    release = approved(consortium, first_stage_share=0.25)
+    release = approved(pair, first_stage_share=0.25)
     noise = Noise()
-    crash_at(consortium, point, party)
-    look(consortium, *5 * PAIR, draw=noise)
-    columns = decode(ColumnsStatement, messages(consortium, release, "columns")[party].payload_bytes)
+    crash_at(pair, point, party)
+    look(pair, *5 * PAIR, draw=noise)
+    columns = decode(ColumnsStatement, messages(pair, release, "columns")[party].payload_bytes)
     assert columns.sums is not None
-    assert statement_of(consortium, release, party).sums == columns.sums
-    published(consortium, release)
+    assert statement_of(pair, release, party).sums == columns.sums
+    published(pair, release)
 
 
 @pytest.mark.parametrize("change", [{"sums": None}, {"sums": (1, 2, 3)}])
 def test_block_without_the_sums_that_the_spec_calls_for_is_refused(
-    tmp_path: Path, change: dict[str, tuple[int, ...] | None]
+    pair: Consortium, change: dict[str, tuple[int, ...] | None]
 ) -> None:
-    consortium = consortium_of(tmp_path, *PAIR)
-    release = consortium.propose(mechanism="rmgm", first_stage_share=0.25)
-    look(consortium, *PAIR, *PAIR)
-    statement = statement_of(consortium, release, "clinic")
-    spec = consortium.coordinator.found(release).document
+    release = pair.propose(mechanism="rmgm", first_stage_share=0.25)
+    look(pair, *PAIR, *PAIR)
+    statement = statement_of(pair, release, "clinic")
+    spec = pair.coordinator.found(release).document
     plan = plan_block(spec, spec.party("clinic"))
     assert plan.describes(statement)
     assert not plan.describes(statement.model_copy(update=change))
@@ -140,31 +135,29 @@ def restatement(privacy: PrivacyStatement, *, outsiders: bool) -> PrivacyStateme
 
 @pytest.mark.parametrize("calibration", [Calibration.ANALYTIC, Calibration.ZCDP])
 def test_manifest_with_the_loss_of_a_first_stage_in_another_place_is_refused(
-    tmp_path: Path, calibration: Calibration
+    pair: Consortium, calibration: Calibration
 ) -> None:
-    consortium = consortium_of(tmp_path, *PAIR)
-    spec = consortium.spec(mechanism="rmgm", first_stage_share=0.25)
+    spec = pair.spec(mechanism="rmgm", first_stage_share=0.25)
     clinic, insurer = spec.parties
     parties = (clinic, insurer.model_copy(update={"first_stage_share": None, "row_norm": None}))
-    consortium.enrol_everybody()
+    pair.enrol_everybody()
     changed = spec.model_copy(update={"parties": parties, "calibration": calibration})
-    release = consortium.coordinator.propose(changed)
-    look(consortium, *5 * PAIR)
-    found = published(consortium, release)
+    release = pair.coordinator.propose(changed)
+    look(pair, *5 * PAIR)
+    found = published(pair, release)
     privacy = restatement(found.privacy, outsiders=found.privacy.per_subject_outsiders is not None)
     assert privacy.scopes == found.privacy.scopes
-    manifest = restated(consortium, found, privacy)
+    manifest = restated(pair, found, privacy)
     with pytest.raises(VerificationError, match="privacy statement does not follow"):
         Release.of(ReleaseFiles(manifest, found.files.matrix, found.files.moments))
 
 
-def test_proposal_says_what_the_first_stage_publishes_and_costs(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, *PAIR)
-    release = consortium.propose(mechanism="rmgm", first_stage_share=0.25)
-    consortium.step("clinic")
-    with consortium.agent("clinic") as agent:
+def test_proposal_says_what_the_first_stage_publishes_and_costs(pair: Consortium) -> None:
+    release = pair.propose(mechanism="rmgm", first_stage_share=0.25)
+    pair.step("clinic")
+    with pair.agent("clinic") as agent:
         view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.OPERATOR)
-    spec = consortium.coordinator.found(release).document
+    spec = pair.coordinator.found(release).document
     plan = plan_block(spec, spec.party("clinic"))
     assert plan.first_stage is not None
     assert view.first_stage is not None
@@ -176,20 +169,19 @@ def test_proposal_says_what_the_first_stage_publishes_and_costs(tmp_path: Path) 
     assert "first publishes 4 sums of this party's columns with noise" in shown.getvalue()
 
 
-def test_sparse_release_without_noise_holds_signed_sums_of_rows(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, *PAIR)
-    release = consortium.propose(mechanism="rmgm", projection="sparse", first_stage_share=None)
-    consortium.step("clinic", draw=exact)
-    with consortium.agent("clinic") as agent:
+def test_sparse_release_without_noise_holds_signed_sums_of_rows(pair: Consortium) -> None:
+    release = pair.propose(mechanism="rmgm", projection="sparse", first_stage_share=None)
+    pair.step("clinic", draw=no_noise)
+    with pair.agent("clinic") as agent:
         view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.TOKEN)
     shown = StringIO()
     show_proposal(Console(file=shown, width=200), view)
     assert view.projection == "sparse"
     assert "rmgm, sparse mixing, k = 16" in shown.getvalue()
-    look(consortium, *3 * PAIR, draw=exact)
-    found = published(consortium, release)
+    look(pair, *3 * PAIR, draw=no_noise)
+    found = published(pair, release)
     assert found.spec.projection == "sparse"
-    rows = np.hstack([rows_by_subject(consortium.table(name)) for name in PAIR])
+    rows = np.hstack([rows_by_subject(pair.table(name)) for name in PAIR])
     assert found.prepared.n == len(rows)
     places, signs = SparseEntries(bytes.fromhex(found.spec.seed), 16).of(np.arange(len(rows)))
     mixed = np.zeros((16, 1 + rows.shape[1]))

@@ -5,7 +5,6 @@ import json
 import shutil
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,14 +18,14 @@ from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.errors import DocumentError, SignatureError, SpecError
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.statements import Approval, BlockStatement, Rejection
+from commingle.shared.documents.statements import BlockStatement, Rejection
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
 from tests.party_agent.releasing import approved_by_all, look
-from tests.world.consortium import Consortium, Noise, consortium_of, strictly
-from tests.world.documents import enrolment
+from tests.world.consortium import Consortium, Noise, strictly
+from tests.world.documents import approvals_of, enrolment
 from tests.world.tampering import NOW
 from tests.world.transport import answering
 
@@ -112,7 +111,7 @@ def test_spec_that_cannot_be_is_ignored_and_spoils_no_list(
 
 
 def forged(release: str, key: SigningKey, party: str = "insurer") -> Envelope:
-    return seal(Approval(spec=release, party=party, created=NOW, ledger_head=HEAD), key=key)
+    return approvals_of(release, {party: key}, created=NOW)[party]
 
 
 @pytest.mark.parametrize("what", ["missing", "by a stranger", "by us for them", "about another release", "other kind"])
@@ -282,15 +281,14 @@ def test_ledger_that_was_deleted_halts(pair: Consortium) -> None:
         pair.step("clinic")
 
 
-def test_look_back_of_a_ledger_in_order_asks_for_no_release_that_ended_here(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "insurer")
-    done = approved_by_all(consortium)
-    look(consortium, "clinic", "insurer", "clinic")
-    consortium.coordinator.requests.clear()
-    with consortium.agent("clinic") as agent:
+def test_look_back_of_a_ledger_in_order_asks_for_no_release_that_ended_here(pair: Consortium) -> None:
+    done = approved_by_all(pair)
+    look(pair, "clinic", "insurer", "clinic")
+    pair.coordinator.requests.clear()
+    with pair.agent("clinic") as agent:
         agent.step(strictly)
         assert agent.proposals.get(done).decision is Decision.APPROVED
-    assert f"GET /v1/releases/{done}" not in consortium.coordinator.requests
+    assert f"GET /v1/releases/{done}" not in pair.coordinator.requests
 
 
 def test_release_refused_as_late_by_the_coordinator_keeps_charge_and_block(pair: Consortium) -> None:

@@ -61,7 +61,7 @@ def test_socket_is_for_its_user_alone_also_while_it_is_made(path: Path, monkeypa
         modes.append(stat.S_IMODE(path.stat().st_mode))
         super(socket.socket, self).listen(backlog)
 
-    monkeypatch.setattr(local_socket._Listener, "listen", listen_and_look, raising=False)
+    monkeypatch.setattr(socket.socket, "listen", listen_and_look, raising=False)
     with listen(path):
         assert modes == [0o600]
 
@@ -146,7 +146,7 @@ def test_services_run_on_a_loop_that_accepts_by_the_listener_itself(monkeypatch:
         loops.append(type(asyncio.get_running_loop()))
 
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    monkeypatch.setattr(server, "_serve_all", look)
+    monkeypatch.setattr(server, "serve_all", look)
     asyncio.set_event_loop_policy(Other())
     try:
         server.run([], announcement={})

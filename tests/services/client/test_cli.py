@@ -7,11 +7,11 @@ import pytest
 
 from commingle.shared.documents.dsse import payload_type
 from tests.world.command import run_command
+from tests.world.documents import flipped
 from tests.world.released import (
     COORDINATOR,
     STRANGER,
     ServingCoordinator,
-    flipped,
     html,
     published,
     published_survival,

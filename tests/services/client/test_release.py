@@ -11,7 +11,8 @@ from commingle.shared.documents.errors import DocumentError, ProtocolError, Veri
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.estimation.errors import UnknownAttributeError
 from commingle.shared.runtime.errors import SettingsError
-from tests.world.released import COORDINATOR, SLOPES, STRANGER, WHITENING, flipped, published, resigned
+from tests.world.documents import flipped
+from tests.world.released import COORDINATOR, SLOPES, STRANGER, WHITENING, published, resigned
 
 TARGET = "charges, yearly"
 

@@ -9,12 +9,12 @@ from commingle.services.client.files import ReleaseFiles
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
 from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
+from tests.world.documents import flipped
 from tests.world.released import (
     COORDINATOR,
     STRANGER,
     Handler,
     ServingCoordinator,
-    flipped,
     html,
     problem,
     published,

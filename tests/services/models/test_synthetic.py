@@ -175,7 +175,7 @@ def test_outcomes_of_a_frame_in_any_order_can_be_predicted() -> None:
 
 
 def test_rows_of_several_parts_have_one_heading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commingle.services.models.synthetic._CHUNK", 300)
+    monkeypatch.setattr("commingle.services.models.synthetic.CHUNK", 300)
     for name in ("rows.csv", "rows.parquet"):
         drawn().write(tmp_path / name)
     assert len(pd.read_csv(tmp_path / "rows.csv")) == 2000

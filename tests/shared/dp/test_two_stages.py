@@ -17,6 +17,7 @@ from commingle.shared.dp.fixed_point import SCALE, IntegerMap, clip_rows
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import SHARE, WIDER, TwoStages, plan_two_stages, two_stage_loss
+from tests.world.noise import no_noise
 
 NUMBER, BINARY = MeasuredAttribute(Kind.NUMERIC), MeasuredAttribute(Kind.BINARY)
 COLUMNS = (NUMBER, BINARY, MeasuredAttribute(Kind.CATEGORICAL, 2), MeasuredAttribute(Kind.NUMERIC, weight=Fraction(2)))
@@ -25,10 +26,6 @@ RHO = Rho(1 << 60)  # 1/16
 ONE_HOLDERS = (Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE)
 IDENTITY = IntegerMap(np.eye(2, dtype=np.int64) << 20, np.zeros(2, np.int64))
 STEPS = st.integers(-SCALE, SCALE)
-
-
-def silence(_: int, count: int) -> NDArray[np.int64]:
-    return np.zeros(count, np.int64)
 
 
 def plan(adjacency: Adjacency = Adjacency.REPLACE_ONE, *, n: int = 1000, rho: Rho = RHO) -> TwoStages:
@@ -41,7 +38,7 @@ def pair(adjacency: Adjacency = Adjacency.REPLACE_ONE) -> TwoStages:
 
 def second_moved(stages: TwoStages, one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
     """Sum of (shift / scale)^2 of the second stage between two tables of mapped rows."""
-    change = stages.moments(one, IDENTITY, silence) - stages.moments(other, IDENTITY, silence)
+    change = stages.moments(one, IDENTITY, no_noise) - stages.moments(other, IDENTITY, no_noise)
     sigma, s, t = stages.sigma, stages.product_sigma, stages.linear_sigma
     return float(np.sum((change / np.array([t, t, sigma, s, sigma])) ** 2))
 
@@ -111,8 +108,8 @@ def test_drawn_noise_has_the_scale_of_every_entry() -> None:
 def test_system_has_the_moments_of_mapped_rows_and_the_variances_of_their_noise() -> None:
     stages, draw = plan(n=300), default_rng(1)
     q = draw.integers(-SCALE, SCALE + 1, (300, D))
-    mapped = stages.map(stages.sums(q, silence))
-    gram, variance = stages.system(stages.moments(q, mapped, silence), n=300)
+    mapped = stages.map(stages.sums(q, no_noise))
+    gram, variance = stages.system(stages.moments(q, mapped, no_noise), n=300)
     z = np.column_stack([np.ones(300), clip_rows(mapped.rows(q), SCALE**2, largest=1 << 26) / SCALE])
     assert np.allclose(gram, z.T @ z, atol=1e-9)
     assert np.array_equal(gram, gram.T)
@@ -127,10 +124,10 @@ def test_a_row_more_or_less_moves_the_first_stage_no_farther_than_is_charged_the
     """Of the row that moves sums most: the share is used up, and would not be without what the count costs."""
     stages, row = plan(Adjacency.ADD_REMOVE), np.array([[SCALE, SCALE, SCALE, 0, SCALE]])
     scales = np.repeat([stages.first.sigma, stages.first.square_sigma], [1 + D, 2])
-    change = stages.sums(row, silence) - stages.sums(row[:0], silence)
+    change = stages.sums(row, no_noise) - stages.sums(row[:0], no_noise)
     moved, share = float(np.sum((change / scales) ** 2)), 2 * float(SHARE) * float(RHO)
     assert 0.999 * share < moved <= share
-    assert (change[0], stages.count(stages.sums(np.repeat(row, 40, axis=0), silence))) == (SCALE, 40)
+    assert (change[0], stages.count(stages.sums(np.repeat(row, 40, axis=0), no_noise))) == (SCALE, 40)
 
 
 def test_noise_plan_under_add_remove_does_not_depend_on_the_public_figure() -> None:
@@ -141,10 +138,10 @@ def test_noise_plan_under_add_remove_does_not_depend_on_the_public_figure() -> N
 def test_sums_are_exact_whatever_the_order_of_rows() -> None:
     stages, draw = plan(n=5000), default_rng(2)
     q = draw.integers(-SCALE, SCALE + 1, (5000, D))
-    mapped = stages.map(stages.sums(q, silence))
+    mapped = stages.map(stages.sums(q, no_noise))
     again = draw.permutation(q)
-    assert np.array_equal(stages.sums(q, silence), stages.sums(again, silence))
-    assert np.array_equal(stages.moments(q, mapped, silence), stages.moments(again, mapped, silence))
+    assert np.array_equal(stages.sums(q, no_noise), stages.sums(again, no_noise))
+    assert np.array_equal(stages.moments(q, mapped, no_noise), stages.moments(again, mapped, no_noise))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import statsmodels.api as sm
 from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import SecondMoments
@@ -60,6 +61,12 @@ class Table:
         """The same rows under another schema."""
         wider = NumericAttribute(name=name, lower=lower, upper=upper)
         return replace(self, schema=tuple(wider if a.name == name else a for a in self.schema))
+
+
+def oracle(table: Table, *, intercept: bool = True) -> Any:
+    """Statsmodels' fit of the last column in original units."""
+    design = table.original
+    return sm.OLS(design[:, -1], design[:, 0 if intercept else 1 : -1]).fit()
 
 
 def make_table(n: int, seed: int = 0, error: float = 8.0) -> Table:

@@ -1,6 +1,6 @@
 """Without noise and with the identity projection: statsmodels is the oracle, and least squares on marked columns."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from commingle.shared.documents.schema import (
     parse_attributes,
     words_for_missing,
 )
-from tests.shared.estimation.tables import TERMS, Array, Table, make_table, moments_of, noiseless
+from tests.shared.estimation.tables import TERMS, Array, make_table, moments_of, noiseless, oracle
 
 EXACT = ("measurement_error", "adaptive_ridge", "shrunken")
 RIDGED = ("ols", "debiased")
@@ -42,12 +42,6 @@ MARKED_TERMS = (
     "ward[south]",
     "ward[missing]",
 )
-
-
-def oracle(table: Table, *, intercept: bool = True) -> Any:
-    """Statsmodels' fit of the last column in original units."""
-    design = table.original
-    return sm.OLS(design[:, -1], design[:, 0 if intercept else 1 : -1]).fit()
 
 
 def pressure(estimator: str, *, intercept: bool = True, level: float = 0.95) -> FitRequest:

@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 
 from commingle.services.fit import FitRequest, PreparedMoments, fit, fit_prepared
 from commingle.shared.documents.manifest import SecondMoments
@@ -13,7 +12,7 @@ from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.system import build_system, centre
 from commingle.shared.mechanisms.moments.fit import noise_bound, norm_quantile
 from commingle.shared.release.matrix import prepared_moments
-from tests.shared.estimation.tables import Array, Table, columns_of, make_table, moments_of, noiseless
+from tests.shared.estimation.tables import Array, columns_of, make_table, moments_of, noiseless, oracle
 
 TABLE = make_table(4000)
 ENCODED = TABLE.encoded
@@ -48,11 +47,6 @@ def release(gram: Array, variance: Array, schema: Any = TABLE.schema) -> SecondM
 
 def noisy(sd: float, seed: int = 1) -> SecondMoments:
     return release(S + symmetric(variances(sd), np.random.default_rng(seed)), variances(sd))
-
-
-def oracle(table: Table, *, intercept: bool = True) -> Any:
-    design = table.original
-    return sm.OLS(design[:, -1], design[:, 0 if intercept else 1 : -1]).fit()
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -31,7 +31,7 @@ from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.mechanisms.rows.block import Dgm
 from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.resolve import terms_of
-from tests.world.consortium import SCHEMAS, Consortium, consortium_of, rows_of, write_csv
+from tests.world.consortium import SCHEMAS, Consortium, rows_of, write_csv
 from tests.world.noise import seeded_noise
 
 TRUST = "Parties must trust that toys are harmless."
@@ -162,11 +162,10 @@ def test_registered_mechanism_is_planned_and_worded() -> None:
     assert TRUST in made.advice
 
 
-def test_mechanism_says_itself_what_is_wrong_with_a_spec(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, *NAMES)
-    assert forecast_of(consortium.spec(mechanism="toy", n=10)) is not None
+def test_mechanism_says_itself_what_is_wrong_with_a_spec(trio: Consortium) -> None:
+    assert forecast_of(trio.spec(mechanism="toy", n=10)) is not None
     with pytest.raises(SpecError, match="a toy is for at least 10 subjects"):
-        consortium.spec(mechanism="toy", n=9)
+        trio.spec(mechanism="toy", n=9)
 
 
 def test_mechanism_that_is_not_registered_is_refused() -> None:

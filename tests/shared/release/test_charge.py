@@ -81,11 +81,11 @@ def event_of(what: str, charge: Charge | None) -> Event:
     return events[what]
 
 
-def ask_ledger(ledger: Ledger, what: str, release: str) -> bool:
+def ask_ledger(store: AgentStore, ledger: Ledger, what: str, release: str) -> bool:
     """Ask the real ledger; whether it agreed."""
     attempt = charge.attempt if (charge := ledger.charge(release)) else 0
     debit = Debit(release, COST.loss.rho.units, attempt - (what == "record late"), APPROVALS, TABLE, COST.loss.delta)
-    with ledger._store.transaction() if what in WRITING else ledger._store.reading() as db:
+    with store.transaction() if what in WRITING else store.reading() as db:
         reserve = partial(ledger.reserve, db, release, COST, dataset="main", snapshot="f" * 64, study="s")
         answers: dict[str, Callable[[], object]] = {
             "reserve": lambda: reserve(expires=LATER, kind="regression"),
@@ -150,7 +150,7 @@ def test_ledger_machine_and_auditor_agree_on_every_sequence_of_calls(asks: list[
         store = AgentStore(Path(folder) / "ledger.sqlite")
         ledger = Ledger(store, cap=Cap("default", 1.0, 1e-5))
         for what, release in asks:
-            agreed = ask_ledger(ledger, what, release)
+            agreed = ask_ledger(store, ledger, what, release)
             if what in {"columns", "reply"}:
                 allowed = refuse_signature(model.get(release), what) is None
                 assert agreed == (allowed and (what, release) not in signed)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -15,7 +16,6 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import WireModel, canonical_json, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
-    Approval,
     BlockStatement,
     SignedDocument,
     approval_set_digest,
@@ -27,7 +27,7 @@ from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.verification import PublishedRelease, verify_release
-from tests.world.documents import block_statement, manifest, sign_bytes
+from tests.world.documents import approvals_of, block_statement, manifest, sign_bytes
 
 Json = dict[str, Any]
 Block = NDArray[np.int64]
@@ -140,10 +140,7 @@ def seal_bytes(payload: bytes, kind: str, signer: str) -> Envelope:
 
 
 def approve(release: str, party: str, head: str = HEAD) -> Envelope:
-    approval = Approval.model_validate_json(
-        json.dumps({"spec": release, "party": party, "created": "2025-01-02T00:00:00Z", "ledger_head": head})
-    )
-    return seal(approval, key=KEYS[party])
+    return approvals_of(release, {party: KEYS[party]}, created=datetime(2025, 1, 2, tzinfo=UTC), head=head)[party]
 
 
 def produce(spec: Json, rows: Callable[[PartySpec], Block] = private_rows) -> Release:

@@ -33,12 +33,9 @@ from commingle.shared.dp.calibration import epsilon_of_rho, gaussian_delta
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
 from tests.party_agent.private.regression.cases import privacy
+from tests.world.noise import no_noise
 
 SIX_SIGMA = 6.2
-
-
-def silent(_: int, count: int) -> NDArray[np.int64]:
-    return np.zeros(count, np.int64)
 
 
 class RecordingSampler:
@@ -49,12 +46,12 @@ class RecordingSampler:
 
     def __call__(self, sigma: int, count: int) -> NDArray[np.int64]:
         self.asked.append((sigma, count))
-        return silent(sigma, count)
+        return no_noise(sigma, count)
 
 
 @given(st.floats(1e-6, 1e6), st.floats(1e-2, 1e6), st.integers(1, 12))
 def test_exact_loss_is_within_the_plan_and_close_to_it(sensitivity: float, multiplier: float, size: int) -> None:
-    exact = Exact(silent)
+    exact = Exact(no_noise)
     exact.measure(np.ones((size, size)), sensitivity=sensitivity, multiplier=multiplier, symmetric=True)
     plan = planned_loss(multiplier)
     assert exact.spent <= plan
@@ -88,7 +85,7 @@ def test_loss_recorded_is_that_of_the_sigma_drawn() -> None:
 
 
 def test_losses_of_several_measurements_add_up() -> None:
-    exact = Exact(silent)
+    exact = Exact(no_noise)
     exact.measure(np.zeros(1), sensitivity=1.0, multiplier=2.0)
     once = exact.spent
     exact.measure(np.zeros(1), sensitivity=1.0, multiplier=2.0)
@@ -98,7 +95,7 @@ def test_losses_of_several_measurements_add_up() -> None:
 def test_value_without_noise_is_off_by_half_a_step() -> None:
     value = np.random.default_rng(1).normal(size=(4, 4))
     value = value + value.T
-    still = Exact(silent).measure(value, sensitivity=1.0, multiplier=1.0, symmetric=True)
+    still = Exact(no_noise).measure(value, sensitivity=1.0, multiplier=1.0, symmetric=True)
     assert 0 < float(np.abs(still - value).max()) <= 2.0**-21
 
 
@@ -182,7 +179,7 @@ def test_neighbours_in_parts_are_within_the_raised_sensitivity_in_what_their_wei
 
 
 def test_more_entries_than_announced_are_a_fault() -> None:
-    parts = Exact(silent).begin(sensitivity=1.0, multiplier=1.0, entries=5)
+    parts = Exact(no_noise).begin(sensitivity=1.0, multiplier=1.0, entries=5)
     parts.part(np.zeros((2, 2)), symmetric=True)
     with pytest.raises(ValueError, match="announced"):
         parts.part(np.zeros(2))
@@ -223,9 +220,9 @@ def test_rho_outside_its_domain_is_refused(rho: float) -> None:
 @pytest.mark.parametrize("bad", [0.0, -1.0, nan, inf])
 def test_measurement_without_a_scale_is_refused(bad: float) -> None:
     with pytest.raises(ParameterError, match="multiplier"):
-        Exact(silent).measure(np.zeros(1), sensitivity=1.0, multiplier=bad)
+        Exact(no_noise).measure(np.zeros(1), sensitivity=1.0, multiplier=bad)
     with pytest.raises(ParameterError, match="sensitivity"):
-        Exact(silent).measure(np.zeros(1), sensitivity=bad, multiplier=1.0)
+        Exact(no_noise).measure(np.zeros(1), sensitivity=bad, multiplier=1.0)
     with pytest.raises(ParameterError):
         planned_loss(bad)
 

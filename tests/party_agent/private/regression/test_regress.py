@@ -1,7 +1,7 @@
 """From a snapshot to published coefficients: refusals, cost, and what the methods compute."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from typing import Any, get_args
@@ -24,23 +24,13 @@ from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
+from tests.party_agent.private.releases import Charge
 from tests.party_agent.private.tables import column, snapshot_of
+from tests.world.noise import no_noise
 
 N = 500
 Fit = Callable[[PrivateRegression], Floats]
 X, Z, Y = (NumericAttribute(name=name, lower=-1, upper=1) for name in "xzy")
-
-
-@dataclass(frozen=True)
-class Charge:
-    release: str
-    rho_units: int
-    snapshot: str
-    delta: float = 0.0
-
-
-def silence(_: int, count: int) -> Any:
-    return np.zeros(count, np.int64)
 
 
 def values() -> tuple[Floats, Floats, Floats]:
@@ -89,7 +79,7 @@ def never() -> Any:
 @pytest.fixture
 def without_noise(snapshot: Snapshot) -> Fit:
     def fit(wanted: PrivateRegression) -> Floats:
-        return regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=silence, generator=never).coefficients
+        return regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=no_noise, generator=never).coefficients
 
     return fit
 
@@ -135,7 +125,7 @@ def test_two_stages_count_rows_with_noise_under_add_remove_and_do_not_go_by_the_
         asked = Privacy(20.0, 1e-6, Neighbours.ADD_REMOVE, NoiseCalibration.ZCDP)
         wanted = task("two_stage", privacy=asked, n=n, stages=stages_of(asked, Y, (X, Z), n))
         wanted = replace(wanted, cost=wanted.method.cost(asked))
-        estimate = regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=silence, generator=never)
+        estimate = regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=no_noise, generator=never)
         assert np.array(estimate.published["sums"])[0] == N * SCALE
         found.append(estimate.coefficients)
     assert np.abs(np.array(found) - best).max() < 0.05
@@ -195,7 +185,7 @@ def test_damaged_snapshot_is_lost_and_draws_nothing(snapshot: Snapshot, tmp_path
 
 def test_progress_is_told_the_rows_read(snapshot: Snapshot) -> None:
     wanted, read = task(), list[int]()
-    regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=silence, generator=never, progress=read.append)
+    regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=no_noise, generator=never, progress=read.append)
     assert read == [*range(64, N, 64), N]
 
 

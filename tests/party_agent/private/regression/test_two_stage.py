@@ -16,13 +16,10 @@ from commingle.shared.dp.fixed_point import SCALE, quantise
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import TwoStages, two_stage_loss
+from tests.world.noise import no_noise
 
 PRIVACY = Privacy(1.0, 1e-6)
 *FEATURES, LABEL = (NumericAttribute(name=name, lower=-1, upper=1) for name in "abcy")
-
-
-def silence(_: int, count: int) -> NDArray[np.int64]:
-    return np.zeros(count, np.int64)
 
 
 def stages_for(n: int, privacy: Privacy = PRIVACY) -> TwoStages:
@@ -76,7 +73,7 @@ def test_coefficients_follow_from_what_is_published(adjacency: Neighbours) -> No
     upper = np.triu_indices(d)
     diagonal = upper[0] == upper[1]
     mapped = stages.map(sums)
-    offset = stages.moments(nothing, mapped, silence)
+    offset = stages.moments(nothing, mapped, no_noise)
     whole = sums.astype(np.int64)
     left = (moments - offset).astype(np.int64)
     drawn = [whole[: counted + d], whole[counted + d :], left[d:][diagonal], left[d:][~diagonal], left[:d]]
@@ -133,10 +130,10 @@ def test_optimal_attack_on_both_stages_stays_within_their_rho_and_a_third_of_the
     stages, others = stages_for(50), rows(default_rng(5), 49)
     one, other = (np.vstack([others, np.full((1, 4), sign * SCALE)]) for sign in (1, -1))
     scales = np.repeat([stages.first.sigma, stages.first.square_sigma], [4, 4])
-    silent = [stages.sums(q, silence) for q in (one, other)]
+    silent = [stages.sums(q, no_noise) for q in (one, other)]
     first = float(np.sum(((silent[0] - silent[1]) / scales) ** 2))
     mapped = stages.map(silent[0])  # whatever the sums turned out to be, both rows get the same map
-    moved = np.subtract(*(stages.moments(q, mapped, silence) for q in (one, other)))
+    moved = np.subtract(*(stages.moments(q, mapped, no_noise) for q in (one, other)))
     upper = np.triu_indices(4)
     beside = [stages.sigma if i == j else stages.product_sigma for i, j in zip(*upper, strict=True)]
     second = float(np.sum((moved / np.array([stages.linear_sigma] * 4 + beside)) ** 2))

@@ -55,18 +55,17 @@ from tests.shared.mechanisms.moments.exchange.world import (
     WEIGHTED,
     WHITENED,
     Block,
-    World,
     exchanged,
     numbers,
     party_spec,
     published,
     second_moment,
-    silence,
     spec_of,
     start,
 )
-from tests.world.noise import seeded_noise
+from tests.world.noise import no_noise, seeded_noise
 from tests.world.ring import seeded
+from tests.world.side import Exchanging
 
 SPEC = spec_of()
 PAIR = spec_of((party_spec("clinic", *NUMBERS), party_spec("registry", SEX)), n=300)
@@ -75,22 +74,22 @@ BOTH: tuple[Bounds, ...] = ("trusted", "proved")
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def world() -> Exchanging:
     return exchanged(SPEC, draw=seeded_noise(3))
 
 
 @cache
-def exchanged_pair(bounds: Bounds) -> World:
+def exchanged_pair(bounds: Bounds) -> Exchanging:
     return exchanged(PAIR.model_copy(update={"bounds": bounds}))
 
 
 @pytest.fixture
-def pair() -> World:
+def pair() -> Exchanging:
     return exchanged_pair("trusted")
 
 
 @pytest.fixture(params=BOTH)
-def either(request: pytest.FixtureRequest) -> World:
+def either(request: pytest.FixtureRequest) -> Exchanging:
     """A pair whose bounds are trusted, and one whose bounds are proved."""
     return exchanged_pair(request.param)
 
@@ -105,7 +104,7 @@ def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(
 ) -> None:
     spec = spec_of(parties, bounds=bounds)
     world = exchanged(spec, draw=seeded_noise(3))
-    blocks = {name: world.submission(name, seeded_noise([4, i])) for i, name in enumerate(NAMES)}
+    blocks = {name: world.submit(name, seeded_noise([4, i])) for i, name in enumerate(NAMES)}
     expected, at = second_moment(world), places(spec)
     for i, party in enumerate(spec.parties):
         later = world.exchange.evaluators(party.name)
@@ -125,7 +124,7 @@ def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(
 
 def test_whitened_release_verifies_under_the_names_of_its_mixtures() -> None:
     world = exchanged(spec_of(WHITENED), draw=seeded_noise(3))
-    blocks = {name: world.submission(name, seeded_noise(4)) for name in NAMES}
+    blocks = {name: world.submit(name, seeded_noise(4)) for name in NAMES}
     checked = verify_release(
         *published(world, blocks, dict.fromkeys(NAMES, world.transcript())), trusted_coordinator=None
     )
@@ -133,8 +132,8 @@ def test_whitened_release_verifies_under_the_names_of_its_mixtures() -> None:
     assert checked.moments.columns == ("(intercept)", *mixtures, "sex")
 
 
-def test_published_release_verifies_and_other_transcripts_do_not(world: World) -> None:
-    blocks = {name: world.submission(name, seeded_noise(4)) for name in NAMES}
+def test_published_release_verifies_and_other_transcripts_do_not(world: Exchanging) -> None:
+    blocks = {name: world.submit(name, seeded_noise(4)) for name in NAMES}
     seen = world.transcript()
     checked = verify_release(*published(world, blocks, dict.fromkeys(NAMES, seen)), trusted_coordinator=None)
     assert checked.moments.gram[0][0] == SPEC.n
@@ -146,7 +145,7 @@ def test_published_release_verifies_and_other_transcripts_do_not(world: World) -
 
 def test_release_whose_bounds_are_proved_says_whom_one_has_to_trust_and_a_manifest_that_says_less_is_refused() -> None:
     world = exchanged_pair("proved")
-    blocks = {name: world.submission(name, seeded_noise(4)) for name in world.exchange.parties}
+    blocks = {name: world.submit(name, seeded_noise(4)) for name in world.exchange.parties}
     files = published(world, blocks, dict.fromkeys(blocks, world.transcript()))
     assert verify_release(*files, trusted_coordinator=None).manifest.privacy.trust == TRUST_PROVED
     signed = decode(SignedDocument, files[0])
@@ -160,7 +159,7 @@ def test_release_whose_bounds_are_proved_says_whom_one_has_to_trust_and_a_manife
 
 def test_release_of_two_stages_verifies_with_the_sums_that_were_signed_with_the_columns() -> None:
     world = exchanged(spec_of(STAGED), draw=seeded_noise(3))
-    blocks = {name: world.submission(name, seeded_noise(4)) for name in NAMES}
+    blocks = {name: world.submit(name, seeded_noise(4)) for name in NAMES}
     files = published(world, blocks, dict.fromkeys(NAMES, world.transcript()))
     checked = verify_release(*files, trusted_coordinator=None)
     signed = {name: open_columns(world.exchange, world.columns[name], name).document.sums for name in NAMES}
@@ -184,14 +183,14 @@ def test_release_without_noise_is_the_second_moment_exactly(
     if extreme:
         rows = {name: np.where(found < 0, -ENTRY_LIMIT, ENTRY_LIMIT) for name, found in rows.items()}
     world = exchanged(spec_of(parties, n=n, bounds=bounds), rows)
-    blocks = [world.submission(party.name, silence) for party in parties]
-    opened = open_matrix(world.spec.document, assemble(world.spec.document, blocks))
+    blocks = [world.submit(party.name, no_noise) for party in parties]
+    opened = open_matrix(world.exchange.spec.document, assemble(world.exchange.spec.document, blocks))
     assert opened.tolist() == exact(world)
 
 
-def exact(world: World) -> list[list[int]]:
+def exact(world: Exchanging) -> list[list[int]]:
     """S in Python integers."""
-    spec = world.spec.document
+    spec = world.exchange.spec.document
     columns = [[1 << spec.fraction_bits] * spec.n]
     for name in world.exchange.parties:
         columns += world.rows[name].T.tolist()
@@ -204,8 +203,8 @@ def test_rows_of_many_blocks_have_exact_moments_too() -> None:
     rows = {p.name: random.integers(-ENTRY_LIMIT, ENTRY_LIMIT, (n, len(p.columns)), endpoint=True) for p in parties}
     world = exchanged(spec_of(parties, n=n), rows)
     assert len(list(world.exchange.layout("clinic").blocks())) > 2
-    blocks = [world.submission(name, silence) for name in ("clinic", "lab")]
-    opened = open_matrix(world.spec.document, assemble(world.spec.document, blocks))
+    blocks = [world.submit(name, no_noise) for name in ("clinic", "lab")]
+    opened = open_matrix(world.exchange.spec.document, assemble(world.exchange.spec.document, blocks))
     assert np.array_equal(opened, second_moment(world))
 
 
@@ -217,9 +216,9 @@ def test_own_moments_are_exact_where_sums_exceed_what_a_float_holds() -> None:
     assert found.tolist() == [[n * ENTRY_LIMIT << 14], [n * ENTRY_LIMIT**2]]
 
 
-def test_a_party_uploads_nothing_in_the_rows_of_parties_before_it(world: World) -> None:
+def test_a_party_uploads_nothing_in_the_rows_of_parties_before_it(world: Exchanging) -> None:
     at = places(SPEC)
-    block = world.submission("lab", seeded_noise(4))
+    block = world.submit("lab", seeded_noise(4))
     assert not block[at["clinic"]].any()
     assert block[at["lab"]].all()
     assert block[at["registry"]].all()
@@ -263,16 +262,16 @@ def counting(entropy: Callable[[int], bytes]) -> tuple[Callable[[int], bytes], l
     return read, asked
 
 
-def zeros_for(world: World) -> Callable[[str], Block]:
+def zeros_for(world: Exchanging) -> Callable[[str], Block]:
     """No noise, for the registry's reply."""
     return lambda owner: np.zeros((world.exchange.columns(owner), 1), np.int64)
 
 
-def test_a_message_reads_one_key_of_entropy_and_another_key_makes_another_message(either: World) -> None:
+def test_a_message_reads_one_key_of_entropy_and_another_key_makes_another_message(either: Exchanging) -> None:
     """So a retry must send what was stored: a message made again is another one, about the same rows."""
     makers: tuple[Callable[[Callable[[int], bytes]], bytes], ...] = (
         lambda entropy: either.side("clinic").columns(entropy),
-        lambda entropy: either.answer("registry", zeros_for(either), entropy=entropy),
+        lambda entropy: either.reply_body("registry", zeros_for(either), entropy=entropy),
     )
     proofs = (sum(column_proofs(either.exchange.layout("clinic"))), sum(map(len, either.answered("registry").proofs)))
     for make, proof in zip(makers, proofs if either.exchange.proved else (0, 0), strict=True):
@@ -286,7 +285,7 @@ def test_a_message_reads_one_key_of_entropy_and_another_key_makes_another_messag
         assert again[said:] != first[said:] or not proof
 
 
-def test_the_last_party_encrypts_nothing_and_the_first_replies_nothing(either: World) -> None:
+def test_the_last_party_encrypts_nothing_and_the_first_replies_nothing(either: Exchanging) -> None:
     entropy, asked = counting(seeded(1))
     assert either.side("registry").columns(entropy) == b""
     assert asked == []
@@ -325,7 +324,7 @@ def test_messages_have_the_sizes_and_places_that_follow_from_the_spec(bounds: Bo
             assert b"".join([sent.public_key, *parts]) == world.bodies[name]
 
 
-def test_no_two_owners_releases_or_sets_of_approvals_share_a_layout(world: World) -> None:
+def test_no_two_owners_releases_or_sets_of_approvals_share_a_layout(world: Exchanging) -> None:
     others = (world, start(spec_of(n=4099)), start(SPEC, head="11" * 32))
     labels = {other.exchange.layout(name).label for other in others for name in NAMES}
     assert len(labels) == len(others) * len(NAMES)
@@ -358,15 +357,15 @@ REPLY_FAULTS: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("fault", COLUMNS_FAULTS)
-def test_columns_that_are_no_ciphertexts_are_their_owners_deviation(pair: World, fault: str) -> None:
+def test_columns_that_are_no_ciphertexts_are_their_owners_deviation(pair: Exchanging, fault: str) -> None:
     wrong = COLUMNS_FAULTS[fault](pair.bodies["clinic"])
     with pytest.raises(DeviationError, match="clinic") as refused:
-        pair.answer("registry", zeros_for(pair), columns={"clinic": pair.sent("clinic", wrong)})
+        pair.reply_body("registry", zeros_for(pair), columns={"clinic": pair.sent("clinic", wrong)})
     assert refused.value.party == "clinic"
 
 
 @pytest.mark.parametrize("fault", REPLY_FAULTS)
-def test_part_that_is_no_reply_is_its_evaluators_deviation(pair: World, fault: str) -> None:
+def test_part_that_is_no_reply_is_its_evaluators_deviation(pair: Exchanging, fault: str) -> None:
     with pytest.raises(DeviationError, match="registry") as refused:
         pair.open("clinic", "registry", REPLY_FAULTS[fault](pair.answers["registry"]))
     assert refused.value.party == "registry"
@@ -374,7 +373,7 @@ def test_part_that_is_no_reply_is_its_evaluators_deviation(pair: World, fault: s
 
 @pytest.mark.parametrize("kind", ["columns", "reply"])
 def test_message_of_another_length_is_its_senders_deviation_and_is_not_read(
-    either: World, kind: str, tmp_path: Path
+    either: Exchanging, kind: str, tmp_path: Path
 ) -> None:
     sender, whole = (
         ("clinic", either.bodies["clinic"]) if kind == "columns" else ("registry", either.answers["registry"])
@@ -387,7 +386,7 @@ def test_message_of_another_length_is_its_senders_deviation_and_is_not_read(
         assert refused.value.party == sender
 
 
-def test_messages_are_read_from_files_as_they_are_from_memory(either: World, tmp_path: Path) -> None:
+def test_messages_are_read_from_files_as_they_are_from_memory(either: Exchanging, tmp_path: Path) -> None:
     exchange, files = either.exchange, ExchangeFiles(tmp_path)
     files.put("release", "columns", [either.bodies["clinic"]])
     files.put("release", "reply", [either.answers["registry"]])
@@ -396,7 +395,7 @@ def test_messages_are_read_from_files_as_they_are_from_memory(either: World, tmp
         columns = files.view(held, "release", "columns", sender="clinic", size=sizes[0])
         reply = files.view(held, "release", "reply", sender="registry", size=sizes[1])
         sent = {"clinic": either.sent("clinic", columns)}
-        assert either.answer("registry", zeros_for(either), columns=sent) == either.answers["registry"]
+        assert either.reply_body("registry", zeros_for(either), columns=sent) == either.answers["registry"]
         if exchange.proved:
             verify_bounds(sent["clinic"])
             verify_reply(either.answered("registry", reply), {**sent, "registry": either.sent("registry")})
@@ -407,7 +406,7 @@ def test_messages_are_read_from_files_as_they_are_from_memory(either: World, tmp
 def test_evaluators_part_for_ciphertexts_of_another_release_opens_beyond_the_bound() -> None:
     """What an evaluator computes with other ciphertexts than the owner's is noise of the whole modulus to the owner."""
     either = exchanged_pair("trusted")
-    spec = either.spec.document.model_copy(update={"n": 299})
+    spec = either.exchange.spec.document.model_copy(update={"n": 299})
     other = exchanged(spec, {n: rows[:299] for n, rows in either.rows.items()})
     with pytest.raises(DeviationError, match="beyond its bound") as refused:
         either.open("clinic", "registry", other.answers["registry"])
@@ -429,7 +428,7 @@ def test_part_that_opens_at_the_bound_is_read_and_one_beyond_is_refused_where_no
     products = world.rows["clinic"].T @ world.rows["registry"]
     for beyond in (0, 1):
         noise = sign * (world.side("clinic").largest("registry") + beyond) - products
-        body = world.answer("registry", lambda _, noise=noise: noise)  # type: ignore[misc] # of this very run
+        body = world.reply_body("registry", lambda _, noise=noise: noise)  # type: ignore[misc] # of this very run
         if beyond:
             with pytest.raises(DeviationError, match="beyond its bound") as refused:
                 world.open("clinic", "registry", body)
@@ -446,7 +445,7 @@ def test_noise_that_a_proving_evaluator_chose_never_ends_a_release(
     world = exchanged_pair("proved")
     products = world.rows["clinic"].T @ world.rows["registry"]
     noise = np.full(products.shape, chosen)
-    body = world.answer("registry", lambda _: noise)
+    body = world.reply_body("registry", lambda _: noise)
     verify_reply(world.answered("registry", body), {name: world.sent(name) for name in world.exchange.parties})
     assert np.array_equal(world.open("clinic", "registry", body), products + noise)
 
@@ -464,7 +463,7 @@ def test_largest_noise_on_the_largest_products_is_not_refused(bounds: Bounds) ->
         sigma=world.side("registry").sigma,
         draw=lambda scale, count: np.full(count, 13 * scale),
     )
-    opened = world.open("clinic", "registry", world.answer("registry", lambda _: most))
+    opened = world.open("clinic", "registry", world.reply_body("registry", lambda _: most))
     assert np.array_equal(opened, 300 * ENTRY_LIMIT**2 + most)
 
 
@@ -473,7 +472,7 @@ def test_largest_noise_on_the_largest_products_is_not_refused(bounds: Bounds) ->
 def test_arbitrary_bytes_are_their_senders_deviation(data: bytes, bounds: Bounds) -> None:
     world = exchanged_pair(bounds)
     with pytest.raises(DeviationError, match="clinic"):
-        world.answer("registry", zeros_for(world), columns={"clinic": world.sent("clinic", data)})
+        world.reply_body("registry", zeros_for(world), columns={"clinic": world.sent("clinic", data)})
     with pytest.raises(DeviationError, match="registry"):
         world.open("clinic", "registry", data)
     if world.exchange.proved:
@@ -486,7 +485,7 @@ def test_arbitrary_bytes_are_their_senders_deviation(data: bytes, bounds: Bounds
 # --- what is signed -------------------------------------------------------------------------------------------------
 
 
-def test_columns_signed_by_another_or_for_others_are_refused(world: World) -> None:
+def test_columns_signed_by_another_or_for_others_are_refused(world: Exchanging) -> None:
     with pytest.raises(SignatureError):
         open_columns(world.exchange, world.signed_columns("clinic", KEYS["lab"]), "clinic")
     with pytest.raises(DocumentError, match="another release or party"):
@@ -512,7 +511,7 @@ def test_columns_without_the_sums_of_their_first_stage_are_refused(party: str, s
     open_columns(staged.exchange, staged.signed_columns(party), party)
 
 
-def test_reply_signed_by_another_or_for_another_release_or_party_is_refused(world: World) -> None:
+def test_reply_signed_by_another_or_for_another_release_or_party_is_refused(world: Exchanging) -> None:
     with pytest.raises(SignatureError):
         open_reply_statement(world.exchange, world.signed_reply("lab", KEYS["clinic"]), "lab")
     with pytest.raises(DocumentError, match="another release or party"):
@@ -522,7 +521,7 @@ def test_reply_signed_by_another_or_for_another_release_or_party_is_refused(worl
     assert open_reply_statement(world.exchange, world.replies["lab"], "lab").envelope == world.replies["lab"]
 
 
-def test_nobody_agrees_before_all_columns_and_replies_are_there(world: World) -> None:
+def test_nobody_agrees_before_all_columns_and_replies_are_there(world: Exchanging) -> None:
     for missing in NAMES:
         columns = {name: sent for name, sent in world.columns.items() if name != missing}
         replies = {name: sent for name, sent in world.replies.items() if name != missing}
@@ -533,12 +532,12 @@ def test_nobody_agrees_before_all_columns_and_replies_are_there(world: World) ->
                 replace(world, **changes).transcript()  # type: ignore[arg-type] # either is of its field
 
 
-def test_columns_of_a_stranger_are_refused(world: World) -> None:
+def test_columns_of_a_stranger_are_refused(world: Exchanging) -> None:
     with pytest.raises(SpecError, match="stranger is not a party"):
         columns_digest(world.exchange, {**world.columns, "stranger": world.columns["lab"]})
 
 
-def test_party_that_shows_each_of_two_others_one_set_of_columns_is_named_with_both(world: World) -> None:
+def test_party_that_shows_each_of_two_others_one_set_of_columns_is_named_with_both(world: Exchanging) -> None:
     """By either of the two, from what it was shown and the other's reply: the coordinator passes on what it likes."""
     first, second = world.columns["clinic"], world.signed_columns("clinic", body_sha256="11" * 32)
     other = replace(world, columns={**world.columns, "clinic": second})
@@ -550,7 +549,7 @@ def test_party_that_shows_each_of_two_others_one_set_of_columns_is_named_with_bo
 
 
 @pytest.mark.parametrize("how", ["forged", "of another party", "left out", "other sums"])
-def test_party_that_quotes_what_nobody_signed_is_named_and_nobody_else(world: World, how: str) -> None:
+def test_party_that_quotes_what_nobody_signed_is_named_and_nobody_else(world: Exchanging, how: str) -> None:
     quotes = quotations(world.exchange, world.columns)
     clinic, lab = quotes["clinic"], quotes["lab"]
     altered = {
@@ -565,7 +564,7 @@ def test_party_that_quotes_what_nobody_signed_is_named_and_nobody_else(world: Wo
     assert (found.value.party, found.value.evidence) == ("lab", None)
 
 
-def test_quotation_is_the_statement_again_whatever_it_holds(world: World) -> None:
+def test_quotation_is_the_statement_again_whatever_it_holds(world: Exchanging) -> None:
     staged = start(spec_of(STAGED, n=400))
     staged.bodies = staged.answers = dict.fromkeys(NAMES, b"")
     staged.columns = {name: staged.signed_columns(name) for name in NAMES}
@@ -587,7 +586,7 @@ class Unversioned(WireModel):
         return "columns"
 
 
-def test_columns_stated_in_other_bytes_than_a_quotation_has_are_refused(world: World) -> None:
+def test_columns_stated_in_other_bytes_than_a_quotation_has_are_refused(world: Exchanging) -> None:
     """Or whoever quotes them would seem to quote what was never signed."""
     said = open_columns(world.exchange, world.columns["clinic"], "clinic").document
     shorter = Unversioned(**said.model_dump(include=set(Unversioned.model_fields)))
@@ -602,7 +601,7 @@ def test_reply_of_the_most_parties_and_columns_is_within_what_a_statement_can_ha
     assert len(encode(reply)) <= ReplyStatement.largest_bytes
 
 
-def test_digests_and_transcript_change_with_everything_they_stand_for(world: World) -> None:
+def test_digests_and_transcript_change_with_everything_they_stand_for(world: Exchanging) -> None:
     staged = start(spec_of(STAGED, n=400))
     staged.bodies = dict.fromkeys(NAMES, b"")
     sums = staged.sums["clinic"]
@@ -626,7 +625,7 @@ def test_digests_and_transcript_change_with_everything_they_stand_for(world: Wor
     assert len(seen) == 4 + 3 * 3 + 1
 
 
-def test_transcript_of_a_coordinators_history_is_the_one_that_is_signed(world: World) -> None:
+def test_transcript_of_a_coordinators_history_is_the_one_that_is_signed(world: Exchanging) -> None:
     columns, replies = ({n: sent.digest for n, sent in found.items()} for found in (world.columns, world.replies))
     assert recorded_transcript(world.exchange, columns=columns, replies=replies) == world.transcript()
     for kind, name in ((kind, name) for kind in ("columns", "replies") for name in NAMES):
@@ -645,7 +644,7 @@ def test_release_of_a_kind_without_an_exchange_has_none() -> None:
 # --- what nobody sees -----------------------------------------------------------------------------------------------
 
 
-def test_no_row_and_no_key_is_in_anything_that_is_sent(either: World) -> None:
+def test_no_row_and_no_key_is_in_anything_that_is_sent(either: Exchanging) -> None:
     """In the clear, that is; why it cannot be computed either is the proofs' to say, and the traps' of the ring."""
     sent = [*either.bodies.values(), *either.answers.values()]
     sent += [envelope.to_json() for found in (either.columns, either.replies) for envelope in found.values()]
@@ -653,7 +652,7 @@ def test_no_row_and_no_key_is_in_anything_that_is_sent(either: World) -> None:
         for kind in ("<i2", "<i4", "<i8"):
             secret = rows.astype(kind)[:8].tobytes()
             assert not any(secret in message for message in sent)
-        assert not any(either.ring_seed(name) in message for message in sent)
+        assert not any(either.seeds[name] in message for message in sent)
 
 
 def looks_uniform(words: bytes) -> bool:

@@ -21,15 +21,15 @@ from tests.shared.mechanisms.moments.exchange.world import (
     NAMES,
     SEX,
     Block,
-    World,
     exchanged,
     numbers,
     party_spec,
-    silence,
     spec_of,
     start,
 )
+from tests.world.documents import flipped
 from tests.world.ring import seeded
+from tests.world.side import Exchanging
 
 PARTIES = (
     party_spec("clinic", *numbers("clinic", 4), row_norm=0.5),
@@ -40,12 +40,12 @@ SPEC = spec_of(PARTIES, n=20, bounds="proved")
 
 
 @cache
-def honest() -> World:
+def honest() -> Exchanging:
     return exchanged(SPEC)
 
 
 @cache
-def of_another_release() -> World:
+def of_another_release() -> Exchanging:
     """The same parties, rows and keys under other approvals."""
     return exchanged(SPEC, honest().rows, head="11" * 32)
 
@@ -72,7 +72,7 @@ def with_first_row(squared_norm: int) -> Block:
 
 def encrypted_in(exchange: Exchange, rows: Block) -> bytes:
     """The clinic's columns of those rows."""
-    seed = honest().ring_seed("clinic")
+    seed = honest().seeds["clinic"]
     words = rows.astype(np.int16)
     made = encrypted_columns(exchange, party="clinic", seed=seed, rows=lambda a, b: words[a:b], entropy=seeded(3))
     return b"".join(made)
@@ -93,12 +93,6 @@ def proof_size() -> int:
 def with_proof_of(body: bytes) -> bytes:
     """The clinic's ciphertexts with the proof of something else."""
     return honest().bodies["clinic"][: -proof_size()] + body[-proof_size() :]
-
-
-def flipped(body: bytes, at: int) -> bytes:
-    changed = bytearray(body)
-    changed[at] ^= 1
-    return bytes(changed)
 
 
 def refused_columns(body: bytes, party: str = "clinic") -> str:
@@ -175,9 +169,9 @@ def test_one_flipped_bit_of_signed_columns_is_refused(place: str) -> None:
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 
-def no_noise(owner: str, party: str = "registry") -> Block:
+def zeros_for(owner: str, party: str = "registry") -> Block:
     columns = honest().exchange.columns
-    return silence(0, columns(owner) * columns(party)).reshape(columns(owner), columns(party))
+    return np.zeros((columns(owner), columns(party)), np.int64)
 
 
 def refused_reply(body: bytes, party: str = "registry") -> None:
@@ -196,7 +190,7 @@ def test_honest_replies_pass(party: str) -> None:
 def of_other_rows(change: Callable[[Block], Block]) -> bytes:
     """The lab multiplies with other rows than it encrypted, and proves as well as it can."""
     words = change(honest().rows["lab"].copy()).astype(np.int16)
-    return honest().answer("lab", lambda owner: no_noise(owner, "lab"), rows=lambda start, stop: words[start:stop])
+    return honest().reply_body("lab", lambda owner: zeros_for(owner, "lab"), rows=lambda start, stop: words[start:stop])
 
 
 def one_cell_changed(rows: Block) -> Block:
@@ -223,7 +217,7 @@ def last_replies(squared_norm: int, exchange: Exchange) -> bytes:
     sent = {name: Columns(exchange, name, honest().bodies[name]) for name in NAMES}
     own, owners = sent.pop("registry"), sent
     made = reply_pieces(
-        own, owners, seed=bytes(32), rows=lambda start, stop: rows[start:stop], noise=no_noise, entropy=seeded(3)
+        own, owners, seed=bytes(32), rows=lambda start, stop: rows[start:stop], noise=zeros_for, entropy=seeded(3)
     )
     return b"".join(made)
 
@@ -252,7 +246,7 @@ def crafted() -> bytes:
 
 def to_other_columns() -> bytes:
     """A reply to columns that are as good as those of everybody else, but were shown to the registry alone."""
-    return honest().answer("registry", no_noise, columns={"clinic": honest().sent("clinic", encrypted_again())})
+    return honest().reply_body("registry", zeros_for, columns={"clinic": honest().sent("clinic", encrypted_again())})
 
 
 def with_part_of(body: bytes) -> bytes:
@@ -267,7 +261,7 @@ REPLIES: Mapping[str, Callable[[], bytes]] = {
     "to other columns than were sent": to_other_columns,
     "parts in another order": lambda: parts_swapped(honest().answers["registry"]),
     "the part of another reply to the same columns": lambda: with_part_of(
-        honest().answer("registry", no_noise, entropy=seeded(8))
+        honest().reply_body("registry", zeros_for, entropy=seeded(8))
     ),
     "no proof": lambda: honest().answers["registry"][: -sum(map(len, honest().answered("registry").proofs))],
 }

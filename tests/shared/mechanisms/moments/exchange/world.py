@@ -1,7 +1,6 @@
 """A consortium in memory that runs the whole exchange of a moments release, every step open to attack."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import first_stage_of, row_map
@@ -22,26 +21,20 @@ from commingle.shared.documents.schema import (
     Whitening,
 )
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import Approval, Sums
+from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.terms import fraction_bits_of
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms.moments.exchange.documents import (
-    transcript,
-)
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply, Stored
-from commingle.shared.mechanisms.moments.exchange.products import Rows
-from commingle.shared.release.checks import open_spec, read_spec
+from commingle.shared.release.checks import read_spec
 from commingle.shared.release.matrix import assemble
 from commingle.shared.release.resolve import closed
-from commingle.shared.ring.encryption import Entropy
 from tests.world.documents import HEAD, block_statement, published_files
-from tests.world.noise import seeded_noise
+from tests.world.noise import no_noise, seeded_noise
 from tests.world.ring import seeded
-from tests.world.side import Side, pieces_of
+from tests.world.side import Exchanging, agreed
 
 Block = NDArray[np.int64]
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
@@ -143,111 +136,20 @@ def private_rows(spec: ReleaseSpec, party: PartySpec, seed: int = 0) -> tuple[Bl
     return bounded_rows(party, row_map(closed(spec), party, sums), fraction_bits=spec.fraction_bits)(cells), sums
 
 
-@dataclass
-class World:
-    """The state of everybody. Attackers change fields or give a step something else.
-
-    Attributes:
-        sums: of first stages.
-        bodies, columns: what each party encrypts, and its statement of that.
-        noises: by owner and evaluator, what the evaluator put into its reply.
-        answers, replies: what each party replies to all before it, and its statement of that.
-    """
-
-    spec: Verified[ReleaseSpec]
-    exchange: Exchange
-    rows: Mapping[str, Block]
-    sums: Mapping[str, Sums | None]
-    bodies: dict[str, bytes] = field(default_factory=dict)
-    columns: dict[str, Envelope] = field(default_factory=dict)
-    noises: dict[tuple[str, str], Block] = field(default_factory=dict)
-    answers: dict[str, bytes] = field(default_factory=dict)
-    replies: dict[str, Envelope] = field(default_factory=dict)
-
-    def ring_seed(self, party: str) -> bytes:
-        """Of that party's key of this release."""
-        return sha256(self.exchange.info("seed", party)).digest()
-
-    def side(self, party: str) -> Side:
-        return Side(self.exchange, party, self.ring_seed(party), pieces_of(self.rows[party]))
-
-    def sent(self, party: str, body: Stored | None = None) -> Columns:
-        return Columns(self.exchange, party, self.bodies[party] if body is None else body)
-
-    def answered(self, party: str, body: Stored | None = None) -> Reply:
-        return Reply(self.exchange, party, self.answers[party] if body is None else body)
-
-    def encrypt(self, party: str, entropy: Entropy | None = None) -> None:
-        self.bodies[party] = self.side(party).columns(entropy or seeded(hash_of(party)))
-        self.columns[party] = self.signed_columns(party)
-
-    def signed_columns(self, party: str, key: SigningKey | None = None, **changes: object) -> Envelope:
-        said = self.side(party).says_of_columns(self.bodies[party], self.sums[party])
-        return seal(said.model_copy(update=changes), key=key or KEYS[party])
-
-    def answer(
-        self,
-        party: str,
-        noise: Callable[[str], Block],
-        *,
-        columns: Mapping[str, Columns] | None = None,
-        rows: Rows | None = None,
-        entropy: Entropy | None = None,
-    ) -> bytes:
-        """What that party replies, to what it was sent or to other columns, of its rows or of other ones."""
-        sent = {name: self.sent(name) for name in (party, *self.exchange.owners(party))} | dict(columns or {})
-        return self.side(party).reply(sent, noise, entropy or seeded(hash_of("reply" + party)), rows=rows)
-
-    def reply(self, party: str, draw: Sampler) -> None:
-        def noise(owner: str) -> Block:
-            self.noises[owner, party] = self.side(party).noise_for(owner, draw)
-            return self.noises[owner, party]
-
-        self.answers[party] = self.answer(party, noise)
-        self.replies[party] = self.signed_reply(party)
-
-    def signed_reply(self, party: str, key: SigningKey | None = None, **changes: object) -> Envelope:
-        said = self.side(party).says_of_reply(self.answers[party], self.columns)
-        return seal(said.model_copy(update=changes), key=key or KEYS[party])
-
-    def open(self, owner: str, evaluator: str, body: Stored | None = None) -> Block:
-        return self.side(owner).opened(self.answered(evaluator, body))
-
-    def transcript(self) -> str:
-        return transcript(self.exchange, columns=self.columns, replies=self.replies)
-
-    def submission(self, party: str, draw: Sampler) -> Block:
-        opened = {name: self.open(party, name) for name in self.exchange.evaluators(party)}
-        return self.side(party).submission(opened, draw)
-
-
-def hash_of(name: str) -> int:
-    return sum(name.encode())
-
-
-def silence(_: int, count: int) -> Block:
-    """A sampler of nothing."""
-    return np.zeros(count, np.int64)
-
-
-def approval(release: str, party: str, head: str = HEAD) -> Envelope:
-    document = Approval(spec=release, party=party, created=NOW, ledger_head=head)
-    return seal(document, key=KEYS[party])
-
-
-def start(spec: ReleaseSpec, rows: Mapping[str, Block] | None = None, *, head: str = HEAD) -> World:
+def start(spec: ReleaseSpec, rows: Mapping[str, Block] | None = None, *, head: str = HEAD) -> Exchanging:
     """Approved; where rows are given there is no first stage."""
-    opened = open_spec(seal(spec, key=KEYS["coordinator"]), [KEYS["coordinator"].verifying_key])
-    exchange = Exchange.of(opened, {party.name: approval(opened.digest, party.name, head) for party in spec.parties})
-    if rows is not None:
-        return World(opened, exchange, rows, dict.fromkeys(rows))
-    made = {party.name: private_rows(spec, party) for party in spec.parties}
-    return World(opened, exchange, {n: found for n, (found, _) in made.items()}, {n: s for n, (_, s) in made.items()})
+    exchange = agreed(spec, KEYS, head=head)
+    seeds = {name: sha256(exchange.info("seed", name)).digest() for name in exchange.parties}
+    world = Exchanging(exchange, KEYS, seeds, lambda what: seeded(sum(what.encode())), verifies=False)
+    for party in spec.parties:
+        found = private_rows(spec, party) if rows is None else (rows[party.name], None)
+        world.rows[party.name], world.sums[party.name] = found
+    return world
 
 
 def exchanged(
-    spec: ReleaseSpec, rows: Mapping[str, Block] | None = None, *, draw: Sampler = silence, head: str = HEAD
-) -> World:
+    spec: ReleaseSpec, rows: Mapping[str, Block] | None = None, *, draw: Sampler = no_noise, head: str = HEAD
+) -> Exchanging:
     """Approved, everybody's columns sent, and everybody's replies."""
     world = start(spec, rows, head=head)
     for name in world.exchange.parties:
@@ -257,23 +159,25 @@ def exchanged(
     return world
 
 
-def second_moment(world: World) -> Block:
+def second_moment(world: Exchanging) -> Block:
     """S in steps, computed where all rows are in one place."""
-    spec = world.spec.document
+    spec = world.exchange.spec.document
     ones = np.full((spec.n, 1), 2**spec.fraction_bits)
     whole: Block = np.hstack([ones, *(world.rows[name] for name in world.exchange.parties)])
     return whole.T @ whole
 
 
-def published(world: World, blocks: Mapping[str, Block], transcripts: Mapping[str, str]) -> tuple[bytes, bytes, bytes]:
+def published(
+    world: Exchanging, blocks: Mapping[str, Block], transcripts: Mapping[str, str]
+) -> tuple[bytes, bytes, bytes]:
     """Manifest, matrix and moments that a coordinator would publish."""
-    document, key = world.spec.document, KEYS["coordinator"]
+    document, key = world.exchange.spec.document, KEYS["coordinator"]
     statements = {
         party.name: block_statement(
             document,
             party,
             blocks[party.name],
-            release=world.spec.digest,
+            release=world.exchange.spec.digest,
             approvals=world.exchange.approved,
             transcript=transcripts.get(party.name),
             sums=world.sums[party.name],
@@ -281,7 +185,7 @@ def published(world: World, blocks: Mapping[str, Block], transcripts: Mapping[st
         for party in document.parties
     }
     return published_files(
-        world.spec,
+        world.exchange.spec,
         assemble(document, [blocks[name] for name in world.exchange.parties]),
         proposer=key,
         approvals={name: found.envelope for name, found in world.exchange.approvals.items()},
