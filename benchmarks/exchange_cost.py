@@ -29,7 +29,8 @@ from benchmarks.harness import Asked, Experiment, Report
 from commingle.party_agent.private.kept_rows import KeptRows
 from commingle.party_agent.rounds.release_files import ExchangeFiles
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.block import largest_opening, places
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import places
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply, Stored
 from commingle.shared.mechanisms.moments.exchange.products import submission, verify_bounds, verify_reply
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes

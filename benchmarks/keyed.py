@@ -31,7 +31,7 @@ from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.estimation.errors import NoOverlapError
-from commingle.shared.mechanisms.moments.block import block_noise, first_place, places
+from commingle.shared.mechanisms.moments.entries import block_noise, first_place, places
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import assemble, prepared_release, second_moments
 from commingle.shared.release.plan import plan_blocks

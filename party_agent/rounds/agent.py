@@ -27,7 +27,8 @@ from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.errors import DocumentError, ProtocolError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, DeviationError, approval_set_digest, open_approvals
-from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import transcript
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.moments.exchange.products import submission

@@ -16,7 +16,8 @@ from commingle.coordinator.errors import StateError
 from commingle.coordinator.members import revoke
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.statements import DeviationError
-from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED, open_matrix
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
+from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement, quotations
 from commingle.shared.release.matrix import content_digest, decode_block, decode_matrix, encode_block
 from commingle.shared.release.plan import plan_block

@@ -18,7 +18,8 @@ from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms.moments.block import cross_noise, largest_opening
+from commingle.shared.mechanisms.moments.block import largest_opening
+from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,

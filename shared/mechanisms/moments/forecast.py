@@ -23,7 +23,7 @@ from commingle.shared.estimation.method import FAILURE
 from commingle.shared.estimation.posterior import EntryLikelihood, exponent, search
 from commingle.shared.estimation.prepared import bucket_counts
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity
-from commingle.shared.mechanisms.moments.block import entry_variances
+from commingle.shared.mechanisms.moments.entries import entry_variances
 from commingle.shared.mechanisms.moments.fit import (
     ENOUGH,
     Slopes,

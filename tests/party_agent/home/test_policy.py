@@ -13,6 +13,7 @@ from commingle.party_agent.home.policy import (
     AutoApproval,
     OpeningHours,
     Policy,
+    RegressionPolicy,
     Situation,
     Usage,
     approves_itself,
@@ -256,6 +257,10 @@ def approves(policy: Policy, charged: Mapping[str, Rho] | None = None, /, **chan
 def up_to(max_rho: float, proposer: str = "*", **changes: Any) -> Policy:
     """One rule about what is approved without a person."""
     return Policy(auto_approve=(AutoApproval(proposer=proposer, max_rho=max_rho, **changes),))
+
+
+def test_policy_that_says_nothing_bounds_a_release_at_epsilon_3_and_a_regression_at_1() -> None:
+    assert (Policy().max_epsilon, RegressionPolicy().max_epsilon) == (3.0, 1.0)
 
 
 def test_nothing_is_approved_automatically_by_default() -> None:

@@ -20,7 +20,8 @@ from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.allocation import scales
-from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED, open_matrix
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
+from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.matrix import assemble, check_block, prepared_release, second_moments

@@ -9,6 +9,7 @@ from commingle.shared.release.rounds import (
     Alignment,
     Approve,
     Event,
+    LoseBlocks,
     Publish,
     Refused,
     Reject,
@@ -134,6 +135,14 @@ def test_parties_with_other_subjects_abort_the_round_and_are_told_who_agrees(oth
     assert "a and c: 100 subjects" in (current.reason or "")
     assert f"b: {other.subjects} subjects" in (current.reason or "")
     assert SAME.digest not in (current.reason or "")
+
+
+@pytest.mark.parametrize("lost", [{"clinic"}, {"clinic", "lab"}])
+def test_blocks_that_are_lost_are_asked_for_again_were_they_all(lost: set[str]) -> None:
+    after = advance(play(*STORED), LoseBlocks(frozenset(lost)), now=NOW)
+    assert isinstance(after, Round)
+    assert (after.state, after.stored) == (State.COLLECTING, frozenset(PARTIES) - lost)
+    assert isinstance(advance(after, LoseBlocks(frozenset(lost)), now=NOW), Refused)
 
 
 def test_advancing_leaves_the_round_before_untouched() -> None:

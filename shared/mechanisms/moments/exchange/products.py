@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.statements import DeviationError
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms.moments.block import block_noise, first_place, places
+from commingle.shared.mechanisms.moments.entries import block_noise, first_place, places
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.proving import columns as statements
 from commingle.shared.proving import replies as evaluations

@@ -16,7 +16,8 @@ from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms.moments.allocation import OWN_WEIGHTS, block_sensitivity, own_weight, scales
-from commingle.shared.mechanisms.moments.block import MOMENTS, places
+from commingle.shared.mechanisms.moments.block import MOMENTS
+from commingle.shared.mechanisms.moments.entries import places
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
 from tests.shared.mechanisms.moments.exchange.world import (

@@ -31,7 +31,8 @@ from commingle.shared.mechanisms.moments.allocation import (
     own_weight,
     scales,
 )
-from commingle.shared.mechanisms.moments.block import MOMENTS, entry_variances, places
+from commingle.shared.mechanisms.moments.block import MOMENTS
+from commingle.shared.mechanisms.moments.entries import entry_variances, places
 from commingle.shared.mechanisms.moments.keyed import LEAST, MOST, Buckets, chosen_buckets
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import plan_block, plan_blocks

@@ -20,15 +20,8 @@ from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, PartySpec
 from commingle.shared.documents.statements import DeviationError, SignedDocument
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.block import (
-    MOMENTS,
-    TRUST_MOMENTS,
-    TRUST_PROVED,
-    block_noise,
-    cross_noise,
-    open_matrix,
-    places,
-)
+from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_MOMENTS, TRUST_PROVED
+from commingle.shared.mechanisms.moments.entries import block_noise, cross_noise, open_matrix, places
 from commingle.shared.mechanisms.moments.exchange.documents import (
     Quotation,
     ReplyStatement,
