@@ -17,7 +17,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc
 
 from commingle.shared.estimation.entry_noise import Array, EntryNoise
 from commingle.shared.estimation.pairwise import Pairs
@@ -229,6 +228,8 @@ def _selection(pairs: Pairs, columns: NDArray[np.intp], i: int, j: int) -> Selec
 
     Drawing n_ij of n_i subjects adds C (1/n_ij - 1/n_i).
     """
+    from scipy.special import chdtrc  # noqa: PLC0415 - loads slowly, and no server needs it
+
     own, joint = (max(float(pairs.counts.summed[i, other]), 1.0) for other in (i, j))
     shift = pairs.joint_means[columns, j] - pairs.means[columns]
     forms = np.zeros((len(columns),) + (len(pairs.names) + len(pairs.party),) * 2)

@@ -19,7 +19,7 @@ from commingle.shared.documents.statements import Approval, BlockStatement, Sign
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.dsse import parse_envelope
 
-manifest = decode(SignedDocument, Path(sys.argv[1]).read_bytes()).open(Manifest, kind="manifest").document
+manifest = decode(SignedDocument, Path(sys.argv[1]).read_bytes()).open(Manifest).document
 spec = decode(ReleaseSpec, manifest.spec.payload_bytes)
 assert spec.columns and spec.terms.parties
 Study.model_validate_json(sys.argv[2])
