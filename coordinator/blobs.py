@@ -167,7 +167,7 @@ def _holds(path: Path, digest: str) -> bool:
 
 
 def lost(digest: str, how: str) -> LostBlobError:
-    """What is said of a blob that is not there, or not as it was."""
+    """The fault of a blob that is not there, or not as it was."""
     return LostBlobError(f"the file {digest[:16]}… is {how}", remedy="Restore it from its backup.")
 
 

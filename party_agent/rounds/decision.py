@@ -362,8 +362,8 @@ class Decider(Party):
     def _align(
         self, release: str, spec: ReleaseSpec, party: PartySpec, snapshot: Snapshot
     ) -> AlignmentStatement | None:
-        """What is said of listed subjects. Of keyed ones nothing is said, and none is read."""
-        key = self.membership.linkage_key()
+        """The statement about listed subjects. Keyed ones have none, and no row is read for it."""
+        key = self.membership.linkage_key()  # keyed ones need it, too: without it nothing is approved
         if spec.keyed:
             return None
         self.jobs.begin(release, Stage.CHECKING, total=snapshot.n)

@@ -1,6 +1,6 @@
 """A table of two attributes of any parties, with what it says of the population: shares, a test, odds ratios.
 
-Counts c are unbiased sums of a release with noise of known covariance N. What is said of the population counts people
+Counts c are unbiased sums of a release with noise of known covariance N. Intervals for the population count people
 as drawn from it besides: Cov(c) = N + diag(E c), which for shares and ratios is the multinomial law
 (docs/questions.md#what-the-intervals-hold).
 """
@@ -261,7 +261,7 @@ def _merged(before: Cells, after: Cells) -> list[str]:
 
 def _few(levels: tuple[str, ...]) -> list[str]:
     who = f"Noise leaves open whether there is anybody with {', '.join(levels)}."
-    return [f"{who} Do not rely on what is said of them; the test leaves them out."] if levels else []
+    return [f"{who} Do not rely on their figures; the test leaves them out."] if levels else []
 
 
 def _sentence(of: str, said: str, rows: tuple[str, ...], base: int, made: dict[str, Array]) -> str:

@@ -103,7 +103,7 @@ def _show(
     plot: Path | None = None,
     more: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Draw a result, and print it: as JSON with which release it is of and whose keys were known, or what is said."""
+    """Draw and print a result: as text, or as JSON with its release and the members whose keys were known."""
     if plot is not None and isinstance(result, Drawn):
         save(result.plot(), plot)
     pins = {"coordinator_pinned": release.pinned, "members": release.published.members}
@@ -111,7 +111,7 @@ def _show(
 
 
 def _signed(said: str, release: Release) -> str:
-    """What is said, then which release it is of and who vouches for that."""
+    """The text of a result, then its release and who signed that."""
     key = "key pinned" if release.pinned else "key not pinned: give --coordinator-key"
     found = release.published
     below = f"Release {release.id[:16]}, verified; coordinator {key}.\nSigned by {', '.join(found.signers)}."

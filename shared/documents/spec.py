@@ -86,13 +86,13 @@ class StatedPurpose(WireModel):
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What is said of all this, by field."""
+        """The given statements, by field."""
         values = ((name, getattr(self, name)) for name in StatedPurpose.model_fields)
         return {name: value for name, value in values if value is not None}
 
     @property
     def stated_sentences(self) -> tuple[str, ...]:
-        """What is said, as people are shown it, somebody else's words in quotation marks."""
+        """The statements as people are shown them: somebody else's words in quotation marks."""
         said = [] if self.purpose is None else [f"Purpose: {quoted(self.purpose, longest=2000)}"]
         if self.requester is not None:
             said.append(f"Requested by {quoted(self.requester)}")

@@ -27,7 +27,7 @@ _BENT = 1 / 4
 """Standard deviation of what is bent, over what cutting took; measured (docs/coverage.md#rows-that-were-cut)."""
 SIGNIFICANCE = 0.05
 _NOT_COUNTED = (
-    "What is said here may be off by as much, and intervals do not count it. A study whose numbers have cuts, or that "
+    "These figures may be off by as much, and intervals do not count it. A study whose numbers have cuts, or that "
     'says "first_stage_share": null for each party, cuts no rows.'
 )
 _TOLD = 0.01  # of what was cut, from where on it is told

@@ -1,4 +1,4 @@
-"""Errors of what is said of keyed subjects, to first order: noise, strangers that met, and sampling.
+"""First-order errors of statistics of keyed subjects: noise, strangers that met, and sampling.
 
 With S the published moments, 1_i and a~ = a - m_a 1_i, errors E of S make errors of m_a = S[1_i, a] / n_i and of C_ab
 
