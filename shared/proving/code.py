@@ -79,20 +79,20 @@ def total(left: Residues, right: Residues, prime: int) -> Residues:
     return np.asarray(ring.sums(left[None], right[None], [prime])[0])
 
 
-def values(coefficients: Residues, count: int, prime: int) -> Residues:
-    """Polynomials at the roots of x^count + 1: (m, at most count) to (m, count)."""
+def values(coefficients: Residues, count: int, prime: int, *, roots_of: int = 0) -> Residues:
+    """Polynomials at the roots of x^count + 1, or at the first of a longer word: (m, at most count) to (m, count)."""
     size = max(coefficients.shape[1], 8)
     copies = 1 << (count // size).bit_length() - 1
     found = np.zeros((len(coefficients), copies, count // copies), np.uint32)
     found[:, :, : coefficients.shape[1]] = coefficients[:, None]
-    ring.forward(flat := found.reshape(-1, count), prime, copies=copies)
+    ring.forward(flat := found.reshape(-1, count), prime, copies=copies, roots_of=roots_of)
     return np.asarray(flat)
 
 
-def interpolated(points: Residues, prime: int) -> Residues:
-    """The polynomials of degree below n that have these values at the roots of x^n + 1: (m, n)."""
+def interpolated(points: Residues, prime: int, *, roots_of: int = 0) -> Residues:
+    """The polynomials of degree below n that have these values at n such roots: (m, n)."""
     degree, found = points.shape[1], np.array(points, np.uint32, order="C")
-    ring.backward(found, prime)
+    ring.backward(found, prime, roots_of=roots_of)
     factor = pow(degree, -1, prime)
     kernels().scale(found, factor, (factor << 32) // prime, prime)
     return found
@@ -129,12 +129,12 @@ def powers(exponent: int, count: int, prime: int) -> Residues:
     return np.asarray(values(monomial, count, prime)[0])
 
 
-def vanishing(sizes: Sizes, count: int, prime: int) -> Residues:
-    """x^l + 1 at the roots of x^count + 1: nowhere zero, as these are none of its own for count = 2 l or 4 l."""
-    return total(powers(sizes.message, count, prime), np.ones(1, np.uint32), prime)
+def vanishing(sizes: Sizes, prime: int) -> Residues:
+    """x^l + 1 at all places: nowhere zero, as none is a root of it."""
+    return total(powers(sizes.message, sizes.places, prime), np.ones(1, np.uint32), prime)
 
 
-def inverse_vanishing(sizes: Sizes, count: int, prime: int) -> Residues:
+def inverse_vanishing(sizes: Sizes, prime: int) -> Residues:
     """The inverses of these few numbers."""
-    different, where = np.unique(vanishing(sizes, count, prime), return_inverse=True)
+    different, where = np.unique(vanishing(sizes, prime), return_inverse=True)
     return np.array([pow(int(number), -1, prime) for number in different], np.uint32)[where]

@@ -96,12 +96,25 @@ class Matrix:
         if made:
             self._kept[k] = made
 
+    def halves(self, k: int, rows: Residues) -> Iterator[tuple[slice, Residues]]:
+        """First halves of the words of its first rows, which are given modulo prime k: some at a time, and which."""
+        half, start = self.sizes.places // 2, 0
+        if k not in self._kept:
+            yield from self.values(rows, k, half)
+            return
+        for words in self._kept[k]:
+            held = words[: len(rows) - start, :half]
+            if len(held):
+                yield slice(start, start + len(held)), held
+            start += len(held)
+
     def values(self, rows: Residues, k: int, count: int) -> Iterator[tuple[slice, Residues]]:
-        """Rows modulo prime k, some at a time, at the roots of x^count + 1."""
-        prime, size = self.sizes.ring.primes[k], _BATCH_WORDS // count
+        """Rows modulo prime k, some at a time, at the first so many places."""
+        prime, size, places = self.sizes.ring.primes[k], _BATCH_WORDS // count, self.sizes.places
         for start in range(0, len(rows), size):
             batch = slice(start, start + size)
-            yield batch, code.values(code.polynomials(rows[batch], self.sizes, prime), count, prime)
+            polynomials = code.polynomials(rows[batch], self.sizes, prime)
+            yield batch, code.values(polynomials, count, prime, roots_of=places)
 
 
 def uniform(shape: tuple[int, ...], prime: int, entropy: Entropy) -> Residues:

@@ -149,12 +149,13 @@ def _linear(terms: Iterable[Term], sizes: Sizes, rows: Residues, k: int) -> Resi
 def _quotient(relation: Relation, challenge: Challenge, matrix: Matrix, rows: Residues, k: int) -> Residues:
     """The quadratic combinations over x^l + 1, as coefficients: zero beyond `Sizes.quotient` for a true statement.
 
-    It has fewer than 2 l coefficients, so 2 l values of all rows are enough.
+    It has fewer than 2 l coefficients, so values of all rows at 2 l places are enough: the first half.
     """
-    sizes, prime, count = relation.sizes, relation.sizes.ring.primes[k], 2 * relation.sizes.message
-    weights, squares = quadratic(relation, challenge, prime), np.zeros((REPEATS, count), np.uint32)
-    for batch, values in matrix.values(rows[: weights.squares.shape[1]], k, count):
+    sizes, prime, half = relation.sizes, relation.sizes.ring.primes[k], relation.sizes.places // 2
+    weights, squares = quadratic(relation, challenge, prime), np.zeros((REPEATS, half), np.uint32)
+    for batch, values in matrix.halves(k, rows[: weights.squares.shape[1]]):
         squares = code.total(squares, code.squares(weights.squares[:, batch], values, prime), prime)
     bits = code.polynomials(code.combinations(weights.bits, rows[: relation.bits], prime), sizes, prime)
-    values = quadratic_values(weights, squares, code.values(bits, count, prime), prime)
-    return code.interpolated(code.product(values, code.inverse_vanishing(sizes, count, prime), prime), prime)
+    found = quadratic_values(weights, squares, code.values(bits, half, prime, roots_of=sizes.places), prime)
+    divided = code.product(found, code.inverse_vanishing(sizes, prime)[:half], prime)
+    return code.interpolated(divided, prime, roots_of=sizes.places)

@@ -117,7 +117,7 @@ class PrimeChecks:
         found = quadratic_values(weights, squares, bits, self.prime)
         blind = self.blind(self.rows.quadratic, self.sizes.quotient)
         hidden = code.difference(self._values(self.answers.quotient[self.k]), blind, self.prime)
-        vanishing = code.vanishing(self.sizes, self.sizes.places, self.prime)[self.places]
+        vanishing = code.vanishing(self.sizes, self.prime)[self.places]
         return np.array_equal(code.product(hidden, vanishing, self.prime), found)
 
     def blind(self, halves: tuple[slice, slice], coefficients: int) -> Residues:

@@ -46,21 +46,22 @@ static inline void turn_back(u4 *restrict row, const u4 *restrict turned, i8 eig
 #define STAGE(pairs, half) \
     for (i8 i = 0, each = 4 / half; i < each; i++) \
         for (i8 k = 2 * i * half; k < 2 * i * half + half; k++) \
-            pairs(turned + k * eighth, turned + (k + half) * eighth, eighth, roots + eighth * each + i, \
-                  quotients + eighth * each + i, 4 / half, prime)
+            pairs(turned + k * eighth, turned + (k + half) * eighth, eighth, roots + power / 8 * each + i, \
+                  quotients + power / 8 * each + i, 4 / half, prime)
 
-/* Each row's values at the odd powers of psi, in bit-reversed order, in its place (Cooley, Tukey), n >= 8.
+/* Each row's values at the odd powers of psi, in bit-reversed order, in its place (Cooley, Tukey), n >= 8: at all of
+   them, or, as there are p of a longer transform and n divides p, at the first n, which are the roots of x^n - psi^(p / n).
 
    roots[k] = psi^bitreversed(k), quotients = floor(roots 2^32 / prime). What has n / copies coefficients, a power of two
    and at least 8, is given that often: the first stages would only repeat it. `turned`, (8, n / 8), is overwritten. */
-LOOP(ring_forward, "u4[m,n] u4[n] u4[n] u4[8,e] u4 i8")(
-    u4 *rows, i8 m, i8 n, const u4 *roots, const u4 *quotients, u4 *turned, i8 eighth, u4 prime, i8 copies
+LOOP(ring_forward, "u4[m,n] u4[p] u4[p] u4[8,e] u4 i8")(
+    u4 *rows, i8 m, i8 n, const u4 *roots, i8 power, const u4 *quotients, u4 *turned, i8 eighth, u4 prime, i8 copies
 ) {
     for (u4 *row = rows; row < rows + m * n; row += n) {
         for (i8 groups = copies, half = n / (2 * copies); half > 4; groups *= 2, half /= 2)
             for (i8 i = 0; i < groups; i++)
-                forward_pairs(row + 2 * i * half, row + (2 * i + 1) * half, half, roots + groups + i,
-                              quotients + groups + i, 0, prime);
+                forward_pairs(row + 2 * i * half, row + (2 * i + 1) * half, half, roots + power / n * groups + i,
+                              quotients + power / n * groups + i, 0, prime);
         turn(row, turned, eighth);
         STAGE(forward_pairs, 4);
         STAGE(forward_pairs, 2);
@@ -70,8 +71,8 @@ LOOP(ring_forward, "u4[m,n] u4[n] u4[n] u4[8,e] u4 i8")(
 }
 
 /* The inverse of `forward` but for a factor of n, in place (Gentleman, Sande); roots[k] = psi^-bitreversed(k). */
-LOOP(ring_backward, "u4[m,n] u4[n] u4[n] u4[8,e] u4")(
-    u4 *rows, i8 m, i8 n, const u4 *roots, const u4 *quotients, u4 *turned, i8 eighth, u4 prime
+LOOP(ring_backward, "u4[m,n] u4[p] u4[p] u4[8,e] u4")(
+    u4 *rows, i8 m, i8 n, const u4 *roots, i8 power, const u4 *quotients, u4 *turned, i8 eighth, u4 prime
 ) {
     for (u4 *row = rows; row < rows + m * n; row += n) {
         turn(row, turned, eighth);
@@ -81,8 +82,19 @@ LOOP(ring_backward, "u4[m,n] u4[n] u4[n] u4[8,e] u4")(
         turn_back(row, turned, eighth);
         for (i8 groups = n / 16, half = 8; groups; groups /= 2, half *= 2)
             for (i8 i = 0; i < groups; i++)
-                backward_pairs(row + 2 * i * half, row + (2 * i + 1) * half, half, roots + groups + i,
-                               quotients + groups + i, 0, prime);
+                backward_pairs(row + 2 * i * half, row + (2 * i + 1) * half, half, roots + power / n * groups + i,
+                               quotients + power / n * groups + i, 0, prime);
+    }
+}
+
+/* Numbers below prime 2^32 modulo the prime: over 2^32 (Montgomery), times 2^32 = factor; inverse = -1 / prime modulo 2^32,
+   quotient = floor(factor 2^32 / prime). */
+LOOP(ring_remainders, "u4[n] u8[n] u4 u4 u4 u4")(
+    u4 *restrict left, i8 n, const u8 *restrict numbers, u4 prime, u4 inverse, u4 factor, u4 quotient
+) {
+    for (i8 j = 0; j < n; j++) {
+        u4 over = (numbers[j] + (u8)((u4)numbers[j] * inverse) * prime) >> 32;
+        left[j] = scaled(over, factor, quotient, prime);
     }
 }
 

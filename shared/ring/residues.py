@@ -62,14 +62,25 @@ def root_powers(base: int, degree: int, prime: int) -> tuple[Residues, Residues]
     return ordered.astype(np.uint32), ((ordered << np.uint64(32)) // np.uint64(prime)).astype(np.uint32)
 
 
-def forward(rows: Residues, prime: int, *, copies: int = 1) -> None:
-    """Each row's values at the odd powers of psi, in its place: (m, N), see `kernels.forward`."""
-    kernels().forward(rows, *roots(rows.shape[1], prime).forward, _scratch(rows), prime, copies)
+def forward(rows: Residues, prime: int, *, copies: int = 1, roots_of: int = 0) -> None:
+    """Each row's values at the odd powers of psi, in its place: (m, N), see `kernels.forward`.
+
+    Args:
+        rows: coefficients, of which a row holds `copies`.
+        prime: of the residues.
+        copies: a power of two.
+        roots_of: the degree of a longer ring, at whose first N slots the values are asked for.
+    """
+    kernels().forward(rows, *_roots(rows, prime, roots_of).forward, _scratch(rows), prime, copies)
 
 
-def backward(rows: Residues, prime: int) -> None:
+def backward(rows: Residues, prime: int, *, roots_of: int = 0) -> None:
     """The inverse of `forward` but for a factor of N, in place."""
-    kernels().backward(rows, *roots(rows.shape[1], prime).backward, _scratch(rows), prime)
+    kernels().backward(rows, *_roots(rows, prime, roots_of).backward, _scratch(rows), prime)
+
+
+def _roots(rows: Residues, prime: int, longer: int) -> Roots:
+    return roots(max(rows.shape[1], longer), prime)  # a shorter table would be read beyond its end
 
 
 def _scratch(rows: Residues) -> Residues:
@@ -105,8 +116,11 @@ def products(left: Residues, right: Residues, primes: Sequence[int]) -> Residues
 
 
 def remainders(numbers: NDArray[np.uint64], prime: int) -> Residues:
-    """Numbers modulo a prime: NumPy divides by one number in half the time that it takes to find what is left."""
-    left: Residues = (numbers - numbers // np.uint64(prime) * np.uint64(prime)).astype(np.uint32)
+    """Numbers below prime 2^32 modulo an odd prime: any shape."""
+    left, factor = np.empty(numbers.shape, np.uint32), (1 << 32) % prime
+    inverse, quotient = -pow(prime, -1, 1 << 32) % (1 << 32), (factor << 32) // prime
+    flat = np.require(numbers, requirements=["C", "W"]).reshape(-1)
+    kernels().remainders(left.reshape(-1), flat, prime, inverse, factor, quotient)
     return left
 
 

@@ -115,12 +115,12 @@ def stage(degree: int) -> NDArray[np.uint32]:
     return np.zeros((8, degree // 8), np.uint32)
 
 
-def transformed(n: int, copies: int) -> tuple[Any, ...]:
-    return words(3, n), *roots(n, PRIME).forward, stage(n), PRIME, copies
+def transformed(n: int, copies: int, power: int) -> tuple[Any, ...]:
+    return words(3, n), *roots(power, PRIME).forward, stage(n), PRIME, copies
 
 
-def transformed_back(n: int) -> tuple[Any, ...]:
-    return words(3, n), *roots(n, PRIME).backward, stage(n), PRIME
+def transformed_back(n: int, power: int) -> tuple[Any, ...]:
+    return words(3, n), *roots(power, PRIME).backward, stage(n), PRIME
 
 
 def pairs(n: int) -> tuple[Any, ...]:
@@ -142,12 +142,16 @@ def weighted() -> tuple[Any, ...]:
 
 
 INVERSE = -pow(PRIME, -1, 1 << 32) % (1 << 32)
+FACTOR = (1 << 32) % PRIME, ((1 << 32) % PRIME << 32) // PRIME
 CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
-    "ring.forward 8": partial(transformed, 8, 1),
-    "ring.forward 16, twice": partial(transformed, 16, 2),
-    "ring.forward 64": partial(transformed, 64, 1),
-    "ring.forward 2048, four times": partial(transformed, 2048, 4),
-    **{f"ring.backward {n}": partial(transformed_back, n) for n in (8, 16, 64, 2048)},
+    "ring.forward 8": partial(transformed, 8, 1, 8),
+    "ring.forward 16, twice": partial(transformed, 16, 2, 16),
+    "ring.forward 64": partial(transformed, 64, 1, 64),
+    "ring.forward 64, of 256": partial(transformed, 64, 1, 256),
+    "ring.forward 2048, four times": partial(transformed, 2048, 4, 2048),
+    **{f"ring.backward {n}": partial(transformed_back, n, n) for n in (8, 16, 64, 2048)},
+    "ring.backward 64, of 256": partial(transformed_back, 64, 256),
+    "ring.remainders": lambda: (words(77), totals(77) + ((PRIME << 32) - 1), PRIME, INVERSE, *FACTOR),
     **{f"ring.add_products {n}": partial(pairs, n) for n in (1, 13, 300)},
     "ring.add_windows": lambda: (np.zeros((12, 3), np.int64), small(2, 3, 64), small(2, 3, 16), 4, PRIME),
     "proving.scale": lambda: (words(3, 21), 12345, (12345 << 32) // PRIME, PRIME),
@@ -186,14 +190,13 @@ def test_every_loop_of_the_library_is_among_those() -> None:
         (np.zeros((2, 8), np.uint64), "2 dimensions of u4"),
         (np.zeros((8, 2), np.uint32).T, "2 dimensions of u4"),
         (np.broadcast_to(np.zeros(8, np.uint32), (2, 8)), "2 dimensions of u4"),
-        (np.zeros((2, 16), np.uint32), r"u4\[n\], and not \(8,\)"),
+        (np.zeros((2, 16), np.uint32), r"u4\[m,n\], and not \(2, 16\)"),
     ],
     ids=["dimensions", "type", "layout", "read only", "size"],
 )
 def test_array_that_a_loop_does_not_take_is_refused(rows: NDArray[np.unsignedinteger], said: str) -> None:
-    row = np.zeros(8, np.uint32)
     with pytest.raises(TypeError, match=said):
-        kernels().backward(rows, row, row, np.zeros((8, 1), np.uint32), 97)
+        library.loops("proving").add_combinations(totals(1, 8), words(1, 2), rows, 97)
 
 
 def test_number_of_arguments_is_checked() -> None:

@@ -91,18 +91,27 @@ def test_word_is_a_polynomial_with_the_rows_values_and_a_random_multiple_of_what
     for place in (0, 1, 4097, sizes.places - 1):
         x = point(sizes.places, prime, place)
         assert at(coefficients, x, prime) == word[place]
-        assert (pow(x, sizes.message, prime) + 1) % prime == code.vanishing(sizes, sizes.places, prime)[place] != 0
+        assert (pow(x, sizes.message, prime) + 1) % prime == code.vanishing(sizes, prime)[place] != 0
         for exponent in (0, sizes.message, sizes.shift(sizes.linear), sizes.shift(sizes.quotient)):
             assert pow(x, exponent, prime) == code.powers(exponent, sizes.places, prime)[place]
     assert np.array_equal(code.rows_of(code.polynomials(row, sizes, prime), sizes, prime), row)
 
 
 @given(PRIMES)
-def test_what_vanishes_on_rows_is_inverted_at_half_of_the_places_too(prime: int) -> None:
+def test_what_vanishes_on_rows_is_inverted_at_all_places(prime: int) -> None:
     for sizes in EVERY:
-        for count in (2 * sizes.message, sizes.places):
-            both = code.vanishing(sizes, count, prime).astype(object) * code.inverse_vanishing(sizes, count, prime)
-            assert set(both % prime) == {1}
+        both = code.vanishing(sizes, prime).astype(object) * code.inverse_vanishing(sizes, prime)
+        assert set(both % prime) == {1}
+
+
+@given(PRIMES, st.sampled_from([8, 16, 32]), st.integers(0, 2**32))
+def test_values_at_the_first_places_are_those_of_the_whole_word_and_interpolate_it(
+    prime: int, count: int, seed: int
+) -> None:
+    coefficients = uniform(prime, 3, count, seed=seed)
+    found = code.values(coefficients, count, prime, roots_of=64)
+    assert np.array_equal(found, code.values(coefficients, 64, prime)[:, :count])
+    assert np.array_equal(code.interpolated(found, prime, roots_of=64), coefficients)
 
 
 def test_transposed_product_is_the_transposed_matrix_of_the_product() -> None:

@@ -61,7 +61,7 @@ def simulated(
     squares = code.squares(weights.squares, columns[: weights.squares.shape[1]], prime)
     bits = code.combinations(weights.bits, columns[: relation.bits], prime)
     quotient = uniform((REPEATS, sizes.quotient), prime, entropy)
-    inverse = code.inverse_vanishing(sizes, sizes.places, prime)[places]
+    inverse = code.inverse_vanishing(sizes, prime)[places]
     found = code.product(quadratic_values(weights, squares, bits, prime), inverse, prime)
     hide(rows.quadratic, quotient, found)
 

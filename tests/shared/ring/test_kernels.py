@@ -17,6 +17,7 @@ from commingle.shared.ring.residues import (
     integers,
     kernels,
     products,
+    remainders,
     residues,
     root_powers,
     roots,
@@ -91,6 +92,14 @@ def test_transform_of_the_standard_ring_agrees_with_numpy_and_is_undone(prime: i
     np.testing.assert_array_equal(found, transformed(rows, prime))
     backward(found, prime)
     np.testing.assert_array_equal(found, rows.astype(np.uint64) * degree % prime)
+
+
+@given(PRIMES | st.sampled_from(STANDARD.primes), st.data())
+def test_remainders_are_those_of_python_integers_up_to_the_largest_sum(prime: int, data: st.DataObject) -> None:
+    number = st.integers(0, (prime << 32) - 1) | st.sampled_from([0, prime - 1, prime, (prime << 32) - 1])
+    numbers = data.draw(st.lists(number, min_size=1, max_size=20))
+    found = remainders(np.array([numbers], np.uint64), prime)
+    assert found.tolist() == [[number % prime for number in numbers]]
 
 
 def test_sums_of_products_do_not_overflow_however_many_and_however_large() -> None:
