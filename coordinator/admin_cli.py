@@ -31,7 +31,7 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.server import serve as serve_app
-from commingle.shared.runtime.settings import ServeCommand, resolve, trusted_proxies_option
+from commingle.shared.runtime.settings import ServeCommand, Tracing, resolve, traces_option, trusted_proxies_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _FEWEST = 2
@@ -171,9 +171,13 @@ def _port(url: str) -> int | None:
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free port.")
 @tls_options
 @trusted_proxies_option
-def serve(*, home: Path, host: str, port: int, tls: ServerTls | None, trusted_proxies: tuple[str, ...]) -> None:
+@traces_option
+def serve(
+    *, home: Path, host: str, port: int, tls: ServerTls | None, trusted_proxies: tuple[str, ...], trace: Tracing
+) -> None:
     """Serve HTTP until told to stop."""
     configure_logging(service="coordinator")
+    trace(service="coordinator")
     faults.arm_from(os.environ)
     with open_coordinator(home, patient=True) as hub:
         feed = Feed(hub.store)

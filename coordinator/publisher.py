@@ -37,9 +37,9 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import assemble, check_block, encode_matrix, second_moments
 from commingle.shared.release.plan import privacy_statement, published_columns, published_step
-from commingle.shared.release.rounds import Abort, LoseBlocks, Publish, Refused, Tick, advance, complete
+from commingle.shared.release.rounds import Abort, LoseBlocks, Publish, Refused, Round, Tick, advance, complete
 from commingle.shared.release.verification import verify_release
-from commingle.shared.runtime import faults
+from commingle.shared.runtime import faults, tracing
 
 INTERVAL_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 300.0
@@ -68,7 +68,8 @@ def publish(coordinator: Coordinator, release: str) -> None:
     if not complete(found.round):
         return
     try:
-        publication = _make_publication(coordinator, found)
+        with tracing.span("assemble", release):
+            publication = _make_publication(coordinator, found)
     except ProtocolError as error:
         _abort(coordinator, release, f"the coordinator's check before publishing failed: {error}")
         return
@@ -81,6 +82,7 @@ def publish(coordinator: Coordinator, release: str) -> None:
         require_blobs(coordinator, (files.manifest, files.matrix, files.moments))
         record(tx, coordinator, release, after, kind="published", files=files, document=files.manifest)
     faults.reach("coordinator.publication.committed")
+    _trace_end(coordinator, found, after)
     _log.info("published", release=release, state=after.state)
 
 
@@ -116,12 +118,13 @@ def _make_publication(coordinator: Coordinator, release: ReleaseRow) -> tuple[by
 def expire(coordinator: Coordinator, release: str) -> None:
     """End a release whose time has passed."""
     with coordinator.store.write() as tx:
-        current = require_release(tx, release).round
-        after = advance(current, Tick(), now=coordinator.clock())
-        if isinstance(after, Refused) or after.state is current.state:
+        found = require_release(tx, release)
+        after = advance(found.round, Tick(), now=coordinator.clock())
+        if isinstance(after, Refused) or after.state is found.state:
             return
         record(tx, coordinator, release, after, kind="expired")
     faults.reach("coordinator.expiry.committed")
+    _trace_end(coordinator, found, after)
     _log.info("expired", release=release, state=after.state)
 
 
@@ -155,14 +158,20 @@ def _is_lost(coordinator: Coordinator, body: str) -> bool:
 
 def _abort(coordinator: Coordinator, release: str, reason: str) -> None:
     with coordinator.store.write() as tx:
-        current = require_release(tx, release).round
-        if not complete(current):
+        found = require_release(tx, release)
+        if not complete(found.round):
             return
-        after = advance(current, Abort(reason), now=coordinator.clock())
+        after = advance(found.round, Abort(reason), now=coordinator.clock())
         if isinstance(after, Refused):
             return
         record(tx, coordinator, release, after, kind="aborted")
+    _trace_end(coordinator, found, after)
     _log.error("aborted", release=release, state=after.state)
+
+
+def _trace_end(coordinator: Coordinator, found: ReleaseRow, after: Round) -> None:
+    began = found.listed.created
+    tracing.ended(found.listed.id, state=after.state, proposed=began, now=coordinator.clock())
 
 
 def _read_block(

@@ -54,6 +54,7 @@ from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems
+from commingle.shared.runtime.tracing import NO_TELEMETRY
 
 _WAITING = frozenset({"/v1/events", "/v1/releases/{release}/events", "/v1/parties/{party}/releases"})
 _BY_STATUS: Mapping[int, tuple[type[CommingleError], ...]] = {
@@ -161,6 +162,7 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
     app = FastAPI(
         title="Commingle coordinator",
         version=__version__,
+        telemetry=NO_TELEMETRY,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,

@@ -25,7 +25,7 @@ from commingle.shared.runtime.cli import json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.server import Served, listen, run
-from commingle.shared.runtime.settings import ServeCommand
+from commingle.shared.runtime.settings import ServeCommand, Tracing, traces_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _JOIN_SECONDS = 5.0
@@ -46,8 +46,18 @@ _SELF_SIGNED = (
 @click.option("--port", type=click.IntRange(0, 65535), help="Also serve HTTPS, to tokens only.  [HOME/agent.sock only]")
 @tls_options
 @click.option("--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning"]))
+@traces_option
 @json_option
-def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log_level: str, as_json: bool) -> None:
+def serve(
+    *,
+    home: Path,
+    host: str,
+    port: int | None,
+    tls: ServerTls | None,
+    log_level: str,
+    trace: Tracing,
+    as_json: bool,
+) -> None:
     """Run the agent: answer proposals, privatise, upload. The first line of output says where it listens."""
     del as_json  # the announcement is JSON either way
     if port is None and tls is not None:
@@ -58,7 +68,9 @@ def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log
             remedy=f"Add --tls-certificate and --tls-key. One of your own: {_SELF_SIGNED}",
         )
     place = Home(home)
-    configure_logging(service="party_agent", level=log_level, party=place.settings().name)
+    party = place.settings().name
+    configure_logging(service="party_agent", level=log_level, party=party)
+    trace(service="agent", party=party)
     compiled.available()  # says in the log what is missing
     faults.arm_from(os.environ)
     if place.next_key.exists():  # the coordinator may know the next key already, and only that one

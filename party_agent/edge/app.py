@@ -46,6 +46,7 @@ from commingle.shared.runtime.errors import (
 from commingle.shared.runtime.pages.reference import add_reference
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems
+from commingle.shared.runtime.tracing import NO_TELEMETRY
 
 STATUSES = {
     ScopeError: 403,
@@ -81,6 +82,7 @@ def create_app(api: LocalApi) -> FastAPI:
     app = FastAPI(
         title="Commingle party agent",
         version=__version__,
+        telemetry=NO_TELEMETRY,
         docs_url=None,  # those pages run other people's scripts, where the token would be pasted
         redoc_url=None,
         responses=PROBLEM_RESPONSES,

@@ -38,6 +38,7 @@ from commingle.shared.release.matrix import content_digest, encode_block
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.tracing import span
 from commingle.shared.wire import ReleaseDetails, ReleaseSteps
 
 _log = structlog.get_logger()
@@ -119,7 +120,8 @@ class Agent(Decider):
         request = self._request(spec)
         snapshot = self._approved(debit.snapshot).choose(request.party.attributes)
         self.jobs.begin(debit.release, Stage.PRIVATISING, total=request.readings * snapshot.n)
-        return reading(snapshot, request, charge=debit, progress=self.jobs.progress(debit.release))
+        with span("read", debit.release):
+            return reading(snapshot, request, charge=debit, progress=self.jobs.progress(debit.release))
 
     def _request(self, spec: ReleaseSpec) -> BlockRequest:
         party = spec.party(self.identity.name)
@@ -204,7 +206,8 @@ class Agent(Decider):
             )
         self.jobs.begin(release, Stage.UPLOADING, total=len(body))
         self.witnesses.accept(self.ledger.signed_place("block", release))
-        self.client.upload(release, self.identity.name, statement, body)
+        with span("upload", release):
+            self.client.upload(release, self.identity.name, statement, body)
         faults.reach("party.uploaded")
         self.ledger.acknowledge(release)
         faults.reach("party.acknowledged")
@@ -339,14 +342,17 @@ def _exchange(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec], cha
         if debit is None:
             return
         rows = own.read(spec.document, debit, partial(exchanged_rows, draw=own.draw))
-        own.exchanges.store_columns(exchange, debit, rows)
+        with span("encrypt", release):
+            own.exchanges.store_columns(exchange, debit, rows)
     own.jobs.end(release, Stage.EXCHANGING)
     if not own.exchanges.send(view, "columns", permit):
         return
     if not own.exchanges.made(release, "reply"):
         permit()
         debit = own.redraw_covered(spec.document, release)
-        own.exchanges.store_reply(exchange, debit, view.signed("columns"), partial(own.cross_noise, exchange))
+        with span("reply", release):
+            own.exchanges.store_reply(exchange, debit, view.signed("columns"), partial(own.cross_noise, exchange))
     own.exchanges.require_one_set(exchange, view.signed("columns"))
     if own.exchanges.send(view, "reply", permit):
-        own.submit(view, exchange)
+        with span("open", release):
+            own.submit(view, exchange)

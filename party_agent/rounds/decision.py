@@ -53,6 +53,7 @@ from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.settings import Clock
+from commingle.shared.runtime.tracing import span
 from commingle.shared.wire import ReleaseDetails
 
 _DAY = timedelta(days=1)
@@ -269,7 +270,9 @@ class Decider(Party):
         approval = self.ledger.signature(release, "approval")
         alignment = self.ledger.signature(release, "alignment")
         if approval is not None:  # signed in one transaction with the alignment, where there is one
-            self.client.approve(release, self.identity.name, ApprovalRequest(approval=approval, alignment=alignment))
+            request = ApprovalRequest(approval=approval, alignment=alignment)
+            with span("approve", release):
+                self.client.approve(release, self.identity.name, request)
             faults.reach("party.approval.sent")
 
     def _situation(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Situation:
@@ -394,7 +397,8 @@ class Decider(Party):
     def _send_rejection(self, release: str) -> None:
         rejection = self.ledger.signature(release, "rejection")
         if rejection is not None:
-            self.client.reject(release, self.identity.name, rejection)
+            with span("reject", release):
+                self.client.reject(release, self.identity.name, rejection)
             faults.reach("party.rejection.sent")
 
     def _sign_off(

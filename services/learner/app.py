@@ -41,6 +41,7 @@ from commingle.shared.runtime.errors import (
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems, problem, status_of, takes
+from commingle.shared.runtime.tracing import NO_TELEMETRY
 
 STATUSES: dict[type[CommingleError], int] = {
     EstimationError: 422,
@@ -114,6 +115,7 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
     app = FastAPI(
         title="Commingle learner",
         version=__version__,
+        telemetry=NO_TELEMETRY,
         description="Fits linear models on published, verified, differentially private releases.",
         responses=PROBLEM_RESPONSES,
         docs_url=None,  # those pages run other people's scripts, from another server

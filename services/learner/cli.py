@@ -5,7 +5,13 @@ from pathlib import Path
 import click
 
 from commingle.services.client.options import CoordinatorAccess, access_options
-from commingle.shared.runtime.settings import ServeCommand, ServiceSettings, trusted_proxies_option
+from commingle.shared.runtime.settings import (
+    ServeCommand,
+    ServiceSettings,
+    Tracing,
+    traces_option,
+    trusted_proxies_option,
+)
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _TIMEOUT_SECONDS = 10.0
@@ -40,6 +46,7 @@ Example:
 @click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Keep verified releases on disk.")
 @tls_options
 @trusted_proxies_option
+@traces_option
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=8200, show_default=True, help="0 takes any free port.")
 def serve(
@@ -50,6 +57,7 @@ def serve(
     cache: Path | None,
     tls: ServerTls | None,
     trusted_proxies: tuple[str, ...],
+    trace: Tracing,
     host: str,
     port: int,
 ) -> None:
@@ -64,6 +72,7 @@ def serve(
     from commingle.shared.runtime.server import serve as run  # noqa: PLC0415
 
     configure_logging(service="learner")
+    trace(service="learner")
     if access.coordinator_key is None:
         structlog.get_logger().warning(
             "coordinator key not pinned", remedy="Give --coordinator-key, so that no other coordinator is believed."

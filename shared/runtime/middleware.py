@@ -7,14 +7,17 @@ import logging
 import re
 import secrets
 import sys
+from collections.abc import MutableMapping
 from contextlib import suppress
 from time import perf_counter
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commingle.shared import __version__
+from commingle.shared.runtime import tracing
 from commingle.shared.text import printable
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT"})
@@ -74,7 +77,9 @@ class CountRequests:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.requests.labels(method, route, str(status)).inc()
             seconds = self._metrics.waits if route in self._metrics.waiting else self._metrics.seconds
-            seconds.labels(route).observe(perf_counter() - started)
+            seconds.labels(route).observe(taken := perf_counter() - started)
+            release = scope.get("path_params", {}).get("release")
+            tracing.answered(method, route, status, release=release, seconds=taken)
 
 
 _HEADER = b"x-request-id"
@@ -123,6 +128,10 @@ class _PlainFormatter(logging.Formatter):
         return printable(super().format(record), keep_lines=True)
 
 
+def _with_trace(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return event if "release" not in event else {**event, "trace_id": tracing.trace_id(str(event["release"]))}
+
+
 def configure_logging(*, service: str, level: str = "info", **facts: str) -> None:
     """Send this process's own logs and those of its libraries to standard error; lines have version and `facts`.
 
@@ -133,6 +142,7 @@ def configure_logging(*, service: str, level: str = "info", **facts: str) -> Non
         processors=[
             lambda _, __, event: {"service": service, "version": __version__, **facts, **event},
             structlog.contextvars.merge_contextvars,
+            _with_trace,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(),

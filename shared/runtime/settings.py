@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -139,6 +140,28 @@ trusted_proxies_option = click.option(
     metavar="ADDRESS",
     help="A reverse proxy whose X-Forwarded-For says who asks. Repeat for more.",
 )
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Tracing = Callable[..., None]
+"""Begins to trace, where that is asked for: `tracing.trace_to` but for its URL."""
+
+
+def traces_option(command: Function) -> Function:
+    """`--traces-to URL` of a `serve` command, which is given `trace`."""
+
+    @click.option("--traces-to", metavar="URL", help="An OpenTelemetry collector to send the steps of releases to.")
+    @wraps(command)
+    def with_traces(*args: Any, traces_to: str | None, **kwargs: Any) -> Any:  # noqa: ANN401 - of any command
+        def begin(**facts: str) -> None:
+            if traces_to is not None:
+                from commingle.shared.runtime.tracing import trace_to  # noqa: PLC0415 - help needs none
+
+                trace_to(traces_to, **facts)
+
+        return command(*args, trace=begin, **kwargs)
+
+    return with_traces  # type: ignore[return-value]  # click adds an option to what it returns
 
 
 def read_token(path: Path | None) -> str | None:

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from commingle.shared.runtime.cli import say
 from commingle.shared.runtime.pages.site import HEADERS, Site, read_form
 from commingle.shared.runtime.server import Served, listen, run
+from commingle.shared.runtime.tracing import NO_TELEMETRY
 
 COOKIE = "commingle_console"
 _SECONDS = 8 * 3600.0
@@ -81,7 +82,7 @@ class LocalConsole:
 
     def application(self) -> FastAPI:
         """An application without pages yet: the way in and out, and nothing to anybody who has no session."""
-        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, telemetry=NO_TELEMETRY)
         app.add_middleware(BaseHTTPMiddleware, dispatch=self._guard)
         app.add_exception_handler(404, self._nowhere)
         self._site.add_files(app)
