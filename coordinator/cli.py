@@ -19,7 +19,7 @@ _COMMANDS = {
     ),
     "propose": ("commingle.coordinator.release_cli", "Propose the release that STUDY, a JSON file, describes."),
     "releases": ("commingle.coordinator.release_cli", "List releases, the newest first."),
-    "console": ("commingle.coordinator.upkeep_cli", "Follow members and rounds in a browser on this machine."),
+    "console": ("commingle.coordinator.upkeep_cli", "Follow members and rounds in a browser."),
     "revoke": (
         "commingle.coordinator.admin_cli",
         "Revoke a member: abort its open releases and stop accepting its signatures.",

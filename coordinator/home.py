@@ -16,6 +16,7 @@ from commingle.coordinator.store.store import open_store
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import Disks, close_to_others, load_signing_key
 from commingle.shared.runtime.settings import ServiceSettings, load_settings, system_clock
+from commingle.shared.runtime.sso import SsoSettings
 
 _SHARES = 4  # of the disk: so many members' quotas fill it
 
@@ -35,6 +36,7 @@ class CoordinatorSettings(ServiceSettings):
         member_bytes: all that releases of one proposer may take; None means a quarter of the disk, in a bucket 256 GiB.
         reserve_bytes: what is kept free on the disks of the home directory and of bodies.
         public_reads: whether anyone may read; if not, a member's signature or a token of scope `read` is needed.
+        sso: who signs people on to the console; `decide` is nothing there.
     """
 
     prefix = "COMMINGLE_COORDINATOR"
@@ -49,6 +51,7 @@ class CoordinatorSettings(ServiceSettings):
     release_bytes: Annotated[int, Field(ge=1)] = 64 << 30
     member_bytes: Annotated[int, Field(ge=1)] | None = None
     reserve_bytes: Annotated[int, Field(ge=0)] = 2 << 30
+    sso: SsoSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

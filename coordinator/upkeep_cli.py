@@ -7,6 +7,7 @@ names is then in the copy.
 
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from commingle.coordinator.store.database import check_url
 from commingle.shared.documents.model import encode
 from commingle.shared.release.audit import CoordinatorHistory, verify_coordinator_audit
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
-from commingle.shared.runtime.cli import console_port_option, emit, json_option
+from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.doctor import report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_signing_key, read_history, write_durably
+from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import load_settings, system_clock
+from commingle.shared.runtime.sso import Place, console_options, require_sso
 from commingle.shared.runtime.tls import ca_option, http_option
 from commingle.shared.text import quoted
 
@@ -170,14 +173,22 @@ def restore(*, file: Path, home: Path, as_json: bool) -> None:
 
 @click.command(epilog=examples("console --home hub"))
 @home_option
-@console_port_option
-def console(*, home: Path, port: int) -> None:
-    """Follow members and rounds in a browser on this machine.
+@console_options
+def console(*, home: Path, place: Place) -> None:
+    """Follow members and rounds in a browser.
 
-    A link is printed that works once. Ctrl-C ends the console. It reads the coordinator's database and changes nothing.
+    A link is printed that works once, on this machine. With --sso many people sign on, from anywhere. Ctrl-C ends the
+    console. It reads the coordinator's database and changes nothing.
     """
     from commingle.coordinator.console.app import create_console  # noqa: PLC0415 - help needs no FastAPI
-    from commingle.shared.runtime.pages.local import run_console  # noqa: PLC0415 - as above
+    from commingle.shared.runtime.pages.local import Session, run_console  # noqa: PLC0415 - as above
+    from commingle.shared.runtime.pages.sso import run_sso_console  # noqa: PLC0415 - as above
 
     with open_coordinator(home) as hub:
-        run_console(lambda session, address: create_console(hub, session, address=address), port=port)
+        make = partial(create_console, hub)
+        if place.sso:
+            settings = CoordinatorHome(home).settings
+            configure_logging(service="coordinator_console")
+            run_sso_console(make, require_sso(load_settings(CoordinatorSettings, settings).sso, str(settings)), place)
+        else:
+            run_console(make, Session(), port=place.port, command="commingle coordinator console")

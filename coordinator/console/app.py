@@ -1,4 +1,4 @@
-"""Members, rounds and their progress, as they go on, over HTTP on loopback: read from the database each time."""
+"""Members, rounds and their progress, as they go on, over HTTP: read from the database each time."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.pages.local import LocalConsole, Session
+from commingle.shared.runtime.pages.local import ConsolePages, Door
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.wire import PartyRecord, ReleaseDetails
 
@@ -27,30 +27,30 @@ _PAGE, _MOST_EVENTS = 50, 500
 _LOOK_MILLISECONDS = 2000
 
 
-def create_console(coordinator: Coordinator, session: Session, *, address: str) -> FastAPI:
-    """The console at `address`, as host:port."""
+def create_console(coordinator: Coordinator, door: Door) -> FastAPI:
+    """The console behind a door."""
     site = Site(_TEMPLATES, name=coordinator.name, pages=_PAGES, shown={"look": _LOOK_MILLISECONDS})
-    console = LocalConsole(site, session, address=address, command="commingle coordinator console")
+    console = ConsolePages(site, door)
     pages = _Pages(coordinator)
     app = console.application()
 
-    def show(page: str, context: Callable[[], Mapping[str, Any]]) -> Response:
+    def show(request: Request, page: str, context: Callable[[], Mapping[str, Any]]) -> Response:
         try:
-            return site.page(page, {"csrf": session.csrf, **context()})
+            return site.page(page, {"csrf": console.session(request).csrf, **context()})
         except CommingleError as error:
             return console.unanswered(error.diagnostics())
 
     @app.get("/")
     def rounds(request: Request) -> Response:
-        return show("rounds.html", lambda: pages.rounds(request.query_params.get("cursor")))
+        return show(request, "rounds.html", lambda: pages.rounds(request.query_params.get("cursor")))
 
     @app.get("/rounds/{release}")
-    def one_round(release: str) -> Response:
-        return show("round.html", lambda: pages.round(release))
+    def one_round(request: Request, release: str) -> Response:
+        return show(request, "round.html", lambda: pages.round(release))
 
     @app.get("/members")
     def members(request: Request) -> Response:
-        return show("members.html", lambda: pages.members(request.query_params.get("cursor")))
+        return show(request, "members.html", lambda: pages.members(request.query_params.get("cursor")))
 
     return app
 

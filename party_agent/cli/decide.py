@@ -18,7 +18,7 @@ from rich.text import Text
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.home.tokens import AgentScope, create_token, revoke_token
+from commingle.party_agent.home.tokens import AgentScope, create_token, revoke_token, token_of_session
 from commingle.party_agent.operate.compose import (
     agent_client,
     compose_agents,
@@ -40,9 +40,11 @@ from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.drafting import tried
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import console_port_option, emit, json_option, say
+from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
 from commingle.shared.runtime.console import PlainConsole
+from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import load_settings, read_token, system_clock
+from commingle.shared.runtime.sso import Place, console_options, require_sso
 from commingle.shared.text import quoted
 
 _LEAST_OF_ID = 8  # of 64: so that no letter by mistake decides
@@ -298,28 +300,37 @@ def _loss_of_a_subject(item: ProposalView) -> str:
 _LONGEST_SESSION = timedelta(hours=8)
 
 
-@click.command(epilog="Example: commingle party console --home ./ward")
+@click.command(
+    epilog="\b\nExamples:\n  commingle party console --home ./ward\n"
+    "  commingle party console --home ./ward --sso --port 8900"
+)
 @home_option
 @person_option
-@console_port_option
-def console(*, home: Home, person: str, port: int) -> None:
-    """Read and decide proposals in a browser on this machine.
+@console_options
+def console(*, home: Home, person: str, place: Place) -> None:
+    """Read and decide proposals in a browser.
 
-    A link is printed that works once. Ctrl-C ends the console. With --person it is for that person, who may read and
-    decide there and nothing else; without, for the operator.
+    A link is printed that works once, on this machine. Ctrl-C ends the console. With --person it is for that person,
+    who may read and decide there and nothing else; without, for the operator. With --sso many people sign on, from
+    anywhere, and each may do there what "sso" in HOME/settings.json gives their groups.
 
     On a machine without a browser choose a --port, and forward it: ssh -L PORT:127.0.0.1:PORT. Browsers take every
     name under .localhost for their own machine; where one does not, add the name to its hosts file.
     """
     from commingle.party_agent.console.app import create_console  # noqa: PLC0415 - help needs no FastAPI
-    from commingle.shared.runtime.pages.local import run_console  # noqa: PLC0415 - as above
+    from commingle.shared.runtime.pages.local import Session, run_console  # noqa: PLC0415 - as above
+    from commingle.shared.runtime.pages.sso import run_sso_console  # noqa: PLC0415 - as above
 
-    home.settings()  # refuses a directory that is no party's home
+    settings = home.settings()  # refuses a directory that is no party's home
+    make = partial(create_console, home, reach=partial(_in_turn, home, Lock()))
+    if place.sso:
+        refuse_beside("--sso", "person")
+        configure_logging(service="party_console", party=settings.name)
+        sso = require_sso(settings.sso, str(home.root / "settings.json"))
+        run_sso_console(make, sso, place, opened=partial(token_of_session, home, minutes=sso.session_minutes))
+        return
     with _token_of(home, person) as token:
-        reach = partial(_in_turn, home, Lock(), token)
-        run_console(
-            lambda session, address: create_console(home, session, reach, address=address, person=person), port=port
-        )
+        run_console(make, Session(person, token), port=place.port, command="commingle party console")
 
 
 @contextmanager
@@ -335,6 +346,6 @@ def _token_of(place: Home, person: str) -> Iterator[str | None]:
 
 
 @contextmanager
-def _in_turn(place: Home, turn: Lock, token: str | None) -> Iterator[PartyClient]:
+def _in_turn(place: Home, turn: Lock, token: str | None, /) -> Iterator[PartyClient]:
     with turn, agent_client(place, token=token) as agent:
         yield agent

@@ -27,7 +27,7 @@ _COMMANDS = {
     "approve": ("commingle.party_agent.cli.decide", "Approve a proposal: reserve its cost and sign."),
     "reject": ("commingle.party_agent.cli.decide", "Reject a proposal, or withdraw from it."),
     "propose": ("commingle.party_agent.cli.decide", "Propose the release that STUDY, a JSON file, describes."),
-    "console": ("commingle.party_agent.cli.decide", "Read and decide proposals in a browser on this machine."),
+    "console": ("commingle.party_agent.cli.decide", "Read and decide proposals in a browser."),
     "ledger": (
         "commingle.party_agent.cli.decide",
         "Show charges and the remaining budget.",

@@ -1,4 +1,4 @@
-"""The console's pages and the two decisions, over HTTP on loopback.
+"""The console's pages and the two decisions, over HTTP.
 
 It has no way of its own to anything: every page and every decision is a request to the local API, with all its checks.
 """
@@ -37,7 +37,7 @@ from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.pages.local import LocalConsole, Session
+from commingle.shared.runtime.pages.local import ConsolePages, Door, Session
 from commingle.shared.runtime.pages.site import Site, read_form
 from commingle.shared.runtime.settings import system_clock
 
@@ -61,86 +61,93 @@ _NEW_DATASET = {"name": "", "path": "", "subject_id": "", "subjects": "keyed", "
 }
 
 
-Reach: TypeAlias = Callable[[], AbstractContextManager[PartyClient]]
-"""Opens the local API for what one page asks of it, all at once."""
+Reach: TypeAlias = Callable[[str | None], AbstractContextManager[PartyClient]]
+"""Opens the local API with a session's token for what one page asks of it, all at once."""
 
 
-def create_console(home: Home, session: Session, reach: Reach, *, address: str, person: str = "") -> FastAPI:
-    """The console at `address`, as host:port; of one person, or of the operator, who says who decides."""
+def create_console(home: Home, door: Door, reach: Reach) -> FastAPI:
+    """The console behind a door; a session is one person's, or the operator's, who says who decides."""
     shown = {
         "asked_as": asked_as,
         "in_words": in_words,
         "charge_states": CHARGE_STATES,
         "width": WIDTH,
-        "person": person,
         "formats": _FORMATS,
         "rules": _RULES,
         "risk_in_words": risk_in_words,
         "words_for_decision": words_for_decision,
     }
     site = Site(_TEMPLATES, name=home.settings().name, pages=_PAGES, shown=shown)
-    console = LocalConsole(site, session, address=address, command="commingle party console")
-    session.person = person
-    pages = _Pages(home, session, reach, site, console)
+    console = ConsolePages(site, door)
+
+    def pages_of(request: Request) -> _Pages:
+        return _Pages(home, console.session(request), reach, site, console)
+
     app = console.application()
-    app.include_router(_page_routes(pages))
-    app.include_router(_form_routes(session, pages, console))
+    app.include_router(_page_routes(pages_of))
+    app.include_router(_form_routes(pages_of, console))
     return app
 
 
-def _page_routes(pages: "_Pages") -> APIRouter:
+def _page_routes(pages_of: "Callable[[Request], _Pages]") -> APIRouter:
     router = APIRouter()
 
     @router.get("/")
-    def proposals() -> Response:
+    def proposals(request: Request) -> Response:
+        pages = pages_of(request)
         return pages.show("proposals.html", pages.proposals)
 
     @router.get("/proposals/{release}")
-    def proposal(release: str) -> Response:
+    def proposal(request: Request, release: str) -> Response:
+        pages = pages_of(request)
         return pages.show("proposal.html", lambda: pages.proposal(release))
 
     @router.get("/ledger")
-    def ledger() -> Response:
+    def ledger(request: Request) -> Response:
+        pages = pages_of(request)
         return pages.show("ledger.html", pages.ledger)
 
     @router.get("/members")
-    def members() -> Response:
+    def members(request: Request) -> Response:
+        pages = pages_of(request)
         return pages.show("members.html", pages.members)
 
     @router.get("/datasets")
-    def datasets() -> Response:
+    def datasets(request: Request) -> Response:
+        pages = pages_of(request)
         return pages.show("datasets.html", lambda: pages.datasets(_NEW_DATASET))
 
     @router.get("/doctor")
-    def doctor() -> Response:
+    def doctor(request: Request) -> Response:
+        pages = pages_of(request)
         return pages.show("doctor.html", pages.doctor)
 
     return router
 
 
-def _form_routes(session: Session, pages: "_Pages", console: LocalConsole) -> APIRouter:
+def _form_routes(pages_of: "Callable[[Request], _Pages]", console: ConsolePages) -> APIRouter:
     """What changes something: by a form that a page of this session has shown."""
     router = APIRouter()
 
     @router.post("/proposals/{release}")
     async def decide(request: Request, release: str) -> Response:
         form = await read_form(request)
-        if not session.confirms(form.get("csrf", "")):
+        if not console.session(request).confirms(form.get("csrf", "")):
             return console.refused()
-        return await run_in_threadpool(pages.decide, release, form)
+        return await run_in_threadpool(pages_of(request).decide, release, form)
 
     @router.post("/datasets")
     async def register(request: Request) -> Response:
         form = await read_form(request, most=MAX_FIELDS)
-        if not session.confirms(form.get("csrf", "")):
+        if not console.session(request).confirms(form.get("csrf", "")):
             return console.refused()
-        return await run_in_threadpool(pages.register, form)
+        return await run_in_threadpool(pages_of(request).register, form)
 
     return router
 
 
 class _Pages:
-    def __init__(self, home: Home, session: Session, reach: Reach, site: Site, console: LocalConsole) -> None:
+    def __init__(self, home: Home, session: Session, reach: Reach, site: Site, console: ConsolePages) -> None:
         self._home, self._session, self._reach, self._site, self._console = home, session, reach, site, console
 
     def show(self, page: str, context: Callable[[], Mapping[str, Any]], *, error: str = "") -> Response:
@@ -148,16 +155,16 @@ class _Pages:
             told = context()
         except CommingleError as fault:
             return self._console.unanswered(fault.diagnostics())
-        shown = {"csrf": self._session.csrf, **told, "error": error}
+        shown = {"csrf": self._session.csrf, "person": self._session.person, **told, "error": error}
         return self._site.page(page, shown, status=409 if error else 200)
 
     def proposals(self) -> Mapping[str, Any]:
-        with self._reach() as agent:
+        with self._reach(self._session.token) as agent:
             waiting, past = by_turn(agent.proposals())
         return {"waiting": waiting, "past": past}
 
     def proposal(self, release: str) -> Mapping[str, Any]:
-        with self._reach() as agent:
+        with self._reach(self._session.token) as agent:
             item, ledger, status = agent.proposal(_id(release)), agent.ledger(), agent.status()
         charged = any(charge.release == item.id for charge in ledger.charges)
         return {
@@ -174,22 +181,25 @@ class _Pages:
         }
 
     def ledger(self) -> Mapping[str, Any]:
-        with self._reach() as agent:
+        with self._reach(self._session.token) as agent:
             ledger = agent.ledger()
         return {"ledger": ledger, "budget": budget_of(ledger)}
 
     def members(self) -> Mapping[str, Any]:
-        with self._reach() as agent:
+        with self._reach(self._session.token) as agent:
             status = agent.status()
         pins = {one.name: self._home.consortium(one.name).pins() for one in status.consortia}
         return {"status": status, "pins": pins}
 
     def datasets(self, given: Mapping[str, str], lines: Sequence[Line] = ()) -> Mapping[str, Any]:
-        with self._reach() as agent:
+        with self._reach(self._session.token) as agent:
             return {"items": agent.datasets(), "given": given, "lines": lines}
 
     def doctor(self) -> Mapping[str, Any]:
         viewer = Viewer.PERSON if self._session.person else Viewer.OPERATOR
+        if self._session.token is not None:  # which may be revoked; an operator sees why an agent does not start
+            with self._reach(self._session.token) as agent:
+                agent.status()
         return {"checks": tuple(examine_home(self._home, now=system_clock(), viewer=viewer))}
 
     def register(self, form: Mapping[str, str]) -> Response:
@@ -215,7 +225,7 @@ class _Pages:
                 "subjects": "listed" if given["subjects"] == "listed" else "keyed",
                 "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
             }
-            with self._reach() as agent:
+            with self._reach(self._session.token) as agent:
                 agent.register(body, replace=given["replace"] == "yes")
         except CommingleError as fault:
             return self.show("datasets.html", lambda: self.datasets(given, lines), error=fault.diagnostics())
@@ -235,11 +245,11 @@ class _Pages:
             error = "Confirm that you have read the proposal."
         if not error:
             try:
-                note = DecisionNote(by=name, why=why)
-                with self._reach() as agent:
+                note = DecisionNote(by="" if self._session.person else name, why=why)
+                with self._reach(self._session.token) as agent:
                     take = agent.approve if decision == "approve" else agent.reject
                     take(_id(release), by=note.by, why=note.why)
-                self._session.name = name
+                self._session.name = self._session.name if self._session.person else name
                 return RedirectResponse(f"/proposals/{_id(release)}", status_code=303)
             except ValueError:
                 error = "Name and reason have to be written in characters that can be seen, the name in less than 200."

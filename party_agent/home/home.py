@@ -35,6 +35,7 @@ from commingle.shared.runtime.files import (
     write_durably,
 )
 from commingle.shared.runtime.settings import ServiceSettings, Settings, gather, load_settings
+from commingle.shared.runtime.sso import SsoSettings
 from commingle.shared.runtime.tls import is_this_machine
 
 
@@ -94,6 +95,7 @@ class PartySettings(ServiceSettings):
         epsilon_cap, delta_cap: the most it may ever lose, in the unit of each data set.
         engine: where the partitions of tables are read.
         pushing: how much may be pushed.
+        sso: who signs people on to the console.
         former_keys: public keys this party signed with before it rotated; only what is over is still read under them.
     """
 
@@ -104,6 +106,7 @@ class PartySettings(ServiceSettings):
     delta_cap: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     engine: EngineSettings = EngineSettings()
     pushing: PushingLimits = PushingLimits()
+    sso: SsoSettings | None = None
     former_keys: tuple[Hex32, ...] = ()
 
     @property

@@ -1,11 +1,15 @@
-"""Bearer tokens of the local API for the party's own systems: each may do what its scopes say, and can be revoked.
+"""Bearer tokens of the local API for the party's systems and people: each may do what its scopes say, until revoked.
 
-They are kept as digests in `HOME/tokens.json`. The operator needs none: see `local_socket`.
+They are kept as digests in `HOME/tokens.json`. The operator needs none: see `local_socket`. Who signs on to a console
+has one for as long as the session can last, so that the API checks every page and decision as it does elsewhere.
 """
 
+import fcntl
 import hmac
+import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
@@ -13,9 +17,12 @@ from pydantic import AwareDatetime, Field, RootModel
 
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.ledger.rulings import is_signed_on
 from commingle.shared.documents.model import Digest, text_digest
 from commingle.shared.runtime.files import write_durably
-from commingle.shared.runtime.settings import Settings, load_settings
+from commingle.shared.runtime.oidc import Principal
+from commingle.shared.runtime.settings import Settings, load_settings, system_clock
+from commingle.shared.runtime.sso import ConsoleScope
 
 AgentScope = Literal["read", "decide", "register", "propose"]
 EVERY_SCOPE: frozenset[AgentScope] = frozenset(get_args(AgentScope))
@@ -56,22 +63,35 @@ def create_token(
     person: str = "",
 ) -> str:
     """A new token. Raises ConflictError where there is one of that name."""
-    known = local_tokens(home)
-    if name in known:
-        raise ConflictError(f"there is a token named {name}", remedy="Revoke it, or choose another name.")
     text = f"{_PREFIX}.{secrets.token_urlsafe(32)}"
     expires = None if lifetime is None else now + lifetime
     token = LocalToken(digest=text_digest(text), scopes=scopes, created=now, expires=expires, person=person)
-    _save(home, {**known, name: token})
+    with _changing(home) as known:
+        if name in known:
+            raise ConflictError(f"there is a token named {name}", remedy="Revoke it, or choose another name.")
+        known[name] = token
     return text
+
+
+def token_of_session(home: Home, principal: Principal, *, minutes: float) -> str:
+    """A token for one session of a person who signed on. The person's former one ends."""
+    now, person = system_clock(), principal.person
+    with _changing(home) as known:
+        for name, one in tuple(known.items()):
+            over = one.expires is not None and one.expires <= now
+            if is_signed_on(one.person) and (over or one.person == person):
+                del known[name]
+    name = f"sso-{secrets.token_hex(4)} {principal.name}".strip()
+    scopes = frozenset(scope for scope in get_args(ConsoleScope) if scope in principal.scopes)
+    return create_token(home, name=name, scopes=scopes, lifetime=timedelta(minutes=minutes), now=now, person=person)
 
 
 def revoke_token(home: Home, name: str) -> None:
     """Revoke a token. Raises NotFoundError."""
-    known = local_tokens(home)
-    if name not in known:
-        raise NotFoundError(f"there is no token named {name}", remedy="commingle party token list")
-    _save(home, {other: token for other, token in known.items() if other != name})
+    with _changing(home) as known:
+        if name not in known:
+            raise NotFoundError(f"there is no token named {name}", remedy="commingle party token list")
+        del known[name]
 
 
 def find_token(home: Home, text: str, now: datetime) -> tuple[str, LocalToken] | None:
@@ -83,5 +103,14 @@ def find_token(home: Home, text: str, now: datetime) -> tuple[str, LocalToken] |
     return found
 
 
-def _save(home: Home, tokens: dict[str, LocalToken]) -> None:
-    write_durably(home.root / "tokens.json", _Tokens(tokens).model_dump_json(indent=2).encode())
+@contextmanager
+def _changing(home: Home) -> Iterator[dict[str, LocalToken]]:
+    """Tokens to be changed, by one process and thread at a time: no revocation is lost to somebody who signs on."""
+    held = os.open(home.root, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        known = dict(local_tokens(home))
+        yield known
+        write_durably(home.root / "tokens.json", _Tokens(known).model_dump_json(indent=2).encode())
+    finally:
+        os.close(held)

@@ -13,6 +13,7 @@ from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.party_agent.home.consortium import Membership
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.ledger.rulings import is_signed_on
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agents import Agents, assemble
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
@@ -55,8 +56,8 @@ person_option = click.option(
 
 def require_shown(name: str) -> str:
     """A person's name as it may be shown and kept. Raises UsageError."""
-    if printable(name) != name or len(name) > _LONGEST_NAME:
-        raise click.UsageError(f"a person's name is at most {_LONGEST_NAME} characters that can be seen")
+    if printable(name) != name or len(name) > _LONGEST_NAME or is_signed_on(name):
+        raise click.UsageError(f"a person's name is at most {_LONGEST_NAME} characters that can be seen, no address")
     return name.strip()
 
 

@@ -34,11 +34,14 @@ from commingle.shared.runtime.errors import (
     BusyError,
     RemoteError,
     RequestBodyError,
+    SignInError,
     TooCostlyError,
     TooLargeError,
     UnreachableError,
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
+from commingle.shared.runtime.pages.local import Door, Guard
+from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems, problem, status_of, takes
 from commingle.shared.runtime.tracing import NO_TELEMETRY
@@ -47,6 +50,7 @@ STATUSES: dict[type[CommingleError], int] = {
     EstimationError: 422,
     PlanningError: 422,
     PrivacyError: 422,
+    SignInError: 401,
     UnknownReleaseError: 404,
     UnpublishedError: 409,
     UnknownCursorError: 422,
@@ -61,6 +65,7 @@ STATUSES: dict[type[CommingleError], int] = {
 }
 _PATIENCE_SECONDS = 60.0
 _PAGE = 100
+_UNGUARDED = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class LearnerMetrics(RequestMetrics):
@@ -102,8 +107,11 @@ class BodyLimit:
         await self._app(scope, counted, send)
 
 
-def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAPI:
-    """The application. It holds no state but the source's and its own metrics; the pool works while it runs."""
+def create_app(source: ReleaseSource, *, pool: WorkPool | None = None, door: Door | None = None) -> FastAPI:
+    """The application. It holds no state but the source's and its own metrics; the pool works while it runs.
+
+    Behind a door nothing is open but what tells how it is.
+    """
     pool = pool or WorkPool(start_worker)
 
     @asynccontextmanager
@@ -126,6 +134,8 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
     held = Gauge("commingle_learner_releases_held", "Releases in memory", registry=metrics.registry)
     held.set_function(lambda: len(source.memory))
     install_problems(app, STATUSES)
+    if door is not None:
+        app.add_middleware(Guard, door=door, site=Site(None, name="Commingle learner", pages=()), unguarded=_UNGUARDED)
     app.add_middleware(BodyLimit)
     app.add_middleware(CountRequests, metrics=metrics)
     _add_releases(app, source)
@@ -139,6 +149,7 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None) -> FastAP
         coordinator=source.coordinator,
         document=lambda: app.openapi(),  # noqa: PLW0108 - as it is in the end
         status_of=lambda error: status_of(error, STATUSES),
+        door=door,
     )
     return app
 

@@ -1,5 +1,6 @@
 """`commingle learner`."""
 
+import os
 from pathlib import Path
 
 import click
@@ -9,18 +10,25 @@ from commingle.shared.runtime.settings import (
     ServeCommand,
     ServiceSettings,
     Tracing,
+    gather,
     traces_option,
     trusted_proxies_option,
 )
+from commingle.shared.runtime.sso import SsoSettings
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _TIMEOUT_SECONDS = 10.0
 
 
 class LearnerSettings(ServiceSettings):
-    """A learner has options of `serve` and nothing else."""
+    """What is no option of `serve`.
+
+    Attributes:
+        sso: who signs people on; without it a learner is open to all. `decide` is nothing there.
+    """
 
     prefix = "COMMINGLE_LEARNER"
+    sso: SsoSettings | None = None
 
 
 @click.group()
@@ -62,13 +70,15 @@ def serve(
     port: int,
 ) -> None:
     """Serve fits over HTTP until told to stop."""
-    del settings  # its options are here
+    sso = gather(LearnerSettings, settings, os.environ)[0].sso
     # help needs none of these, and they take a second to load
     import structlog  # noqa: PLC0415
 
     from commingle.services.learner.app import create_app  # noqa: PLC0415
     from commingle.services.learner.source import ReleaseSource  # noqa: PLC0415
     from commingle.shared.runtime.middleware import configure_logging  # noqa: PLC0415
+    from commingle.shared.runtime.oidc import Provider  # noqa: PLC0415
+    from commingle.shared.runtime.pages.sso import SsoDoor  # noqa: PLC0415
     from commingle.shared.runtime.server import serve as run  # noqa: PLC0415
 
     configure_logging(service="learner")
@@ -78,4 +88,7 @@ def serve(
             "coordinator key not pinned", remedy="Give --coordinator-key, so that no other coordinator is believed."
         )
     with access.client(coordinator, cache=cache, timeout_seconds=_TIMEOUT_SECONDS) as client:
-        run(create_app(ReleaseSource(client)), host=host, port=port, tls=tls, trusted_proxies=trusted_proxies)
+        door = None if sso is None else SsoDoor(Provider(sso))
+        run(
+            create_app(ReleaseSource(client), door=door), host=host, port=port, tls=tls, trusted_proxies=trusted_proxies
+        )

@@ -32,6 +32,7 @@ from commingle.shared.documents.schema import Attribute, BinaryAttribute
 from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.runtime.pages.local import Door, entrance
 from commingle.shared.runtime.pages.reference import Document, add_reference
 from commingle.shared.runtime.pages.site import HEADERS, Site
 
@@ -148,12 +149,22 @@ def add_pages(
     coordinator: str,
     document: Callable[[], Document],
     status_of: Callable[[CommingleError], int],
+    door: Door | None,
 ) -> None:
     """Every page of a learner, and the reference of its interface. `coordinator` is where releases come from."""
-    known = {"in_words": _in_words, "width": WIDTH, "height": HEIGHT, "purposes": PURPOSES, "predict": TO_PREDICT}
+    known: dict[str, Any] = {
+        "in_words": _in_words,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "purposes": PURPOSES,
+        "predict": TO_PREDICT,
+    }
+    if door is not None:
+        known["csrf"] = ""  # the only form is the one to leave, which the guard takes from its own pages only
     site = Site(_TEMPLATES, name="Commingle learner", pages=(("/", "Releases"), ("/docs", "Interface")), shown=known)
     pages = _Pages(site, source, compute, coordinator, status_of)
     site.add_files(app)
+    app.router.routes += [] if door is None else entrance(door, site)
     add_reference(app, site, document)
     app.router.routes += [
         Route(path, endpoint, methods=["GET"], include_in_schema=False)

@@ -21,9 +21,6 @@ EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-console_port_option = click.option(
-    "--port", default=0, type=click.IntRange(0, 65535), help="On 127.0.0.1.  [any free one]"
-)
 
 
 def refuse_beside(option: str, *names: str) -> None:

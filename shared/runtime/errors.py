@@ -6,6 +6,7 @@ RuntimeFaultError        something around the process is not as it must be
 ├── PortInUseError       the address to listen on is taken
 ├── RequestSignatureError   a request that is not signed as it must be
 │   └── ClockSkewError      signed too long before or after now
+├── SignInError          single sign-on that did not come to its end
 ├── ScopeError           a token, or a signer, that is not meant for this
 ├── TooLargeError        a body beyond its limit
 ├── BusyError            too many requests wait already
@@ -46,6 +47,10 @@ class RequestSignatureError(RuntimeFaultError):
 
 class ClockSkewError(RequestSignatureError):
     code = "clock-skew"
+
+
+class SignInError(RuntimeFaultError):
+    code = "sign-in"
 
 
 class ScopeError(RuntimeFaultError):

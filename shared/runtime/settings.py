@@ -69,8 +69,10 @@ def load_settings(kind: type[Kind], path: Path) -> Kind:
         raise SettingsError(f"{path}: {problems}", remedy="Correct the file and start again.") from None
 
 
-def gather(kind: type[Service], path: Path, environment: Mapping[str, str]) -> tuple[Service, Mapping[str, str]]:
+def gather(kind: type[Service], path: Path | None, environment: Mapping[str, str]) -> tuple[Service, Mapping[str, str]]:
     """Settings of a service, and where each was said that was said at all: a path or a variable."""
+    if path is None:
+        return resolve(kind, {}, "the environment", environment)
     try:
         said = json.loads(_read(path))
     except ValueError:
@@ -234,7 +236,7 @@ class ServeCommand(click.Command):
                 name = str(option.name)
                 value = ctx.params[name]
                 yield Said(name, dict(value) if isinstance(value, Mapping) else value, self._source(ctx, option, path))
-            settings, sources = gather(self._kind, path, os.environ) if path else (self._kind(), {})
+            settings, sources = gather(self._kind, path, os.environ)
             for name in self._kind.model_fields:
                 if name != "serve":
                     yield Said(name, getattr(settings, name), sources.get(name, "default"))

@@ -8,10 +8,15 @@ import pytest
 
 from commingle.coordinator.console.app import create_console, waits_for
 from commingle.coordinator.http.views import release_details
-from commingle.shared.runtime.pages.local import Session
+from commingle.shared.runtime.oidc import Provider
+from commingle.shared.runtime.pages.local import LinkDoor, Session
+from commingle.shared.runtime.pages.sso import SsoDoor
+from commingle.shared.runtime.server import Served, listen, serving
 from tests.world.coordinator import Hub, Parties
 from tests.world.exchange import Exchanging
 from tests.world.pages import Tags
+from tests.world.provider import browser as browser_at
+from tests.world.provider import signing_provider, sso_settings
 from tests.world.transport import InProcess
 
 ADDRESS = "127.0.0.1:8901"
@@ -19,34 +24,34 @@ ORIGIN = f"http://{ADDRESS}"
 
 
 @pytest.fixture
-def session() -> Session:
-    return Session()
+def door() -> LinkDoor:
+    return LinkDoor(Session(), address=ADDRESS, command="commingle coordinator console")
 
 
 @pytest.fixture
-def browser(hub: Hub, session: Session) -> Iterator[httpx.Client]:
+def browser(hub: Hub, door: LinkDoor) -> Iterator[httpx.Client]:
     """Nobody has opened the link yet."""
-    app = create_console(hub.coordinator, session, address=ADDRESS)
+    app = create_console(hub.coordinator, door)
     with httpx.Client(transport=InProcess(app), base_url=ORIGIN, headers={"Origin": ORIGIN}) as client:
         yield client
 
 
 @pytest.fixture
-def inside(browser: httpx.Client, session: Session) -> httpx.Client:
-    assert browser.get(f"/enter/{session.link}").status_code == 303
+def inside(browser: httpx.Client, door: LinkDoor) -> httpx.Client:
+    assert browser.get(f"/enter/{door.link}").status_code == 303
     return browser
 
 
 def test_nothing_is_shown_without_the_session_or_under_another_name(
-    browser: httpx.Client, session: Session, hub: Hub, parties: Parties
+    browser: httpx.Client, door: LinkDoor, hub: Hub, parties: Parties
 ) -> None:
     release = hub.proposed(parties)
     for path in ("/", "/members", f"/rounds/{release.id}", "/nowhere"):
         assert browser.get(path).status_code == 403
-    browser.get(f"/enter/{session.link}")
+    browser.get(f"/enter/{door.link}")
     assert browser.get("/members").status_code == 200
     assert browser.get("/members", headers={"Host": "rebound.example:8901"}).status_code == 403
-    browser.post("/leave", data={"csrf": session.csrf})
+    browser.post("/leave", data={"csrf": door.only.csrf})
     assert browser.get("/members").status_code == 403
 
 
@@ -86,6 +91,20 @@ def test_exchange_is_followed_message_by_message(hub: Hub, exchanging: Exchangin
         row = tx.releases.get(exchanging.proposed.id)
     assert row is not None
     assert waits_for(release_details(row)).startswith("It waits for the columns of clinic")
+
+
+def test_people_sign_on_if_their_group_may_read(hub: Hub, parties: Parties) -> None:
+    listener = listen(host="127.0.0.1", port=0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with signing_provider(secret=False) as provider:
+        door = SsoDoor(Provider(sso_settings(provider.issuer, url)))
+        with serving([Served(create_console(hub.coordinator, door), listener)]), browser_at(url) as people:
+            page = people.get("/members")
+            assert parties[0].key.fingerprint in page.text
+            assert people.post("/leave", headers={"Origin": "https://evil.example"}).status_code == 403
+            assert "You have left" in people.post("/leave").text
+            provider.user = {"sub": "u-dent", "groups": ["others"]}
+            assert people.get("/members").status_code == 403
 
 
 def test_members_are_shown_with_keys_and_end(inside: httpx.Client, hub: Hub, parties: Parties) -> None:

@@ -21,7 +21,7 @@ from commingle.party_agent.edge.client import PartyClient
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.runtime.pages.local import Session
+from commingle.shared.runtime.pages.local import LinkDoor, Session
 from commingle.shared.runtime.server import Application, Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
@@ -70,10 +70,10 @@ def asked(consortium: Consortium, *, mechanism: Any = "rmgm", title: str) -> str
 
 def console_of(served: list[Served], make: Any) -> tuple[str, str]:
     """Where a console is, and the link into it."""
-    session, listener = Session(), listen(host="127.0.0.1", port=0)
-    address = f"127.0.0.1:{listener.getsockname()[1]}"
-    served.append(Served(make(session, address), listener))
-    return f"http://{address}", f"http://{address}/enter/{session.link}"
+    listener = listen(host="127.0.0.1", port=0)
+    door = LinkDoor(Session(), address=f"127.0.0.1:{listener.getsockname()[1]}", command="")
+    served.append(Served(make(door), listener))
+    return door.origin, f"{door.origin}/enter/{door.link}"
 
 
 @contextmanager
@@ -90,12 +90,8 @@ def services(root: Path) -> Iterator[dict[str, tuple[str, str, tuple[str, ...]]]
         agents.consortia[0].step(strictly)
         way = InProcess(local_api(LocalApi(agents, loops=None, peer_is_operator=True)))
         served: list[Served] = []
-        clinic = console_of(
-            served, lambda s, at: agent_console(agents.home, s, lambda: PartyClient.over(way), address=at)
-        )
-        hub = console_of(
-            served, lambda s, at: coordinator_console(consortium.coordinator.hub.coordinator, s, address=at)
-        )
+        clinic = console_of(served, lambda door: agent_console(agents.home, door, lambda _: PartyClient.over(way)))
+        hub = console_of(served, lambda door: coordinator_console(consortium.coordinator.hub.coordinator, door))
         learners = {name: learner(served, files) for name, files in learned().items()}
         stack.enter_context(serving(served))
         yield {

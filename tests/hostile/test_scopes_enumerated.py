@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 
@@ -34,7 +34,7 @@ from commingle.shared.documents.spec import StatedPurpose
 from commingle.shared.forecast.result import Forecast
 from commingle.shared.mechanisms.interface import ExchangeCost
 from commingle.shared.runtime.errors import UnreachableError
-from commingle.shared.runtime.pages.local import COOKIE, Session
+from commingle.shared.runtime.pages.local import COOKIE, LinkDoor, Session
 from tests.hostile.attack import endpoints
 from tests.hostile.test_authorisation_local import OPEN, needed
 from tests.world.consortium import (
@@ -370,7 +370,7 @@ class Clinic:
     tokens: Mapping[str, str]
     releases: Mapping[str, str]
     regression: str
-    session: Session
+    door: LinkDoor
     cookie: str
 
     def over(self, change: Callable[[list[Row]], list[Row]]) -> dict[str, dict[str, Answer]]:
@@ -406,8 +406,8 @@ class Clinic:
 
     def _pages(self, way: InProcess) -> Iterator[tuple[str, Answer]]:
         """The console by a person's link, which asks with a token of their own."""
-        reach = partial(PartyClient.over, way, token=self.tokens["person"])
-        app = create_console(self.consortium.homes["clinic"], self.session, reach, address=CONSOLE, person="Ann")
+        home = self.consortium.homes["clinic"]
+        app = create_console(home, self.door, lambda token: PartyClient.over(way, token=token))
         with httpx.Client(
             transport=InProcess(app), base_url=f"http://{CONSOLE}", cookies={COOKIE: self.cookie}
         ) as browser:
@@ -463,7 +463,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Clinic:
     refused = consortium.propose(title="refused", schemas=schemas, n=50)
     # 40 subjects are twice as many, which the operator is told, and 39 are not
     few = consortium.propose(title="few", schemas=schemas, n=20, keyed=True)
-    now, session = consortium.clock_shows, Session()
+    now = consortium.clock_shows
     made_for: list[tuple[str, set[AgentScope], str]] = [(scope, {scope}, "") for scope in EVERY_SCOPE]
     made_for.append(("person", {"read", "decide"}, "Ann"))
     tokens = {
@@ -471,10 +471,11 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Clinic:
         for name, scopes, person in made_for
     }
     shutil.copytree(home.root, consortium.root / "kept")
-    cookie = session.enter(session.link)
+    door = LinkDoor(Session("Ann", tokens["person"]), address=CONSOLE, command="commingle party console")
+    cookie = door.enter(door.link)
     assert cookie is not None
     return Clinic(
-        consortium, tokens, {"waits": waits, "refused": refused, "made": made, "few": few}, asked.id, session, cookie
+        consortium, tokens, {"waits": waits, "refused": refused, "made": made, "few": few}, asked.id, door, cookie
     )
 
 

@@ -21,7 +21,7 @@ from commingle.party_agent.wire.answers import Budget, CostView, LedgerView, Pro
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import Attachment, ReleaseSpec, headline_of
 from commingle.shared.runtime.errors import RemoteProblemError
-from commingle.shared.runtime.pages.local import COOKIE, Session
+from commingle.shared.runtime.pages.local import COOKIE, LinkDoor, Session
 from tests.world.consortium import BY_A_PERSON, Consortium, strictly
 from tests.world.pages import Tags
 from tests.world.transport import InProcess, unreachable
@@ -37,22 +37,22 @@ SAID: dict[str, Any] = {
 
 
 @pytest.fixture
-def session() -> Session:
-    return Session()
+def door() -> LinkDoor:
+    return LinkDoor(Session(), address=ADDRESS, command="commingle party console")
 
 
 @pytest.fixture
-def browser(local: LocalApi, session: Session) -> Iterator[httpx.Client]:
+def browser(local: LocalApi, door: LinkDoor) -> Iterator[httpx.Client]:
     """Nobody has opened the link yet."""
     way = InProcess(create_app(local))
-    app = create_console(local.agents.home, session, lambda: PartyClient.over(way), address=ADDRESS)
+    app = create_console(local.agents.home, door, lambda _: PartyClient.over(way))
     with httpx.Client(transport=InProcess(app), base_url=ORIGIN, headers={"Origin": ORIGIN}) as client:
         yield client
 
 
 @pytest.fixture
-def inside(browser: httpx.Client, session: Session) -> httpx.Client:
-    assert browser.get(f"/enter/{session.link}").status_code == 303
+def inside(browser: httpx.Client, door: LinkDoor) -> httpx.Client:
+    assert browser.get(f"/enter/{door.link}").status_code == 303
     return browser
 
 
@@ -64,14 +64,21 @@ def proposed(consortium: Consortium, local: LocalApi, **changes: Any) -> str:
     return release
 
 
-def form(session: Session, decision: str, **changes: str) -> dict[str, str]:
-    return {"csrf": session.csrf, "by": "Dr. Berg", "why": "vote 12/26", "read": "yes", "decision": decision, **changes}
+def form(door: LinkDoor, decision: str, **changes: str) -> dict[str, str]:
+    return {
+        "csrf": door.only.csrf,
+        "by": "Dr. Berg",
+        "why": "vote 12/26",
+        "read": "yes",
+        "decision": decision,
+        **changes,
+    }
 
 
 def test_link_works_once_and_its_cookie_is_kept_from_scripts_and_other_sites(
-    browser: httpx.Client, session: Session
+    browser: httpx.Client, door: LinkDoor
 ) -> None:
-    link = session.link
+    link = door.link
     assert browser.get("/enter/" + "x" * 43).status_code == 403
     answer = browser.get(f"/enter/{link}")
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
@@ -79,21 +86,21 @@ def test_link_works_once_and_its_cookie_is_kept_from_scripts_and_other_sites(
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert browser.get("/").status_code == 200
-    assert session.link == ""
+    assert door.link == ""
     assert httpx.Client(transport=browser._transport, base_url=ORIGIN).get(f"/enter/{link}").status_code == 403
-    browser.post("/leave", data={"csrf": session.csrf})
+    browser.post("/leave", data={"csrf": door.only.csrf})
     assert browser.get("/").status_code == 403
 
 
 def test_session_ends_by_itself() -> None:
     now = [0.0]
-    session = Session(clock=lambda: now[0])
-    cookie = session.enter(session.link)
-    assert session.knows(cookie)
+    door = LinkDoor(Session(), address=ADDRESS, command="", clock=lambda: now[0])
+    cookie = door.enter(door.link)
+    assert door.knows(cookie)
     now[0] = 8 * 3600.0
-    assert not session.knows(cookie)
-    assert not session.knows(None)
-    assert not Session().knows("")
+    assert not door.knows(cookie)
+    assert not door.knows(None)
+    assert not LinkDoor(Session(), address=ADDRESS, command="").knows("")
 
 
 @pytest.mark.parametrize(
@@ -110,10 +117,10 @@ def test_nothing_is_shown_without_the_session(
 
 
 def test_decision_needs_session_token_origin_and_address(
-    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+    inside: httpx.Client, door: LinkDoor, consortium: Consortium, local: LocalApi
 ) -> None:
     release = proposed(consortium, local)
-    path, right = f"/proposals/{release}", form(session, "approve")
+    path, right = f"/proposals/{release}", form(door, "approve")
     strangers = httpx.Client(transport=inside._transport, base_url=ORIGIN, headers={"Origin": ORIGIN})
     answers = [
         strangers.post(path, data=right),
@@ -133,7 +140,7 @@ def test_decision_needs_session_token_origin_and_address(
 
 
 def test_every_page_is_its_own_and_loads_nothing_from_elsewhere(
-    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+    inside: httpx.Client, door: LinkDoor, consortium: Consortium, local: LocalApi
 ) -> None:
     release = proposed(consortium, local)
     for path in ("/", "/ledger", "/members", "/datasets", "/doctor", f"/proposals/{release}", "/proposals/none", "/x"):
@@ -146,7 +153,7 @@ def test_every_page_is_its_own_and_loads_nothing_from_elsewhere(
         assert answer.headers["x-content-type-options"] == "nosniff"
         tags = Tags(answer.text)
         assert all(address.startswith(("/", "#")) for address in tags.addresses)
-        assert session.csrf in answer.text or "<form" not in answer.text
+        assert door.only.csrf in answer.text or "<form" not in answer.text
     for name, kind in (("pages.css", "text/css"), ("pages.js", "text/javascript")):
         assert inside.get(f"/static/{name}").headers["content-type"].startswith(kind)
     assert inside.get("/static/base.html").status_code == 404
@@ -208,10 +215,10 @@ def test_words_of_a_proposer_are_no_markup_and_hide_nothing(
 
 
 def test_approval_is_the_agents_own_with_name_and_reason(
-    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+    inside: httpx.Client, door: LinkDoor, consortium: Consortium, local: LocalApi
 ) -> None:
     release = proposed(consortium, local)
-    answer = inside.post(f"/proposals/{release}", data=form(session, "approve"))
+    answer = inside.post(f"/proposals/{release}", data=form(door, "approve"))
     assert (answer.status_code, answer.headers["location"]) == (303, f"/proposals/{release}")
     assert local.agents.proposals.get(release).decision == "approved"
     assert local.agents.ledger.notes()[release] == [{"document": "approval", "by": "Dr. Berg", "why": "vote 12/26"}]
@@ -220,7 +227,7 @@ def test_approval_is_the_agents_own_with_name_and_reason(
     assert "This release" not in page  # it is set aside now
     assert re.search(r">\s*Withdraw\s*</button>", page)
     assert 'value="Dr. Berg"' in page
-    why = form(session, "reject", why="no vote\r\nfor this")
+    why = form(door, "reject", why="no vote\r\nfor this")
     assert inside.post(f"/proposals/{release}", data=why).status_code == 303
     consortium.step("insurer")  # where the one who asked, and every other member, reads why
     with consortium.agents("insurer") as insurer:
@@ -241,34 +248,34 @@ INCOMPLETE: list[tuple[str, dict[str, str], str]] = [
 
 
 def test_decision_that_lacks_something_is_not_sent(
-    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+    inside: httpx.Client, door: LinkDoor, consortium: Consortium, local: LocalApi
 ) -> None:
     release = proposed(consortium, local)
     for decision, changes, said in INCOMPLETE:
-        answer = inside.post(f"/proposals/{release}", data=form(session, decision, **changes))
+        answer = inside.post(f"/proposals/{release}", data=form(door, decision, **changes))
         assert (answer.status_code, said in answer.text) == (409, True)
         assert local.agents.proposals.get(release).decision == "waiting"
 
 
 def test_what_the_agent_refuses_is_refused_here_too(
-    inside: httpx.Client, session: Session, consortium: Consortium, local: LocalApi
+    inside: httpx.Client, door: LinkDoor, consortium: Consortium, local: LocalApi
 ) -> None:
     release = proposed(consortium, local)
     local.agents.home.save_policy(Policy(mechanisms=("dgm",)))
-    answer = inside.post(f"/proposals/{release}", data=form(session, "approve"))
+    answer = inside.post(f"/proposals/{release}", data=form(door, "approve"))
     assert answer.status_code == 409
     assert "rmgm" in answer.text
     assert local.agents.ledger.charges() == []
     consortium.coordinator.before = unreachable("PUT", "/rejections/")
-    answer = inside.post(f"/proposals/{release}", data=form(session, "reject"))
+    answer = inside.post(f"/proposals/{release}", data=form(door, "reject"))
     assert (answer.status_code, "no answer" in answer.text) == (409, True)
 
 
-def test_agent_that_cannot_be_asked_is_said_to_be_that(session: Session, local: LocalApi) -> None:
+def test_agent_that_cannot_be_asked_is_said_to_be_that(door: LinkDoor, local: LocalApi) -> None:
     nothing = InProcess(FastAPI())
-    app = create_console(local.agents.home, session, lambda: PartyClient.over(nothing), address=ADDRESS)
+    app = create_console(local.agents.home, door, lambda _: PartyClient.over(nothing))
     with httpx.Client(transport=InProcess(app), base_url=ORIGIN) as browser:
-        browser.get(f"/enter/{session.link}")
+        browser.get(f"/enter/{door.link}")
         assert (browser.get("/").status_code, "could not be asked" in browser.get("/").text) == (502, True)
 
 
@@ -293,7 +300,7 @@ def test_members_and_ledger_show_keys_and_charges(
 
 
 def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_typed(
-    inside: httpx.Client, session: Session, local: LocalApi, tmp_path: Path
+    inside: httpx.Client, door: LinkDoor, local: LocalApi, tmp_path: Path
 ) -> None:
     table = tmp_path / "new.csv"
     table.write_text("patient,age\np1,30\np2,190\n")
@@ -304,7 +311,7 @@ def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_type
         "subject_id": "patient",
         "subjects": "listed",
         "schema": schema,
-        "csrf": session.csrf,
+        "csrf": door.only.csrf,
         "knowledge": "yes",
     }
     refused = [
@@ -328,7 +335,7 @@ def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_type
 
 
 def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
-    inside: httpx.Client, session: Session, local: LocalApi, tmp_path: Path
+    inside: httpx.Client, door: LinkDoor, local: LocalApi, tmp_path: Path
 ) -> None:
     table = tmp_path / "stays.csv"
     table.write_text("patient;Alter;age;glucose;sex;<b>note\np1;SENTINEL;30,5;5,8;f;77317731\np2;41;90;6,1;m;12\n")
@@ -337,7 +344,7 @@ def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
         "path": str(table),
         "subject_id": "patient",
         "subjects": "listed",
-        "csrf": session.csrf,
+        "csrf": door.only.csrf,
         "separator": ";",
     }
     form |= {"encoding": "utf-8", "decimal": ","}
@@ -374,11 +381,11 @@ def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
 
 
 def test_file_with_tabs_is_drafted_and_registered(
-    inside: httpx.Client, session: Session, local: LocalApi, tmp_path: Path
+    inside: httpx.Client, door: LinkDoor, local: LocalApi, tmp_path: Path
 ) -> None:
     table = tmp_path / "stays.tsv.csv"
     table.write_text("patient\tage\np1\t30\np2\t41\n")
-    form = {"name": "stays", "path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": session.csrf}
+    form = {"name": "stays", "path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": door.only.csrf}
     assert '<option value="tab">tab</option>' in inside.get("/datasets").text
     assert inputs(inside.post("/datasets", data=form | {"do": "draft", "separator": "tab"}).text)["upper-0"] == "120"
     form |= {"separator": "tab", "schema": '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'}
@@ -387,11 +394,11 @@ def test_file_with_tabs_is_drafted_and_registered(
 
 
 def test_file_of_whose_columns_nothing_is_known_shows_no_name(
-    inside: httpx.Client, session: Session, tmp_path: Path
+    inside: httpx.Client, door: LinkDoor, tmp_path: Path
 ) -> None:
     table = tmp_path / "headless.csv"
     table.write_text("patient,SENTINEL\np1,1\n")
-    form = {"path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": session.csrf, "do": "draft"}
+    form = {"path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": door.only.csrf, "do": "draft"}
     answer = inside.post("/datasets", data=form)
     assert (answer.status_code, "nothing is known" in answer.text, "SENTINEL" in answer.text) == (409, True, False)
 

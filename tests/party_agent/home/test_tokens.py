@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import httpx
@@ -10,7 +11,15 @@ import pytest
 from commingle.__main__ import main
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token, local_tokens, revoke_token
+from commingle.party_agent.home.tokens import (
+    EVERY_SCOPE,
+    AgentScope,
+    create_token,
+    local_tokens,
+    revoke_token,
+    token_of_session,
+)
+from commingle.shared.runtime.oidc import Principal
 from tests.world.consortium import Consortium, strictly
 from tests.world.local_api import network_app, operator_app
 from tests.world.tampering import NOW
@@ -103,3 +112,15 @@ def test_commands_make_list_and_revoke_tokens(home: Home, capsys: pytest.Capture
     assert str(made["token"]) not in str(run("list"))
     run("revoke", "--name", "etl")
     assert run("list") == {"items": []}
+
+
+def test_tokens_that_are_made_and_revoked_at_once_are_all_made_and_revoked(home: Home) -> None:
+    for name in "abcdefgh":
+        create_token(home, name=name, scopes=EVERY_SCOPE, lifetime=None, now=NOW)
+    signing = [Principal("https://login.example", f"u-{name}", "", frozenset({"read"}), "") for name in "abcdefgh"]
+    with ThreadPoolExecutor(16) as threads:
+        made = [threads.submit(token_of_session, home, one, minutes=60) for one in signing]
+        gone = [threads.submit(revoke_token, home, name) for name in "abcdefgh"]
+        assert [each.exception() for each in made + gone] == [None] * 16
+    persons = {one.person for one in local_tokens(home).values()}
+    assert persons == {f"u-{name} at https://login.example" for name in "abcdefgh"}

@@ -3,7 +3,6 @@
 import json
 import re
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
@@ -29,7 +28,7 @@ from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.audit import confirm_by_party, verify_party_audit
 from commingle.shared.release.charge import ChargeState, refuse_signature
 from commingle.shared.release.verification import verify_release
-from commingle.shared.runtime.pages.local import Session
+from commingle.shared.runtime.pages.local import LinkDoor, Session
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.cli.test_cli import at
 from tests.world.command import Command
@@ -245,13 +244,13 @@ def test_command_shows_how_many_there_are_and_takes_a_persons_token(
 
 def test_console_of_a_person_decides_as_that_person_only(api: httpx.Client, agents: Agents, release: str) -> None:
     approve(api, release, token(agents, "desk", ADAMS), why="vote 12/26")
-    origin, session, headers = "http://127.0.0.1:8901", Session(), token(agents, "console-1", BERG)
-    secret = headers["Authorization"].removeprefix("Bearer ")
+    origin, headers = "http://127.0.0.1:8901", token(agents, "console-1", BERG)
+    session = Session(BERG, headers["Authorization"].removeprefix("Bearer "))
+    door = LinkDoor(session, address="127.0.0.1:8901", command="commingle party console")
     way = InProcess(create_app(LocalApi(agents, loops=None, peer_is_operator=True)))
-    reach = partial(PartyClient.over, way, token=secret)
-    app = create_console(agents.home, session, reach, address="127.0.0.1:8901", person=BERG)
+    app = create_console(agents.home, door, lambda secret: PartyClient.over(way, token=secret))
     with httpx.Client(transport=InProcess(app), base_url=origin, headers={"Origin": origin}) as browser:
-        browser.get(f"/enter/{session.link}")
+        browser.get(f"/enter/{door.link}")
         assert "waiting, 1 of 2 approvals" in browser.get("/").text
         page = browser.get(f"/proposals/{release}").text
         assert "first approval by <b>Dr. Adams (token desk)</b>: vote 12/26" in page

@@ -1,0 +1,276 @@
+"""OpenID Connect, the authorization-code flow with PKCE: what a browser is sent to, and what its return proves.
+
+The provider is believed in what it signed for this client and for this very sign-in. A sign-in needs no memory: a
+browser keeps a random text, from which state, nonce and verifier follow by a key of this process. Nobody else's
+browser has that text, so nobody can be signed on with another person's code.
+"""
+
+import base64
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from threading import Lock
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+import httpx
+from pydantic import BaseModel
+
+from commingle.shared.errors import MissingExtraError
+from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SignInError, UnreachableError
+from commingle.shared.runtime.remote import call, connect, model_of
+from commingle.shared.runtime.settings import read_token
+from commingle.shared.runtime.sso import SsoSettings, require_web
+from commingle.shared.text import printable
+
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519")
+_ATTEMPT_SECONDS = 600.0
+_METADATA_SECONDS, _FAILURE_SECONDS = 600.0, 5.0
+_TIMEOUT_SECONDS = 5.0
+_LARGEST_BYTES = 1 << 20
+_LEEWAY_SECONDS = 60
+_LONGEST_PATH, _LONGEST_SUBJECT, _LONGEST_NAME = 2000, 255, 40
+_AGAIN = "Open the console's address and sign in again."
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One sign-in of one browser, which alone has `kept`; `path` is what it had asked for."""
+
+    kept: str = field(repr=False)
+    state: str
+    nonce: str = field(repr=False)
+    verifier: str = field(repr=False)
+    path: str
+
+
+def begin(key: bytes, path: str, *, secret: str, now: float) -> Attempt:
+    """A new sign-in. `key` is this process's, `secret` 256 random bits as text, `now` in seconds."""
+    path = path if len(path) <= _LONGEST_PATH else "/"
+    return _attempt(key, f"{secret}.{int(now)}.{_text(path.encode())}", path)
+
+
+def resume(key: bytes, kept: str, *, now: float) -> Attempt | None:
+    """The sign-in that a browser kept; None where that is none, or one of long ago."""
+    try:
+        _, begun, path = kept.split(".")
+        if not 0 <= now - int(begun) <= _ATTEMPT_SECONDS:
+            return None
+        return _attempt(key, kept, base64.urlsafe_b64decode(path + "==").decode())
+    except ValueError:
+        return None
+
+
+def _attempt(key: bytes, kept: str, path: str) -> Attempt:
+    state, nonce, verifier = (
+        _text(hmac.digest(key, f"{use} {kept}".encode(), "sha256")) for use in ("state", "nonce", "verifier")
+    )
+    return Attempt(kept, state, nonce, verifier, path)
+
+
+def _text(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who signed on.
+
+    Attributes:
+        issuer, subject: who it is: names can change and can be two people's.
+        name: what the provider calls the person, to be shown.
+        scopes: what the person's groups may do.
+        id_token: the proof, with which the provider is asked to end its own session.
+    """
+
+    issuer: str
+    subject: str
+    name: str
+    scopes: frozenset[str]
+    id_token: str = field(repr=False)
+
+    @property
+    def person(self) -> str:
+        """Subject and issuer, as decisions name them."""
+        return f"{self.subject} at {self.issuer}"
+
+
+class _Metadata(BaseModel):
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    end_session_endpoint: str | None = None
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+
+
+class _Answer(BaseModel):
+    id_token: str
+
+
+class Provider:
+    """The provider of some settings, over the network. Safe to use from several threads.
+
+    Raises:
+        MissingExtraError: joserfc is not installed.
+        SettingsError: the client's secret cannot be read.
+    """
+
+    def __init__(self, settings: SsoSettings, *, clock: Callable[[], float] = time.time) -> None:
+        try:
+            import joserfc  # noqa: F401, PLC0415 - an extra, without which nobody should be sent to sign in
+        except ImportError:
+            raise MissingExtraError("joserfc", extra="sso") from None
+        self.settings, self._clock, self._guard = settings, clock, Lock()
+        self._known: tuple[float, _Metadata | UnreachableError] | None = None
+        self._secret = read_token(settings.client_secret_file)
+
+    def address(self, attempt: Attempt) -> str:
+        """Where a browser signs in. Raises UnreachableError."""
+        metadata, settings = self._metadata(), self.settings
+        asked = {
+            "response_type": "code",
+            "client_id": settings.client_id,
+            "redirect_uri": f"{settings.url}/enter/callback",
+            "scope": " ".join(settings.scopes),
+            "state": attempt.state,
+            "nonce": attempt.nonce,
+            "code_challenge": _text(sha256(attempt.verifier.encode()).digest()),
+            "code_challenge_method": "S256",
+        }
+        return _with(metadata.authorization_endpoint, asked)
+
+    def principal(self, attempt: Attempt, answer: Mapping[str, str]) -> Principal:
+        """Who came back from there with this answer. Raises SignInError, UnreachableError."""
+        settings = self.settings
+        if not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
+            raise SignInError("this sign-in did not begin in this browser", remedy=_AGAIN)
+        if answer.get("iss", settings.issuer) != settings.issuer:
+            raise SignInError("another provider answered", remedy=_AGAIN)
+        if "code" not in answer:
+            raise SignInError("the provider did not sign you in", remedy=_AGAIN)
+        metadata = self._metadata()
+        try:
+            token = model_of(_Answer, self._post(metadata, answer["code"], attempt)).id_token
+        except (NonsenseError, RemoteProblemError) as error:
+            raise SignInError(f"the provider does not take this code, or no longer: {error}", remedy=_AGAIN) from None
+        return self._proved(token, self._get(metadata.jwks_uri), attempt.nonce)
+
+    def goodbye(self, id_token: str) -> str | None:
+        """Where the provider ends its own session; None where it does not say. Raises UnreachableError."""
+        endpoint, settings = self._metadata().end_session_endpoint, self.settings
+        after = {"client_id": settings.client_id, "post_logout_redirect_uri": f"{settings.url}/enter/left"}
+        return None if endpoint is None else _with(endpoint, {"id_token_hint": id_token, **after})
+
+    def _proved(self, token: str, keys: bytes, nonce: str) -> Principal:
+        settings = self.settings
+        claims = verify_id_token(
+            token, keys, issuer=settings.issuer, client_id=settings.client_id, nonce=nonce, now=int(self._clock())
+        )
+        said = claims.get(settings.groups_claim)
+        groups = [group for group in said if isinstance(group, str)] if isinstance(said, list) else []
+        scopes = frozenset[str]().union(*(settings.groups.get(group, frozenset()) for group in groups))
+        names = (claims.get(name) for name in ("name", "preferred_username"))
+        name = next((printable(name).strip() for name in names if isinstance(name, str) and name.strip()), "")
+        return Principal(settings.issuer, claims["sub"], name[:_LONGEST_NAME], scopes, token)
+
+    def _metadata(self) -> _Metadata:
+        """A failure is remembered for a moment: while it lasts, nobody waits for another."""
+        with self._guard:
+            now = self._clock()
+            if self._known is None or not 0 <= now - self._known[0] < self._lasts(self._known[1]):
+                self._known = (self._clock(), self._discovered())
+            found = self._known[1]
+        if isinstance(found, UnreachableError):
+            raise UnreachableError(str(found), remedy=found.remedy)
+        return found
+
+    def _lasts(self, found: _Metadata | UnreachableError) -> float:
+        return _FAILURE_SECONDS if isinstance(found, UnreachableError) else _METADATA_SECONDS
+
+    def _discovered(self) -> _Metadata | UnreachableError:
+        issuer = self.settings.issuer
+        try:
+            found = _Metadata.model_validate_json(self._get(f"{issuer.rstrip('/')}/.well-known/openid-configuration"))
+            for url in (found.authorization_endpoint, found.token_endpoint, found.jwks_uri):
+                require_web(url)
+            require_web(found.end_session_endpoint or issuer)
+        except UnreachableError as error:
+            return error
+        except ValueError:
+            return _astray(issuer, "describes itself in no way that is known")
+        return found if found.issuer == issuer else _astray(issuer, f"calls itself {printable(found.issuer)[:200]}")
+
+    def _get(self, url: str) -> bytes:
+        try:
+            return self._call("GET", url).content
+        except (NonsenseError, RemoteProblemError):
+            raise _astray(url, "does not answer as a provider does") from None
+
+    def _post(self, metadata: _Metadata, code: str, attempt: Attempt) -> httpx.Response:
+        client, secret = self.settings.client_id, self._secret
+        form = {"grant_type": "authorization_code", "code": code, "code_verifier": attempt.verifier}
+        form |= {"redirect_uri": f"{self.settings.url}/enter/callback", "client_id": client}
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        if secret and "client_secret_basic" in metadata.token_endpoint_auth_methods_supported:
+            pair = f"{quote_plus(client)}:{quote_plus(secret)}".encode()  # RFC 6749, 2.3.1
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        elif secret:
+            form["client_secret"] = secret
+        return self._call("POST", metadata.token_endpoint, content=urlencode(form).encode(), headers=headers)
+
+    def _call(self, method: str, url: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - those of `call`
+        with connect(url, ca_file=self.settings.ca_file, timeout_seconds=_TIMEOUT_SECONDS) as client:
+            return call(client, method, url, largest_bytes=_LARGEST_BYTES, patience_seconds=_TIMEOUT_SECONDS, **options)
+
+
+def verify_id_token(token: str, keys: bytes, *, issuer: str, client_id: str, nonce: str, now: int) -> Mapping[str, Any]:
+    """The claims of an ID token (OpenID Connect Core 1.0, 3.1.3.7), once they hold.
+
+    Args:
+        token: as it came.
+        keys: the provider's JWK set.
+        issuer: whose it has to be.
+        client_id: for whom.
+        nonce: of which sign-in.
+        now: in seconds since 1970.
+
+    Raises:
+        SignInError: it is another's, for another, of another sign-in, over, or not signed as it must be.
+    """
+    from joserfc import errors, jwt  # noqa: PLC0415 - an extra; Provider says so where it is missing
+    from joserfc.jwk import KeySet  # noqa: PLC0415 - as above
+
+    expected = jwt.JWTClaimsRegistry(
+        now=now,
+        leeway=_LEEWAY_SECONDS,
+        iss={"essential": True, "value": issuer},
+        aud={"essential": True, "value": client_id},
+        nonce={"essential": True, "value": nonce},
+        sub={"essential": True},
+        exp={"essential": True},
+        iat={"essential": True},
+    )
+    try:
+        claims = jwt.decode(token, KeySet.import_key_set(json.loads(keys)), algorithms=_ALGORITHMS).claims
+        expected.validate(claims)
+    except (errors.JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise SignInError(f"the provider's token does not hold ({type(error).__name__})", remedy=_AGAIN) from None
+    alone = claims["aud"] in (client_id, [client_id])
+    if claims["nonce"] != nonce or claims.get("azp", client_id if alone else None) != client_id:
+        raise SignInError("the provider's token is for another", remedy=_AGAIN)
+    subject = claims["sub"]
+    if not (len(subject) <= _LONGEST_SUBJECT and subject.isascii() and subject.isprintable() and subject.strip()):
+        raise SignInError("the provider's token names nobody", remedy=_AGAIN)
+    return claims
+
+
+def _astray(where: str, said: str) -> UnreachableError:
+    return UnreachableError(f"{where} {said}", remedy='Check "issuer" in the settings of single sign-on.')
+
+
+def _with(endpoint: str, asked: Mapping[str, str]) -> str:
+    return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"

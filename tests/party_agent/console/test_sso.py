@@ -1,0 +1,405 @@
+"""People who sign on to one console over real sockets: who gets in, as whom they decide, and how a session ends."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import time
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import httpx
+import pytest
+import structlog
+
+from commingle.party_agent.console.app import create_console
+from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.edge.app import create_app
+from commingle.party_agent.edge.client import PartyClient
+from commingle.party_agent.home.policy import Policy
+from commingle.party_agent.home.tokens import create_token, local_tokens, revoke_token, token_of_session
+from commingle.party_agent.ledger.rulings import Ruling
+from commingle.shared.errors import MissingExtraError
+from commingle.shared.runtime.oidc import Provider
+from commingle.shared.runtime.pages.sso import SsoDoor
+from commingle.shared.runtime.server import Served, listen, serving
+from commingle.shared.runtime.settings import system_clock
+from commingle.shared.runtime.sso import SsoSettings
+from tests.world.command import run_command
+from tests.world.consortium import Consortium, strictly
+from tests.world.provider import SECRET, SigningProvider, browser, signing_provider, sso_settings
+from tests.world.transport import InProcess
+
+ADAMS = {"sub": "u-adams", "name": "Dr. Adams", "groups": ["board", "others"]}
+BERG = {"sub": "u-berg", "name": "Dr. Berg", "groups": ["board"]}
+CHEN = {"sub": "u-chen", "preferred_username": "chen", "groups": ["staff"]}
+
+
+@dataclass
+class Desk:
+    """A console on a socket, with a clock for sessions that a test moves, and one for what is known of the provider."""
+
+    provider: SigningProvider
+    settings: SsoSettings
+    local: LocalApi
+    opened: ExitStack
+    seconds: float = 0.0
+    later: float = 0.0
+    door: SsoDoor = field(init=False)
+
+    @property
+    def url(self) -> str:
+        return self.settings.url
+
+    def browser(self, user: dict[str, Any] | None = None, path: str = "/") -> httpx.Client:
+        """A browser of its own; of somebody who signs in on the way to a page, where one is given."""
+        found = self.opened.enter_context(browser(self.url))
+        if user is not None:
+            self.provider.user = dict(user)
+            assert found.get(path).status_code == 200
+        return found
+
+
+@contextmanager
+def desk_of(local: LocalApi, provider: SigningProvider, secret: Path) -> Iterator[Desk]:
+    secret.write_text(SECRET)
+    listener = listen(host="127.0.0.1", port=0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    settings = sso_settings(provider.issuer, url, client_secret_file=secret)
+    way = InProcess(create_app(local))
+    with ExitStack() as opened:
+        desk = Desk(provider, settings, local, opened)
+        token = partial(token_of_session, local.agents.home, minutes=settings.session_minutes)
+        desk.door = SsoDoor(
+            Provider(settings, clock=lambda: time() + desk.later), opened=token, clock=lambda: desk.seconds
+        )
+        app = create_console(local.agents.home, desk.door, lambda given: PartyClient.over(way, token=given))
+        opened.enter_context(serving([Served(app, listener)]))
+        yield desk
+
+
+@pytest.fixture
+def provider() -> Iterator[SigningProvider]:
+    with signing_provider() as found:
+        yield found
+
+
+@pytest.fixture
+def desk(consortium: Consortium, local: LocalApi, provider: SigningProvider, tmp_path: Path) -> Iterator[Desk]:
+    consortium.clock_shows = system_clock()
+    with desk_of(local, provider, tmp_path / "secret") as found:
+        yield found
+
+
+@pytest.fixture
+def release(consortium: Consortium, local: LocalApi) -> str:
+    """A proposal that waits for two people."""
+    consortium.clock_shows = system_clock()
+    local.agents.home.save_policy(Policy(approvals=2))
+    consortium.enrol_everybody()
+    found = consortium.propose(title="Length of stay")
+    local.agents.consortia[0].step(strictly)
+    return found
+
+
+def decide(who: httpx.Client, release: str, decision: str = "approve", **changes: str) -> httpx.Response:
+    page = who.get(f"/proposals/{release}").text
+    csrf = re.search(r'name="csrf" value="([^"]+)"', page)
+    given = {"csrf": csrf[1] if csrf else "", "why": "vote 12/26", "read": "yes", "decision": decision}
+    return who.post(f"/proposals/{release}", data=given | changes)
+
+
+def stopped(who: httpx.Client, path: str, **options: Any) -> httpx.Response:
+    """An answer, no redirect of which is followed."""
+    return who.get(path, follow_redirects=False, **options)
+
+
+def callback_of(who: httpx.Client, path: str = "/") -> str:
+    """Where the provider sends this browser, which does not go there yet."""
+    at_provider = stopped(who, path).headers["location"]
+    return str(httpx.get(at_provider).headers["location"])
+
+
+def test_two_people_sign_on_to_one_console_and_the_ledger_names_both_subjects(desk: Desk, release: str) -> None:
+    adams, berg = desk.browser(ADAMS, f"/proposals/{release}"), desk.browser(BERG)
+    assert f"You decide as <b>u-adams at {desk.provider.issuer}</b>, called Dr. Adams" in (
+        adams.get(f"/proposals/{release}").text
+    )
+    assert decide(adams, release, by="Dr. Chen").status_code == 200
+    assert "1 of 2 approvals" in berg.get("/").text
+    assert decide(berg, release).status_code == 200
+    assert desk.local.agents.proposals.get(release).decision == "approved"
+    first, second = desk.local.agents.ledger.notes()[release]
+    assert re.fullmatch(rf"u-adams at {desk.provider.issuer} \(token sso-\w+ Dr\. Adams\)", first["by"])
+    assert second["by"].startswith(f"u-berg at {desk.provider.issuer} (token sso-")
+
+
+def test_one_subject_is_one_person_in_every_browser_and_under_every_name(desk: Desk, release: str) -> None:
+    assert decide(desk.browser(ADAMS), release).status_code == 200
+    for user in (ADAMS, ADAMS | {"name": "Dr. Berg"}, ADAMS | {"sub": "U-ADAMS"}):
+        answer = decide(desk.browser(user), release)
+        assert (answer.status_code, "has approved already" in answer.text) == (409, True)
+    assert desk.local.agents.ledger.charges() == []
+
+
+@pytest.mark.parametrize("order", ["sign-on first", "token first", "operator first"])
+def test_sign_on_and_token_or_operator_are_never_counted_as_two_people(desk: Desk, release: str, order: str) -> None:
+    home, now = desk.local.agents.home, desk.local.agents.clock()
+    secret = create_token(
+        home, name="berg", scopes=frozenset({"read", "decide"}), lifetime=None, now=now, person="Dr. Berg"
+    )
+    with httpx.Client(transport=InProcess(create_app(desk.local)), base_url="http://agent") as api:
+        bearer = {} if order == "operator first" else {"Authorization": f"Bearer {secret}"}
+        if order == "sign-on first":
+            decide(desk.browser(ADAMS), release)
+            other = api.put(f"/v1/proposals/{release}/approval", headers=bearer)
+            assert (other.status_code, "nobody can tell" in other.text) == (409, True)
+        else:
+            assert api.put(f"/v1/proposals/{release}/approval", headers=bearer).status_code == 200
+            answer = decide(desk.browser(ADAMS), release)
+            assert (answer.status_code, "nobody can tell" in answer.text) == (409, True)
+        assert desk.local.agents.ledger.charges() == []
+        # and anybody stops it, by whatever they have
+        assert api.put(f"/v1/proposals/{release}/rejection", json={"why": "no"}, headers=bearer).status_code == 200
+
+
+def test_name_with_an_address_in_it_that_an_operator_typed_is_no_sign_on(desk: Desk, release: str) -> None:
+    typed = f"u-berg at {desk.provider.issuer}"
+    desk.local.agents.approve(release, Ruling(by=typed, person=typed))
+    assert decide(desk.browser(ADAMS), release).status_code == 409
+    assert desk.local.agents.ledger.charges() == []
+
+
+def test_groups_say_what_may_be_done(desk: Desk, release: str) -> None:
+    chen = desk.browser(CHEN)
+    assert "Length of stay" in chen.get("/").text
+    answer = decide(chen, release)
+    assert (answer.status_code, "scope decide" in answer.text) == (409, True)
+    assert chen.post("/datasets", data={"csrf": "x"}).status_code == 403
+    for groups in ([], ["others"], "board", None, [["board"]], {"board": True}):
+        nobody = desk.browser()
+        desk.provider.user = CHEN | {"groups": groups}
+        answer = nobody.get("/")
+        assert (answer.status_code, "none of your groups" in answer.text) == (403, True)
+        assert stopped(nobody, "/ledger").status_code == 303
+    assert {tuple(sorted(one.scopes)) for one in local_tokens(desk.local.agents.home).values()} == {("read",)}
+
+
+def test_group_that_is_taken_away_counts_when_the_session_ends(desk: Desk, release: str) -> None:
+    adams = desk.browser(ADAMS)
+    desk.provider.user = ADAMS | {"groups": ["staff"]}
+    for minute in range(10, 60, 10):
+        desk.seconds = 60.0 * minute
+        assert stopped(adams, "/").status_code == 200
+    desk.seconds = 3600.0  # whatever was looked at meanwhile
+    assert stopped(adams, "/").status_code == 303
+    assert decide(adams, release).status_code == 409
+    desk.provider.user = ADAMS | {"groups": []}
+    desk.seconds = 7200.0
+    assert adams.get("/").status_code == 403
+
+
+def test_session_ends_when_nobody_looks_though_its_page_fetches_by_itself(desk: Desk) -> None:
+    adams = desk.browser(ADAMS)
+    desk.seconds = 899.0
+    assert stopped(adams, "/", headers={"Sec-Fetch-Mode": "cors"}).status_code == 200
+    desk.seconds = 900.0
+    assert stopped(adams, "/").status_code == 303
+
+
+def test_operator_ends_a_session_by_its_token(desk: Desk) -> None:
+    adams, home = desk.browser(ADAMS), desk.local.agents.home
+    (name,) = local_tokens(home)
+    assert name.startswith("sso-")
+    revoke_token(home, name)
+    for path in ("/", "/ledger", "/datasets", "/members", "/doctor"):
+        answer = adams.get(path)
+        assert (answer.status_code, "no valid bearer token" in answer.text) == (502, True)
+
+
+def test_who_leaves_is_out_here_and_is_led_to_the_provider(desk: Desk) -> None:
+    with structlog.testing.capture_logs() as lines:
+        adams = desk.browser(ADAMS)
+        cookie = adams.cookies[desk.door.cookie]
+        answer = adams.post("/leave")
+    assert [(line["event"], line["subject"]) for line in lines] == [("signed in", "u-adams"), ("signed out", "u-adams")]
+    assert "id_token" not in str(lines)
+    where, _, asked = answer.headers["refresh"].removeprefix("0; url=").partition("&")
+    said = dict(parse_qsl(asked))
+    assert where == f"{desk.provider.issuer}/logout?x=1"
+    assert said["post_logout_redirect_uri"] == f"{desk.url}/enter/left"
+    assert said["id_token_hint"].count(".") == 2
+    assert adams.get("/enter/left").status_code == 200
+    assert httpx.get(f"{desk.url}/ledger", cookies={desk.door.cookie: cookie}).status_code == 401
+
+
+def test_new_sign_in_ends_the_one_before_and_takes_no_cookie_from_outside(desk: Desk) -> None:
+    planted = desk.browser()
+    planted.cookies.set(desk.door.cookie, "planted", domain="127.0.0.1")
+    desk.provider.user = ADAMS
+    assert planted.get("/").status_code == 200
+    first = planted.cookies[desk.door.cookie]
+    assert first != "planted"
+    other = desk.browser(ADAMS)
+    assert stopped(planted, "/").status_code == 303
+    assert stopped(other, "/").status_code == 200
+    assert len(local_tokens(desk.local.agents.home)) == 1
+
+
+def test_return_without_the_cookie_of_its_beginning_signs_nobody_in(desk: Desk) -> None:
+    mallory, victim = desk.browser(), desk.browser()
+    desk.provider.user = ADAMS
+    theirs = callback_of(mallory)
+    assert victim.get(theirs).status_code == 403  # who never began
+    own = callback_of(victim)
+    for url in (theirs, theirs.replace("code-0", "code-1"), f"{desk.url}/enter/callback", own.replace("state=", "s=")):
+        answer = victim.get(url)
+        assert (answer.status_code, "in this browser" in answer.text) == (403, True)
+    assert desk.door.cookie not in victim.cookies
+    for asked in ("error=access_denied", "code=code-1&iss=https%3A%2F%2Fevil.example", "code=unknown"):
+        state = parse_qs(urlsplit(own).query)["state"][0]
+        assert victim.get(f"{desk.url}/enter/callback?{asked}&state={state}").status_code == 403
+    assert stopped(victim, own).status_code == 303
+
+
+def test_code_that_was_used_signs_nobody_in_again(desk: Desk) -> None:
+    adams = desk.browser()
+    desk.provider.user = ADAMS
+    own, kept = callback_of(adams), dict(adams.cookies)
+    assert stopped(adams, own).status_code == 303
+    assert not any("sign-in" in name for name in adams.cookies)
+    assert adams.get(own).status_code == 403
+    adams.cookies.update(kept)
+    answer = adams.get(own)
+    assert (answer.status_code, "does not take this code" in answer.text) == (403, True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nonce": "another"},
+        {"aud": "another"},
+        {"iss": "https://evil.example"},
+        {"exp": 1_700_000_000},
+        {"sub": ""},
+    ],
+)
+def test_token_that_does_not_hold_signs_nobody_in(desk: Desk, changes: dict[str, Any]) -> None:
+    desk.provider.user, desk.provider.claims = ADAMS, lambda claims: claims | changes
+    nobody = desk.browser()
+    assert nobody.get("/").status_code == 403
+    desk.provider.sign = lambda _: "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ1LWFkYW1zIn0."
+    assert nobody.get("/").status_code == 403
+    assert local_tokens(desk.local.agents.home) == {}
+
+
+WAYS = ("//evil.example/x", "/\\evil.example", "/https://evil.example", "/?next=//evil.example")
+
+
+@pytest.mark.parametrize("path", WAYS)
+def test_way_back_leads_to_this_console_only(desk: Desk, path: str) -> None:
+    desk.provider.user = ADAMS
+    who = desk.browser()
+    request = who.build_request("GET", "/")
+    request.url = request.url.copy_with(raw_path=path.encode())
+    began = who.send(request, follow_redirects=False)
+    assert began.headers["location"].startswith(f"{desk.provider.issuer}/authorize?")
+    back = stopped(who, str(httpx.get(began.headers["location"]).headers["location"])).headers["location"]
+    assert urlsplit(back)[:2] == urlsplit(desk.url)[:2]
+
+
+def test_form_of_another_site_or_session_decides_nothing(desk: Desk, release: str) -> None:
+    adams, berg = desk.browser(ADAMS), desk.browser(BERG)
+    csrf = re.search(r'name="csrf" value="([^"]+)"', berg.get("/").text)
+    assert csrf is not None
+    given = {"csrf": csrf[1], "why": "", "read": "yes", "decision": "reject"}
+    strange = [
+        adams.post(f"/proposals/{release}", data=given),
+        adams.post(f"/proposals/{release}", data=given, headers={"Origin": "https://evil.example"}),
+        adams.post("/leave", headers={"Origin": "null"}),
+        adams.get("/", headers={"Host": "rebound.example"}),
+        desk.browser().post(f"/proposals/{release}", data=given),
+    ]
+    assert [answer.status_code for answer in strange] == [403] * 5
+    assert stopped(adams, "/").status_code == 200
+    assert desk.local.agents.proposals.get(release).decision == "waiting"
+
+
+def test_provider_that_is_away_keeps_nobody_from_stopping_a_release(
+    local: LocalApi, release: str, tmp_path: Path
+) -> None:
+    with ExitStack() as running, ExitStack() as signing:
+        provider = signing.enter_context(signing_provider())
+        desk = running.enter_context(desk_of(local, provider, tmp_path / "secret"))
+        adams = desk.browser(ADAMS)
+        signing.close()
+        desk.later = 601.0  # what was known of it is forgotten
+        answer = desk.browser().get("/")
+        assert (answer.status_code, "commingle party reject" in answer.text) == (503, True)
+        assert decide(adams, release, "reject").status_code == 200
+        assert "You have left" in adams.post("/leave").text
+    assert local.agents.proposals.get(release).decision == "rejected"
+
+
+def test_provider_that_does_not_say_what_it_is_is_asked_once_in_a_while(desk: Desk) -> None:
+    nobody = desk.browser()
+    for said in ({"issuer": "https://evil.example"}, {"token_endpoint": "http://evil.example"}, {"jwks_uri": 3}):
+        desk.provider.discovery, desk.provider.asked = dict[str, Any](said), []
+        assert [nobody.get("/").status_code for _ in range(3)] == [503] * 3
+        assert desk.provider.asked == ["configuration"]
+        desk.later += 5.0
+    desk.provider.discovery = {}
+    assert nobody.get("/").status_code == 200
+
+
+def test_behind_a_proxy_with_tls_cookies_are_for_tls_and_this_name_alone(desk: Desk) -> None:
+    settings = sso_settings(desk.provider.issuer, "https://console.example")
+    app = create_console(
+        desk.local.agents.home, SsoDoor(Provider(settings)), lambda _: PartyClient.over(InProcess(app))
+    )
+    with httpx.Client(transport=InProcess(app), base_url="http://10.0.0.7:8900") as proxy:
+        headers = {"Host": "console.example", "Accept": "text/html", "X-Forwarded-Proto": "http"}
+        began = proxy.get("/", headers=headers)
+        cookie = began.headers["set-cookie"]
+        assert cookie.startswith("__Host-commingle-sign-in-")
+        for word in ("HttpOnly", "Path=/", "SameSite=lax", "Secure"):
+            assert word in cookie
+        assert "Domain" not in cookie
+        asked = parse_qs(urlsplit(began.headers["location"]).query)
+        assert asked["redirect_uri"] == ["https://console.example/enter/callback"]
+        assert asked["code_challenge_method"] == ["S256"]
+        assert proxy.get("/", headers={"Accept": "text/html"}).status_code == 403  # past the proxy's name
+
+
+def test_pages_are_shown_to_no_program_and_say_so(desk: Desk) -> None:
+    answer = httpx.get(f"{desk.url}/ledger")
+    assert (answer.status_code, answer.json()["type"]) == (401, "urn:commingle:problem:sign-in")
+    assert httpx.get(f"{desk.url}/static/pages.css").status_code == 200
+
+
+REFUSED: dict[tuple[str, ...], str] = {
+    ("--host", "10.0.0.1"): "go with --sso",
+    ("--sso", "--host", "10.0.0.1"): "is served by TLS",
+    ("--sso", "--person", "Ann"): "leave it out",
+    ("--sso",): "no provider of single sign-on is set",
+    ("--person", "u-1 at https://x"): "no address",
+}
+
+
+def test_command_refuses_what_could_be_read_on_the_way_or_taken_for_another(
+    consortium: Consortium, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = str(consortium.homes["clinic"].root)
+    for options, said in REFUSED.items():
+        code, _, err = run_command(capsys, "party", "console", "--home", home, *options)
+        assert (code in {1, 2}, said in err) == (True, True), err
+
+
+def test_provider_without_the_library_for_its_tokens_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "joserfc", None)
+    with pytest.raises(MissingExtraError) as refused:
+        Provider(sso_settings("https://login.example", "https://console.example"))
+    assert "commingle[sso]" in refused.value.remedy
