@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.harness import Asked, Experiment, Report, generator, heading, row, spread
+from benchmarks.harness import Asked, Experiment, Report, as_table, generator, spread
 from benchmarks.methods.in_parts import IN_PARTS
 from benchmarks.methods.second_moment import dp_olse, radii_from_public
 from benchmarks.panels import Panel, draw_panels
@@ -150,18 +150,16 @@ def measure(asked: Asked) -> Report:
 
 
 def lines(report: Report) -> list[str]:
-    """The tables of docs/central.md; the lowest private ratio in bold."""
+    """Medians of all columns, and of the column with the largest public correlation alone."""
     shown = ["Calibrations here are all proved; scales and bounds come from a public tenth of the rows."]
-    titles = {"tables": "All columns", "one_column": "The column with the largest public correlation, alone"}
-    for kind, title in titles.items():
-        heads = list(report[kind][0]["cells"][0]["methods"])
-        shown += ["", f"## {title}", "", *heading("table", "n", "d", "ε", *heads)]
-        for table in report[kind]:
-            for cell in table["cells"]:
-                medians = {name: cell["methods"][name]["median"] for name in heads}
-                best = min(medians[name] for name in heads if name not in WITHOUT_PRIVACY)
-                cells = (f"**{m:.3g}**" if m == best else f"{m:.3g}" for m in medians.values())
-                shown.append(row(table["table"], f"{table['n']:,}", str(table["d"]), f"{cell['epsilon']:g}", *cells))
+    for kind in ("tables", "one_column"):
+        cells = [
+            {**{name: t[name] for name in ("table", "n", "d")}, "epsilon": cell["epsilon"]}
+            | {name: found["median"] for name, found in cell["methods"].items()}
+            for t in report[kind]
+            for cell in t["cells"]
+        ]
+        shown += ["", f"## {kind}", "", *as_table(cells)]
     return shown
 
 

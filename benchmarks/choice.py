@@ -6,14 +6,17 @@ of the rows gives bounds; R^2 of a tested tenth by `shrunken`, predictions clipp
 runs. The tables had no part in choosing constants.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import click
 import numpy as np
 from numpy.random import Generator, default_rng
 
-from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, heading, row, spread
+from benchmarks.harness import Asked, Experiment, Report, as_table, spread
 from benchmarks.panels import Panel, draw_panels
+from benchmarks.peers import by_peer
 from benchmarks.release_law import party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, columns
 from benchmarks.users import Split, fit, numbers, split
@@ -72,36 +75,33 @@ def ways(data: Split, specs: Mapping[str, ReleaseSpec], run: int) -> dict[str, f
     return found
 
 
+def by_diffprivlib(python: str, splits: Sequence[Split], epsilon: float) -> dict[str, list[float]]:
+    """R^2 of IBM's `LinearRegression`, which that Python has, on each split."""
+    with TemporaryDirectory() as folder:
+        files = [f"{folder}/{number}.npz" for number in range(len(splits))]
+        for file, (rows, _) in zip(files, splits, strict=True):
+            np.savez(file, x=rows[0], y=rows[1])
+        found = by_peer("diffprivlib", python, {"files": files, "epsilon": epsilon})
+    fits = zip(found, splits, strict=True)
+    return {"diffprivlib": [explained(np.asarray(tested[0] @ theta), tested) for theta, (_, tested) in fits]}
+
+
 def measure(asked: Asked) -> Report:
     """Every table at hand and every epsilon of a member."""
-    found = []
+    found, peer = [], asked.given["diffprivlib"]
     for name in at_hand(asked.data, TABLES):
         table = columns(asked.data, name)
-        runs = asked.times(2, 18 if len(table[1]) < _FEW else 9)
+        splits = [split(table, 1 + run % 9) for run in range(asked.times(2, 18 if len(table[1]) < _FEW else 9))]
+        n, d = splits[-1][0][0].shape
         for epsilon in EPSILONS:
-            all_runs: dict[str, list[float]] = {}
-            for run in range(runs):
-                data = split(table, 1 + run % 9)
-                n, d = data[0][0].shape
-                specs = {mechanism: spec_of(n, d - 1, mechanism, epsilon) for mechanism in RELEASES}
-                for way, r2 in ways(data, specs, run).items():
-                    all_runs.setdefault(way, []).append(r2)
-            together = privacy_statement(specs["moments"]).per_subject.own.epsilon
+            specs = [{m: spec_of(len(rows[1]), d - 1, m, epsilon) for m in RELEASES} for rows, _ in splits]
+            together = privacy_statement(specs[-1]["moments"]).per_subject.own.epsilon
+            runs = [ways(data, specs[run], run) for run, data in enumerate(splits)]
+            every = {way: [one[way] for one in runs] for way in runs[0]}
+            every |= by_diffprivlib(peer, splits, together) if peer else {}
             about = {"table": name, "n": n, "features": d - 1, "epsilon": epsilon, "together": together}
-            found.append({**about, "r_squared": {way: spread(values) for way, values in all_runs.items()}})
+            found.append({**about, "r_squared": {way: spread(values) for way, values in every.items()}})
     return {"cells": found}
-
-
-def lines(report: Report) -> Iterator[str]:
-    """A row for each table and epsilon."""
-    if not report["cells"]:
-        yield LEFT_OUT
-        return
-    heads = list(report["cells"][0]["r_squared"])
-    yield from heading("table", "n", "ε of a member", "of a person", *heads)
-    for cell in report["cells"]:
-        means = (f"{cell['r_squared'][way]['mean']:.3f}" for way in heads)
-        yield row(cell["table"], f"{cell['n']:,}", f"{cell['epsilon']:g}", f"{cell['together']:.2f}", *means)
 
 
 def draw(report: Report, folder: Path) -> None:
@@ -110,7 +110,8 @@ def draw(report: Report, folder: Path) -> None:
         return
     panels = []
     for epsilon in EPSILONS:
-        series: dict[str, list[tuple[float, float]]] = {way: [] for way in (*RELEASES, *HOLDER)}
+        shown = [way for way in report["cells"][0]["r_squared"] if way != "not private"]
+        series: dict[str, list[tuple[float, float]]] = {way: [] for way in shown}
         for cell in sorted((c for c in report["cells"] if c["epsilon"] == epsilon), key=lambda c: c["n"]):
             found = {way: figures["mean"] for way, figures in cell["r_squared"].items()}
             for way, points in series.items():
@@ -121,6 +122,7 @@ def draw(report: Report, folder: Path) -> None:
     draw_panels(folder / "choice.png", panels, columns=3)
 
 
-EXPERIMENT = Experiment("choice", __doc__, measure, lines, draw)
+_OPTIONS = (click.Option(["--diffprivlib"], help="A Python that has it.  [left out]"),)
+EXPERIMENT = Experiment("choice", __doc__, measure, lambda report: as_table(report["cells"]), draw, options=_OPTIONS)
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, generator, heading, row
+from benchmarks.harness import Asked, Experiment, Report, as_table, generator
 from benchmarks.release_law import (
     Array,
     dgm_gram,
@@ -186,21 +186,7 @@ def measure(asked: Asked) -> Report:
     return {"results": results}
 
 
-def lines(report: Report) -> list[str]:
-    """The table of docs/coverage.md."""
-    found = heading("table", "n", "k", "noise", "for", "l_x", "l", "coverage", "least", "warned", "silent coverage")
-    for r in report["results"]:
-        name = f"{r['table']}, released for real" if r.get("exact") else r["table"]
-        noise = f"ε = {r['epsilon']:g}" if "epsilon" in r else f"{r['multiplier']:g}"
-        silent = "-" if r["silent_mean"] is None else f"{r['silent_mean']:.3f}"
-        cells = (name, f"{r['n']:,}", f"{r['k']:,}" if r["k"] else "dgm", noise, r["for"], f"{r['feature_root']:.3f}")
-        found.append(
-            row(*cells, f"{r['root']:.3f}", f"{r['mean']:.3f}", f"{r['least']:.3f}", f"{r['warned']:.1%}", silent)
-        )
-    return found if any(r["table"] != "synthetic" for r in report["results"]) else [*found, "", LEFT_OUT]
-
-
-EXPERIMENT = Experiment("coverage", __doc__, measure, lines)
+EXPERIMENT = Experiment("coverage", __doc__, measure, lambda report: as_table(report["results"]))
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -5,20 +5,18 @@ members release `moments` of the rest at an epsilon each, listed subjects; R^2 o
 `predict` predicts, means of 18 runs of fewer than 20,000 rows, else 9. No constant was chosen on it.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 from numpy.random import default_rng
 
 from benchmarks.choice import EPSILONS, explained
-from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, heading, row, spread
+from benchmarks.harness import Asked, Experiment, Report, as_table, spread
 from benchmarks.release_law import party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, columns
 from benchmarks.users import numbers, split
 from commingle.party_agent.private.regression.problem import Floats
 from commingle.services.fit import FitRequest, fit_prepared
-from commingle.services.planning.public_table import PLAIN, compared, encodings
+from commingle.services.planning.public_table import compared, encodings
 from commingle.services.tables import Table
 from commingle.shared.documents.study import Study
 from commingle.shared.encoding import encode_rows
@@ -73,22 +71,6 @@ def measure(asked: Asked) -> Report:
     return {"cells": found}
 
 
-def lines(report: Report) -> Iterator[str]:
-    """A row for each table and epsilon; the one that the planner takes in bold."""
-    if not report["cells"]:
-        yield LEFT_OUT
-        return
-    heads = list(dict.fromkeys(way for cell in report["cells"] for way in cell["r_squared"]))
-    yield from heading("table", "n", "ε of a member", *heads)
-    for cell in report["cells"]:
-        shown = {way: f"{figures['mean']:.3f}" for way, figures in cell["r_squared"].items()}
-        shown[cell["taken"]] = f"**{shown[cell['taken']]}**"
-        yield row(cell["table"], f"{cell['n']:,}", f"{cell['epsilon']:g}", *(shown.get(way, "-") for way in heads))
-    gains = [c["r_squared"][c["taken"]]["mean"] - c["r_squared"][PLAIN]["mean"] for c in report["cells"]]
-    yield ""
-    yield f"What the planner takes gains {np.mean(gains):.3f} on average, {min(gains):.3f} at worst."
-
-
-EXPERIMENT = Experiment("encodings", __doc__, measure, lines)
+EXPERIMENT = Experiment("encodings", __doc__, measure, lambda report: as_table(report["cells"]))
 if __name__ == "__main__":
     EXPERIMENT.command()

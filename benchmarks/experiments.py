@@ -72,6 +72,7 @@ EXPERIMENTS = (
     OnTables("public_moment", "public_moment.md", ("winequality_white",), 2),
     OnTables("central", "central.md", (*TABLES["central"], _FOLDS), 5, rows_besides=False),
     OnTables("choice", "choice.md", choice.TABLES, 1, rows_besides=False),
+    OnTables("classification", "wu2022.md", tuple(wu2022.TABLES), 6, rows_besides=False),
     OnTables("coverage", "coverage.md", coverage.TABLES, 4),
     OnTables("keyed", "design/keyed.md", coverage.TABLES),
     OnTables("planning", "forecasts.md", planning.TABLES),

@@ -7,7 +7,7 @@ python -m benchmarks.NAME [--quick] [--data DIR] [--out DIR] [--repeats N] [--se
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,6 +126,22 @@ LEFT_OUT = "The real tables are not at hand: left out."
 def heading(*names: str) -> list[str]:
     """The two lines that open a Markdown table."""
     return [row(*names), row(*["---"] * len(names))]
+
+
+def as_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A Markdown table of records, a column for each figure; of a `spread` the mean, and nothing of lists."""
+    flat = [dict(_figures(record)) for record in records]
+    heads = dict.fromkeys(name for each in flat for name in each)
+    return [*heading(*heads), *(row(*(each.get(name, "") for name in heads)) for each in flat)] if flat else [LEFT_OUT]
+
+
+def _figures(record: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str]]:
+    for name, held in record.items():
+        value = held.get("mean", held) if isinstance(held, Mapping) else held
+        if isinstance(value, Mapping):
+            yield from _figures(value, f"{of}{name} ")
+        elif not isinstance(value, (list, tuple)):
+            yield of + name, f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def spread(values: Sequence[float] | np.ndarray[Any, Any]) -> dict[str, float]:

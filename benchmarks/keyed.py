@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.coverage import SCHEMA, SIZES, TABLES, TARGET, population
-from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, generator, heading, row
+from benchmarks.harness import Asked, Experiment, Report, as_table, generator
 from benchmarks.release_law import Array, Integers, of_parties, party_sizes, proposed, study_of
 from benchmarks.tables import at_hand, scaled
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
@@ -229,19 +229,7 @@ def measure(asked: Asked) -> Report:
 
 def lines(report: Report) -> list[str]:
     """The tables of docs/design/keyed.md."""
-    about = ("mechanism", "people", "epsilon", "overlap", "stages")
-    shown = heading(*about, "with intervals", "coverage", "least", "said to be selective")
-    for r in report["coverage"]:
-        stages = "two" if r["two_stages"] else "one"
-        facts = (r["mechanism"], f"{r['people']:,}", f"{r['epsilon']:g}", f"{r['overlap']:g}", stages)
-        found = ("-" if r[name] is None else f"{r[name]:.3f}" for name in ("coverage", "least"))
-        shown.append(row(*facts, f"{r['answered']:.0%}", *found, f"{r['selected']:.1%}"))
-    if not report["tables"]:
-        return [*shown, "", LEFT_OUT]
-    shown += ["", *heading("table", "mechanism", "subjects", "overlap", "R^2")]
-    for r in report["tables"]:
-        shown.append(row(r["table"], r["mechanism"], r["subjects"], f"{r['overlap']:g}", f"{r['r_squared']:.3f}"))
-    return shown
+    return [*as_table(report["coverage"]), "", *as_table(report["tables"])]
 
 
 EXPERIMENT = Experiment("keyed", __doc__, measure, lines)

@@ -45,7 +45,7 @@ class Question:
             return made_up(self.family)
         levels, cut = self.levels.split(), self.cut.split()
         held = {name: column.to_numpy() for name, column in _columns(path, [self.outcome, *levels, *cut])}
-        X = np.column_stack([*(_places(held[name]) for name in levels), *(_quarters(held[name]) for name in cut)])
+        X = np.column_stack([*(_places(held[name]) for name in levels), *(quarters(held[name]) for name in cut)])
         return Labelled(self.family, _outcome(held[self.outcome], self.event), X)
 
 
@@ -115,7 +115,7 @@ def _places(values: NDArray[Any]) -> Codes:
     return place[at].astype(np.intp)
 
 
-def _quarters(values: NDArray[Any]) -> Codes:
+def quarters(values: NDArray[Any]) -> Codes:
     """Numbers up to a quartile have its place; those that are missing the highest."""
     known = values[~np.isnan(values)]
     cuts = np.unique(np.quantile(known, [0.25, 0.5, 0.75]))

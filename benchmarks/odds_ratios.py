@@ -10,7 +10,7 @@ a warning names its level, or the one that it is compared with.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
-from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
+from benchmarks.harness import Asked, Experiment, Report, as_table, generator
 from benchmarks.keyed import Party, released
 from benchmarks.labelled import BINARY, DIABETES, LABEL, OTHERS, Labelled, Question
 from benchmarks.release_law import Array, of_parties, party_sizes, proposed, study_of
@@ -139,31 +139,7 @@ def measure(asked: Asked) -> Report:
     return {"results": results}
 
 
-def lines(report: Report) -> list[str]:
-    """A line for each setting."""
-    about = ("table", "family", "overlap", "ε", "n", "releases", "coefficients")
-    figures = ("table", "population", "quiet", "warned", "standard_error", "rows_standard_error", "auc", "rows_auc")
-    shown = heading(*about, *figures, "said_auc", "cpu_seconds")
-    for r in report["results"]:
-        whose = "listed" if r["overlap"] is None else f"{r['overlap']:g}"
-        facts = (
-            r["table_name"],
-            r["family"],
-            whose,
-            f"{r['epsilon']:g}",
-            f"{r['n']:,}",
-            r["releases"],
-            r["coefficients"],
-        )
-        shown.append(row(*map(str, facts), *_shown(r, (*figures, "said_auc", "cpu_seconds"))))
-    return shown
-
-
-def _shown(r: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    return [f"{r[name]:.3f}" if name in r else "" for name in names]
-
-
-EXPERIMENT = Experiment("odds_ratios", __doc__, measure, lines)
+EXPERIMENT = Experiment("odds_ratios", __doc__, measure, lambda report: as_table(report["results"]))
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
+from benchmarks.harness import Asked, Experiment, Report, as_table, generator
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import Array, party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, entry
@@ -42,7 +42,6 @@ TABLES = (
 )
 _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0)
 _PARTIES = 3
-_CLOSE = 0.05
 _RELIABLE = 0.1  # share of fits with a warning up to which a row counts
 
 
@@ -208,30 +207,8 @@ def measure(asked: Asked) -> Report:
 
 
 def lines(report: Report) -> list[str]:
-    """The table, then how many of the rows without a warning are within a factor 1.5, and how R^2 and verdicts did."""
-    rows = report["results"]
-    heads = ("table", "mechanism", "ε", "n", "k", "assumed", "error", "real", "ratio", "R²", "real")
-    shown = [*report["refused"], *heading(*heads, "constant", "real", "useful", "warned")]
-    for r in rows:
-        design = (r["case"], r["mechanism"], f"{r['epsilon']:g}", f"{r['n']:,}", str(r["k"] or "-"), r["assumed"])
-        errors = ("-" if r[e] is None else f"{r[e]:.3f}" for e in ("predicted_error", "realised_error", "ratio"))
-        told = ("predicted_r2", "realised_r2", "predicted_constant", "realised_constant")
-        verdict = ("yes" if r["useful"] else "no", f"{r['warned']:.0%}")
-        shown.append(row(*design, *errors, *(f"{r[name]:.3f}" for name in told), *verdict))
-    for assumed in ("table", "default"):
-        every = [r for r in rows if r["assumed"] == assumed]
-        ratios = [r["ratio"] for r in every if r["warned"] <= _RELIABLE and r["ratio"] is not None]
-        within = sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios)
-        if ratios:
-            shown.append(f"{assumed}: {within} of {len(ratios)} within 1.5 ({min(ratios):.2f} to {max(ratios):.2f})")
-        close = sum(abs(r["predicted_r2"] - r["realised_r2"]) <= _CLOSE for r in every)
-        hoped = sum(r["useful"] and r["realised_r2"] <= 0 for r in every)
-        missed = sum(not r["useful"] and r["realised_r2"] > _CLOSE for r in every)
-        shown.append(
-            f"  R² within {_CLOSE} in {close} of {len(every)}; called useful but R² <= 0: {hoped}; "
-            f"called not useful but R² > {_CLOSE}: {missed}"
-        )
-    return shown
+    """What was refused, then the table."""
+    return [*report["refused"], *as_table(report["results"])]
 
 
 def draw(report: Report, folder: Path) -> None:

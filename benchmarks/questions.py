@@ -8,13 +8,9 @@ mean over pairs and releases; of keyed subjects not all count. Coverage is of th
 every release.
 """
 
-import json
-import subprocess
 from collections.abc import Sequence
 from itertools import combinations
 from math import sqrt
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -24,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks import peers
-from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
+from benchmarks.harness import Asked, Experiment, Report, as_table, generator
 from benchmarks.keyed import Party, released
 from benchmarks.labelled import DIABETES, Labelled
 from benchmarks.release_law import Array, of_parties, party_sizes, proposed, study_of
@@ -75,7 +71,7 @@ def release_of(
     return released(proposed(of_parties(asked, first_stage_share=None), _SEED), parties, noise)
 
 
-def variations(people: Labelled, peers: Peers, *, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
+def variations(people: Labelled, others: Peers, *, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
     """Total variation of one release, a mean over pairs, and of a trusted holder's tables."""
     chosen = draw.choice(len(people.y), min(PEOPLE, len(people.y)), replace=False)
     attributes, codes = people.attributes, people.both[chosen]
@@ -91,8 +87,9 @@ def variations(people: Labelled, peers: Peers, *, epsilon: float, draw: np.rando
         "opendp": noisy(truth, sqrt(len(pairs)) / sqrt(2 * rho)),  # a person is one cell of each table
     }
     asked = {"codes": codes.tolist(), "sizes": sizes, "epsilon": epsilon, "delta": DELTA, "rho": rho}
-    for name, python in peers:
-        found[name] = [np.array(t).reshape(of.shape) for t, of in zip(by_peer(name, python, asked), truth, strict=True)]
+    for name, python in others:
+        tables = peers.by_peer(name, python, asked)
+        found[name] = [np.array(t).reshape(of.shape) for t, of in zip(tables, truth, strict=True)]
     return {name: float(np.mean(list(map(variation, tables, truth)))) for name, tables in found.items()}
 
 
@@ -114,16 +111,6 @@ def noisy(tables: Sequence[Array], sigma: float) -> list[Array]:
     drawn = np.array(dp.m.make_gaussian(*space, scale=sigma)(flat.tolist()), np.float64)
     ends = np.cumsum([table.size for table in tables])[:-1]
     return [part.reshape(of.shape) for part, of in zip(np.split(drawn, ends), tables, strict=True)]
-
-
-def by_peer(name: str, python: str, asked: dict[str, Any]) -> list[list[float]]:
-    """Tables of another program, made in its own environment."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "asked.json")
-        file.write_text(json.dumps(asked))
-        command = [python, str(peers.__file__), name, str(file)]
-        found: list[list[float]] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return found
 
 
 def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) -> dict[str, Any]:
@@ -195,23 +182,8 @@ def _mean(trials: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def lines(report: Report) -> list[str]:
     """Both tables."""
-    shown = ("shares", "risk differences", "risk ratios", "odds ratios", "means", "test of means", "test of a table")
-    return [
-        *heading("epsilon", *next(iter(report["counted"].values()))),
-        *(row(e, *(f"{variation:.4f}" for variation in c.values())) for e, c in report["counted"].items()),
-        "",
-        *heading("people", "held", "epsilon", *shown, "no upper end"),
-        *(
-            row(
-                f"{one['n']:,}",
-                f"{one['overlap']:g}",
-                f"{one['epsilon']:g}",
-                *(f"{one[name]:.3f}" for name in shown),
-                f"{one['unbounded']:.3f}",
-            )
-            for one in report["covered"]
-        ),
-    ]
+    counted = [{"epsilon": epsilon, **found} for epsilon, found in report["counted"].items()]
+    return [*as_table(counted), "", *as_table(report["covered"])]
 
 
 OPTIONS = (

@@ -7,7 +7,6 @@ Beside them `two_stage` and `boosted_adassp` of listed subjects, and least squar
 `TUNING` had no part in choosing constants.
 """
 
-from collections.abc import Iterator
 from math import sqrt
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-from benchmarks.harness import LEFT_OUT, Asked, Experiment, Report, heading, row
+from benchmarks.harness import Asked, Experiment, Report, as_table
 from benchmarks.tables import at_hand, columns, recorded
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, STAGED, ExactMethod
@@ -123,17 +122,6 @@ def measure(asked: Asked) -> Report:
     return {"tables": found}
 
 
-def lines(report: Report) -> Iterator[str]:
-    """A Markdown table."""
-    if not report["tables"]:
-        yield LEFT_OUT
-        return
-    yield from heading("table", "part", "n", "keyed", "listed", "boosted_adassp, listed", "least squares")
-    for r in report["tables"]:
-        cells = (f"{r[kind]:.3f} ({r['taken'][kind]})" for kind in KINDS)
-        yield row(r["table"], r["part"], f"{r['n']:,}", *cells, f"{r['boosted_adassp']:.3f}", f"{r['not_private']:.3f}")
-
-
-EXPERIMENT = Experiment("users", __doc__, measure, lines)
+EXPERIMENT = Experiment("users", __doc__, measure, lambda report: as_table(report["tables"]))
 if __name__ == "__main__":
     EXPERIMENT.command()

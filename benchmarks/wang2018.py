@@ -5,18 +5,17 @@ promise: for comparison with the paper only. Without the paper's tables a made-u
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from math import sqrt
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Asked, Experiment, Report, heading, row
+from benchmarks.harness import Asked, Experiment, Report, as_table
 from benchmarks.panels import Panel, draw_panels
-from benchmarks.wang2018_data import FOLDS, Table, load, made_up, names
+from benchmarks.wang2018_data import Table, load, made_up, names
 from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, Fit, mapped_errors
-from benchmarks.wang2018_rates import SIZES, bound_errors, efficiency, rate_table
+from benchmarks.wang2018_rates import SIZES, bound_errors, efficiency, rate_panels
 from commingle.party_agent.private.regression.problem import Floats
 
 EPSILON = 0.1
@@ -77,52 +76,17 @@ def measure(asked: Asked) -> Report:
 
 
 def lines(report: Report) -> list[str]:
-    """The tables of docs/wang2018.md."""
-    rows = report["table3"]
-    found = [WARNING, "", *heading("table", "n", "d", *_ALL)]
-    found += [
-        row(r["table"], f"{r['n']:,}", str(r["d"]), *(_cell(found) for found in r["methods"].values())) for r in rows
+    """Table 3, errors of figure 3 and of tables 1 and 2."""
+    table3 = [
+        {"table": r["table"], "n": r["n"], **{name: found["mse"] for name, found in r["methods"].items()}}
+        for r in report["table3"]
     ]
-    found += ["", *heading("table", "method", "ours", "published", "runs inside")]
-    compared = [(r["table"], name, c) for r in rows for name, c in r["methods"].items() if "inside" in c]
-    for table, name, cell in compared:
-        if not cell["inside"]:
-            theirs = f"{cell['published']['mse']:.3g} ± {cell['published']['sd']:.2g}"
-            found.append(row(table, name, f"{cell['mse']:.3g}", theirs, f"{cell['runs_inside']:.0%}"))
-    inside = sum(cell["inside"] for _, _, cell in compared)
-    found += [
-        f"\n{inside} of {len(compared)} cells are inside ± 3 published deviations.\n",
-        *published_spread(rows),
-        "",
-    ]
-    heads = list(report["efficiency"][0]["mean_squared_error"])
-    found += heading("n", *heads)
-    for cell in report["efficiency"]:
-        errors = cell["mean_squared_error"]
-        ratios = (f"{errors[name] / errors['OLS']:.3g}" for name in heads[1:])
-        found.append(row(f"{cell['n']:,}", f"{errors['OLS']:.3g}", *ratios))
-    return [*found, "", *rate_table(report["bounds"])]
-
-
-def published_spread(rows: list[dict[str, Any]]) -> list[str]:
-    """What the published ± is made of."""
-    fixed = [r["methods"][name] for r in rows for name in FIXED if "published" in r["methods"][name]]
-    # summary's deviation divides by ten folds, Matlab's by nine
-    ratios = [c["published"]["sd"] / (c["sd"] * sqrt(FOLDS / (FOLDS - 1))) for c in fixed]
-    if not ratios:
-        return []
-    spread = f"{np.median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f})"
-    return [f"Published ± over our deviation over folds, trivial and non-private: median {spread}."]
-
-
-def _cell(found: dict[str, Any]) -> str:
-    ours = f"{found['mse']:.3g}"
-    theirs = found.get("published")
-    return ours if theirs is None else f"{ours} / {theirs['mse']:.3g}{'' if found['inside'] else ' **!**'}"
+    parts = (table3, report["efficiency"], report["bounds"])
+    return [WARNING, *(line for part in parts for line in ("", *as_table(part)))]
 
 
 def draw(report: Report, folder: Path) -> None:
-    """The two figures."""
+    """Figures 2 and 3, and the rates of tables 1 and 2."""
     panels = []
     for found in report["over_epsilon"]:
         over = {m: [(c["epsilon"], c["mse"][m]) for c in found["cells"]] for m in _ALL}
@@ -130,16 +94,22 @@ def draw(report: Report, folder: Path) -> None:
         fixed = {m: over.pop(m) for m in FIXED}
         panels.append(Panel(found["table"], "ε", "test MSE", over, fixed, y_limits=limits))
     draw_panels(folder / "wang2018_epsilon.png", panels)
-    errors = [(c["n"], c["mean_squared_error"]) for c in report["efficiency"]]
-    panels = []
-    for title, label, base in (
-        ("Squared error of the coefficients", "mean of ‖θ-θ₀‖²", ""),
-        ("The same over least squares", "ratio", "OLS"),
-    ):
-        over = {m: [(n, e[m] / e.get(base, 1.0)) for n, e in errors] for m in errors[0][1]}
-        plain = {"least squares": over.pop("OLS")}
-        panels.append(Panel(title, "rows n", label, over, plain))
-    draw_panels(folder / "wang2018_efficiency.png", panels)
+    draw_panels(folder / "wang2018_efficiency.png", [*_efficiency(report["efficiency"])])
+    draw_panels(folder / "wang2018_rates.png", rate_panels(report["bounds"]), columns=3)
+
+
+def _efficiency(cells: Sequence[Mapping[str, Any]]) -> Iterator[Panel]:
+    """The four panels of figure 3, in its order."""
+    for title, label, relative in (("Squared error", "mean of ‖θ-θ₀‖²", False), ("Relative efficiency", "ratio", True)):
+        for epsilon in ("0.1", "1"):
+            end, over = f", ε = {epsilon}", dict[str, list[tuple[float, float]]]()
+            for cell in cells:
+                errors = cell["mean_squared_error"]
+                for name in ("OLS", *(n.removesuffix(end) for n in errors if n.endswith(end))):
+                    error = errors[name if name == "OLS" else name + end] / (errors["OLS"] if relative else 1.0)
+                    over.setdefault(name, []).append((cell["n"], error))
+            plain = {"least squares": over.pop("OLS")}
+            yield Panel(f"{title}{end}", "rows n", label, over, plain)
 
 
 EXPERIMENT = Experiment("wang2018", __doc__, measure, lines, draw)

@@ -1,6 +1,6 @@
 """How errors fall with n, epsilon and d: Wang 2018's figure 3, exponents of tables 1 and 2 measured.
 
-Figure 3: how near SSP, AdaSSP and AdaOPS come to least squares as n grows, and what is the default here.
+Figure 3: how near the methods come to least squares as n grows, and what is the default here.
 x ~ N(0, I_10), theta_0 ~ U[0, 1]^10, y = x theta_0 + N(0, 1); ||X|| and ||Y|| are the largest row norm and label of
 the draw, which reads private rows. Up to 2^16 rows are drawn one by one; above, X^T X from its Wishart law, X^T y given
 X^T X from its normal law, and the two maxima from their own laws, as if independent of the sums.
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.random import Generator
 from scipy.stats import chi, norm, wishart
 
-from benchmarks.harness import generator, heading, row
+from benchmarks.harness import generator
+from benchmarks.panels import Panel
 from benchmarks.wang2018_methods import FROM_SUMS, PRIVATE, Fit, published
 from commingle.party_agent.private.regression.floating import objpert
 from commingle.party_agent.private.regression.measuring import Privacy
@@ -47,9 +48,20 @@ def simulated(n: int, draw: Generator, *, d: int = D) -> tuple[Sample, Floats]:
     return Sample(root.T.astype(np.float64), np.linalg.solve(root, cross).astype(np.float64), longest, largest), theta
 
 
+def objpert_in_the_cube(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
+    """ObjPert with the radius that holds every theta_0; with radius 1 no n would do."""
+    return objpert(sample, privacy, draw, radius=sqrt(sample.d)).coefficients
+
+
+_FITS: Mapping[str, Fit] = {
+    **{name: PRIVATE[name] for name in ("OPS", "SSP", "AdaOPS", "AdaSSP")},
+    "ObjPert": objpert_in_the_cube,
+    **FROM_SUMS,
+}
+
+
 def efficiency(sizes: Sequence[int], epsilons: Sequence[float], *, trials: int) -> list[dict[str, Any]]:
     """Mean squared errors ||theta - theta_0||^2 of least squares and of the methods; delta = 1/n^2."""
-    fits = {"SSP": PRIVATE["SSP"], "AdaSSP": PRIVATE["AdaSSP"], "AdaOPS": PRIVATE["AdaOPS"], **FROM_SUMS}
     cells = []
     for n in sizes:
         squares: dict[str, list[float]] = {}
@@ -58,7 +70,7 @@ def efficiency(sizes: Sequence[int], epsilons: Sequence[float], *, trials: int) 
             sample, truth = simulated(n, draw)
             found = {"OLS": np.linalg.solve(sample.x.T @ sample.x, sample.x.T @ sample.y)}
             for epsilon in epsilons:
-                for name, fit in fits.items():
+                for name, fit in _FITS.items():
                     found[f"{name}, ε = {epsilon:g}"] = fit(sample, published(epsilon, 1 / n**2), draw)
             for name, theta in found.items():
                 squares.setdefault(name, []).append(float(np.sum((theta - truth) ** 2)))
@@ -74,18 +86,6 @@ EXPONENTS: Mapping[str, tuple[float, float, float]] = {
 }
 """Of F(theta) - F(theta*) in n and in epsilon where n is large: table 1, at a fixed condition of X^T X; in d
 beside ||X||^2 ||Theta||^2, which grow with d themselves, and 1 / alpha where the bound has it: all but OPS."""
-
-
-def objpert_in_the_cube(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
-    """ObjPert with the radius that holds every theta_0."""
-    return objpert(sample, privacy, draw, radius=sqrt(sample.d)).coefficients
-
-
-_FITS: Mapping[str, Fit] = {
-    **{name: PRIVATE[name] for name in ("OPS", "SSP", "AdaOPS", "AdaSSP")},
-    "ObjPert": objpert_in_the_cube,
-    **FROM_SUMS,
-}
 
 
 def bound_errors(*, trials: int) -> list[dict[str, Any]]:
@@ -121,24 +121,25 @@ def _excess(n: int, d: int, epsilons: Sequence[float], *, trials: int) -> list[d
     return cells
 
 
-def rate_table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Exponents by least squares: of n and epsilon over the cells at D columns, of d over those of the largest n."""
-    lines = heading(
-        "method",
-        *(part for of in ("n", "ε", "d") for part in (f"exponent of {of}", "table 1")),
-        "F(θ) - F(θ*) at the largest n, ε = 1",
-    )
-    many = [c for c in cells if c["d"] == D]
-    wide = sorted((c for c in cells if c["n"] == max(_LARGE) and c["epsilon"] == 1.0), key=lambda c: c["d"])
-    places = np.array([[1.0, np.log(c["n"]), np.log(c["epsilon"])] for c in many])
-    columns = np.array([[1.0, np.log(c["d"])] for c in wide])
-    for name in cells[0]["excess"]:
-        _, *found = np.linalg.lstsq(places, np.log([c["excess"][name] for c in many]))[0]
-        bounded = [c["size"] / (1 if name == "OPS" else c["alpha"]) for c in wide]
-        excess = np.array([c["excess"][name] for c in wide])
-        found.append(np.linalg.lstsq(columns, np.log(excess / bounded))[0][1])
-        said = [f"{value:g}" for value in EXPONENTS.get(name, ())] or [""] * len(found)
-        [last] = [c["excess"][name] for c in wide if c["d"] == D]
-        figures = (part for value, theirs in zip(found, said, strict=True) for part in (f"{value:.2f}", theirs))
-        lines.append(row(name, *figures, f"{last:.3g}"))
-    return lines
+def rate_panels(cells: Sequence[Mapping[str, Any]]) -> list[Panel]:
+    """F(theta) - F(theta*) over n, epsilon and d, beside lines of the exponents of table 1.
+
+    Lines pass through the last point of SSP, that of OPS through its own; over d errors are in units of the bound's
+    ||X||^2 ||Theta||^2, and of 1 / alpha where it has it.
+    """
+    panels = []
+    for place, (over, label) in enumerate((("n", "million rows"), ("epsilon", "ε"), ("d", "columns d"))):
+        last = {"n": max(_LARGE), "epsilon": 1.0, "d": D}
+        last.pop(over)
+        chosen = sorted((c for c in cells if all(c[at] == value for at, value in last.items())), key=lambda c: c[over])
+        series: dict[str, list[tuple[float, float]]] = {}
+        for cell in chosen:
+            for name, excess in cell["excess"].items():
+                unit = cell["size"] / (1 if name == "OPS" else cell["alpha"]) if over == "d" else 1.0
+                series.setdefault(name, []).append((cell[over] / (1e6 if over == "n" else 1), excess / unit))
+        lines = {}
+        for name, said in (("SSP", "table 1: all but OPS"), ("OPS", "table 1: OPS")):
+            end, error = series[name][-1]
+            lines[said] = [(x, error * (x / end) ** EXPONENTS[name][place]) for x, _ in series[name]]
+        panels.append(Panel("", label, "F(θ) - F(θ*)" + " over its scale" * (over == "d"), series, lines))
+    return panels

@@ -4,7 +4,7 @@ Theirs: their noise, their choices of k, their four fits. Label last among the p
 divided by n and get lambda I, lambda = 1e-5. Ours fit an intercept.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import log, sqrt
 
 import numpy as np
@@ -31,11 +31,9 @@ def noise_variances(sizes: Sequence[int], epsilon: float) -> Array:
     return np.concatenate([np.full(size, 4 * size * multiplier(epsilon) ** 2) for size in sizes])
 
 
-RULES: Mapping[str, Callable[[int, float], int]] = {
-    "sqrt(n)/sigma": lambda n, epsilon: max(1, round(sqrt(n) / multiplier(epsilon))),
-    "10 sqrt(n)/sigma": lambda n, epsilon: max(1, round(10 * sqrt(n) / multiplier(epsilon))),
-    "n^(2/3)": lambda n, epsilon: round(n ** (2 / 3)),  # noqa: ARG005 - all rules have one signature
-}
+def sketch_size(n: int) -> int:
+    """The k of theorem 2."""
+    return round(float(n ** (2 / 3)))
 
 
 def hessian(G: Array, n: int) -> Array:
@@ -58,13 +56,11 @@ def dgm_ols(G: Array, noise: Array, n: int) -> Array:
     return np.asarray(np.linalg.solve(debiased_hessian(G, noise, n), G[:-1, -1] / n), dtype=np.float64)
 
 
-def published(
-    S: Array, n: int, sizes: Sequence[int], epsilon: float, draw: np.random.Generator, *, rules: Sequence[str]
-) -> dict[str, Array]:
-    """Coefficients of every published private fit, of RMGM-OLS with the k of these rules and of the grid."""
+def published(S: Array, n: int, sizes: Sequence[int], epsilon: float, draw: np.random.Generator) -> dict[str, Array]:
+    """Coefficients of every published private fit, of RMGM-OLS with the k of theorem 2 and of the grid."""
     noise = noise_variances(sizes, epsilon)
     G = dgm_gram(S, noise, n, draw)
-    sketches = {rule: RULES[rule](n, epsilon) for rule in rules} | {str(k): k for k in GRID}
+    sketches = {"n^(2/3)": sketch_size(n), **{str(k): k for k in GRID}}
     fits = {"BGM-OLS": ols(G, n), "DGM-OLS": dgm_ols(G, noise, n)}
     return fits | {f"RMGM-OLS k={name}": ols(rmgm_gram(S, noise, k, draw), n) for name, k in sketches.items()}
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from benchmarks import central
+from benchmarks import central, classification
 from benchmarks.kalaja2020 import coefficient_errors, label_errors
 from benchmarks.kalaja2020_settings import FIGURES, REFERENCE, Setting, all_folds, fits, prepared
 from benchmarks.methods.mapping import Mapping, map_rows
@@ -18,20 +18,16 @@ from benchmarks.wang2018_data import Table, load, made_up, names
 from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, mapped_errors
 from benchmarks.wang2018_rates import D, efficiency, simulated
 from benchmarks.wu2022 import EXPONENTS, cells, expected_moments, make_table, rates, real
-from benchmarks.wu2022_methods import RULES, dgm_ols, multiplier, noise_variances, ols
+from benchmarks.wu2022_methods import dgm_ols, multiplier, noise_variances, ols, sketch_size
 from commingle.party_agent.private.regression.measuring import NoiseCalibration
 from commingle.party_agent.private.regression.methods import METHODS
 from commingle.party_agent.private.regression.sums import sums_loss
 
 
-def test_noise_and_rules_of_k_of_wu_follow_the_paper() -> None:
+def test_noise_and_sketch_size_of_wu_follow_the_paper() -> None:
     assert multiplier(1.0) == pytest.approx(4.8448, abs=1e-4)
+    assert sketch_size(1_000_000) == 10_000
     assert noise_variances([2, 1], 1.0) == pytest.approx([8 * 4.8448**2] * 2 + [4 * 4.8448**2], rel=1e-4)
-    assert {rule: choose(1_000_000, 1.0) for rule, choose in RULES.items()} == {
-        "sqrt(n)/sigma": 206,
-        "10 sqrt(n)/sigma": 2064,
-        "n^(2/3)": 10000,
-    }
 
 
 def test_fits_undo_what_noise_adds_on_average_and_only_dgm_does() -> None:
@@ -71,6 +67,18 @@ def test_real_table_is_released_and_fitted_by_every_method() -> None:
     assert [cell["epsilon"] for cell in report["cells"]] == [0.1, 0.3, 1.0]
     found = report["cells"][-1]["methods"]
     assert found["OLS"]["mean"] < 1e-6 < found["constant"]["mean"] < found["BGM-OLS"]["mean"]
+
+
+def test_classes_are_scored_by_every_fit_and_nearly_as_on_the_rows_where_people_are_many() -> None:
+    x = np.random.default_rng(5).uniform(0, 1, (20_000, 4))
+    label = x @ [0.5, 0.3, 0.1, 0.1] + np.random.default_rng(6).normal(0, 0.1, len(x))
+    cells = classification.of_table(np.column_stack([x, np.clip(label, 0, 1)]), "insurance_numeric", splits=1)
+    auc = {cell["epsilon"]: {way: values["mean"] for way, values in cell["auc"].items()} for cell in cells}
+    for form in ("numbers", "levels"):
+        assert auc[3][f"{form}: moments, linear"] == pytest.approx(auc[3][f"{form}: not private, linear"], abs=0.01)
+    assert auc[3]["levels: moments, logistic"] == pytest.approx(auc[3]["levels: not private, logistic"], abs=0.01)
+    assert 0.5 < auc[0.3]["numbers: rmgm, linear"] < auc[0.3]["numbers: moments, linear"] - 0.1
+    assert "levels: rmgm, logistic" not in auc[3]  # refused: a release of rows has no tables
 
 
 def test_every_method_of_wang_errs_less_at_a_huge_epsilon_and_near_the_non_private_fit() -> None:

@@ -32,7 +32,7 @@ def test_release_of_wu2022_is_one_stage_of_listed_subjects_with_a_sketch_of_n_to
     assert (terms.mechanism, terms.keyed, terms.projection) == ("rmgm", False, None)
     assert terms.adjacency == "replace_one"
     assert {(party.row_norm, party.whitening, party.first_stage_share) for party in terms.parties} == {(None,) * 3}
-    assert terms.k == wu2022_methods.RULES["n^(2/3)"](10_000, 1.0) == 464
+    assert terms.k == wu2022_methods.sketch_size(10_000) == 464
     assert terms_of(RELEASES["wu2022"].study(ASKED.model_copy(update={"k": 100}))).k == 100
 
 

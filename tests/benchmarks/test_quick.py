@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.harness import Asked, Experiment, generator
+from benchmarks.harness import LEFT_OUT, Asked, Experiment, as_table, generator, spread
 from benchmarks.scale import slopes
 
 
@@ -48,9 +48,13 @@ def from_registration_to_publication(report: dict[str, Any]) -> bool:
 
 
 RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[str, ...]]] = {
-    "wang2018": (lambda r: r["table3"][0]["table"] == "made-up", ("wang2018_epsilon", "wang2018_efficiency"), ()),
+    "wang2018": (
+        lambda r: r["table3"][0]["table"] == "made-up",
+        ("wang2018_epsilon", "wang2018_efficiency", "wang2018_rates"),
+        (),
+    ),
     "kalaja2020": (of_papers, ("kalaja2020_made-up",), ()),
-    "wu2022": (lambda r: r["real"] == [], ("wu2022_synthetic", "wu2022_eigenvalues"), ()),
+    "wu2022": (lambda r: r["real"] == [], ("wu2022_synthetic", "wu2022_eigenvalues", "wu2022_rates"), ()),
     "public_moment": (lambda r: {*r["figures"]} == {*"123"}, ("public_moment_rows", "public_moment_public"), ()),
     "central": (lambda r: r["one_column"][0]["d"] == 1, ("central", "central_one_column"), ()),
     "coverage": (lambda r: len(r["results"]) == 8, (), ()),
@@ -63,6 +67,7 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
     "questions": (lambda r: 0 < r["counted"]["1"]["release"] < 0.1 and r["covered"][0]["shares"] > 0.7, (), ()),
     "planning": (within_a_factor, ("planning",), ()),
     "choice": (lambda r: r["cells"] == [], (), ()),
+    "classification": (lambda r: r["cells"] == [], (), ()),
     "encodings": (lambda r: r["cells"] == [], (), ()),
     "users": (lambda r: r["tables"] == [], (), ()),
     "exchange_cost": (exact_and_priced, (), ()),
@@ -106,6 +111,12 @@ def test_another_seed_draws_otherwise_and_the_usual_one_as_before(tmp_path: Path
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(drawn[0]) == 3
     assert generator(3, 4).random(3).tolist() == drawn[0]
+
+
+def test_table_of_records_has_a_column_for_each_figure_and_the_mean_of_a_spread() -> None:
+    found = as_table([{"n": 7, "errors": {"a": spread([1.0, 2.0])}, "points": [1, 2]}, {"n": 8, "name": "b"}])
+    assert found == ["| n | errors a | name |", "| --- | --- | --- |", "| 7 | 1.5 |  |", "| 8 |  | b |"]
+    assert as_table([]) == [LEFT_OUT]
 
 
 def test_measurement_that_fails_ends_with_1_after_it_is_written(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
     "regression": guides.regression,
     "results": joined(pages.results, pages.whitening),
     "wang2018": papers.wang2018,
-    "wu2022": papers.wu2022,
+    "wu2022": joined(papers.wu2022, papers.classification),
 }
 
 

@@ -434,7 +434,7 @@ def choice() -> tuple[Figures, Tables]:
     found = [(c, {way: figures["mean"] for way, figures in c["r_squared"].items()}) for c in cells]
     open_fit, plain, boosted = "not private", "adassp", "boosted_adassp"
     at_one = [(c, m) for c, m in found if c["epsilon"] == 1]
-    ways = ("moments", "rmgm", "dgm", "two_stage", plain, boosted, open_fit)
+    ways = ("moments", "rmgm", "dgm", "two_stage", plain, boosted, "diffprivlib", open_fit)
     behind = (c["table"] for c, m in found if c["epsilon"] == 0.3 and m["moments"] < m[plain])
     figures = {
         "together": f"{at_one[0][0]['together']:.2f}",
@@ -445,8 +445,9 @@ def choice() -> tuple[Figures, Tables]:
         "rmgm_half": share(m["rmgm"] > m[open_fit] / 2 for _, m in found),
         "dgm_half": share(m["dgm"] > m[open_fit] / 2 for _, m in found),
         "behind_third": ", ".join(behind),
-        "peer_useful": central()[0]["peer_useful"],
+        "peer_learns": share(m["diffprivlib"] > 0 for _, m in found),
+        "peer_over": share(m["diffprivlib"] > m["moments"] for _, m in found),
     }
     body = ([c["table"], f"{c['n']:,}", *(f"{m[way]:.3f}" for way in ways)] for c, m in at_one)
-    heads = ("`moments`", "`rmgm`", "`dgm`", "`two_stage`", "AdaSSP", "BoostedAdaSSP", "least squares")
+    heads = ("`moments`", "`rmgm`", "`dgm`", "`two_stage`", "AdaSSP", "BoostedAdaSSP", "diffprivlib", "least squares")
     return figures, {"choice": rows(["table", "n", *heads], body)}

@@ -28,6 +28,7 @@ def wu2022() -> tuple[Figures, Tables]:
     large, ten = means[1_000_000, 1.0], means[10_000, 1.0]
     ours, moments, best = "Commingle shrunken", "Commingle moments", "RMGM-OLS best k"
     over = [m[ours] / m[best] for m in means.values()]
+    above = {(n, name): cells[n, e]["methods"][name]["above"][0] for n, e in cells if e == 1 for name in means[n, e]}
     shown = ("BGM-OLS", "DGM-OLS", "RMGM-OLS k=n^(2/3)", best, "Commingle measurement_error", ours, moments)
     fits = ("OLS", "constant", *PUBLISHED, ours, moments)
     names = ("insurance_numeric", "bike_hour", "gpu_sgemm", "superconductor_500")
@@ -49,6 +50,10 @@ def wu2022() -> tuple[Figures, Tables]:
         "shrunken_lower": share(m[ours] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
         "shrunken_learns": share(m[ours] < m["constant"] for m in real.values()),
         "moments_lower": share(m[moments] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
+        "above_best": percent(above[1_000_000, best]),
+        "above_shrunken": percent(above[1_000_000, ours]),
+        "above_moments": percent(above[1_000_000, moments]),
+        "moments_from": f"{min(n for (n, name), part in above.items() if name == moments and part == 0):,}",
         "dgm_exponents": f"{steps[1e8][0]:.2f} to {steps[1e12][0]:.2f}",
         "rule_exponent": f"{steps[1e12][1]:.2f}",
         "moments_learns": share(m[moments] < m["constant"] for m in real.values()),
@@ -90,6 +95,34 @@ def wu2022() -> tuple[Figures, Tables]:
         "rates": list(_rates(found["rates"])),
     }
     return figures, tables
+
+
+def classification() -> tuple[Figures, Tables]:
+    cells = {(c["table"], c["epsilon"]): c["auc"] for c in read("classification")["cells"]}
+    mean = {at: {way: found["mean"] for way, found in auc.items()} for at, auc in cells.items()}
+    plain, tables, best = "levels: not private, logistic", "levels: moments, logistic", "paper: RMGM-OLS best k"
+    rmgm, moments = "numbers: rmgm, linear", "numbers: moments, linear"
+    shown = {
+        "logistic of levels, on rows": plain,
+        "linear of numbers, on rows": "numbers: not private, linear",
+        "RMGM, best k": best,
+        "`rmgm`, linear": rmgm,
+        "`moments`, linear": moments,
+        "`moments`, logistic": tables,
+    }
+    at_one = {table: m for (table, e), m in mean.items() if e == 1}
+    kinds = [f"{form}: not private, " for form in ("numbers", "levels")]
+    large = [m for table, m in at_one.items() if table != "superconductor_500"]
+    figures = {
+        "linear_loses": f"{max(m[f'{kind}logistic'] - m[f'{kind}linear'] for m in large for kind in kinds):.3f}",
+        "logistic_loses": f"{max(m[plain] - m[tables] for m in large):.3f}",
+        "rmgm_scores": f"{min(m[rmgm] for m in large):.2f} to {max(m[rmgm] for m in large):.2f}",
+        "over_paper": share(m[rmgm] > m[best] for m in mean.values()),
+        "moments_over": share(m[moments] > m[rmgm] for m in mean.values()),
+        "classes_error": f"{max(c[w]['standard_error'] for c in cells.values() for w in shown.values() if w in c):.3f}",
+    }
+    body = ([t, *(f"{m[way]:.3f}" if way in m else "refused" for way in shown.values())] for t, m in at_one.items())
+    return figures, {"classes": rows(["table", *shown], body)}
 
 
 RATED = ("DGM-OLS", "RMGM-OLS k=n^(2/3)", "RMGM-OLS best k", "Commingle moments")
@@ -164,6 +197,8 @@ def wang2018() -> tuple[Figures, Tables]:
         "rates_epsilon": _exponents(rates, 1),
         **{f"ops_{what}": f"{rates['OPS'][i]:.2f}" for i, what in enumerate(("n", "epsilon"))},
         **{f"ours_{what}": f"{rates[OURS][i]:.2f}" for i, what in enumerate(("n", "epsilon"))},
+        "objpert_one": f"{over['ObjPert, ε = 1'][-1][0]:.1f}",
+        "ops_one": f"{over['OPS, ε = 1'][-1][0]:.0f}",
         "ours_one": f"{over[f'{OURS}, ε = 1'][-1][0]:.2f}",
         "ours_tenth": f"{over[f'{OURS}, ε = 0.1'][-1][0]:.1f}",
         "rows_last": f"{found['efficiency'][-1]['n'] / 1e6:.0f} million rows",
