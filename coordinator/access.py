@@ -28,7 +28,9 @@ def require_party(coordinator: Coordinator, head: RequestHead, party: str) -> Si
     """The request, if this member signed it."""
     request, signer = _verify_signature(coordinator, head)
     if signer is None or signer.name != party:
-        raise ScopeError(f"the request is not signed by {party}", remedy="A party decides and uploads for itself only.")
+        raise ScopeError(
+            f"the request is not signed by {party}", remedy="A member decides and uploads for itself only."
+        )
     _refuse_replay(coordinator, request)
     return request
 
@@ -40,8 +42,8 @@ def require_member(coordinator: Coordinator, head: RequestHead, release: str) ->
         members = require_release(tx, release).shares
     if signer is None or signer.name not in members:
         raise ScopeError(
-            "the request is not signed by a party of this release",
-            remedy="What parties exchange is for its parties only.",
+            "the request is not signed by a member of this release",
+            remedy="What members exchange is for its members only.",
         )
     _refuse_replay(coordinator, request)
     return request

@@ -193,11 +193,11 @@ def serve(
 
 @click.command(epilog=examples("invite --home hub --party clinic-a"))
 @home_option
-@click.option("--party", required=True, callback=_name, help="The name the party will have.")
+@click.option("--party", required=True, callback=_name, help="The name the member will have.")
 @click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
 @json_option
 def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> None:
-    """Issue a one-time invite for one party; hand it over confidentially."""
+    """Issue a one-time invite for one member; hand it over confidentially."""
     with open_coordinator(home) as hub:
         text, expires = issue_invite(hub, party=party, lifetime=timedelta(hours=expires_hours))
     emit(

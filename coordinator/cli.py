@@ -15,7 +15,7 @@ _COMMANDS = {
     "serve": ("commingle.coordinator.admin_cli", "Serve HTTP until told to stop."),
     "invite": (
         "commingle.coordinator.admin_cli",
-        "Issue a one-time invite for one party; hand it over confidentially.",
+        "Issue a one-time invite for one member; hand it over confidentially.",
     ),
     "propose": ("commingle.coordinator.release_cli", "Propose the release that STUDY, a JSON file, describes."),
     "releases": ("commingle.coordinator.release_cli", "List releases, the newest first."),

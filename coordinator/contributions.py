@@ -189,7 +189,7 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
             )
         columns = found.shares[party].columns
         if columns is not None and decode(ColumnsStatement, columns.payload_bytes).sums != statement.document.sums:
-            raise BlockError("the block's sums are not those of the party's columns", remedy="Propose a new release.")
+            raise BlockError("the block's sums are not those of the member's columns", remedy="Propose a new release.")
     plan = plan_block(spec.document, share)
     if not plan.describes(statement.document):
         raise BlockError(

@@ -58,7 +58,7 @@ class Quotas:
         remedy = "Ask fewer columns, rows or buckets; or the operator raises {} in the coordinator's settings."
         if sizes.largest > self.message:
             raise SpecError(
-                f"a party would send {_shown(sizes.largest)} at once, and {_shown(self.message)} are taken",
+                f"a member would send {_shown(sizes.largest)} at once, and {_shown(self.message)} are taken",
                 remedy=remedy.format("largest_message_bytes"),
             )
         if (whole := sizes.exchanged + sizes.kept) > self.release:
@@ -168,7 +168,7 @@ def share_of(spec: Verified[ReleaseSpec], party: str) -> PartySpec:
     """One party's share of a spec. Raises UnknownError."""
     share = next((share for share in spec.document.parties if share.name == party), None)
     if share is None:
-        raise UnknownError(f"{party} is not a party of this release", remedy="Check the release id and the name.")
+        raise UnknownError(f"{party} is not a member of this release", remedy="Check the release id and the name.")
     return share
 
 

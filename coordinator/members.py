@@ -85,7 +85,7 @@ def require_party(tx: Transaction, name: str) -> PartyRow:
     """The member of that name. Raises UnknownError."""
     found = tx.members.get(name) if _NAME.fullmatch(name) else None
     if found is None:
-        raise UnknownError("there is no such party", remedy="GET /v1/parties lists the members.")
+        raise UnknownError("there is no such member", remedy="GET /v1/parties lists the members.")
     return found
 
 
@@ -151,11 +151,11 @@ def _check_same(present: PartyRow, party: PartyRow) -> PartyRow:
 
 
 def _check_invite(found: Invite | None, party: PartyRow) -> None:
-    remedy = "Ask the coordinator's operator for an invite in this party's name."
+    remedy = "Ask the coordinator's operator for an invite in this member's name."
     if found is None:
         raise InviteError("this coordinator did not issue that invite", remedy=remedy)
     if found.party != party.name:
-        raise InviteError("the invite is for another party", remedy=remedy)
+        raise InviteError("the invite is for another member", remedy=remedy)
     if party.enrolled >= found.expires:
         raise InviteError("the invite has expired", remedy=remedy)
 
@@ -167,7 +167,7 @@ def _former(tx: Transaction, party: PartyRow) -> PartyRow | None:
     if present is not None:
         raise NameTakenError(f"{party.name} is enrolled with other keys", remedy="Enrol under another name.")
     if tx.members.key(party.fingerprint) is not None:
-        raise NameTakenError("this key is enrolled under another name", remedy="Use one key per party.")
+        raise NameTakenError("this key is enrolled under another name", remedy="Use one key per member.")
     return None
 
 
@@ -243,7 +243,7 @@ def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, aft
         member = require_party(tx, party)
         if key.fingerprint not in {known.fingerprint for known in tx.members.keys(member.name)}:
             raise SignatureError(
-                "the ledger head is signed with a key that was never this party's", remedy="Sign it with the party's."
+                "the ledger head is signed with a key that was never this member's", remedy="Sign it with the member's."
             )
         newest = next((open_head(_signed(text))[0] for text in tx.heads.history(party, below=None, limit=1)), None)
         if newest is not None and newest.head == offered.head:
@@ -275,7 +275,7 @@ def _signed(text: str) -> SignedDocument:
 
 def _refuse(newest: LedgerHead | None, offered: LedgerHead, *, after: str) -> Refused | None:
     if newest is None:
-        return None if after == NO_HEAD else Refused("no ledger head of this party is known here")
+        return None if after == NO_HEAD else Refused("no ledger head of this member is known here")
     if after != newest.head:
         return Refused(f"the newest ledger head here is {newest.head}, of height {newest.height}")
     if offered.height <= newest.height:

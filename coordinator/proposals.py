@@ -89,7 +89,7 @@ def approve(coordinator: Coordinator, release: str, party: str, request: Approva
 def _stated(request: ApprovalRequest, share: PartySpec, spec: Verified[ReleaseSpec]) -> Alignment:
     if (request.alignment is None) is not spec.document.keyed:
         raise DocumentError(
-            "an approval states its list of subjects where they are listed, and nothing where they are keyed",
+            "an approval states its list of people where they are listed, and nothing where they are keyed",
             remedy="Approve with an agent of this version.",
         )
     if request.alignment is None:
@@ -136,7 +136,7 @@ def _make_room(tx: Transaction, coordinator: Coordinator, signer: Fingerprint, s
     if tx.releases.open_by(keys) >= most:
         raise TooManyProposalsError(
             f"{most} proposals of {member.party} are open already",
-            remedy="Wait until one is published or expires, or have a party reject one; then propose again.",
+            remedy="Wait until one is published or expires, or have a member reject one; then propose again.",
         )
     taken = tx.releases.bytes_by(keys, since=coordinator.clock() - STAYS)
     coordinator.quotas.require_share(member.party, taken, sizes)
@@ -157,10 +157,10 @@ def _check_times(spec: ReleaseSpec, now: datetime) -> None:
 def _check_member(tx: Transaction, party: PartySpec) -> None:
     member = tx.members.get(party.name)
     if member is None:
-        raise SpecError(f"parties: {party.name} is not enrolled", remedy="Invite and enrol every party first.")
+        raise SpecError(f"parties: {party.name} is not enrolled", remedy="Invite and enrol every member first.")
     if member.revoked is not None:
         how = "was revoked" if member.departure is None else f"left on {member.revoked:%Y-%m-%d}"
-        raise SpecError(f"parties: {party.name} {how}", remedy="Propose it without that party.")
+        raise SpecError(f"parties: {party.name} {how}", remedy="Propose it without that member.")
     if (member.signing_key, member.sealing_key) != (party.signing_key, party.sealing_key):
         raise SpecError(
             f"parties: {party.name} is enrolled with other keys",

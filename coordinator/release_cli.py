@@ -18,7 +18,7 @@ from commingle.coordinator.errors import StateError
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
 from commingle.shared.mechanisms.registry import mechanism_of
@@ -87,7 +87,7 @@ def propose(
 
     def text(console: Console) -> None:
         _print_release(console, release)
-        if (trust := mechanism_of(spec).trust_of(spec.bounds)) != TRUST_NOBODY:
+        if (trust := mechanism_of(spec).trust_of(spec.bounds)) != TRUST_WITH_NO_ROWS:
             console.print(trust)
 
     emit(said, as_json=as_json, text=text)
@@ -159,7 +159,7 @@ def _wait_until_published(client: httpx.Client, release_id: str) -> ReleaseDetai
         release = model_of(ReleaseDetails, call(client, "GET", f"/v1/releases/{release_id}"))
         approved, uploaded = (sum(getattr(p, done) for p in release.parties) for done in ("approved", "uploaded"))
         of = len(release.parties)
-        now = f"{release.state}: {approved} of {of} parties approved, {uploaded} of {of} blocks are in"
+        now = f"{release.state}: {approved} of {of} members approved, {uploaded} of {of} blocks are in"
         if now != said:
             say(now)
         said = now

@@ -138,7 +138,7 @@ def restore_backup(file: Path, home: CoordinatorHome) -> bool:
 
 @click.command(epilog=examples("backup /backup/hub-2026-03-01.tar --home hub"))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--home", type=click.Path(path_type=Path, file_okay=False), required=True)
+@home_option
 @click.option(
     "--dump",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -157,13 +157,14 @@ def backup(*, file: Path, home: Path, dump: Path | None, as_json: bool) -> None:
 
 @click.command(epilog=examples("restore /backup/hub-2026-03-01.tar --home hub"))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--home", type=click.Path(path_type=Path, file_okay=False), required=True)
+@home_option
 @json_option
 def restore(*, file: Path, home: Path, as_json: bool) -> None:
     """Restore a backup into HOME, which must not exist."""
     load = f'pg_restore --clean --if-exists --dbname="$DATABASE_URL" {home / _DUMP}'
     dumped = restore_backup(file, CoordinatorHome(home))
-    following = [*([load] if dumped else []), "commingle coordinator doctor", "commingle coordinator serve"]
+    begin = [f"commingle coordinator {command} --home {home}" for command in ("doctor", "serve")]
+    following = [*([load] if dumped else []), *begin]
     emit(
         {"home": str(home), "next": following},
         as_json=as_json,

@@ -255,7 +255,7 @@ def _subjects(columns: Mapping[str, Cells], key: SubjectKey, path: Path) -> tupl
     if counts.problems:
         raise TableError(
             f"{path}: column {key}: {', '.join(counts.problems)}",
-            remedy="Give one row per subject with its id, or another column with --subject-id.",
+            remedy="Give one row per person with its id, or another column with --subject-id.",
         )
     return np.array([identifier.decode() for identifier in ids]), counts
 

@@ -137,7 +137,7 @@ class LedgerHeads(Answer):
 
 
 class PartyProgress(Answer):
-    """How far one party is."""
+    """How far one member is."""
 
     name: _Name
     approved: bool
@@ -180,14 +180,14 @@ class ReleasePage(Answer):
 
 
 class ExchangeProgress(Answer):
-    """How far an exchange is: what each party has signed in it."""
+    """How far an exchange is: what each member has signed in it."""
 
     columns: dict[str, Envelope] = Field(default_factory=dict)
     replies: dict[str, Envelope] = Field(default_factory=dict)
 
 
 class ReleaseDetails(ReleaseSummary):
-    """A release with every signed document about it, except what parties stated about their subjects."""
+    """A release with every signed document about it, except what members stated about their people."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
@@ -195,10 +195,10 @@ class ReleaseDetails(ReleaseSummary):
     approvals: dict[str, Envelope]
     blocks: dict[str, Envelope]
     rejections: dict[str, Envelope]
-    exchange: ExchangeProgress | None = Field(None, description="where parties exchange before they upload")
+    exchange: ExchangeProgress | None = Field(None, description="where members exchange before they upload")
 
     def signed(self, kind: str) -> Mapping[str, Envelope]:
-        """What parties are said to have signed of one kind, by party."""
+        """What members are said to have signed of one kind, by member."""
         exchange = self.exchange or ExchangeProgress()
         return {
             "approval": self.approvals,
@@ -210,13 +210,13 @@ class ReleaseDetails(ReleaseSummary):
 
 
 class ReleaseSteps(Answer):
-    """Releases of a party that took a step after the event asked for; ask for those after `last` next."""
+    """Releases of a member that took a step after the event asked for; ask for those after `last` next."""
 
     items: tuple[ReleaseDetails, ...]
     last: int
     heads: tuple[SignedDocument, ...] | None = Field(
         None,
-        description="each member's newest ledger head, where a release is over and that party itself asks",
+        description="each member's newest ledger head, where a release is over and that member itself asks",
     )
 
 

@@ -44,7 +44,7 @@ _COMMANDS = {
         "Show every key that a coordinator has had for every member, as one signed chain.",
     ),
     "coordinator": ("commingle.coordinator.cli", "Run and operate a coordinator."),
-    "party": ("commingle.party_agent.cli.party", "Run and operate a party's agent, beside the party's own data."),
+    "party": ("commingle.party_agent.cli.party", "Run and operate a member's agent, beside the member's own data."),
     "learner": ("commingle.services.learner.cli", "Serve fits of published releases."),
     "config": (
         "commingle.shared.runtime.settings",

@@ -185,7 +185,7 @@ class Arriving:
             party: whose signature let it in.
             body: what is received.
             limit: its bytes at most.
-            most: bytes at most of all that the party sends at once.
+            most: bytes at most of all that the member sends at once.
         """
         remedy = "Send it again in a few seconds."
         if (before := self._uploads.get(place)) is not None:
@@ -217,7 +217,7 @@ class Authenticator:
         return None
 
     async def member(self, request: Request, release: str) -> None:
-        """A request without a body that is signed by a party of the release in its path."""
+        """A request without a body that is signed by a member of the release in its path."""
         await run_in_threadpool(require_member, self._coordinator, head_of(request), release)
 
     async def enrolled(self, request: Request) -> None:
@@ -233,7 +233,7 @@ class Authenticator:
         return await self._body(request, lambda: None)
 
     async def party_body(self, request: Request, party: str) -> bytes:
-        """The JSON body of a request that is signed by the party in its path."""
+        """The JSON body of a request that is signed by the member in its path."""
         return await self._body(request, lambda: require_party(self._coordinator, head_of(request), party))
 
     async def sender_body(self, request: Request, sender: str) -> bytes:
@@ -247,7 +247,7 @@ class Authenticator:
     async def upload(
         self, request: Request, party: str, *, expect: Callable[[], Upload], store: Callable[[Upload, BinaryIO], Stored]
     ) -> Stored:
-        """Take what the party signed and sent: what `store` makes of it.
+        """Take what the member signed and sent: what `store` makes of it.
 
         `expect` checks what can be checked before the body is read, `store` the rest; both in a thread, and refuse by
         raising.

@@ -43,7 +43,7 @@ def _takes_binary(media_type: str) -> dict[str, Any]:
 
 
 def exchanges_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
-    """`/v1/releases/{id}/columns` and `/replies`, of several parties and of one."""
+    """`/v1/releases/{id}/columns` and `/replies`, of several members and of one."""
     router = APIRouter(prefix="/v1/releases", tags=["exchanges"])
     get = partial(
         router.get,
@@ -54,22 +54,22 @@ def exchanges_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter
 
     @get("/{release}/columns")
     def fetch_all_columns(release: str, query: Annotated[SendersQuery, Query()]) -> Response:
-        """Encrypted columns of several parties, one after the other as asked, for the parties of the release only."""
+        """Encrypted columns of several members, one after the other as asked, for the members of the release only."""
         return _as_octets(open_messages(coordinator, release, query.of, kind="columns"))
 
     @get("/{release}/columns/{party}")
     def fetch_columns(release: str, party: str) -> Response:
-        """A party's encrypted columns, for the parties of the release only."""
+        """A member's encrypted columns, for the members of the release only."""
         return _as_octets(open_messages(coordinator, release, [party], kind="columns"))
 
     @get("/{release}/replies")
     def fetch_replies(release: str, query: Annotated[SendersQuery, Query()]) -> Response:
-        """Replies of several parties, one after the other as asked, for the parties of the release only."""
+        """Replies of several members, one after the other as asked, for the members of the release only."""
         return _as_octets(open_messages(coordinator, release, query.of, kind="reply"))
 
     @get("/{release}/replies/{party}")
     def fetch_reply(release: str, party: str) -> Response:
-        """What a party replied to the columns of those before it, for the parties of the release only."""
+        """What a member replied to the columns of those before it, for the members of the release only."""
         return _as_octets(open_messages(coordinator, release, [party], kind="reply"))
 
     _add_uploads(router, coordinator, auth)
@@ -108,7 +108,7 @@ def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticato
         response: Response,
         commingle_statement: Annotated[str, Header(description="Envelope of the ColumnsStatement, JSON on one line")],
     ) -> Envelope:
-        """A party's public key and encrypted columns; the signed statement is in the header."""
+        """A member's public key and encrypted columns; the signed statement is in the header."""
         return await take("columns", release, party, request, response=response, statement=commingle_statement)
 
     @router.put("/{release}/replies/{party}", status_code=201, responses=AGAIN, openapi_extra=_takes_binary(_OCTETS))
@@ -119,12 +119,12 @@ def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticato
         response: Response,
         commingle_statement: Annotated[str, Header(description="Envelope of the ReplyStatement, JSON on one line")],
     ) -> Envelope:
-        """A party's replies to the columns of all before it; the signed statement is in the header."""
+        """A member's replies to the columns of all before it; the signed statement is in the header."""
         return await take("reply", release, party, request, response=response, statement=commingle_statement)
 
 
 def blocks_router(coordinator: Coordinator, auth: Authenticator, publisher: Publisher, uploaded: Counter) -> APIRouter:
-    """`PUT /v1/releases/{id}/blocks/{party}`."""
+    """`PUT /v1/releases/{id}/blocks/{member}`."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
     def store(expected: Expected[BlockStatement], file: BinaryIO) -> tuple[bool, ReleaseSummary]:
@@ -145,7 +145,7 @@ def blocks_router(coordinator: Coordinator, auth: Authenticator, publisher: Publ
         response: Response,
         commingle_block: Annotated[str, Header(description="Envelope of the BlockStatement, JSON on one line")],
     ) -> ReleaseSummary:
-        """A party's privatised block: an Arrow IPC stream, its signed statement in the header."""
+        """A member's privatised block: an Arrow IPC stream, its signed statement in the header."""
         new, answer = await auth.upload(
             request,
             party,

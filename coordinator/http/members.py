@@ -126,7 +126,7 @@ def _add_heads(router: APIRouter, coordinator: Coordinator, auth: Authenticator)
         body: Annotated[bytes, Depends(auth.enrolled_body)],
         response: Response,
     ) -> SignedDocument:
-        """State how far the ledger has come: signed by its party as kind `ledger-head`, brought by any member.
+        """State how far the ledger has come: signed by its member as kind `ledger-head`, brought by any member.
 
         It is refused unless it goes further than the newest one and `after` names that one's head.
         """

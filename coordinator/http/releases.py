@@ -60,7 +60,7 @@ def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
 
     @router.get("/{release}/forecast")
     async def show_forecast(release: str, request: Request) -> Forecast | None:
-        """What to expect of a release, from its spec alone; null where no attribute can be a label."""
+        """What to expect of a release, from its spec alone; null where no attribute can be a target."""
         if release not in known:
             client = client_of(request)
             with pool.place(client):
@@ -103,7 +103,7 @@ def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
     def approve_release(
         release: str, party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response
     ) -> ReleaseSummary:
-        """A party's signed approval together with its alignment statement."""
+        """A member's signed approval together with its alignment statement."""
         new = approve(coordinator, release, party, decode(ApprovalRequest, body))
         response.status_code = 201 if new else 200
         return summary_answer(coordinator, release)
@@ -112,7 +112,7 @@ def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
     def reject_release(
         release: str, party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response
     ) -> ReleaseSummary:
-        """A party's signed rejection, or its withdrawal after an approval."""
+        """A member's signed rejection, or its withdrawal after an approval."""
         new = reject(coordinator, release, party, parse_envelope(body))
         response.status_code = 201 if new else 200
         return summary_answer(coordinator, release)
@@ -136,7 +136,7 @@ def published_router(coordinator: Coordinator) -> APIRouter:
         if found.files is None:
             raise NotPublishedError(
                 f"the release is {found.state}, not published",
-                remedy="Follow its events; every party must approve and upload first.",
+                remedy="Follow its events; every member must approve and upload first.",
             )
         return found.files
 

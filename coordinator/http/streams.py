@@ -47,7 +47,7 @@ class _Waiter:
 
 
 class Feed:
-    """The newest event's number, and that of each party's releases.
+    """The newest event's number, and that of each member's releases.
 
     Both are looked up after every event for which somebody waits, and else every `POLL_SECONDS`.
     """
@@ -71,7 +71,7 @@ class Feed:
         self.stopping = True
 
     async def last(self, party: str | None = None) -> int:
-        """The newest event's number, or that of the newest step of a party's releases, which may be said too high."""
+        """The newest event's number, or that of the newest step of a member's releases, which may be said too high."""
         async with self._turn:
             if monotonic() - self._looked >= POLL_SECONDS:
                 await asyncio.to_thread(self._look)
@@ -84,7 +84,7 @@ class Feed:
     async def wait(self, seq: int, *, timeout_seconds: float, party: str | None = None) -> None:
         """Return as soon as there is an event after `seq`, or after the time-out, or when the process ends.
 
-        Where a party is named, as soon as one of its releases took a step after `seq`.
+        Where a member is named, as soon as one of its releases took a step after `seq`.
         """
         until = monotonic() + timeout_seconds
         with self._waiting(seq, party) as woken:  # before the look, so that no event falls between the two
@@ -132,7 +132,7 @@ class Feed:
 class Steps:
     """Answers `{"items": …, "last": …, "heads": …}`, as bytes.
 
-    The parties of a release are told of the same step at the same time: the first looks it up for all, and no party is
+    The members of a release are told of the same step at the same time: the first looks it up for all, and no member is
     shown less than there was after that step.
     """
 
@@ -198,7 +198,7 @@ def _answer(items: Iterable[bytes], last: int, heads: Iterable[bytes] | None) ->
 
 
 def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) -> APIRouter:
-    """`/v1/events`, `/v1/parties/{party}/releases` and `/v1/releases/{id}/events`."""
+    """`/v1/events`, `/v1/parties/{member}/releases` and `/v1/releases/{id}/events`."""
     router = APIRouter(prefix="/v1", tags=["events"], dependencies=[Depends(auth.reader)])
 
     steps = Steps(coordinator.store, feed)
@@ -230,8 +230,8 @@ def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) ->
         """Releases of a member in full that took a step after an event, waiting up to 30 seconds for the first.
 
         A proposal is one, the last approval, the last message of an exchange, and the end: after each of them something
-        can be due of every party. What one party did while others are waited for is none. With an end come the members'
-        newest ledger heads, where the request is signed by that member. Who accepts `text/event-stream` is given such
+        can be due of every member. What one did while others are waited for is none. With an end come the members'
+        newest ledger heads, if that member signed the request. Who accepts `text/event-stream` is given such
         answers one after the other for some minutes, an empty one after every `wait_seconds` (at least 1) without any.
         """
         await run_in_threadpool(member, party)  # refuses an unknown one before a stream begins

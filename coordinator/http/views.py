@@ -47,7 +47,7 @@ class AfterQuery(QueryParameters):
 
 
 class ReleasesQuery(PageQuery):
-    """Which releases: in one state, of those that are over or not, of those that name a party."""
+    """Which releases: in one state, of those that are over or not, of those that name a member."""
 
     state: State | None = None
     over: bool | None = None

@@ -41,13 +41,13 @@ id_rule_option = click.option(
 listed_option = click.option(
     "--listed",
     is_flag=True,
-    help="All members hold the same list of subjects.  [who is in it is private: keyed]",
+    help="All members hold the same list of people.  [who is in it is private: keyed]",
 )
 people_option = click.option(
     "--people",
     default="everybody",
     show_default=True,
-    help="What group its subjects are of; nobody is in two. Caps add up what all data sets of a group lose.",
+    help="What group its people are of; nobody is in two. Caps add up what all data sets of a group lose.",
 )
 
 
@@ -64,7 +64,7 @@ derive_option = click.option(
 
 @click.group()
 def datasets() -> None:
-    """Register the tables this party can contribute."""
+    """Register the tables this member can contribute."""
 
 
 @datasets.command(
@@ -78,7 +78,7 @@ def datasets() -> None:
     "--source",
     help="A CSV, Parquet or Excel file; or a directory or s3://bucket/prefix of Parquet files, one table's partitions.",
 )
-@click.option("--pushed", is_flag=True, help="The party's own systems push its rows to the agent.")
+@click.option("--pushed", is_flag=True, help="The member's own systems push its rows to the agent.")
 @click.option("--database-url", help="An SQLAlchemy URL, with --query.")
 @click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
@@ -91,7 +91,7 @@ def datasets() -> None:
     "--each-row-by-itself",
     "promised",
     is_flag=True,
-    help="With --query: you promise that each row of its result is of one subject's records alone.",
+    help="With --query: you promise that each row of its result is of one person's records alone.",
 )
 @click.option(
     "--subject-id",
@@ -198,7 +198,7 @@ def say_found(console: Console, found: DatasetView) -> None:
     if found.read is None:
         console.print(f"Data set {found.name}: its rows are pushed (docs/party-systems.md).")
         return
-    console.print(f"Data set {found.name}: {found.n} subjects, {found.subjects} ({found.unit}).")
+    console.print(f"Data set {found.name}: {found.n} people, {found.subjects} ({found.unit}).")
     for made in found.derived or ():
         console.print(f"  {made}")
     if found.ids_changed:
@@ -235,7 +235,7 @@ def place_of(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
     help="The table. Only the names of its columns are read.",
 )
 @click.option(
-    "--subject-id", metavar="COLUMN", multiple=True, required=True, help="What identifies subjects. Repeatable."
+    "--subject-id", metavar="COLUMN", multiple=True, required=True, help="What identifies people. Repeatable."
 )
 @click.option(
     "--ranges",
@@ -320,7 +320,7 @@ def list_datasets(*, home: Home, as_json: bool) -> None:
     "--schema",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     required=True,
-    help="This party's attributes, in the study's order.",
+    help="This member's attributes, in the study's order.",
 )
 @click.option(
     "--ridge",
@@ -349,8 +349,8 @@ def whiten(
 ) -> None:
     """Make a whitening matrix from PUBLIC rows.
 
-    Written is the `whitening` of this party in a study file; it goes with `"row_norm": 1`. Whoever proposes the study
-    publishes it, so no private row may have gone into it.
+    It writes this member's `whitening` for a study file, where it goes with `"row_norm": 1`. The study publishes it, so
+    make it from no private row.
     """
     attributes = parse_attributes(read_given(schema))
     source = open_source(FileSource(path=str(public), **asdict(csv_format or USUAL)))

@@ -35,7 +35,7 @@ from commingle.party_agent.wire.answers import (
     risk_in_words,
     words_for_decision,
 )
-from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.drafting import tried
@@ -94,7 +94,7 @@ def approve(**given: Any) -> None:  # noqa: ANN401 - click
     """Approve a proposal: reserve its cost and sign.
 
     It is shown first. RELEASE is its id, or the first 8 letters of it or more. Who approved, and why, goes into this
-    party's ledger and to nobody else. Where the policy asks for two people, the second approval reserves and signs.
+    member's ledger and to nobody else. Where the policy asks for two people, the second approval reserves and signs.
     """
     _decide("approval", **given)
 
@@ -157,13 +157,13 @@ def _figures(loss: ChargeView | LossView) -> tuple[str, str]:
 @attach_option
 @json_option
 def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Path, ...], as_json: bool) -> None:
-    """Propose the release that STUDY, a JSON file, describes. Every party decides on it, this one too."""
+    """Propose the release that STUDY, a JSON file, describes. Every member decides on it, this one too."""
     from commingle.shared.forecast.forecast import outlook_of, with_sketch  # noqa: PLC0415 - loads scipy, which no decision needs
 
     asked = with_attachments(load_settings(Study, study), files)
     with agent_client(home) as agent:
         value = agent.propose(asked, key=secrets.token_hex(16), consortium=consortium)
-    trust = () if value.trust == TRUST_NOBODY else (value.trust,)
+    trust = () if value.trust == TRUST_WITH_NO_ROWS else (value.trust,)
     worth = () if as_json else outlook_of(tried(with_sketch(asked), now=system_clock()))
     said = (value.id, f"{quoted(value.study)}: {value.state}", *worth, *trust)
     decide = f"Decide on it, too: commingle party approve --home {home.root} {value.id[:12]}"
@@ -254,15 +254,15 @@ def show_proposal(console: Console, item: ProposalView) -> None:
     console.print(f"  asks of {item.dataset}: {', '.join(item.attributes)}")
     for words in (*item.missing, *filter(None, [item.miscounted])):
         console.print(f"  {words}")
-    console.print(f"  matches subjects by ids as {', '.join(item.id_rules)} writes them")
+    console.print(f"  matches people by ids as {', '.join(item.id_rules)} writes them")
     if item.whitening:
         console.print(
-            f"  maps this party's {item.whitening.columns} encoded columns by a public matrix (condition number "
+            f"  maps this member's {item.whitening.columns} encoded columns by a public matrix (condition number "
             f"{item.whitening.condition_number:.3g}), then clips rows to norm {item.row_norm:g}"
         )
     if item.first_stage:
         console.print(
-            f"  first publishes {item.first_stage.sums} sums of this party's columns with noise (epsilon "
+            f"  first publishes {item.first_stage.sums} sums of this member's columns with noise (epsilon "
             f"{item.first_stage.epsilon:.3g}, {item.adjacency}, of what it costs), then scales the columns as "
             f"they suggest and clips rows to norm {item.row_norm:g}"
         )
@@ -291,7 +291,7 @@ def _where_it_stands(item: ProposalView) -> Text:
 def _loss_of_a_subject(item: ProposalView) -> str:
     """A subject is a row at every party, which the cost to one ledger does not tell."""
     return (
-        f"{' '.join(risk_in_words(item))} A subject loses at most, by all parties together ({item.adjacency}): to "
+        f"{' '.join(risk_in_words(item))} A person loses at most, by all members together ({item.adjacency}): to "
         f"outsiders epsilon {item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
         f"{item.per_subject_epsilon:.3g}."
     )

@@ -52,7 +52,7 @@ def init(
     policy_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Create a party's home directory with keys, settings and a policy."""
+    """Create a member's home directory with keys, settings and a policy."""
     try:
         settings = PartySettings(name=name, population=population, epsilon_cap=epsilon_cap, delta_cap=delta_cap)
     except ValidationError as error:
@@ -65,11 +65,13 @@ def init(
     fingerprint = home.identity().signing_key.fingerprint
 
     def text(console: Console) -> None:
-        console.print(f"Party {name} is ready in {home.root}.\nKey fingerprint: {fingerprint}")
+        console.print(f"Member {name} is ready in {home.root}.\nKey fingerprint: {fingerprint}")
         console.print("Read it to your fellow members over the telephone; they run:")
         console.print(f"  commingle party pin --home … {name} {fingerprint}")
         if linkage_key is None and not receives:
-            console.print("This party holds the linkage key. Once the others are enrolled and pinned, send it to them:")
+            console.print(
+                "This member holds the linkage key. Once the others are enrolled and pinned, send it to them:"
+            )
             console.print(f"  commingle party linkage send --home {home.root}")
 
     emit({"home": str(home.root), "name": name, "fingerprint": fingerprint}, as_json=as_json, text=text)
@@ -121,8 +123,8 @@ def enrol(
 def leave(*, home: Home, consortium: str, unannounced: bool, as_json: bool) -> None:
     """Leave a consortium, with the agent stopped.
 
-    Its coordinator then refuses proposals that name this party. What it has cost stays spent. To come back, run
-    `party enrol --consortium NAME` with a new invite for this party: its pins and linkage key are still there.
+    Its coordinator then refuses proposals that name this member. What it has cost stays spent. To come back, run
+    `party enrol --consortium NAME` with a new invite for this member: its pins and linkage key are still there.
     """
     name = home.consortium(consortium).name
     if unannounced:
@@ -161,7 +163,7 @@ def pin(*, home: Home, pins: dict[str, str], replace: bool, consortium: str | No
 @click.option("--abandon-open", is_flag=True, help="Also if approved releases are open; what they cost stays spent.")
 @json_option
 def rotate_key(*, home: Home, abandon_open: bool, as_json: bool) -> None:
-    """Replace this party's signing and sealing key, with the agent stopped. Repeat it if it was interrupted."""
+    """Replace this member's signing and sealing key, with the agent stopped. Repeat it if it was interrupted."""
     with compose_agents(home) as agents:
         name, fingerprint = agents.identity.name, rotate_party_key(agents, abandon_open=abandon_open)
     emit(
@@ -196,7 +198,7 @@ def status(*, home: Home, as_json: bool) -> None:
 
 @click.group()
 def webhook() -> None:
-    """Notify one of this party's systems of proposals that wait for a person."""
+    """Notify one of this member's systems of proposals that wait for a person."""
 
 
 @webhook.command("set", epilog="Example: commingle party webhook set https://desk.example/proposals --home ./ward")

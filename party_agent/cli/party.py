@@ -5,7 +5,7 @@ import click
 from commingle.shared.runtime.cli import LazyGroup
 
 _COMMANDS = {
-    "init": ("commingle.party_agent.cli.home", "Create a party's home directory with keys, settings and a policy."),
+    "init": ("commingle.party_agent.cli.home", "Create a member's home directory with keys, settings and a policy."),
     "enrol": (
         "commingle.party_agent.cli.home",
         "Enrol in a consortium and pin its coordinator's key.",
@@ -19,7 +19,7 @@ _COMMANDS = {
         "commingle.party_agent.cli.home",
         "Pin members' keys after comparing their fingerprints over another channel.",
     ),
-    "datasets": ("commingle.party_agent.cli.data", "Register the tables this party can contribute."),
+    "datasets": ("commingle.party_agent.cli.data", "Register the tables this member can contribute."),
     "whiten": ("commingle.party_agent.cli.data", "Make a whitening matrix from PUBLIC rows."),
     "serve": ("commingle.party_agent.cli.serve", "Run the agent: answer proposals, privatise, upload."),
     "status": ("commingle.party_agent.cli.home", "Show the agent's identity and health."),
@@ -38,17 +38,17 @@ _COMMANDS = {
     ),
     "regress": (
         "commingle.party_agent.cli.regression",
-        "Publish a private linear regression on this party's own rows.",
+        "Publish a private linear regression on this member's own rows.",
     ),
     "regressions": ("commingle.party_agent.cli.regression", "List regressions that were paid for, or show one."),
     "linkage": (
         "commingle.party_agent.cli.trust",
         "Share the members' linkage key so that the coordinator cannot read it.",
     ),
-    "token": ("commingle.party_agent.cli.trust", "Manage tokens of the local API for this party's systems."),
+    "token": ("commingle.party_agent.cli.trust", "Manage tokens of the local API for this member's systems."),
     "webhook": (
         "commingle.party_agent.cli.home",
-        "Notify one of this party's systems of proposals that wait for a person.",
+        "Notify one of this member's systems of proposals that wait for a person.",
     ),
     "backup": (
         "commingle.party_agent.operate.backup",
@@ -60,9 +60,9 @@ _COMMANDS = {
     ),
     "rotate-key": (
         "commingle.party_agent.cli.home",
-        "Replace this party's signing and sealing key, with the agent stopped.",
+        "Replace this member's signing and sealing key, with the agent stopped.",
     ),
-    "audit": ("commingle.party_agent.cli.trust", "Export this party's history for an auditor, or verify one."),
+    "audit": ("commingle.party_agent.cli.trust", "Export this member's history for an auditor, or verify one."),
     "doctor": (
         "commingle.party_agent.cli.trust",
         "Check home, ledger, data, disk and coordinator, and say how to fix problems.",
@@ -72,7 +72,7 @@ _COMMANDS = {
 
 @click.group(cls=LazyGroup, commands_at=_COMMANDS)
 def party() -> None:
-    """Run and operate a party's agent, beside the party's own data."""
+    """Run and operate a member's agent, beside the member's own data."""
     from commingle.shared.runtime.middleware import configure_logging  # noqa: PLC0415 - help needs none
 
     configure_logging(service="party", level="warning")  # to standard error: output is for results

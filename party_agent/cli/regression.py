@@ -65,7 +65,7 @@ _out = click.option(
 @click.option(
     "--n",
     type=click.IntRange(min=1),
-    help="For a keyed data set: about how many subjects there are, a round public figure.",
+    help="For a keyed data set: about how many people there are, a round public figure.",
 )
 @click.option(
     "--bounds",
@@ -78,7 +78,7 @@ _out = click.option(
     type=click.Choice(get_args(RowMapping)),
     default="maximum",
     show_default=True,
-    help="Divide no row, each row, or each row and its label by the row's norm.",
+    help="Divide no row, each row, or each row and its target by the row's norm.",
 )
 @click.option("--intercept/--no-intercept", default=True, show_default=True, help="Fit an intercept.")
 @click.option("--row-norm", type=float, help="Scale encoded features down to this Euclidean norm.")
@@ -115,7 +115,7 @@ def regress(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Publish a private linear regression on this party's own rows.
+    """Publish a private linear regression on this member's own rows.
 
     Says what it will be worth, spends the budget, and prints coefficients. The signed document in --out can be checked
     by anybody: commingle verify FILE.
@@ -222,7 +222,7 @@ def _tell(plan: RegressionPlan, *, yes: bool) -> None:
     task, promise, outlook = plan.task, plan.promise, describe(plan.outlook)
     say(f"{task.method.name}: {plan.reason}.")
     unit = promise.adjacency + ("" if task.privacy.replaces else f"; {plan.replacement_epsilon:.4g} under replace_one")
-    on = f"{_about(promise.adjacency)}{task.n} subjects"
+    on = f"{_about(promise.adjacency)}{task.n} people"
     say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} ({unit}) on {on}. {outlook}")
     poor = plan.outlook is not None and plan.outlook.poor
     if poor and not yes and sys.stdin.isatty() and not click.confirm("Spend it all the same?", err=True):

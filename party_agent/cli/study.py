@@ -52,7 +52,7 @@ def study() -> None:
 )
 @click.option("--title", help="What the study is called.")
 @click.option("--n", type=click.IntRange(2, 10**12), help="About how many people each member holds.")
-@click.option("--target", metavar="COLUMN", help="The label: what is to be explained.")
+@click.option("--target", metavar="COLUMN", help="The target: what is to be explained.")
 @click.option("--features", metavar="COLUMN,…", help="By which.  [all others]")
 @click.option("--columns", metavar="COLUMN,…", help="Ask for these alone: fewer columns, less noise.  [all]")
 @click.option("--epsilon", type=float, default=EPSILON, show_default=True, help="What each member spends.")

@@ -29,7 +29,7 @@ _name_option = click.option("--name", required=True, help="What it is for.")
 
 @click.group()
 def audit() -> None:
-    """Export this party's history for an auditor, or verify one."""
+    """Export this member's history for an auditor, or verify one."""
 
 
 @audit.command("export", epilog="Example: commingle party audit export --home ./ward --out audit-ward.json")
@@ -37,7 +37,7 @@ def audit() -> None:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
 @json_option
 def export_file(*, home: Home, out: Path, as_json: bool) -> None:
-    """Write the ledger's whole chain and everything this party signed, under its signature."""
+    """Write the ledger's whole chain and everything this member signed, under its signature."""
     with agent_client(home) as agent:
         data = encode(agent.audit())
     history = verify_party_audit(data)
@@ -48,10 +48,10 @@ def export_file(*, home: Home, out: Path, as_json: bool) -> None:
 
 @audit.command("verify", epilog="Example: commingle party audit verify audit-ward.json --key 3f7a…")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--key", metavar="FINGERPRINT", help="The party's key, known from elsewhere.")
+@click.option("--key", metavar="FINGERPRINT", help="The member's key, known from elsewhere.")
 @json_option
 def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
-    """Check a party's history offline: chain, charges, signatures, and that they fit together."""
+    """Check a member's history offline: chain, charges, signatures, and that they fit together."""
     history = read_history(file, verify_party_audit, key=key)
     said = {
         "party": history.audit.party,
@@ -98,7 +98,7 @@ def linkage() -> None:
 @consortium_option
 @json_option
 def send(*, home: Home, consortium: str | None, as_json: bool) -> None:
-    """Seal this party's linkage key to every pinned member that is enrolled."""
+    """Seal this member's linkage key to every pinned member that is enrolled."""
     membership = home.consortium(consortium)
     with calling(home, membership) as client:
         fingerprint = membership.coordinator().key.fingerprint
@@ -150,7 +150,7 @@ def doctor(*, home: Home, as_json: bool) -> None:
 
 @click.group()
 def token() -> None:
-    """Manage tokens of the local API for this party's systems."""
+    """Manage tokens of the local API for this member's systems."""
 
 
 @token.command("create", epilog="Example: commingle party token create --home ./ward --name etl --scope register")
@@ -163,7 +163,7 @@ def token() -> None:
     multiple=True,
     required=True,
     help="read: status, proposals, ledger, jobs, releases; decide: approve, reject, regress; register: have "
-    "declared data sets read again, push rows; propose: releases, in this party's name. Repeatable.",
+    "declared data sets read again, push rows; propose: releases, in this member's name. Repeatable.",
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
 @person_option

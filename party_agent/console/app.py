@@ -238,7 +238,7 @@ class _Pages:
         if decision not in {"approve", "reject"}:
             return self._console.refused()
         if not name:
-            error = "Say who decides: the name is kept in this party's ledger."
+            error = "Say who decides: the name is kept in this member's ledger."
         elif decision == "reject" and not why:
             error = "Say why: the members read your reason, and the one who asked among them."
         elif decision == "approve" and form.get("read") != "yes":

@@ -99,7 +99,7 @@ def who_asks(proposal: ProposalView, home: Home, status: StatusView) -> str:
     """The proposer by a name that this party has compared with the key, or that it has none."""
     key = proposal.proposer
     if key == status.fingerprint:
-        return f"{status.name}: this party itself"
+        return f"{status.name}: this member itself"
     for one in status.consortia:
         if key == one.fingerprint:
             return f"the coordinator of the consortium {one.name}"

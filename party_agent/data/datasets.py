@@ -56,12 +56,12 @@ class DatasetRequest(WireModel):
     Attributes:
         name: what studies will call it.
         source: where its rows are.
-        subject_id: the column that identifies a subject, or several that do so together.
+        subject_id: the column that identifies a person, or several that do so together.
         id_rules: how each is written (`shared.documents.subject_ids`); left out, exactly.
         subjects: "keyed" where who is in it is private and changes as it is read again; "listed" where that is a list
             which all members hold: it stays as the owner registered it, and somebody who is no longer found has a row
             of missing cells. It is released, regressed and charged as that, and related ones are alike (`unit_of`).
-        people: what group its subjects are of. Caps add up what all data sets of a group lose, since they may have
+        people: what group its people are of. Caps add up what all data sets of a group lose, since they may have
             somebody in common. A person in one group is in no other.
         attributes: public schema of the columns it offers.
         derived: those columns that are made of cells of the same row, in the order in which they are.
@@ -83,7 +83,7 @@ class DatasetRequest(WireModel):
 
     @property
     def key(self) -> SubjectKey:
-        """What identifies a subject. Raises SpecError: not one rule for each column."""
+        """What identifies a person. Raises SpecError: not one rule for each column."""
         return SubjectKey.of(self.subject_id, self.id_rules)
 
 
@@ -91,7 +91,7 @@ class Dataset(DatasetRequest):
     """A declared data set and what was found when it was last read. Its counts are of private cells.
 
     Attributes:
-        n: subjects; 0 until its rows have been read.
+        n: people; 0 until its rows have been read.
         ids_changed: ids that their rule writes otherwise than the table.
         id_forms: how ids are written by their rule, in words.
         snapshot: digest of the one that releases are made of; left out until its rows have been read.
@@ -125,7 +125,7 @@ class Dataset(DatasetRequest):
         return [words for name in names if (words := found.get(name)) is not None]
 
     def view(self, *, counts: bool) -> DatasetView:
-        """What the party's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
+        """What the member's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
         of_rows = {"n", "ids_changed", "id_forms", "clipped", "missing", "read"} if counts else set()
         shown = self.model_dump(include={"name", "subject_id", "id_rules", "subjects", "people"} | of_rows)
         made = tuple(map(str, self.derived)) or None
@@ -185,7 +185,7 @@ class Datasets:
             _log.error("data set not read again", dataset=name, fault=type(error).__name__)
 
     def push(self, declared: DatasetRequest, pieces: Sequence[Piece], *, upload: str) -> Dataset:
-        """Take pushed rows in place of those there were. Raises DataError: a subject is in two pieces."""
+        """Take pushed rows in place of those there were. Raises DataError: a person is in two pieces."""
         table = SourceTable(pieces, declared.key, declared.attributes)
         return self._read(declared, table, strict=True, upload=upload)
 
@@ -333,7 +333,7 @@ class Datasets:
             raise ConflictError(f"attribute {twice[0]} appears twice in the schema", remedy="Leave one out.")
         if keys := sorted(set(request.key.columns) & set(names)):
             raise ConflictError(
-                f"{keys[0]} identifies subjects, and is an attribute of the schema too",
+                f"{keys[0]} identifies people, and is an attribute of the schema too",
                 remedy="Leave it out of the schema.",
             )
         _require_derivable(request, names)
@@ -348,7 +348,7 @@ class Datasets:
         for one in self.all():
             if one.name != request.name and one.subjects != request.subjects and _share_people(request, one):
                 raise ConflictError(
-                    f"data set {one.name} is of the same people or source, and its subjects are {one.subjects}",
+                    f"data set {one.name} is of the same people or source, and is {one.subjects}",
                     remedy="Register both alike (--listed, or not); or, where nobody is in both, from another source "
                     "and with other --people.",
                 )
@@ -357,7 +357,7 @@ class Datasets:
     def _require_charged_so(self, request: DatasetRequest) -> None:
         if (request.subjects == "listed") in self.ledger.charged_keyed(request.name):
             raise ConflictError(
-                f"data set {request.name} was charged when its subjects were not {request.subjects}",
+                f"data set {request.name} was charged when it was not {request.subjects}",
                 remedy="Keep that, or choose another name for other people.",
             )
 
@@ -368,7 +368,7 @@ def _require_derivable(request: DatasetRequest, attributes: Sequence[str]) -> No
         raise ConflictError(f"{twice[0]} is derived twice", remedy="Leave one out.")
     if keys := sorted(set(request.key.columns) & set(made)):
         raise ConflictError(
-            f"{keys[0]} identifies subjects, and is derived",
+            f"{keys[0]} identifies people, and is derived",
             remedy="Ids are written by --id-rule; give it another name.",
         )
     for place, one in enumerate(request.derived, 1):

@@ -96,7 +96,7 @@ DATASET = {
     },
 }
 STUDY = {
-    "A linear model over two parties": {
+    "A linear model over two members": {
         "study": "Length of stay",
         "purpose": "Which admissions stay long, to plan beds.",
         "requester": "Dr. Adams, Ward 3",

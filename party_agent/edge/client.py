@@ -79,7 +79,7 @@ class PartyClient:
 
     Args:
         base_url: where the agent serves its local API, https://.
-        token: of `commingle party token create`, with the scopes for what is to be done.
+        token: of `commingle member token create`, with the scopes for what is to be done.
         ca_file: PEM certificate to trust beside the system's: the agent's own.
         timeout_seconds: for each answer.
         transport: how requests travel instead, for tests and unusual networks.
@@ -171,29 +171,29 @@ class PartyClient:
         return self._send(DatasetView, "POST", f"{place}/close", ascii_json({"pieces": number}))
 
     def propose(self, study: Study, *, key: str | None = None, consortium: str | None = None) -> ProposedView:
-        """Propose a release in this party's name; every party has to approve it, this one too. Scope `propose`.
+        """Propose a release in this member's name; every member has to approve it, this one too. Scope `propose`.
 
         Args:
             study: what is asked.
             key: the same for the same proposal; None for a new one.
-            consortium: which, where the party belongs to more than one.
+            consortium: which, where the member belongs to more than one.
         """
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
         params = {} if consortium is None else {"consortium": consortium}
         return self._send(ProposedView, "POST", "/v1/proposals", encode(study), headers=headers, params=params)
 
     def answer(self, study: Study, *, consortium: str | None = None) -> ProposalView:
-        """What this party would answer to a study, as a proposal that nobody is sent. For the operator: no token does.
+        """What this member would answer to a study, as a proposal that nobody is sent. For the operator: no token does.
 
         Args:
             study: what would be asked.
-            consortium: which, where the party belongs to more than one.
+            consortium: which, where the member belongs to more than one.
         """
         params = {} if consortium is None else {"consortium": consortium}
         return self._send(ProposalView, "POST", "/v1/studies/answer", encode(study), params=params)
 
     def proposals(self) -> tuple[ProposalView, ...]:
-        """Everything this party has been asked, the newest first. Scope `read`."""
+        """Everything this member has been asked, the newest first. Scope `read`."""
         return self._get(ProposalList, "/v1/proposals").items
 
     def proposal(self, release: str) -> ProposalView:
@@ -201,7 +201,7 @@ class PartyClient:
         return self._get(ProposalView, f"/v1/proposals/{release}")
 
     def approve(self, release: str, *, by: str = "", why: str = "") -> ProposalView:
-        """Approve: reserves the budget and signs. Who decides, and why, stays in the party's ledger. Scope `decide`."""
+        """Approve: reserves the budget and signs. Who decides, and why, stays in its ledger. Scope `decide`."""
         return self._decide(release, "approval", by, why)
 
     def reject(self, release: str, *, by: str = "", why: str = "") -> ProposalView:
@@ -245,7 +245,7 @@ class PartyClient:
         return self._get(RegressionView, f"/v1/regressions/{regression}")
 
     def audit(self) -> SignedDocument:
-        """The ledger's whole chain with everything this party has signed, signed for an auditor. Scope `read`."""
+        """The ledger's whole chain with everything this member has signed, signed for an auditor. Scope `read`."""
         return self._get(SignedDocument, "/v1/audit")
 
     def download(self, release: str, folder: Path | str) -> Path:
@@ -261,7 +261,7 @@ class PartyClient:
         """Whether a message of the webhook was signed with its secret within five minutes of now.
 
         Args:
-            secret: as `commingle party webhook set` printed it.
+            secret: as `commingle member webhook set` printed it.
             body: as it was received.
             signature: the header `Commingle-Signature`.
         """

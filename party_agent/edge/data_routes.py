@@ -174,7 +174,7 @@ def data_routes(api: LocalApi) -> APIRouter:
 
     @router.get("/audit")
     def audit() -> SignedDocument:
-        """The ledger's whole chain with everything this party has signed, signed for an auditor."""
+        """The ledger's whole chain with everything this member has signed, signed for an auditor."""
         return export_audit(agents)
 
     return router

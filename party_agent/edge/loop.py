@@ -30,7 +30,7 @@ _MOST_SILENT = 2  # streams one after the other of which nothing came, though th
 
 @dataclass(slots=True)
 class Listener:
-    """Listens to one coordinator for one party. Methods raise RemoteError where that cannot be asked.
+    """Listens to one coordinator for one member. Methods raise RemoteError where that cannot be asked.
 
     A stream that stays open tells of steps; else each is asked for, as streams do not come through a proxy that keeps
     an answer until its end.
@@ -248,7 +248,7 @@ class Loop:
 
 
 class Loops:
-    """The loops of all agents of a party, each in a thread; they wait for each other where they ask the witnesses."""
+    """The loops of all agents of a member, each in a thread; they wait for each other where they ask the witnesses."""
 
     def __init__(self, agents: Agents) -> None:
         self.all = tuple(Loop(agent) for agent in agents.consortia)
@@ -266,7 +266,7 @@ class Loops:
         return self.halted or next((loop.trouble for loop in self.all if loop.trouble is not None), None)
 
     def start(self, *, on_halt: Callable[[], None]) -> None:
-        """Begin. `on_halt` is called if the party must not go on."""
+        """Begin. `on_halt` is called if the member must not go on."""
         self._forecaster.begin()
         for loop in self.all:
             thread = Thread(target=loop.run, kwargs={"on_halt": on_halt}, daemon=True)

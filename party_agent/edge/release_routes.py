@@ -19,7 +19,7 @@ from commingle.shared.documents.study import Study
 from commingle.shared.runtime.errors import ScopeError
 from commingle.shared.runtime.problem import takes
 
-Consortium = Annotated[str | None, Query(description="Which consortium, if this party belongs to several.")]
+Consortium = Annotated[str | None, Query(description="Which consortium, if this member belongs to several.")]
 ReleaseId = Annotated[str, Path(description="Id of the release, 64 hex digits.")]
 _MEDIA_TYPES = {"manifest": "application/json", "moments": "application/json"}
 _PARQUET = "application/vnd.apache.parquet"
@@ -41,7 +41,7 @@ def release_routes(api: LocalApi) -> APIRouter:
 
     @router.get("/proposals")
     def proposals(request: Request) -> ProposalList:
-        """Everything this party has been asked; how many cells are missing is shown to the operator only."""
+        """Everything this member has been asked; how many cells are missing is shown to the operator only."""
         return ProposalList(items=proposal_views(agents, forecasts(), request.state.viewer))
 
     @router.get("/proposals/{release}")
@@ -51,7 +51,7 @@ def release_routes(api: LocalApi) -> APIRouter:
 
     @router.put("/proposals/{release}/approval", openapi_extra=takes(DecisionNote, NOTE, required=False))
     async def approve(request: Request, release: ReleaseId) -> ProposalView:
-        """Approve: reserves the budget and signs. Who decided, and why, stays in this party's chain.
+        """Approve: reserves the budget and signs. Who decided, and why, stays in this member's chain.
 
         Where the policy asks for two people, the first approval is noted and reserves nothing; the second, of another
         person, does.
@@ -100,7 +100,7 @@ def propose_routes(api: LocalApi) -> APIRouter:
             ),
         ] = None,
     ) -> ProposedView:
-        """Propose a release in this party's name: signed with its key, for every party to decide, this one included."""
+        """Propose a release in this member's name: signed with its key, for all to decide, this one included."""
         from commingle.party_agent.rounds.proposing import Proposing  # noqa: PLC0415 - loads scipy: only who proposes waits
 
         owner = "" if request.state.operator else request.state.token
@@ -113,10 +113,10 @@ def propose_routes(api: LocalApi) -> APIRouter:
         request: Request,
         consortium: Consortium = None,
     ) -> ProposalView:
-        """Say what this party would answer to a study: as a proposal that nobody is sent. For the operator alone."""
+        """Say what this member would answer to a study: as a proposal that nobody is sent. For the operator alone."""
         if not request.state.operator:
             raise ScopeError(
-                "only the operator asks what this party would answer",
+                "only the operator asks what this member would answer",
                 remedy="On the agent's machine: commingle study check --home. A token can propose the study.",
             )
         from commingle.party_agent.rounds.proposing import Proposing  # noqa: PLC0415 - as above
@@ -140,7 +140,7 @@ def file_routes(api: LocalApi) -> APIRouter:
             Path(description="Which of the three files of a published release."),
         ],
     ) -> StreamingResponse:
-        """A file of a release this party was asked for, from its coordinator. `commingle verify` checks all three."""
+        """A file of a release this member was asked for, from its coordinator. `commingle verify` checks all three."""
         spec = agents.proposals.get(release).spec
         largest = _OVERHEAD_BYTES + _CELL_BYTES * _MOST_COLUMNS * max(spec.k or 0, spec.n)
         pieces = agents.of(release).client.published(release, file, largest_bytes=largest)

@@ -101,7 +101,7 @@ class Uploads:
     def close(self, dataset: Name, upload: Name, asked: CloseRequest) -> Dataset:
         """Have the data set read the rows of all pieces. Closing again what is closed so changes nothing.
 
-        Where a subject is in two pieces, or the disk is full, the upload stays open.
+        Where a person is in two pieces, or the disk is full, the upload stays open.
         """
         declared, folder = self._declared(dataset), self._folder(dataset, upload)
         with _closing:

@@ -298,7 +298,7 @@ def export_audit(agents: Agents) -> SignedDocument:
     """The whole history up to now. It holds no value of any row; rejected and withdrawn releases are in it too.
 
     Raises:
-        RemoteError: a regression in it is not witnessed yet, or the party has replaced its key: the coordinator, which
+        RemoteError: a regression in it is not witnessed yet, or the member has replaced its key: the coordinator, which
             cannot be asked, witnesses, and has the signed rotations.
     """
     agents.witnesses.accept(agents.ledger.signed_place("regression"))

@@ -108,7 +108,7 @@ class Membership:
             return
         if present is not None and not replace:
             raise ConflictError(
-                "this party has another linkage key already",
+                "this member has another linkage key already",
                 remedy="Ask the sender whether all members are to change it; if so, add --replace.",
             )
         write_durably(self.linkage_file, linkage_key.hex().encode() + b"\n")

@@ -182,7 +182,7 @@ class Home:
         A linkage key that is not given is made, unless a fellow member is going to send it.
         """
         if (self.root / "settings.json").exists():
-            raise ConflictError(f"{self.root} is a party's home already", remedy="Choose another --home.")
+            raise ConflictError(f"{self.root} is a member's home already", remedy="Choose another --home.")
         _ = settings.cap.rho  # refuses caps that cannot be calibrated before anything is written
         self.secure()
         create_secret(self.root / "keys" / "signing.key")
@@ -220,11 +220,11 @@ class Home:
         known = self.consortia()
         if name is None and len(known) > 1:
             raise SettingsError(
-                f"this party belongs to several consortia: {', '.join(known)}", remedy="Say which: --consortium NAME"
+                f"this member belongs to several consortia: {', '.join(known)}", remedy="Say which: --consortium NAME"
             )
         if name is not None and name not in known:
             raise SettingsError(
-                f"this party belongs to no consortium {name}", remedy=f"It knows: {', '.join(known) or 'none yet'}."
+                f"this member belongs to no consortium {name}", remedy=f"It knows: {', '.join(known) or 'none yet'}."
             )
         if known:
             return known[name] if name is not None else next(iter(known.values()))

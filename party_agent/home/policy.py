@@ -278,7 +278,7 @@ def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situat
             lifetime.total_seconds() <= policy.max_lifetime_hours * 3600,
             f"it stays open for {lifetime}, longer than {policy.max_lifetime_hours:g} hours",
         ),
-        ("min_n", spec.n >= policy.min_n, f"{spec.n} subjects are fewer than {policy.min_n}"),
+        ("min_n", spec.n >= policy.min_n, f"{spec.n} people are fewer than {policy.min_n}"),
     )
     return tuple(Finding(rule, message, "policy") for rule, holds, message in checks if not holds)
 
@@ -365,7 +365,7 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
     if dataset.unit is not spec.adjacency:
         asked, option = ("keyed", "without") if spec.keyed else ("listed", "with")
         message = (
-            f"data set {dataset.name} is registered with {dataset.subjects} subjects, and {asked} ones are asked for: "
+            f"data set {dataset.name} is {dataset.subjects}, and {asked} ones are asked for: "
             f"propose it of a data set of such; one that was never charged may be registered anew: --replace, {option} "
             "--listed"
         )
@@ -377,13 +377,13 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
     if dataset.key.rules != spec.id_rules_in_force:
         asked, registered = (", ".join(rules) for rules in (spec.id_rules_in_force, dataset.key.rules))
         message = (
-            f"the study matches subjects by ids as {asked} writes them, and data set {dataset.name} is registered with "
+            f"the study matches people by ids as {asked} writes them, and data set {dataset.name} is registered with "
             f"{registered}; all members need the same: agree on rules that suit everybody's ids, and correct the study "
             "or, where it is your data set that differs, register that anew: --replace, with --id-rule"
         )
         findings.append(Finding("id_rules", message, None))
     elif dataset.n != spec.n and not spec.keyed:
-        message = f"the proposal is about {spec.n} subjects, and data set {dataset.name} has another number of them"
+        message = f"the proposal is about {spec.n} people, and data set {dataset.name} has another number of them"
         findings.append(Finding("subjects", message, "subjects"))
     return tuple(findings)
 

@@ -37,12 +37,12 @@ home_option = click.option(
     required=True,
     callback=lambda _, __, path: Home(path),
     envvar="COMMINGLE_PARTY_HOME",
-    help="The party's directory (or COMMINGLE_PARTY_HOME).",
+    help="The member's directory (or COMMINGLE_PARTY_HOME).",
 )
 
 
 consortium_option = click.option(
-    "--consortium", metavar="NAME", help="Which consortium, if this party belongs to several."
+    "--consortium", metavar="NAME", help="Which consortium, if this member belongs to several."
 )
 
 person_option = click.option(
@@ -86,7 +86,7 @@ def compose_agents(
     if not home.database.exists():
         raise LedgerError(
             f"{home.database} is missing",
-            remedy="Restore the newest backup. A party never starts again with an empty ledger.",
+            remedy="Restore the newest backup. A member never starts again with an empty ledger.",
         )
     if draw is rounded_gaussian:
         draw(1, 1)  # a sampler that does not work is reported now and not after a debit
@@ -130,7 +130,7 @@ def calling(
 
 def _not_enrolled() -> SettingsError:
     return SettingsError(
-        "this party is not enrolled yet", remedy="First: commingle party enrol --coordinator URL --invite-file FILE"
+        "this member is not enrolled yet", remedy="First: commingle party enrol --coordinator URL --invite-file FILE"
     )
 
 

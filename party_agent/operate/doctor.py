@@ -35,7 +35,7 @@ _RESTORE = "Stop the agent and restore the newest backup; never start with an ol
 
 def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR) -> Iterator[Check]:
     """Every check, in the order in which an operator would mend things; counts for whom `sees_counts` shows them."""
-    yield look("settings", lambda: f"party {home.settings().name}")
+    yield look("settings", lambda: f"member {home.settings().name}")
     yield look("keys", lambda: _keys(home))
     yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
     yield look("ledger file", lambda: _integrity(home))
@@ -122,7 +122,7 @@ def _datasets(home: Home, viewer: Viewer) -> str:
                 remedy=f"Read it again: commingle party datasets read {dataset.name}; or push its rows.",
             )
         missing = dataset.missing_words(a.name for a in dataset.attributes)
-        when = f"{dataset.n} subjects, read {dataset.read:%Y-%m-%d %H:%M} UTC" if dataset.read else "not pushed yet"
+        when = f"{dataset.n} people, read {dataset.read:%Y-%m-%d %H:%M} UTC" if dataset.read else "not pushed yet"
         rules = ", ".join(dataset.id_rules or ())
         written = [f"{dataset.ids_changed} ids are written otherwise by {rules}"] if dataset.ids_changed else []
         forms = [] if dataset.id_words is None else [dataset.id_words]

@@ -82,7 +82,7 @@ class KeptRows:
                     count = min(_BLOCK, self.exchange.spec.document.table_rows - place)
                     found.append(self._cipher().decrypt(_nonce(place), file.read(count * columns * 2 + _TAG), None))
         except (FileNotFoundError, InvalidTag):
-            raise LostError("the rows of an exchange are lost", remedy="Check the disk of the party's home.") from None
+            raise LostError("the rows of an exchange are lost", remedy="Check the disk of the member's home.") from None
         rows = np.frombuffer(b"".join(found), "<i2").reshape(-1, columns)
         return rows[start - first : stop - first].astype(np.int16, copy=False)
 

@@ -105,7 +105,7 @@ class ParquetPartition:
         if found is None or (found.size, found.modified) != (self.size, self.modified):
             raise SourceError(
                 f"{self.label} was changed or removed while the table was read",
-                remedy="It is read again; let whoever writes the table finish, or write and register a new directory.",
+                remedy="It is read again; let the writer of the table finish, or write and register a new directory.",
             )
 
     def _require_types(self, wanted: Sequence[str], found: Mapping[str, str]) -> None:

@@ -215,7 +215,7 @@ def _require_subjects(key: SubjectKey, columns: Mapping[str, Cells]) -> None:
         if not subject:
             raise _refused(number, f"column {key}: no id, or none as its rule wants it")
         if (earlier := seen.setdefault(subject, number)) != number:
-            raise _refused(number, f"column {key}: the subject of row {earlier} again")
+            raise _refused(number, f"column {key}: the person of row {earlier} again")
 
 
 def _refused(row: int, why: str) -> DataError:

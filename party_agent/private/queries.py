@@ -20,7 +20,7 @@ from commingle.party_agent.errors import SourceRefusedError
 
 _REMEDY = (
     "Leave it out, or make a table in the database and query that. Where you know that each row of the result is of "
-    "one subject's records alone, whatever the others hold, promise it: --each-row-by-itself."
+    "one person's records alone, whatever the others hold, promise it: --each-row-by-itself."
 )
 _DIALECTS = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}
 """How sqlglot calls those databases that SQLAlchemy calls otherwise."""
@@ -208,7 +208,7 @@ def _require_groups(query: exp.Select, keys: Sequence[exp.Expr], *, sums_exactly
         return
     grouped = [] if group is None else [_resolved(one, query) for one in group.expressions]
     if group is None or any(value for name, value in group.args.items() if name != "expressions"):
-        raise _Refusal("an aggregate that is not of one subject: group it by the subject id")
+        raise _Refusal("an aggregate that is not of one person: group it by the subject id")
     if not keys or not all(any(_same(key, one) for one in grouped) for key in keys):
         raise _Refusal("a GROUP BY without the subject id")
     for one in outside:

@@ -271,5 +271,5 @@ def _bound(records: int) -> bytes:
 def _lost() -> LostError:
     return LostError(
         "the snapshot of the data set is lost or damaged",
-        remedy="Check the disk of the party's home, then read the data set again: commingle party datasets read NAME",
+        remedy="Check the disk of the member's home, then read the data set again: commingle party datasets read NAME",
     )

@@ -118,7 +118,7 @@ class TableScan:
         return replace(self.ids, duplicates=self.sorter.duplicates)
 
     def require_one_row_each(self, key: SubjectKey) -> None:
-        """Raise DataError where the records, which have all been given, are no list of subjects."""
+        """Raise DataError where the records, which have all been given, are no list of people."""
         counts = self.counts
         if not counts.rows:
             raise DataError("the table has no rows", remedy="Check the file or the query.")
@@ -128,7 +128,7 @@ class TableScan:
             raise DataError(
                 f"column {key}: {', '.join(counts.problems)}",
                 remedy=(of_lines if counts.unreadable or counts.uneven else "")
-                + "Keep one row per subject, and give every row an id as its rule wants it."
+                + "Keep one row per person, and give every row an id as its rule wants it."
                 + (of_rules if counts.invalid else ""),
             )
 
@@ -193,7 +193,7 @@ def source_columns(source: FileSource) -> list[str]:
 
 
 class PushedSource(WireModel):
-    """Rows that the party's own systems push to the agent."""
+    """Rows that the member's own systems push to the agent."""
 
     kind: Literal["pushed"] = "pushed"
 
@@ -213,7 +213,7 @@ def open_table(
 
     Args:
         source: what was registered, or is to be.
-        key: what identifies a subject.
+        key: what identifies a person.
         attributes: in the order in which their columns are wanted.
         engine: reads partitions.
         strict: refuse partitions of other columns' types than the first, for their owner to correct.

@@ -49,12 +49,12 @@ Queries = Query | Annotated[tuple[Query, ...], Field(min_length=1)]
 
 
 class SqlSource(WireModel):
-    """A query. Each row of its result is of one subject's records alone (`queries`).
+    """A query. Each row of its result is of one person's records alone (`queries`).
 
     Attributes:
         url: of the database, as SQLAlchemy writes it.
-        query: a SELECT that returns what identifies subjects, and every attribute.
-        promised: its owner says that each row is of one subject's records alone, where a parser cannot see it.
+        query: a SELECT that returns what identifies people, and every attribute.
+        promised: its owner says that each row is of one person's records alone, where a parser cannot see it.
     """
 
     kind: Literal["sql"] = "sql"

@@ -111,7 +111,7 @@ def require_unit(request: RegressionRequest, dataset: str, subjects: str) -> Non
     """Raise SpecError where a data set of such subjects is not regressed as it is asked for."""
     if request.keyed is not (subjects == "keyed"):
         raise SpecError(
-            f"data set {dataset} has {subjects} subjects, "
+            f"data set {dataset} has {subjects} people, "
             + ("whose number everybody knows" if request.keyed else "whose number is private"),
             remedy="Leave n out." if request.keyed else "Give n, a public figure of about how many there are: --n.",
         )
@@ -292,7 +292,7 @@ def examine_regression(
         ),
         ("max_delta", request.delta <= policy.max_delta, f"delta {request.delta:g} > {policy.max_delta:g}"),
         ("approvals", policy.approvals == 1, "two people have to approve here, and a regression is decided by one"),
-        ("min_n", plan.task.n >= policy.min_n, f"there are fewer subjects than {policy.min_n}"),
+        ("min_n", plan.task.n >= policy.min_n, f"there are fewer people than {policy.min_n}"),
         ("dataset_caps", over is None, over or ""),
         (
             "max_releases_per_day",

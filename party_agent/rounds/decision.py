@@ -229,7 +229,7 @@ class Decider(Party):
         own = spec.document.party(self.identity.name)
         over = view.state.final  # what ended under a former key is still wound up
         if own.verifying_key not in (self.identity.keys if over else self.identity.keys[:1]):
-            raise DocumentError("the spec names another key for this party", remedy="Ask the proposer to correct it.")
+            raise DocumentError("the spec names another key for this member", remedy="Ask the proposer to correct it.")
         return spec
 
     def require_known_signatures(self, view: ReleaseDetails, release: str) -> None:

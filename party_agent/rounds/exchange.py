@@ -197,7 +197,7 @@ class Exchanges:
         release, name = exchange.spec.digest, self.identity.name
         missing = [one for one in signed if not self.files.has(release, self._place(kind, one), signed[one])]
         if name in missing:
-            raise LostError(f"the {kind} of an exchange are lost", remedy="Check the disk of the party's home.")
+            raise LostError(f"the {kind} of an exchange are lost", remedy="Check the disk of the member's home.")
         fetched = self._fetch_together(release, kind, {one: signed[one] for one in missing}, size)
         for sender in missing[fetched:]:
             body = self.client.message(release, sender, kind=kind, size=size(sender))
@@ -254,7 +254,7 @@ class Exchanges:
             return
         digest = decode(_STATEMENTS[kind], envelope.payload_bytes).body_sha256
         if not self.files.has(release, kind, digest):
-            raise LostError(f"the {kind} of an exchange is lost", remedy="Check the disk of the party's home.")
+            raise LostError(f"the {kind} of an exchange is lost", remedy="Check the disk of the member's home.")
         self.witnesses.accept(self.ledger.signed_place(kind, release))
         with self.files.file(release, kind).open("rb") as file:
             self.client.send_message(release, self.identity.name, envelope, file, kind=kind, digest=digest)

@@ -12,7 +12,7 @@ class Stage(StrEnum):
     CHECKING = "checking"
     APPROVED = "approved"
     PRIVATISING = "privatising"
-    EXCHANGING = "waiting for the other parties"
+    EXCHANGING = "waiting for the other members"
     UPLOADING = "uploading"
     UPLOADED = "uploaded"
     PUBLISHED = "published"

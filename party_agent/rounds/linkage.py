@@ -150,6 +150,6 @@ def _unseal(home: Home, message: LinkageKeyMessage, sender: VerifyingKey) -> byt
         return _SUITE.decrypt(bytes.fromhex(message.sealed), private, info)
     except (InvalidTag, ValueError):
         raise DocumentError(
-            f"the linkage key from {message.sender} is not sealed to this party's keys",
+            f"the linkage key from {message.sender} is not sealed to this member's keys",
             remedy="If a key was replaced since, ask for it again: commingle party linkage send",
         ) from None

@@ -43,7 +43,7 @@ def _shown_as_it_is(text: str) -> str:
 
 
 class DecisionNote(WireModel):
-    """Who decided and why: for this party's own chain.
+    """Who decided and why: for this member's own chain.
 
     Attributes:
         by: who decides; a token that is used is named beside it. It is sent to nobody.
@@ -55,7 +55,7 @@ class DecisionNote(WireModel):
 
 
 class Decision(StrEnum):
-    """What the party said. A rejection is the last word, also after an approval."""
+    """What the member said. A rejection is the last word, also after an approval."""
 
     WAITING = "waiting"
     APPROVED = "approved"
@@ -64,7 +64,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A release this party is named in.
+    """A release this member is named in.
 
     Attributes:
         spec: as verified when it was first seen.

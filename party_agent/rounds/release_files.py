@@ -78,7 +78,7 @@ class FileBytes:
         start, stop, _ = part.indices(self.size)
         found = pread(self.file.fileno(), stop - start, start)
         if len(found) != stop - start:
-            raise LostError("a message of an exchange was cut short", remedy="Check the disk of the party's home.")
+            raise LostError("a message of an exchange was cut short", remedy="Check the disk of the member's home.")
         return found
 
 
@@ -98,7 +98,9 @@ class ExchangeFiles:
         try:
             return load_secret(self._secret_file(release))
         except KeyFileError:
-            raise LostError("the secret of an exchange is lost", remedy="Check the disk of the party's home.") from None
+            raise LostError(
+                "the secret of an exchange is lost", remedy="Check the disk of the member's home."
+            ) from None
 
     def put(self, release: str, kind: str, body: Iterable[bytes]) -> str:
         """Store a message durably, in place of what is there; its SHA-256, hex. A full disk raises OSError."""

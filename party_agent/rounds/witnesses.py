@@ -102,7 +102,7 @@ class Witness:
         """Raise StaleLedgerError where the ledger does not know a signature of ours about this release."""
         for kind, _ in self.unknown_signatures(view, release):
             raise StaleLedgerError(
-                f"the coordinator shows this party's own {kind} of release {release[:16]}, which the ledger does not "
+                f"the coordinator shows this member's own {kind} of release {release[:16]}, which the ledger does not "
                 "know",
                 remedy=_SET_BACK,
             )
@@ -311,7 +311,7 @@ class Witnesses:
             return None  # not ours at all is the coordinator's mistake, and no reason to halt
         if not self.ledger.knows(shown[0].head):
             head = shown[0]
-            said = f"this party has stated that its ledger has the head {head.head[:16]}, of height {head.height}"
+            said = f"this member has stated that its ledger has the head {head.head[:16]}, of height {head.height}"
             raise self.halt(StaleLedgerError(f"{said}, which this ledger does not know", remedy=_SET_BACK))
         return shown
 

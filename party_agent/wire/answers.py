@@ -38,9 +38,9 @@ class Health(Shown):
 
 
 class ConsortiumView(Shown):
-    """A consortium that this party belongs to."""
+    """A consortium that this member belongs to."""
 
-    name: str = Field(description="what this party calls it.")
+    name: str = Field(description="what this member calls it.")
     coordinator: str = Field(description="its coordinator's address.")
     fingerprint: str = Field(description="of the coordinator's pinned key.")
     trouble: str | None = Field(description="the last failure to reach it, with a remedy; null while it answers.")
@@ -58,7 +58,7 @@ class StatusView(Shown):
         """
     )
 
-    name: str = Field(description="of the party, as its consortia know it.")
+    name: str = Field(description="of the member, as its consortia know it.")
     fingerprint: str = Field(description="of the key it signs with.")
     consortia: tuple[ConsortiumView, ...] = Field(description="those it belongs to.")
     running: bool = Field(
@@ -83,7 +83,7 @@ class DatasetView(Shown):
     name: str = Field(description="of the data set, as studies ask for it.")
     source: str = Field(description="the file the rows are in, or that they are a query's, or pushed.")
     subject_id: str | tuple[str, ...] = Field(
-        description="the column that identifies a subject, or several that do so together."
+        description="the column that identifies a person, or several that do so together."
     )
     id_rules: tuple[str, ...] | None = Field(
         None, exclude_if=_absent, description="how each of them is written; absent where exactly."
@@ -92,14 +92,12 @@ class DatasetView(Shown):
         description='"keyed" where who is in it is private, "listed" where that is a list which all members hold.'
     )
     unit: str = Field(description="in which it is released, regressed and charged: add_remove or replace_one.")
-    people: str = Field(
-        description="the group that its subjects are of; caps add up what all data sets of a group lose."
-    )
+    people: str = Field(description="the group that its people are of; caps add up what all data sets of a group lose.")
     attributes: tuple[Attribute, ...] = Field(description="the columns it offers, with their public bounds or levels.")
     derived: tuple[str, ...] | None = Field(
         None, exclude_if=_absent, description="how those are made that its source does not have; absent where none is."
     )
-    n: int | None = Field(None, exclude_if=_absent, description="subjects; 0 where the rows have not been read.")
+    n: int | None = Field(None, exclude_if=_absent, description="people; 0 where the rows have not been read.")
     ids_changed: int | None = Field(
         None, exclude_if=_absent, description="ids that their rule writes otherwise than the table."
     )
@@ -155,10 +153,10 @@ class LossView(Shown):
 
 
 class CostView(Shown):
-    """What a release takes from this party's ledger."""
+    """What a release takes from this member's ledger."""
 
     unit: str = Field(
-        description="the neighbouring relation: add_remove of keyed subjects, replace_one of listed ones."
+        description="the neighbouring relation: add_remove of keyed data sets, replace_one of listed ones."
     )
     rho: float = Field(description="in zCDP; what ledgers add up.")
     epsilon: float = Field(description="the same at the release's delta.")
@@ -166,19 +164,19 @@ class CostView(Shown):
         description="the part of the release's delta that is no noise's; ledgers add it up too."
     )
     replacement: LossView | None = Field(
-        description="of keyed subjects, the same under replace_one: if one that stays has other values."
+        description="of keyed data sets, the same under replace_one: if one that stays has other values."
     )
 
 
 class WhiteningView(Shown):
-    """The public map that a release applies to this party's columns."""
+    """The public map that a release applies to this member's columns."""
 
     columns: int = Field(description="how many it maps.")
     condition_number: float = Field(description="of its matrix.")
 
 
 class FirstStageView(Shown):
-    """The noisy sums that a release publishes of this party's columns before its rows."""
+    """The noisy sums that a release publishes of this member's columns before its rows."""
 
     sums: int = Field(description="how many.")
     rho: float = Field(description="what they cost, in zCDP, of what the release costs.")
@@ -186,7 +184,7 @@ class FirstStageView(Shown):
 
 
 class DecidedView(Shown):
-    """A decision of a person or of a system of this party."""
+    """A decision of a person or of a system of this member."""
 
     document: str = Field(
         description="`approval` or `rejection`; `first-approval` where two people have to approve and this is the "
@@ -197,7 +195,7 @@ class DecidedView(Shown):
 
 
 class ProposalView(Shown):
-    """A release that this party was asked for: what is asked, what it costs and brings, what speaks against it."""
+    """A release that this member was asked for: what is asked, what it costs and brings, what speaks against it."""
 
     model_config = shown_as(
         """
@@ -219,8 +217,9 @@ class ProposalView(Shown):
            "replacement": {"rho": 0.128, "delta": 0.0, "epsilon": 2.02}},
          "guess_percent": 58, "guess_after_percent": 61,
          "per_subject_epsilon": 1.47, "per_subject_outsiders_epsilon": 1.47,
-         "protects": "Who is in a party's table is protected, how many they are, and their values.",
-         "trust": "Nobody has to be trusted: each block is private before it leaves its party.",
+         "protects": "Who is in a member's table is protected, how many they are, and their values.",
+         "trust": "Neither the coordinator nor another member is trusted with rows: each block is private before it \
+leaves its member.",
          "exchange": null, "forecast": null, "forecast_state": "not_yet", "outlook": []}
         """
     )
@@ -237,7 +236,7 @@ class ProposalView(Shown):
     )
     reason: str | None = Field(None, description="why it ended, as the coordinator said, with a member's own words.")
     agreed: tuple[str, ...] = Field((), description="members that have approved it, as the coordinator last said.")
-    decision: DecisionName = Field(description="this party's: waiting, approved or rejected.")
+    decision: DecisionName = Field(description="this member's: waiting, approved or rejected.")
     decided: tuple[DecidedView, ...] = Field(
         description="who decided so here, and why, the first approval of two among them."
     )
@@ -249,28 +248,28 @@ class ProposalView(Shown):
     mechanism: str = Field(description="rmgm, dgm or moments.")
     k: int | None = Field(description="rows of the published matrix, for rmgm.")
     projection: str | None = Field(description="what rmgm mixes rows with: null for signs of every row, or sparse.")
-    subjects: str = Field(description="whether all parties hold the same people, listed, or each its own, keyed.")
-    n: int = Field(description="subjects; where they are keyed about as many as a party holds.")
+    subjects: str = Field(description="whether all members hold the same people, listed, or each its own, keyed.")
+    n: int = Field(description="people; where they are keyed about as many as a member holds.")
     buckets: int | None = Field(description="that keyed rows are exchanged in; null where they are not.")
     kept: int | None = Field(description="how many of n count, as they meet nobody in their bucket; null where all do.")
-    epsilon: float = Field(description="of each party's block.")
-    delta: float = Field(description="of each party's block.")
+    epsilon: float = Field(description="of each member's block.")
+    delta: float = Field(description="of each member's block.")
     adjacency: str = Field(description="in which every epsilon of this is meant: add_remove or replace_one.")
     calibration: str = Field(description="how noise follows from epsilon and delta.")
     id_rules: tuple[str, ...] = Field(description="how subject ids are written.")
-    dataset: str = Field(description="of this party, that it asks for.")
-    attributes: tuple[str, ...] = Field(description="names of this party's columns that it asks for.")
+    dataset: str = Field(description="of this member, that it asks for.")
+    attributes: tuple[str, ...] = Field(description="names of this member's columns that it asks for.")
     missing: tuple[str, ...] = Field(
         description="what becomes of missing cells, in sentences; with counts for the operator."
     )
     held: int | None = Field(
-        None, exclude_if=_absent, description="subjects that the data set holds; for the operator alone."
+        None, exclude_if=_absent, description="people that the data set holds; for the operator alone."
     )
-    leaves: str = Field(description="what leaves this party, in a sentence.")
-    columns: tuple[Attribute, ...] = Field(description="this party's columns with bounds or levels.")
-    row_norm: float | None = Field(description="rows of this party are clipped to this norm; null where they are not.")
+    leaves: str = Field(description="what leaves this member, in a sentence.")
+    columns: tuple[Attribute, ...] = Field(description="this member's columns with bounds or levels.")
+    row_norm: float | None = Field(description="rows of this member are clipped to this norm; null where they are not.")
     whitening: WhiteningView | None = Field(
-        description="the public map of this party's columns; null where there is none."
+        description="the public map of this member's columns; null where there is none."
     )
     first_stage: FirstStageView | None = Field(description="the noisy sums that come first; null where there are none.")
     parties: tuple[str, ...] = Field(description="everybody who is asked.")
@@ -279,17 +278,17 @@ class ProposalView(Shown):
     cost: CostView = Field(description="what it takes from this ledger.")
     guess_percent: int = Field(
         description="of 100 guesses at even odds whether a person is in the data (keyed) or which of two records is "
-        "theirs (listed), at most so many are right, from what all parties publish in this release."
+        "theirs (listed), at most so many are right, from what all members publish in this release."
     )
     guess_after_percent: int | None = Field(
-        description="the same with everything that this party has released before; null once it is decided."
+        description="the same with everything that this member has released before; null once it is decided."
     )
-    per_subject_epsilon: float = Field(description="what a subject loses by all parties together, to everybody.")
+    per_subject_epsilon: float = Field(description="what a person loses by all members together, to everybody.")
     per_subject_outsiders_epsilon: float = Field(description="the same, to outsiders.")
     protects: str = Field(description="what is protected, in a sentence.")
     trust: str = Field(description="whom it trusts, in a sentence.")
     exchange: dict[str, Any] | None = Field(
-        description="what it costs its parties besides budget, in bytes and seconds; null where they exchange nothing."
+        description="what it costs its members besides budget, in bytes and seconds; null where they exchange nothing."
     )
     forecast: dict[str, Any] | None = Field(
         description="what fits of it will be worth, as `commingle plan` says it; null where nothing can be "
@@ -302,18 +301,18 @@ class ProposalView(Shown):
 
     @property
     def miscounted(self) -> str | None:
-        """That keyed subjects are twice as many as n, half as many, or farther off; None where nobody may be told."""
+        """That keyed data sets are twice as many as n, half as many, or farther off; None where nobody may be told."""
         keyed = self.held is not None and self.subjects == "keyed"
         return miscounted(self.dataset, self.held, self.n) if keyed and self.held is not None else None
 
 
 def miscounted(dataset: str, held: int, n: int) -> str | None:
-    """That a keyed data set holds twice as many subjects as n, half as many, or farther off: for its owner alone."""
+    """That a keyed data set holds twice as many people as n, half as many, or farther off: for its owner alone."""
     if n < _FAR * held < _FAR**2 * n:
         return None
     costs = "too few buckets lose people" if n < held else "it costs noise or time"
     return (
-        f"{dataset} holds {held:,} subjects, and the study says n = {n:,}: {costs}. Only you are "
+        f"{dataset} holds {held:,} people, and the study says n = {n:,}: {costs}. Only you are "
         "shown this. If you ask for another n, say two digits: what you say of yours is not protected."
     )
 
@@ -335,21 +334,22 @@ class ProposalList(Shown):
 
 
 class ProposedView(Shown):
-    """A release that this party has proposed."""
+    """A release that this member has proposed."""
 
     model_config = shown_as(
         """
         {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
          "study": "Length of stay", "state": "proposed", "parties": ["clinic", "insurer"],
          "expires": "2026-01-05T12:00:00+00:00",
-         "trust": "Nobody has to be trusted: each block is private before it leaves its party."}
+         "trust": "Neither the coordinator nor another member is trusted with rows: each block is private before it \
+leaves its member."}
         """
     )
 
     id: str = Field(description="digest of the spec; what the release is called everywhere.")
     study: str = Field(description="its title.")
     state: str = Field(description="where it stands at the coordinator.")
-    parties: tuple[str, ...] = Field(description="everybody who is asked, this party's own people among them.")
+    parties: tuple[str, ...] = Field(description="everybody who is asked, this member's own people among them.")
     expires: str = Field(description="when it lapses unless everybody approved, ISO 8601.")
     trust: str = Field(description="whom it trusts, in a sentence.")
 
@@ -397,13 +397,13 @@ class ChargeView(Shown):
     release: str = Field(description="its id.")
     kind: str = Field(description="release, regression, or unexplained, which a lost branch of the ledger spent.")
     study: str = Field(description="its title.")
-    dataset: str = Field(description="of this party, that it is about.")
+    dataset: str = Field(description="of this member, that it is about.")
     state: str = Field(description="reserved, debited, stored, acked, released, withdrawn or adopted.")
     unit: str = Field(description="the unit of its data set: add_remove or replace_one.")
     rho: float = Field(description="in zCDP.")
     delta: float = Field(description="spent beside it.")
     epsilon: float = Field(description="of rho, at the cap's delta.")
-    replacement: LossView | None = Field(description="of keyed subjects, the same under replace_one.")
+    replacement: LossView | None = Field(description="of keyed data sets, the same under replace_one.")
     attempt: int = Field(description="drawings of noise so far.")
     coordinator: str = Field(description="fingerprint of whose consortium it is; empty for a regression.")
     decided: tuple[DecidedView, ...] = Field(
@@ -412,7 +412,7 @@ class ChargeView(Shown):
 
 
 class LedgerView(Shown):
-    """This party's budget and what has been taken from it."""
+    """This member's budget and what has been taken from it."""
 
     model_config = shown_as(
         """
@@ -502,16 +502,16 @@ def risk_in_words(item: ProposalView) -> tuple[str, ...]:
     what = "whether a person is in the data" if keyed else "which of two records is a person's"
     said = (
         f"Somebody who knows everything else and guesses {what} is right at most {item.guess_percent} times in 100, "
-        "from what all parties publish here."
+        "from what all members publish here."
     )
     coin = "A coin is right 50 times."
     if item.guess_after_percent is None:
         return said, coin
-    return said, f"{coin} With all that this party has released before: {item.guess_after_percent} times."
+    return said, f"{coin} With all that this member has released before: {item.guess_after_percent} times."
 
 
 def words_for_decision(item: ProposalView) -> str:
-    """What this party has said, and how many of its people where it takes two."""
+    """What this member has said, and how many of its people where it takes two."""
     needed, given = item.approvals_needed, item.approvals_given
     counted = needed > 1 and item.decision != "rejected"
     return f"{item.decision}, {given} of {needed} approvals" if counted else item.decision

@@ -90,7 +90,7 @@ def privacy_sentence(published: PublishedRelease) -> str:
     spec, stated = published.spec, published.manifest.privacy
     return (
         f"Differentially private (mechanism {spec.mechanism}): epsilon {spec.epsilon:g} and delta {stated.delta:g} for "
-        f"each party's data, and for a person to everybody epsilon {stated.per_subject.own.epsilon:.3g} and delta "
+        f"each member's data, and for a person to everybody epsilon {stated.per_subject.own.epsilon:.3g} and delta "
         f"{stated.delta:g}. Neighbour relation: {stated.adjacency}. {stated.protects} {stated.trust}"
     )
 
@@ -100,7 +100,7 @@ def citation(published: PublishedRelease) -> str:
     spec, year = published.spec, published.manifest.published.year
     return (
         f"{', '.join(party.name for party in spec.parties)} ({year}). {spec.study} [differentially private release, "
-        f"{spec.mechanism}, epsilon {spec.epsilon:g} per party, delta {spec.delta:g}]. {_id(published)}"
+        f"{spec.mechanism}, epsilon {spec.epsilon:g} per member, delta {spec.delta:g}]. {_id(published)}"
     )
 
 
@@ -173,7 +173,7 @@ def _privacy(published: PublishedRelease) -> dict[str, Any]:
         "epsilonPerPerson": stated.per_subject.own.epsilon,
         "epsilonPerPersonToOutsiders": stated.outsiders.own.epsilon,
         "delta": stated.delta,
-        "unit": "one person, who is a row at every party",
+        "unit": "one person, who is a row at every member",
         "neighbourRelation": stated.adjacency,
         "protects": stated.protects,
         "trust": stated.trust,

@@ -41,6 +41,6 @@ def require_parties(pins: Mapping[str, str], parties: Collection[str]) -> None:
     absent = sorted(pins.keys() - set(parties))
     if absent:
         raise VerificationError(
-            f"not a party of this release, and yet pinned: {', '.join(absent)}",
-            remedy=f"Its parties call themselves {', '.join(parties)}.",
+            f"not a member of this release, and yet pinned: {', '.join(absent)}",
+            remedy=f"Its members call themselves {', '.join(parties)}.",
         )

@@ -165,7 +165,7 @@ class Release:
         spec, stated = self.spec, self.privacy
         cost = (
             f"Rows are made of the release alone, so they cost no privacy beyond it (post-processing). It has epsilon "
-            f"{spec.epsilon:g} and delta {spec.delta:g} for each party, and for a person to everybody epsilon "
+            f"{spec.epsilon:g} and delta {spec.delta:g} for each member, and for a person to everybody epsilon "
             f"{stated.per_subject.own.epsilon:.3g} and delta {stated.delta:g}. Unit: {stated.adjacency}. "
             f"{stated.protects}"
         )
@@ -214,8 +214,8 @@ class Release:
                 ("release", self.id[:16]),
                 ("mechanism", spec.mechanism),
                 ("holds", self.published.size),
-                ("epsilon per party", f"{spec.epsilon:g}"),
-                ("of a subject, to everybody", f"{self.privacy.per_subject.own.epsilon:.3g}"),
+                ("epsilon per member", f"{spec.epsilon:g}"),
+                ("of a person, to everybody", f"{self.privacy.per_subject.own.epsilon:.3g}"),
                 ("unit", self.privacy.adjacency),
                 ("delta", f"{spec.delta:g}"),
             ),
@@ -237,10 +237,10 @@ class Release:
 
     def __repr__(self) -> str:
         spec = self.spec
-        parties = f"{len(spec.parties)} parties ({', '.join(self.published.signers)})"
+        parties = f"{len(spec.parties)} members ({', '.join(self.published.signers)})"
         return (
             f"<Release {self.id[:16]} {spec.study!r}: {spec.mechanism}, {self.published.size} of {parties}, "
-            f"epsilon {spec.epsilon:g} per party, verified, "
+            f"epsilon {spec.epsilon:g} per member, verified, "
             f"coordinator key {'pinned' if self.pinned else 'not pinned'}>"
         )
 

@@ -188,7 +188,7 @@ def table(
 
     It has to be of moments. Shares are compared by risk difference, risk ratio, odds ratio and a test.
 
-    DIR is a release directory, URL a coordinator. ROW and COLUMN are attributes with levels, of any parties.
+    DIR is a release directory, URL a coordinator. ROW and COLUMN are attributes with levels, of any members.
     """
     if within is None:
         return found.table(row, column, event=event, reference=reference, confidence_level=confidence)

@@ -46,16 +46,16 @@ _WHAT_IT_IS = (
     "keys that nobody knows, or two heads, mean that the coordinator makes up members."
 )
 _RELEASE_NOT_PINNED = (
-    "The coordinator's key was not pinned: whoever made this directory may have made up coordinator and parties alike. "
+    "The coordinator's key was not pinned: the author of this directory may have made up coordinator and members. "
     "Give --coordinator-key, or compare the fingerprints above with people you know."
 )
 _MEMBERS_NOT_PINNED = (
-    "Nothing shows that these keys are theirs: {names}. Whoever has the coordinator's key can make up members. Ask "
+    "Nothing shows that these keys are theirs: {names}. The holder of the coordinator's key can make up members. Ask "
     "them for their fingerprints and give --member NAME=FINGERPRINT."
 )
 _PARTY_NOT_PINNED = (
-    "The party's key was not compared with one you know: whoever made this file may have made up the party. Give "
-    "--party-key. Whether the rows were as stated and the noise was drawn only the party knows; its audit export shows "
+    "The member's key was not compared with one you know: the author of this file may have made up the member. Give "
+    "--party-key. Only the member knows if rows were as stated and noise was drawn; its audit export shows "
     "that the loss was charged."
 )
 
@@ -72,11 +72,11 @@ Examples:
 @click.argument("directory", metavar="DIR|FILE", type=click.Path(path_type=Path))
 @coordinator_key_option
 @member_option
-@click.option("--party-key", metavar="FINGERPRINT", help="Expected fingerprint of the party's key (regressions only).")
+@click.option("--party-key", metavar="FINGERPRINT", help="Expected fingerprint of the member's key (regressions only).")
 @click.option(
     "--replacement",
     is_flag=True,
-    help="For keyed subjects: also show what a person loses who stays and has other values.",
+    help="For keyed data sets: also show what a person loses who stays and has other values.",
 )
 @json_option
 def verify(
@@ -90,7 +90,7 @@ def verify(
 ) -> None:
     """Check a published release offline: who signed what, and that the matrix is what they signed.
 
-    FILE is the signed document of a party's own regression.
+    FILE is the signed document of a member's own regression.
 
     Audit files in DIR (audit-*.json, from `commingle party audit export`, `commingle coordinator audit export` and
     `commingle members`) are checked with it. The exit code is 0 only if everything holds.
@@ -147,8 +147,8 @@ def _require_regression(file: Path, said: object) -> None:
         what, remedy = "a part of a release", f"Verify the whole folder: commingle verify {file.parent}"
     else:
         what = "no signed document" if isinstance(said, Mapping | list) else "no JSON"
-        remedy = "Name the folder of a published release, or the file of a party's regression."
-    raise DocumentError(f"{file} is {what}, and no regression that a party has signed", remedy=remedy)
+        remedy = "Name the folder of a published release, or the file of a member's regression."
+    raise DocumentError(f"{file} is {what}, and no regression that a member has signed", remedy=remedy)
 
 
 def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: bool) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _print_release(
     console.print()
     console.print(_losses(privacy, pinned=found.pinned, replacement=replacement))
     right = privacy.per_subject.own.guess_percent
-    console.print(f"Who guesses about a subject from all of it is right at most {right} times in 100. A coin: 50.")
+    console.print(f"Who guesses about a person from all of it is right at most {right} times in 100. A coin: 50.")
     console.print(Text(f"{privacy.protects}\n{privacy.trust}", style="dim"))
     if not pinned:
         console.print(Text(f"\n{_RELEASE_NOT_PINNED}", style="yellow"))
@@ -279,8 +279,8 @@ def _losses(privacy: PrivacyStatement, *, pinned: frozenset[str], replacement: b
     for party in privacy.per_party:
         whose = called(party.party, pinned=party.party in pinned)
         add(f"block of {whose}", party.loss)
-    add("a subject, to outsiders", privacy.outsiders)
-    add("a subject, to everybody", privacy.per_subject)
+    add("a person, to outsiders", privacy.outsiders)
+    add("a person, to everybody", privacy.per_subject)
     return table
 
 

@@ -241,10 +241,10 @@ class Fit(Drawn):
             facts=(
                 ("estimator", self.estimator),
                 ("mechanism", self.mechanism),
-                ("subjects", f"{self.n:,}"),
+                ("people", f"{self.n:,}"),
                 ("degrees of freedom", f"{self.degrees_of_freedom:,}"),
                 *((("published rows", f"{self.rows:,}"),) if mechanism_named(self.mechanism).of_rows else ()),
-                *(() if self.epsilon is None else (("epsilon per party", f"{self.epsilon:g}"),)),
+                *(() if self.epsilon is None else (("epsilon per member", f"{self.epsilon:g}"),)),
                 ("expected R²", "none" if r_squared is None else f"{r_squared:.3f}"),
             ),
             heading="term",
@@ -264,9 +264,9 @@ class Fit(Drawn):
     def summary(self) -> str:
         """The fit as text, laid out as statsmodels does, with the privacy of its release."""
         rows = str(self.rows) if mechanism_named(self.mechanism).of_rows else "-"
-        privacy = ("-", "-") if self.epsilon is None else (f"{self.epsilon:g} per party", f"{self.delta:g}")
+        privacy = ("-", "-") if self.epsilon is None else (f"{self.epsilon:g} per member", f"{self.delta:g}")
         header = [
-            ("Target:", self.target, "Subjects (n):", str(self.n)),
+            ("Target:", self.target, "People (n):", str(self.n)),
             ("Estimator:", self.estimator, "Published rows (k):", rows),
             ("Mechanism:", self.mechanism, "Df residuals:", str(self.degrees_of_freedom)),
             ("Epsilon:", privacy[0], "Expected R-squared:", _r_squared(self.diagnostics)),

@@ -63,13 +63,13 @@ def _of_feature(found: PreparedMoments, name: str) -> str:
 def _share(pairs: Pairs, place: int, name: str) -> str:
     whole = int(pairs.owner[place])
     held, everybody, error = pairs.counts.held[place, place], pairs.counts.held[whole, whole], pairs.counts.errors
-    subjects = f"about {max(held, 0):,.0f} of {everybody:,.0f} subjects have one"
+    subjects = f"about {max(held, 0):,.0f} of {everybody:,.0f} people have one"
     return f"{name}: {subjects}, give or take {2 * error[place, place]:,.0f}"
 
 
 def words_for_counts(found: Held) -> str:
     """One count in words, with the half width of its 95 % interval, and how many of them met nobody in a bucket."""
-    said = f"about {max(found.subjects, 0):,.0f} subjects, give or take {2 * found.error:,.0f}"
+    said = f"about {max(found.subjects, 0):,.0f} people, give or take {2 * found.error:,.0f}"
     if found.kept != found.subjects:
         said += f", of whom about {max(found.kept, 0):,.0f} count"
     if len(found.parties) == 1:
@@ -107,13 +107,13 @@ def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> Subj
     told = [found for found in told if not any(whole.issuperset(found.parties) for whole in parts.values())]
     notes = [words_for_counts(found) for found in told]
     if pairs.counts.below is not None:
-        notes.append(f"This is so if no party holds more than {pairs.counts.below:,}: more would look like fewer.")
+        notes.append(f"This is so if no member holds more than {pairs.counts.below:,}: more would look like fewer.")
     tests = selections(pairs, columns[kept])
     doubts = suspicious(tests)
     if tests and not doubts:
         least = min(test.p_value for test in tests)
         made = "one test" if len(tests) == 1 else f"{len(tests)} tests"
-        who = "shared subjects" if told else "those who have it"
+        who = "shared people" if told else "those who have it"
         notes.append(f"Nothing shows that {who} differ from the others ({made}, the least p {least:.2g}).")
     warnings = [
         f"{_differ(test, parts)} (chi-squared {test.statistic:.0f} on {test.degrees}, p = {test.p_value:.1g}; most in "
@@ -137,7 +137,7 @@ def about_tables(prepared: PreparedMoments, names: Iterable[str]) -> Subjects:
 
 def _differ(test: Selection, parts: Collection[str]) -> str:
     if test.other in parts:
-        return f"T{test.other[1:]} differ from all subjects of {test.party}"
+        return f"T{test.other[1:]} differ from all people of {test.party}"
     if test.party in parts:
         return f"T{test.party[1:]} whom {test.other} holds differ from all {test.party}"
-    return f"Subjects whom {test.party} shares with {test.other} differ from all its own"
+    return f"People whom {test.party} shares with {test.other} differ from all its own"

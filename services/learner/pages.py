@@ -198,7 +198,7 @@ class _Pages:
         return self._site.page("releases.html", {"page": page})
 
     async def release(self, request: Request) -> Response:
-        """What one release holds; with a label in its address, the fit of it."""
+        """What one release holds; with a target in its address, the fit of it."""
         try:
             held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
         except CommingleError as error:

@@ -117,9 +117,9 @@ class PlanBody(RequestBody):
     )
 
     study: Annotated[Study, BeforeValidator(_study)]
-    target: Name | None = Field(None, description="the label; the middle one of all possible labels where left out")
+    target: Name | None = Field(None, description="the target; the middle one of all possible targets where left out")
     features: Names | None = _FEATURES
-    r_squared: float = Field(R_SQUARED, gt=0, lt=1, description="what the features explain of the label")
+    r_squared: float = Field(R_SQUARED, gt=0, lt=1, description="what the features explain of the target")
     second_moments: Annotated[list[_Row], Field(max_length=MAX_COLUMNS, fail_fast=True)] | None = Field(
         None,
         description="A^T A / n of the encoded rows of a public table, the intercept first; it then says what is "

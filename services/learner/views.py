@@ -156,7 +156,7 @@ class Predictions(_View):
 
 
 class ReleaseItem(_View):
-    """One line of the list. `epsilon` and `delta` are per party, in the release's own adjacency."""
+    """One line of the list. `epsilon` and `delta` are per member, in the release's own adjacency."""
 
     model_config = with_example(
         """
@@ -211,7 +211,7 @@ class Column(_View):
 
 
 class SubjectCount(_View):
-    """How many keyed subjects a party holds, or two of them share, the standard error of that, and how many count."""
+    """How many people of keyed data sets a member holds or two share, its standard error, and how many count."""
 
     parties: list[str]
     subjects: float
@@ -220,7 +220,7 @@ class SubjectCount(_View):
 
 
 class MemberKey(_View):
-    """A party's key; unless it is pinned, the party is only what that key calls itself."""
+    """A member's key; unless it is pinned, the member is only what that key calls itself."""
 
     name: str
     fingerprint: str
@@ -270,12 +270,12 @@ class ReleaseDetail(ReleaseItem):
 
 
 class ReleaseMoments(_View):
-    """Estimated second moments S_hat = G - rows V of the encoded attributes, summed over the n subjects.
+    """Estimated second moments S_hat = G - rows V of the encoded attributes, summed over the n people.
 
     The intercept comes first. An attribute's encoded value is (original - offset) / scale. S_hat may have negative
-    eigenvalues where noise outweighs signal. The noise of one row has covariance V: diagonal where no party whitened.
+    eigenvalues where noise outweighs signal. The noise of one row has covariance V: diagonal where no member whitened.
     A moments release publishes S_hat itself, with the variances of the noise E in the entries of what was published;
-    S_hat carries the noise T E T^T, T being `mixing`, the identity where no party whitened.
+    S_hat carries the noise T E T^T, T being `mixing`, the identity where no member whitened.
     """
 
     model_config = with_example(

@@ -73,8 +73,8 @@ class CodedColumn:
             "intervals": None if of is None else {"lower": of.lower, "upper": of.upper, "cuts": list(of.cuts)},
             "missing": "An empty cell is a missing value, about as frequent as in the release."
             if attribute.missing == "indicator"
-            else "No cell is empty. Members whose table lacks a value leave the person out (keyed subjects) or count "
-            f"it as {attribute.stand_in} (listed subjects).",
+            else "No cell is empty. Members whose table lacks a value leave the person out (keyed data sets) or count "
+            f"it as {attribute.stand_in} (listed data sets).",
         }
         marked = {text: csv_text(text) for text in (attribute.name, *levels) if csv_text(text) != text}
         return cls(

@@ -73,11 +73,11 @@ Examples:
     type=click.Path(path_type=Path, dir_okay=False),
     help="A member's own table, for n alone: its rows are counted, and two digits are taken. Repeatable.",
 )
-@click.option("--target", metavar="NAME", help="The label.  [the study's; else the middle one of all]")
+@click.option("--target", metavar="NAME", help="The target.  [the study's; else the middle one of all]")
 @click.option(
     "--r-squared",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help=f"What the features explain of the label.  [{R_SQUARED}; with a table: as there]",
+    help=f"What the features explain of the target.  [{R_SQUARED}; with a table: as there]",
 )
 @click.option(
     "--odds-ratio",
@@ -95,18 +95,20 @@ Examples:
     help="How many people have a level; may be repeated.  [all levels alike; with a table: as there]",
 )
 @click.option("--mechanism", type=click.Choice(list(MECHANISMS)), help="Instead of the study's.")
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, subjects and scaling of a paper.")
+@click.option(
+    "--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, kind of data set and scaling of a paper."
+)
 @click.option(
     "--subjects",
     type=click.Choice(["listed", "keyed"]),
-    help="Whether all parties hold the same people, or each its own.  [the study's; keyed where the mechanism can]",
+    help="Whether all members hold the same people, or each its own.  [the study's; keyed where the mechanism can]",
 )
 @click.option("--n", type=click.IntRange(2, 10**12), help="People; instead of the study's.")
-@click.option("--epsilon", type=float, help="Epsilon per party, instead of the study's.")
+@click.option("--epsilon", type=float, help="Epsilon per member, instead of the study's.")
 @click.option("--delta", type=float, help="Instead of the study's.")
 @click.option("--k", type=click.IntRange(2, 1_000_000), help="Rows of the sketch; chosen without it.")
 @click.option("--parties", type=click.IntRange(1, MAX_PARTIES), help="Without a study: how many.  [3]")
-@click.option("--columns", type=click.IntRange(2, MAX_COLUMNS - 1), help="Without a study: of all parties.  [10]")
+@click.option("--columns", type=click.IntRange(2, MAX_COLUMNS - 1), help="Without a study: of all members.  [10]")
 @click.option("--encodings", is_flag=True, help="With a table: compare numbers with their squares and with intervals.")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Also write plan.json and plan.png there."
@@ -154,7 +156,7 @@ def _counted(tables: Sequence[Path], csv_format: CsvFormat | None, said: int | N
         say(f"{path}: {count:,} rows")
     if listed:
         if len({*counts.values()}) > 1:
-            raise click.UsageError("members hold the same people where subjects are listed, and these are not as many")
+            raise click.UsageError("members hold the same people where data sets are listed, and these are not as many")
         return max(counts.values())
     n = two_digits(max(counts.values()))
     was = f" The study says {said:,}, which is far from that." if said and not n < _FAR * said < _FAR**2 * n else ""
@@ -212,7 +214,7 @@ def _changed(design: Terms, options: dict[str, Any]) -> Terms:
         return design
     keyed = options["subjects"] == "keyed"
     if keyed and not keyed_by_default(design.mechanism, design.projection):
-        raise click.UsageError(f"{design.mechanism} as it is asked for has no keyed subjects: leave --subjects out.")
+        raise click.UsageError(f"{design.mechanism} as it is asked for takes no keyed data sets: leave --subjects out.")
     return design.with_subjects(keyed=keyed)
 
 
@@ -221,12 +223,12 @@ def _uniform(options: dict[str, Any]) -> Study:
         raise click.UsageError("Give a STUDY, or say with --n how many people there are.")
     parties, columns = options["parties"] or 3, options["columns"] or 10
     if columns < parties:
-        raise click.UsageError("Every party needs at least one column.")
+        raise click.UsageError("Every member needs at least one column.")
     names = [f"x{i + 1}" for i in range(columns)]
     attributes = [NumericAttribute(name=name, lower=-1, upper=1) for name in names]
     shares = [attributes[i::parties] for i in range(parties)]
     asked = tuple(
-        StudyParty(name=f"party-{i}", dataset="any", attributes=tuple(share)) for i, share in enumerate(shares, 1)
+        StudyParty(name=f"member-{i}", dataset="any", attributes=tuple(share)) for i, share in enumerate(shares, 1)
     )
     return Study(study="Uniform columns", epsilon=1.0, delta=1e-5, n=options["n"], parties=asked)
 

@@ -19,7 +19,7 @@ def draw(path: Path, plan: Plan) -> None:
     """Write the picture: one panel per curve, one axis for all."""
     f = plan.forecast
     curves: list[tuple[str, Sequence[Point], float]] = [
-        ("epsilon per party", plan.over_epsilon, f.epsilon),
+        ("epsilon per member", plan.over_epsilon, f.epsilon),
         ("people (n)", plan.over_n, f.n),
     ]
     if plan.over_k and f.k is not None:

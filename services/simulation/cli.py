@@ -26,7 +26,7 @@ Examples:
 )
 @click.option("--table", type=click.Path(path_type=Path), help="A CSV or Parquet file; a built-in cohort without it.")
 @click.option("--target", metavar="COLUMN", help="What is to be predicted: a numeric or two-valued column.")
-@click.option("--parties", metavar="N|FILE.json", help="How many parties share the columns, or who holds which.  [3]")
+@click.option("--parties", metavar="N|FILE.json", help="How many members share the columns, or who holds which.  [3]")
 @click.option(
     "--mechanism",
     "mechanisms",
@@ -34,13 +34,15 @@ Examples:
     multiple=True,
     help="Repeatable: one release each.  [moments; for the built-in cohort rmgm beside it]",
 )
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, subjects and scaling of a paper.")
+@click.option(
+    "--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, kind of data set and scaling of a paper."
+)
 @click.option(
     "--epsilon",
     "epsilons",
     type=float,
     multiple=True,
-    help="Epsilon per party. Repeatable: one release each.  [1]",
+    help="Epsilon per member. Repeatable: one release each.  [1]",
 )
 @click.option("--delta", type=float, default=1e-5, show_default=True)
 @click.option("--k", type=int, help="Rows of the rmgm sketch; chosen from public figures without it.")
@@ -52,18 +54,18 @@ Examples:
     help="What rmgm mixes rows with: signs of every row, or one for each.",
 )
 @click.option("--one-stage", is_flag=True, help="Spend nothing on sums of columns, by which rows would be scaled.")
-@click.option("--row-norm", type=float, metavar="C", help="Clip encoded rows to this norm at every party.")
+@click.option("--row-norm", type=float, metavar="C", help="Clip encoded rows to this norm at every member.")
 @click.option(
     "--subjects",
     type=click.Choice(["listed", "keyed"]),
-    help="Whether all parties hold the same people, or each its own, and who they are is protected.  "
+    help="Whether all members hold the same people, or each its own, and who they are is protected.  "
     "[keyed where the mechanism can, as in a study]",
 )
 @click.option(
     "--overlap",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="SHARE",
-    help="With keyed subjects: every party is given this share of its people, drawn by itself.  "
+    help="With keyed data sets: every member is given this share of its people, drawn by itself.  "
     "[1; for the built-in cohort 0.8]",
 )
 @click.option("--features", metavar="A,B,C", help="The feature columns that take part.  [all]")
@@ -77,12 +79,12 @@ Examples:
     "--id-rule",
     type=click.Choice(RULE_NAMES),
     multiple=True,
-    help="How ids are written at every party; one for each --subject-id.  [exact/1]",
+    help="How ids are written at every member; one for each --subject-id.  [exact/1]",
 )
 @click.option(
     "--common-subjects",
     is_flag=True,
-    help="List subjects, and leave out those that not all parties hold; agents would not go on.",
+    help="Take a listed data set, and leave out people whom not all members hold; agents would not go on.",
 )
 @click.option("--schema", type=click.Path(path_type=Path), help="Public bounds and levels, as JSON.")
 @click.option(
@@ -93,12 +95,12 @@ Examples:
 @csv_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the train/test split, never of noise.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where results go.")
-@click.option("--keep", is_flag=True, help="Keep the parties' and the coordinator's files and logs.")
+@click.option("--keep", is_flag=True, help="Keep the members' and the coordinator's files and logs.")
 @json_option
 def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
     """Run a whole consortium on this machine.
 
-    A coordinator, an agent for every party and a learner run as processes of their own and talk HTTP. A fifth of the
+    A coordinator, an agent for every member and a learner run as processes of their own and talk HTTP. A fifth of the
     rows is held out, and every private fit is judged on it beside the fit without privacy and the mean. The first
     release is shown as soon as it is fitted, before the others are proposed.
     """

@@ -118,8 +118,8 @@ def say_clipped(context: Context) -> None:
     for party, registered in context.consortium.registered.items():
         clipped = {name: count for name, count in registered["clipped"].items() if count}
         if clipped:
-            counts = ", ".join(f"{name} {count:,}" for name, count in clipped.items())
-            context.stages.notice(f"{party} clips values to the public bounds: {counts}.")
+            counts = ", ".join(f"{count:,} of {name}" for name, count in clipped.items())
+            context.stages.notice(f"{party} moves values beyond the public bounds onto them: {counts}.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,9 +146,9 @@ class _Open:
         """What happened just now; with the proposal, what the release is forecast to be worth and to take."""
         said = _SAID.get(kind, kind)
         if kind == "proposal" and self.forecast is not None:
-            said += f", forecast to explain {self.forecast['r_squared']:.0%} of {self.forecast['target']}"
+            said += f", forecast to explain {self.forecast['r_squared']:.0%} of how {self.forecast['target']} varies"
             if (exchange := self.forecast["exchange"]) is not None:
-                said += f"; its exchange takes processors some {exchange['seconds']:.0f} s"
+                said += f"; the agents will compute for about {exchange['seconds']:.0f} s in all"
         return f"{self.planned.folder}: {said}{'' if party is None else f' by {party}'}"
 
     @property

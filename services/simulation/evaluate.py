@@ -179,6 +179,7 @@ def fit_all(learner: str, release: Release, reference: Reference) -> tuple[list[
                     f"/v1/releases/{release.id}/fits",
                     content=json.dumps({**asked, "estimator": name}).encode(),
                     headers={"content-type": "application/json"},
+                    own=True,  # this simulation's learner: its reason alone, without its address
                 )
             except RemoteProblemError as error:
                 if error.status != _UNPROCESSABLE:

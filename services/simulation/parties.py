@@ -119,11 +119,11 @@ def read_parties(path: Path) -> PartiesFile:
     file = load_settings(PartiesFile, path)
     names = [entry.name for entry in file.parties]
     if len(set(names)) < len(names):
-        raise PartiesError(f"{path}: two parties have the same name", remedy="Give every party a name of its own.")
+        raise PartiesError(f"{path}: two members have the same name", remedy="Give every member a name of its own.")
     if len({entry.table is None for entry in file.parties}) > 1:
         raise PartiesError(
-            f"{path}: some parties have a table of their own and some do not",
-            remedy="Give every party a `table`, or none and one --table for all.",
+            f"{path}: some members have a table of their own and some do not",
+            remedy="Give every member a `table`, or none and one --table for all.",
         )
     for entry in file.parties:
         if entry.table is None and not entry.columns:
@@ -144,12 +144,12 @@ def split_evenly(features: Sequence[str], target: str, parties: int) -> tuple[Ho
     """Features in order, as evenly as possible; the target goes to the last party."""
     if parties > len(features) + 1:
         raise PartiesError(
-            f"{parties} parties cannot share {len(features)} features and a target",
-            remedy=f"Use at most {len(features) + 1} parties: each needs a column.",
+            f"{parties} members cannot share {len(features)} features and a target",
+            remedy=f"Use at most {len(features) + 1} members: each needs a column.",
         )
     parts = [[str(name) for name in part] for part in np.array_split(np.array(features, dtype=object), parties)]
     parts[-1].append(target)
-    return tuple(Holding(f"party-{number}", tuple(part)) for number, part in enumerate(parts, start=1))
+    return tuple(Holding(f"member-{number}", tuple(part)) for number, part in enumerate(parts, start=1))
 
 
 def keep_columns(holdings: Sequence[Holding], kept: Collection[str]) -> tuple[Holding, ...]:
@@ -169,7 +169,7 @@ def load(wanted: Wanted, parties: PartiesFile | None) -> Loaded:
     if parties is not None and parties.parties[0].table is not None:
         if wanted.table is not None:
             raise PartiesError(
-                "the parties have tables of their own, and --table was given too", remedy="Leave out --table."
+                "the members have tables of their own, and --table was given too", remedy="Leave out --table."
             )
         return _join(parties.parties, wanted)
     if wanted.table is None:
@@ -217,7 +217,7 @@ def _join(entries: Iterable[PartyEntry], wanted: Wanted) -> Loaded:
         else:
             others[party] = source.table.rows(rest)
             become = "are in its table all the same: fits are judged on those who are held by all"
-        notices.append(f"{len(rest):,} of {party}'s {source.table.n:,} subjects are not held by all and {become}.")
+        notices.append(f"{len(rest):,} of {party}'s {source.table.n:,} people are not held by all and {become}.")
     coded = _coded(entries).union(*(source.texts for source in sources.values()))
     return Loaded(Source(Table(common, columns), unusable), holdings, coded, tuple(notices), others)
 
@@ -226,14 +226,14 @@ def _common_subjects(sources: Mapping[str, Source], wanted: Wanted) -> NDArray[n
     """The subjects that all hold; where they are listed, as agents would find them: no others, unless left out."""
     common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
     if not len(common):
-        raise TableError("no subject is held by every party", remedy="Check the columns that identify subjects.")
+        raise TableError("no person is held by every member", remedy="Check the columns that identify people.")
     held = {party: source.table.n for party, source in sources.items()}
     if max(held.values()) > len(common) and wanted.listed and not wanted.common_subjects:
         counts = ", ".join(f"{party} {n:,}" for party, n in held.items())
         raise TableError(
-            f"the parties hold other subjects ({counts}; all of them {len(common):,}) and those of "
+            f"the members hold other people ({counts}; all of them {len(common):,}) and those of "
             f"{' and '.join(wanted.listed)} are listed here: the release would be aborted",
-            remedy="Give tables of the same subjects, agree on an --id-rule if their ids are written in several ways, "
+            remedy="Give tables of the same people, agree on an --id-rule if their ids are written in several ways, "
             "leave the others out with --common-subjects, or use --subjects keyed, with which lists may differ.",
         )
     return common
@@ -250,7 +250,7 @@ def _changed_ids(sources: Mapping[str, Source], wanted: Wanted) -> tuple[str, ..
 
 def _read_own(entry: PartyEntry, wanted: Wanted) -> Source:
     if entry.table is None:
-        raise PartiesError(f"{entry.name} has no table", remedy="Give every party a `table`.")
+        raise PartiesError(f"{entry.name} has no table", remedy="Give every member a `table`.")
     source = read_table(
         entry.table,
         subject_id=entry.subject_id or wanted.subject_id or SUBJECT_ID,
@@ -280,6 +280,6 @@ def _refuse_shared(holdings: Iterable[Holding]) -> None:
     twice = sorted({name for name in held if held.count(name) > 1})
     if twice:
         raise PartiesError(
-            f"two parties hold {twice[0]!r}",
-            remedy="List each party's `columns` so that every column is at one of them.",
+            f"two members hold {twice[0]!r}",
+            remedy="List each member's `columns` so that every column is at one of them.",
         )

@@ -63,7 +63,7 @@ class Panel:
         beats = [f for f in fits if f.name != "constant" and f.score.test_mse < judge.constant.test_mse]
         said = "" if beats else "\nno fit beats predicting the mean"
         people = f"each about {spec.n:,} people of its own" if spec.keyed else f"n = {spec.n:,}"
-        title = f"{spec.mechanism}, ε = {spec.epsilon:g} per party, δ = {spec.delta:g}\n{people}{sketch}{said}"
+        title = f"{spec.mechanism}, ε = {spec.epsilon:g} per member, δ = {spec.delta:g}\n{people}{sketch}{said}"
         there = {fit.name: fit for fit in fits}
         left_out = {"shrunken"} if "measurement_error" in there else set()  # three to a row can be told apart
         drawn = [there[name] for name in _STYLES if name in there and name not in left_out]

@@ -82,7 +82,7 @@ def _candidates(loaded: Loaded, target: str, features: tuple[str, ...] | None) -
         if name not in everything:
             raise no_such_column(name, everything, where="the table")
         if name not in held:
-            raise PartiesError(f"no party holds {name!r}", remedy="Add it to the `columns` of one party.")
+            raise PartiesError(f"no member holds {name!r}", remedy="Add it to the `columns` of one member.")
     return [name for name in held if name == target or name in chosen]
 
 
@@ -141,7 +141,7 @@ def _holdings(
     if loaded.holdings is not None:
         return keep_columns(loaded.holdings, set(attributes))
     if isinstance(parties, Path):  # a file always says who holds what
-        raise PartiesError(f"{parties} does not divide the columns", remedy="Name every party's `columns`.")
+        raise PartiesError(f"{parties} does not divide the columns", remedy="Name every member's `columns`.")
     return split_evenly([name for name in attributes if name != target], target, parties)
 
 
@@ -201,7 +201,7 @@ def _parties(text: str | None) -> int | Path:
     except ValueError:
         return Path(text)
     if number < 1:
-        raise click.BadParameter("there must be at least one party", param_hint="--parties")
+        raise click.BadParameter("there must be at least one member", param_hint="--parties")
     return number
 
 
@@ -211,7 +211,7 @@ def terms_from(options: dict[str, Any]) -> Releases:
     if options["common_subjects"]:
         if subjects == "keyed":
             raise click.UsageError(
-                "--common-subjects is for listed subjects: leave it out, as lists of keyed ones may differ."
+                "--common-subjects is for listed data sets: leave it out, as lists of keyed ones may differ."
             )
         subjects = "listed"
     preset = None if options["preset"] is None else release_preset(options["preset"])
@@ -237,6 +237,6 @@ def terms_from(options: dict[str, Any]) -> Releases:
     )
     if options["overlap"] is not None and terms.listed:
         raise click.UsageError(
-            f"--overlap is of keyed subjects; those of {' and '.join(terms.listed)} are listed here."
+            f"--overlap is of keyed data sets; those of {' and '.join(terms.listed)} are listed here."
         )
     return replace(terms, overlap=options["overlap"] or (1.0 if terms.listed or not demo else _DEMO_OVERLAP))

@@ -158,11 +158,12 @@ def _estimator(fit: ScoredFit) -> dict[str, Any]:
 
 def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
     """One table per release, the constant predictor and the non-private fit beside it, and what to make of it."""
+    several = len(report["releases"]) > 1
     names = ", ".join(party["name"] for party in report["parties"])
     held_out = report["reference"]["n_test"]
     console.print(
-        f"\n{report['target']} of {report['n']:,} people at {len(report['parties'])} parties ({names}), "
-        f"judged on {held_out:,} held-out people.",
+        f"\nFits of {report['target']} on {report['n']:,} people at {len(report['parties'])} members ({names}), "
+        f"judged on {held_out:,} other people.",
         highlight=False,
     )
     missing = [(party["name"], words) for party in report["parties"] for words in party["missing"]]
@@ -174,16 +175,19 @@ def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
         console.print(Text(_title(release), style="bold cyan"))
         console.print(_table(release, report["reference"]))
         console.print(Text(f"→ {release['verdict']}", style="bold"))
-        if release["left_out"]:
-            console.print(Text(f"  Not for {release['mechanism']}: {', '.join(release['left_out'])}.", style="dim"))
         if not _models(release):
-            console.print(Text(f"  {release['left_out']['ols']}.", style="yellow"))
-    if len(report["releases"]) > 1:
+            console.print(
+                Text(f"  Every fit across members was refused: {release['left_out']['ols']}.", style="yellow")
+            )
+        elif release["left_out"]:
+            names = ", ".join(release["left_out"])
+            console.print(Text(f"  Not made for a release of {release['mechanism']}: {names}.", style="dim"))
+    if several:
         console.print(Text("\nAll releases", style="bold cyan"))
         console.print(_overview(report))
         r2 = _number(report["reference"]["ols_test_r2"])
         console.print(f"Without privacy, least squares has a test R² of {r2}.", highlight=False)
-    _show_intervals(report["releases"], report["reference"]["ols_coefficients"], console)
+    _show_intervals(report["releases"], report["reference"]["ols_coefficients"], console, first_was_shown=several)
     for suggestion in report["suggestions"]:
         console.print(Text(f"\n{suggestion}", style="yellow"))
     spent = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in report["seconds"].items())
@@ -201,10 +205,15 @@ def show_first(release: dict[str, Any], truth: dict[str, float], console: Consol
         console.print(f"Picture: {out / PICTURE}", highlight=False)
 
 
-def _show_intervals(releases: Sequence[dict[str, Any]], truth: dict[str, float], console: Console) -> None:
+def _show_intervals(
+    releases: Sequence[dict[str, Any]], truth: dict[str, float], console: Console, *, first_was_shown: bool = False
+) -> None:
     if (shown := _with_intervals(releases)) is None:
         return
     release, fit = shown
+    if first_was_shown and release is releases[0]:
+        console.print(f"Coefficients and people of {release['folder']}, the best release: above.", highlight=False)
+        return
     held = {term: low <= truth[term] <= high for term, (low, high) in fit["intervals"].items() if term in truth}
     said = f"{sum(held.values())} of {len(held)} intervals hold the fit without privacy"
     console.print(Text(f"\n{fit['name']} of {release['folder']}: {said}", style="bold cyan"))
@@ -218,15 +227,15 @@ def _title(release: dict[str, Any]) -> str:
     sketch = f", k = {release['k']:,}{kind}" if release["k"] is not None else ""
     outsiders, everybody = release["epsilon_subject_outsiders"], release["epsilon_subject"]
     return (
-        f"\n{release['mechanism']}: epsilon {release['epsilon']:g} per party; per person, over all parties, "
-        f"{outsiders:.3g} to outsiders, {everybody:.3g} to everybody, members included; "
+        f"\n{release['mechanism']}: epsilon {release['epsilon']:g} per member; for a person whom all members hold "
+        f"{outsiders:.3g} against outsiders, {everybody:.3g} against everybody, members included; "
         f"delta {release['delta']:g}{sketch}"
     )
 
 
 def _counts(release: dict[str, Any]) -> Table:
     table = Table("held by")
-    for heading in ("people", "private", "95 % interval", "count"):
+    for heading in ("people", "private", "95 % interval", "used in fits"):
         table.add_column(heading, justify="right")
     for count in release["subject_counts"][:_MOST_COUNTS]:
         low, high = (count["subjects"] + side * 2 * count["error"] for side in (-1, 1))
@@ -260,7 +269,7 @@ def _slopes(fit: dict[str, Any], held: dict[str, bool], truth: dict[str, float])
 def _overview(report: dict[str, Any]) -> Table:
     """A line for each release, by its best fit on the held-out people; which fit that is nobody knows beforehand."""
     table = Table("mechanism")
-    for heading in ("epsilon", "of a person", "test R²"):
+    for heading in ("ε per member", "ε per person", "test R²"):
         table.add_column(heading, justify="right")
     table.add_column("best fit")
     table.add_column("beats mean")

@@ -235,14 +235,14 @@ class Consortium:
             self.coordinator.server.begin()
             self.agents, prints = self._new_agents()
             self.coordinator.server.await_listening()
-        with self._stage("enrol", "Enrolling the parties"):
+        with self._stage("enrol", "Enrolling the members"):
             self._enrol(invites, prints)
         with self._stage("start", "Starting the agents"):
             for agent in self.agents.values():
                 agent.server.begin()
             for agent in self.agents.values():
                 agent.server.await_listening()
-        with self._stage("register", "Registering each party's data"):
+        with self._stage("register", "Registering each member's data"):
             self.registered = self._register()
 
     def _new_coordinator(self) -> tuple[Coordinator, dict[str, str]]:

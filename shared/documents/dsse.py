@@ -132,7 +132,7 @@ def open_envelope(
     if key is None:
         raise SignatureError(
             f"signed by key {signature.keyid[:16]}, which is not expected here",
-            remedy="Sign with the key this party enrolled with, or enrol the new key.",
+            remedy="Sign with the key this member enrolled with, or enrol the new key.",
         )
     if len(envelope.payload) > _base64_length(model.largest_bytes):
         raise DocumentError(

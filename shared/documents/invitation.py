@@ -53,7 +53,7 @@ class Invitation:
         if match is None or len(set(names)) < len(names):
             raise DocumentError(
                 "this is not an invitation",
-                remedy="Paste the whole line that `commingle coordinator new-consortium` printed for this party.",
+                remedy="Paste the whole line that `commingle coordinator new-consortium` printed for this member.",
             )
         coordinator_of(match[1])
         return cls(match[1], names, match[3])

@@ -10,14 +10,17 @@ from commingle.shared.documents.spec import Subjects
 from commingle.shared.documents.terms import MechanismName
 
 PROTECTS = (
-    "Values are protected; who the subjects are and how many is not. Neighbouring data sets share the list of "
-    "subjects and differ in one subject's attribute values."
+    "Values are protected; who the people are and how many is not. Neighbouring data sets share the list of people "
+    "and differ in one person's attribute values."
 )
 PROTECTS_KEYED = (
-    "Who is in a party's table is protected, how many they are, and their values. Neighbouring data sets differ in "
-    "one subject, who is in the table or not, with any values. When a party answers may tell how large its table is."
+    "Who is in a member's table is protected, how many they are, and their values. Neighbouring data sets differ in "
+    "one person, who is in the table or not, with any values. When a member answers may tell how large its table is."
 )
-TRUST_NOBODY = "Nobody has to be trusted: each block is private before it leaves its party."
+TRUST_WITH_NO_ROWS = (
+    "Neither the coordinator nor another member is trusted with rows: each block is private before it leaves its "
+    "member."
+)
 
 
 class StatedLoss(WireModel):
@@ -29,7 +32,7 @@ class StatedLoss(WireModel):
 
 
 class ScopedLoss(WireModel):
-    """A loss in the release's adjacency; of keyed subjects under replace_one too: one that stays has other values."""
+    """A loss in the release's adjacency; of keyed data sets under replace_one too: one that stays has other values."""
 
     own: StatedLoss
     replacement: Annotated[StatedLoss | None, LEFT_OUT] = None
@@ -41,7 +44,7 @@ class ScopedLoss(WireModel):
 
 
 class PartyLoss(WireModel):
-    """What one party publishes reveals about its own rows; of that its first stage, where it has one."""
+    """What one member publishes reveals about its own rows; of that its first stage, where it has one."""
 
     party: Name
     loss: ScopedLoss
@@ -54,11 +57,11 @@ class PrivacyStatement(WireModel):
     Attributes:
         delta: of all that is stated here.
         delta_implementation: the part of it that is no noise's: what an exchange may fail to hide; left out, none.
-        trust: whom a party relies on besides itself.
+        trust: whom a member relies on besides itself.
         per_party: the guarantee of each block by itself (Wu et al. 2022).
-        per_subject: of a person, who is a row at every party, to everybody, fellow members included: the sum over all
-            parties.
-        per_subject_outsiders: of a person to those who hold no party's noise; only under calibration `analytic`.
+        per_subject: of a person, who is a row at every member, to everybody, fellow members included: the sum over all
+            members.
+        per_subject_outsiders: of a person to those who hold no member's noise; only under calibration `analytic`.
     """
 
     adjacency: str
@@ -66,7 +69,7 @@ class PrivacyStatement(WireModel):
     delta: float
     delta_implementation: Annotated[float, Field(ge=0, exclude_if=lambda none: none == 0)] = 0.0
     protects: str = PROTECTS
-    trust: str = TRUST_NOBODY
+    trust: str = TRUST_WITH_NO_ROWS
     per_party: tuple[PartyLoss, ...]
     per_subject: ScopedLoss
     per_subject_outsiders: Annotated[ScopedLoss | None, LEFT_OUT] = None
@@ -78,7 +81,7 @@ class PrivacyStatement(WireModel):
 
     @property
     def scopes(self) -> tuple[ScopedLoss, ...]:
-        """Every loss that is stated: of each party, then of a person."""
+        """Every loss that is stated: of each member, then of a person."""
         parties = (loss for party in self.per_party for loss in (party.loss, party.first_stage))
         stated = (*parties, self.per_subject, self.per_subject_outsiders)
         return tuple(loss for loss in stated if loss is not None)
@@ -120,12 +123,12 @@ class SecondMoments(WireModel):
     it is S plus noise.
 
     Attributes:
-        columns: p names, the intercept first; where subjects are keyed each party's presence before its own columns.
+        columns: p names, the intercept first; where people are keyed each member's presence before its own columns.
         gram: p x p, symmetric.
         noise_variance: p variances of one entry's noise in P, 0 for the intercept; all 0 for moments.
         rows: k for rmgm, n for dgm and moments, the buckets of keyed ones.
-        n: subjects, of keyed ones about as many as a party holds.
-        subjects: of the release's parties.
+        n: people, of keyed ones about as many as a member holds.
+        subjects: of the release's members.
         entry_variance: p x p variances of the noise of the entries of G, 0 for exact ones; None for rmgm and dgm.
     """
 

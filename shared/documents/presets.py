@@ -75,10 +75,10 @@ class RegressionPreset:
         """Fields of a `RegressionRequest` about n subjects; n is None where they are listed."""
         if (n is not None) is not (self.subjects == "keyed"):
             raise SpecError(
-                f"{self.paper} is about {self.subjects} subjects",
+                f"{self.paper} is about {self.subjects} data sets",
                 remedy="Give n, a public figure of about how many there are."
                 if self.subjects == "keyed"
-                else "Ask it of a data set that lists its subjects, and leave n out.",
+                else "Ask it of a data set that lists its people, and leave n out.",
             )
         delta = {} if n is None or self.most_delta is None else {"delta": min(self.most_delta, n**-2)}
         return {name: getattr(self, name) for name in _OF_THE_PAPER} | delta
@@ -126,8 +126,8 @@ def release_preset(name: str) -> ReleasePreset:
     """One for releases. Raises SpecError for one of a regression by one party."""
     if name not in RELEASES:
         raise SpecError(
-            f"{REGRESSIONS[name].paper} is a regression by one party and no release",
-            remedy=f"Ask that party's agent: commingle party regress --preset {name}",
+            f"{REGRESSIONS[name].paper} is a regression by one member and no release",
+            remedy=f"Ask that member's agent: commingle party regress --preset {name}",
         )
     return RELEASES[name]
 
@@ -136,7 +136,7 @@ def regression_preset(name: str) -> RegressionPreset:
     """One for regressions. Raises SpecError for one of a release."""
     if name not in REGRESSIONS:
         raise SpecError(
-            f"{RELEASES[name].paper} is a release by several parties and no regression",
+            f"{RELEASES[name].paper} is a release by several members and no regression",
             remedy=f"Try it: commingle simulate --preset {name}; or plan it: commingle plan --preset {name}",
         )
     return REGRESSIONS[name]

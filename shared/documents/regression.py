@@ -41,7 +41,7 @@ Positive = Annotated[float, Field(gt=0)]
 Proportion = Annotated[float, Field(gt=0, lt=1)]
 _Encoded = Annotated[float, Field(ge=-1, le=1)]
 PROTECTS_PRESENCE = (
-    "Whether a subject's row is there is protected, and with it its values and how many rows there are. Neighbouring"
+    "Whether a person's row is there is protected, and with it its values and how many rows there are. Neighbouring"
     " data sets differ by one row; the number of rows that is stated is a public figure, given with the request."
 )
 
@@ -61,10 +61,10 @@ class PublicSecondMoments(WireModel):
 
 
 class RegressionRequest(WireModel):
-    """What is asked of a party's agent, by its own people or systems.
+    """What is asked of a member's agent, by its own people or systems.
 
     Attributes:
-        dataset: a registered data set of this party.
+        dataset: a registered data set of this member.
         target: the attribute that is explained: numeric or binary.
         features: the attributes it is explained by.
         method: how; `auto` chooses by what is public.
@@ -147,7 +147,7 @@ class Coefficient(WireModel):
 
 
 class ReplacementLoss(WireModel):
-    """A loss of keyed subjects under replace_one, as `RegressionPrivacy` gives that in their unit."""
+    """A loss of keyed data sets under replace_one, as `RegressionPrivacy` gives that in their unit."""
 
     rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
     loss_delta: Annotated[float, Field(ge=0, lt=1)]
@@ -171,7 +171,7 @@ class RegressionPrivacy(WireModel):
         epsilon, delta: the guarantee.
         guarantee: the method's own sentence, with its source.
         exact_noise: whether noise was drawn exactly; otherwise it is floating point, which no proof covers.
-        replacement: of keyed subjects, what the charge keeps besides.
+        replacement: of keyed data sets, what the charge keeps besides.
     """
 
     adjacency: AdjacencyName = "replace_one"
@@ -195,7 +195,7 @@ class RegressionPrivacy(WireModel):
 
 
 class RegressionResult(WireModel):
-    """What a party publishes.
+    """What a member publishes.
 
     Attributes:
         method, calibration, reason: what was used, and why where `auto` was asked for.
@@ -204,7 +204,7 @@ class RegressionResult(WireModel):
         coefficients: the intercept first.
         published: further privatised quantities that the same charge paid for; of `two_stage` the noisy sums of both
             stages, whole numbers, and the scales of their noise.
-        ledger_head: of the party's chain when it signed.
+        ledger_head: of the member's chain when it signed.
     """
 
     largest_bytes: ClassVar[int] = 4 << 20  # with public second moments of 257 columns
@@ -254,7 +254,7 @@ def coefficients_of(
     """Coefficients with their counterparts in original units; post-processing.
 
     With y = o + s y~ and x_j = o_j + s_j x~_j:  b_j = s b~_j / s_j,  b_0 = o + s b~_0 - sum_j b_j o_j. Where a row and
-    its label are divided alike these are the same (Kalaja 2020, 3.3 and 3.4). What leaves the range of floats is the
+    its target are divided alike these are the same (Kalaja 2020, 3.3 and 3.4). What leaves the range of floats is the
     nearest end of it, and 0 where there is none: a result is never refused for its size.
     """
     columns, (label,) = regression_columns(features), target.columns

@@ -29,7 +29,7 @@ _BY_PROOF: Mapping[str, bool] = MappingProxyType({"adaops": True, "ops": True, "
 """Methods that are (epsilon, delta)-DP by a proof of their own, and whether they are charged a delta."""
 _GROUP_OF_TWO = 4
 _TOLERANCE = 1e-9
-_REMEDY = "Do not use it; ask the party for the document again."
+_REMEDY = "Do not use it; ask the member for the document again."
 _require = partial(require, remedy=_REMEDY)
 
 
@@ -65,7 +65,7 @@ def verify_regression(data: bytes, *, trusted_party: str | None = None) -> Verif
     _require_units(result)
     _require_promise(result)
     _require_stages(result)
-    whose = "the party you named:" if trusted_party else "a key that calls itself"
+    whose = "the member you named:" if trusted_party else "a key that calls itself"
     return VerifiedRegression(
         result,
         signer,

@@ -30,7 +30,7 @@ GAP = "missing"
 
 
 class Weighted(WireModel):
-    """The attribute of a party that matters most: its sums with other columns get less noise, and all others more.
+    """The attribute of a member that matters most: its sums with other columns get less noise, and all others more.
 
     Attributes:
         attribute: its name.
@@ -333,7 +333,7 @@ def encoded_columns(attributes: tuple[Attribute, ...]) -> tuple[EncodedColumn, .
 def party_columns(
     attributes: tuple[Attribute, ...], *, whitened: bool = False, scaled: bool = False, weighted: str | None = None
 ) -> tuple[EncodedColumn, ...]:
-    """A party's published columns, named after the encoded ones in their place: these, mixtures or multiples of them.
+    """A member's published columns, named after the encoded ones in their place: these, mixtures or multiples of them.
 
     Levels have contrasts, unless rows are mapped. `weighted` is the attribute whose columns are multiplied.
 
@@ -357,7 +357,7 @@ def party_columns(
 def weight_problems(
     party: str, heavy: Weighted | None, attributes: tuple[Attribute, ...], *, whitened: bool
 ) -> list[str]:
-    """Why no attribute of that party can be weighted so: a sentence, or none."""
+    """Why no attribute of that member can be weighted so: a sentence, or none."""
     if heavy is None:
         return []
     if whitened:
@@ -367,7 +367,7 @@ def weight_problems(
 
 
 def presence_column(party: str) -> EncodedColumn:
-    """What says of each row of a party whose subjects are keyed that there is one."""
+    """What says of each row of a member whose people are keyed that there is one."""
     return EncodedColumn(f"present[{party}]", f"present[{party}]", 0.0, 1.0)
 
 
@@ -382,7 +382,7 @@ def words_for_missing(attribute: Attribute, count: int | None = None) -> str | N
         return None
     cells = "missing cells" if count is None else f"{count:,} missing cells"
     if attribute.missing == "error":
-        who = f"keyed subjects without a value are left out, listed ones count as {attribute.stand_in}"
+        who = f"keyed data sets without a value are left out, listed ones count as {attribute.stand_in}"
         return f"{attribute.name}: {cells}: {who}"
     if attribute.missing == "indicator":
         return f"{attribute.name}: {cells} are marked in a column of their own, {attribute.name}[{GAP}]"
@@ -446,7 +446,7 @@ def _counted_as(part: Levelled) -> str:
 
 
 class Whitening(WireModel):
-    """z = matrix (x - centre) of a party's encoded columns x, made from public rows.
+    """z = matrix (x - centre) of a member's encoded columns x, made from public rows.
 
     Attributes:
         centre: d encoded values.

@@ -139,7 +139,7 @@ Buckets = Annotated[int, Field(ge=2, lt=1 << 31)]
 
 
 class PartySpec(WireModel):
-    """One party's share of a release.
+    """One member's share of a release.
 
     Attributes:
         name: as enrolled.
@@ -151,11 +151,11 @@ class PartySpec(WireModel):
         whitening: a public map of the encoded rows, applied before they are clipped to `row_norm`, or None.
         first_stage_share: the part of its rho spent on sums of its columns, from which the map of its rows follows
             (`shared.documents.row_maps`), or None.
-        cross_weight: of its products with other parties' columns where the sums of its columns have 1, in the noise of
+        cross_weight: of its products with other members' columns where the sums of its columns have 1, in the noise of
             its block (`mechanisms.moments.allocation`); None where sums have 2 and products 1.
         weighted: the attribute that is multiplied by a weight; left out, none is.
-        subjects: "keyed" where each row's place follows from its subject's pseudonym and its first column says that it
-            is there (docs/proofs/keyed-subjects.md); None where all parties hold one list of subjects.
+        subjects: "keyed" where each row's place follows from its person's pseudonym and its first column says that it
+            is there (docs/proofs/keyed-subjects.md); None where all members hold one list of people.
     """
 
     name: Name
@@ -172,12 +172,12 @@ class PartySpec(WireModel):
 
     @property
     def verifying_key(self) -> VerifyingKey:
-        """The key that must sign this party's documents."""
+        """The key that must sign this member's documents."""
         return VerifyingKey.from_hex(self.signing_key)
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """The columns of this party's block, in order."""
+        """The columns of this member's block, in order."""
         heavy = None if self.weighted is None else self.weighted.attribute
         whitened, scaled = self.whitening is not None, self.mapped_by_sums
         own = party_columns(self.attributes, whitened=whitened, scaled=scaled, weighted=heavy)
@@ -220,18 +220,18 @@ class PartySpec(WireModel):
 
 
 class ReleaseSpec(StatedPurpose):
-    """A proposed release. Units: epsilon and delta, all of it, are per party, in the unit that its subjects have.
+    """A proposed release. Units: epsilon and delta, all of it, are per member, in the unit that its people have.
 
     It is parsed without its mechanism: what that one refuses is found by the checks it is validated with
     (`release.checks`).
 
     Attributes:
-        projection: where the mechanism has a k, what rows are mixed with: one signed entry for each subject, or, left
+        projection: where the mechanism has a k, what rows are mixed with: one signed entry for each person, or, left
             out, k signs.
-        id_rules: by which every party writes each column that identifies a subject; None for one, exactly.
-        bounds: where parties exchange, whether each proves that it keeps its rows within bounds and follows the
+        id_rules: by which every member writes each column that identifies a person; None for one, exactly.
+        bounds: where members exchange, whether each proves that it keeps its rows within bounds and follows the
             exchange, or is trusted to; left out, it is trusted.
-        n: subjects; where they are keyed about as many as a party holds, for planning: nobody counts them.
+        n: people; where they are keyed about as many as a member holds, for planning: nobody counts them.
         buckets: where keyed rows are exchanged, how many there are to put them in.
     """
 
@@ -269,14 +269,14 @@ class ReleaseSpec(StatedPurpose):
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """All published columns in order, the intercept first, which keyed subjects have none of."""
+        """All published columns in order, the intercept first, which keyed data sets have none of."""
         parties = (column for party in self.parties for column in party.columns)
         first = () if self.keyed else (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0),)
         return (*first, *parties)
 
     @property
     def subjects(self) -> Subjects | None:
-        """Whether they are keyed, which they are at all parties or at none."""
+        """Whether they are keyed, which they are at all members or at none."""
         return self.parties[0].subjects
 
     @property
@@ -321,19 +321,19 @@ class ReleaseSpec(StatedPurpose):
 
     @property
     def id_rules_in_force(self) -> IdRules:
-        """One rule for each column that identifies a subject."""
+        """One rule for each column that identifies a person."""
         return EXACT if self.id_rules is None else self.id_rules
 
     def party(self, name: str) -> PartySpec:
-        """The share of one party.
+        """The share of one member.
 
         Raises:
-            SpecError: the spec does not name that party.
+            SpecError: the spec does not name that member.
         """
         for party in self.parties:
             if party.name == name:
                 return party
-        raise SpecError(f"{name} is not a party of this release", remedy="Check the release id.")
+        raise SpecError(f"{name} is not a member of this release", remedy="Check the release id.")
 
     def expired(self, now: datetime) -> bool:
         """Whether nobody may spend budget on it any more."""
@@ -355,7 +355,7 @@ def expected_kept(n: Number, buckets: int, others: Number | None = None) -> Numb
 
 
 def kept_of(asked: AnyRelease) -> int | None:
-    """How many of a party's n subjects count; None where all do."""
+    """How many of a member's n people count; None where all do."""
     return None if asked.buckets is None else round(float(expected_kept(float(asked.n), asked.buckets)))
 
 
@@ -365,7 +365,7 @@ def kept_words(asked: AnyRelease) -> tuple[str, ...]:
     if kept is None:
         return ()
     return (
-        f"About {kept:,} of a party's {asked.n:,} people count: those alone in their bucket, of {asked.buckets:,}.",
+        f"About {kept:,} of a member's {asked.n:,} people count: those alone in their bucket, of {asked.buckets:,}.",
     )
 
 
@@ -390,9 +390,9 @@ def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
     if spec.expires <= spec.created:
         found.append("expires must be later than created")
     if len({p.subjects for p in spec.parties}) > 1:
-        return ["subjects are keyed at all parties or at none"]
+        return ["subjects are keyed at all members or at none"]
     if spec.keyed is not (spec.alignment == "keyed"):
-        found.append("alignment is keyed where subjects are, and exact otherwise")
+        found.append("alignment is keyed where people are, and exact otherwise")
     found += [problem for party in spec.parties for problem in _map_problems(party)]
     found += purpose_problems(spec, spec.attributes)
     found += _duplicates("party", [p.name for p in spec.parties])
@@ -424,7 +424,7 @@ def _part_problems(spec: ReleaseSpec) -> list[str]:
     parts = {part.name for attribute in made for part in as_registered(attribute)}
     held = Counter(name for p in spec.parties for name in {r.name for a in p.attributes for r in as_registered(a)})
     found = [f"attribute {a.name!r} is made of others, and a part of another" for a in made if a.name in parts]
-    return found + [f"part {name!r} is at two parties" for name in sorted(parts) if held[name] > 1]
+    return found + [f"part {name!r} is at two members" for name in sorted(parts) if held[name] > 1]
 
 
 def _duplicates(what: str, names: list[str]) -> list[str]:

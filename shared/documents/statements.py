@@ -232,7 +232,7 @@ def open_rotation(request: RotationRequest, *, party: str, old_key: VerifyingKey
     confirmed = open_envelope(request.by_new, Rotation, keys=[new_key])
     named = (document.party, document.old_key) == (party, old_key.raw.hex()) and new_key != old_key
     if not named or confirmed.payload != rotation.payload:
-        raise DocumentError("the rotation is about another party or key", remedy="Rotate again from the agent.")
+        raise DocumentError("the rotation is about another member or key", remedy="Rotate again from the agent.")
     return rotation
 
 
@@ -240,7 +240,7 @@ def open_departure(envelope: Envelope, *, party: str, key: VerifyingKey, coordin
     """The verified departure of that party from that coordinator. Raises SignatureError, DocumentError."""
     departure = open_envelope(envelope, Departure, keys=[key])
     if (departure.document.party, departure.document.coordinator) != (party, coordinator):
-        raise DocumentError("the departure is another party's or from another coordinator", remedy="Leave again.")
+        raise DocumentError("the departure is another member's or from another coordinator", remedy="Leave again.")
     return departure
 
 
@@ -253,7 +253,7 @@ def open_approvals(envelopes: Mapping[str, Envelope], spec: Verified[ReleaseSpec
     """
     missing = [party.name for party in spec.document.parties if party.name not in envelopes]
     if missing:
-        raise DocumentError(f"no approval by {', '.join(missing)}", remedy="Wait until every party has approved.")
+        raise DocumentError(f"no approval by {', '.join(missing)}", remedy="Wait until every member has approved.")
     return {
         party.name: open_statement(envelopes[party.name], Approval, party, spec=spec.digest)
         for party in spec.document.parties
@@ -271,7 +271,7 @@ def require_about(statement: Verified[Model], *, party: str, spec: str) -> Verif
     document: _PartyStatement = statement.document  # type: ignore[assignment] # every party statement has both
     if document.party != party or document.spec != spec:
         raise DocumentError(
-            "the signed statement is about another release or party",
+            "the signed statement is about another release or member",
             remedy="Sign a statement for this release.",
         )
     return statement
@@ -323,7 +323,7 @@ def open_head(signed: SignedDocument, *, party: str | None = None) -> tuple[Ledg
     """
     head = _open(signed)
     if party not in {None, head.party}:
-        raise DocumentError("the ledger head is another party's", remedy="Send it under its party's name.")
+        raise DocumentError("the ledger head is another member's", remedy="Send it under its member's name.")
     return head, VerifyingKey.from_hex(signed.signing_key)
 
 

@@ -93,7 +93,7 @@ else:
 
 
 class Crossed(WireModel):
-    """Two attributes of one party that are released as one, whose levels are the pairs of theirs.
+    """Two attributes of one member that are released as one, whose levels are the pairs of theirs.
 
     Attributes:
         name: of the pairs; neither part has it.
@@ -111,7 +111,7 @@ class Crossed(WireModel):
 
 
 class Product(WireModel):
-    """Two or three numbers or binary attributes of one party, released as their product.
+    """Two or three numbers or binary attributes of one member, released as their product.
 
     A number that stands twice is its square, as 2 x^2 - 1 of what lies between -1 and 1, and three times its cube.
 
@@ -147,10 +147,10 @@ else:
 
 
 class StudyParty(WireModel):
-    """What one party is asked to contribute.
+    """What one member is asked to contribute.
 
     Attributes:
-        name: of the party, as the consortium knows it.
+        name: of the member, as the consortium knows it.
         dataset: which of its data sets.
         attributes: the columns asked for, with public bounds or levels.
         row_norm: rows are clipped to this norm before noise is added; left out, they are not, or as a first stage asks.
@@ -184,18 +184,18 @@ class Study(StatedPurpose):
         mechanism: rmgm, dgm or moments.
         k: rows of the published matrix; left out, the planner chooses them where the mechanism has some.
         calibration: how noise follows from epsilon and delta.
-        epsilon: of each party's block; of keyed subjects about their presence (`add_remove`), of listed ones about
+        epsilon: of each member's block; of keyed data sets about their presence (`add_remove`), of listed ones about
             their values (`replace_one`).
-        delta: of each party's block.
-        lifetime_hours: how long parties may take to approve.
+        delta: of each member's block.
+        lifetime_hours: how long members may take to approve.
         parties: everybody who is asked, and for what.
-        projection: "sparse" where each subject's row is to go to one row of the sketch; left out, to all of them.
-        id_rules: how each column that identifies a subject is written at every party; left out, one column, exactly.
-        bounds: where parties exchange, whether members prove that they keep theirs (the default) or are trusted to.
-        subjects: "listed" where all parties hold the same people, and their list is public to them; "keyed" where each
+        projection: "sparse" where each person's row is to go to one row of the sketch; left out, to all of them.
+        id_rules: how each column that identifies a person is written at every member; left out, one column, exactly.
+        bounds: where members exchange, whether members prove that they keep theirs (the default) or are trusted to.
+        subjects: "listed" where all members hold the same people, and their list is public to them; "keyed" where each
             holds people of its own, and who they are is protected. Left out, keyed of rmgm and moments, and listed of
             dgm and of a sparse projection.
-        n: subjects, as many as every party has; where they are keyed about as many as a party holds, for planning.
+        n: people, as many as every member has; where they are keyed about as many as a member holds, for planning.
         buckets: of keyed rows that are exchanged; left out, as many as the planner finds worth their seconds.
     """
 

@@ -115,7 +115,7 @@ def plan_first_stage(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rh
         ParameterError: rho is so small, or n so large, that sums or noise leave exact arithmetic.
     """
     if n > MOST_SUBJECTS:
-        raise ParameterError(f"{n} subjects cannot be summed exactly", remedy="Split them into several releases.")
+        raise ParameterError(f"{n} people cannot be summed exactly", remedy="Split them into several releases.")
     attributes, weight = tuple(attributes), _SQUARE_WEIGHT[adjacency]
     keyed = adjacency is Adjacency.ADD_REMOVE
     sigma = least_sigma(squared_sensitivity=_squared_sensitivity(attributes, adjacency), rho=rho)

@@ -113,8 +113,8 @@ def check_exact_range(subjects: int, row_norm: float | None) -> None:
     norm = max(Fraction(1), exact_row_norm(row_norm)) if row_norm is not None else Fraction(1)
     if subjects * SCALE * norm >= EXACT_LIMIT:
         raise ParameterError(
-            f"{subjects} subjects are too many for exact arithmetic at {FRACTION_BITS} fraction bits",
-            remedy="Split the subjects into several releases or lower row_norm.",
+            f"{subjects} people are too many for exact arithmetic at {FRACTION_BITS} fraction bits",
+            remedy="Split the people into several releases or lower row_norm.",
         )
 
 

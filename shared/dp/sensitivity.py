@@ -88,7 +88,7 @@ def squared_sensitivity(
             is one of keyed subjects.
     """
     if adjacency is Adjacency.ADD_REMOVE:
-        raise ParameterError("add_remove is about keyed subjects, whose rows have a presence", remedy="Report this.")
+        raise ParameterError("add_remove is about keyed data sets, whose rows have a presence", remedy="Report this.")
     replace = adjacency is Adjacency.REPLACE_ONE
     bounds = []
     if attributes is not None:
@@ -96,7 +96,7 @@ def squared_sensitivity(
     if row_norm is not None:
         bounds.append(exact_row_norm(row_norm) ** 2 * (4 if replace else 1))
     if not bounds:
-        raise ParameterError("whitened rows have no bound without row_norm", remedy="Give the party a row_norm.")
+        raise ParameterError("whitened rows have no bound without row_norm", remedy="Give the member a row_norm.")
     return int(min(bounds) * 4**fraction_bits)
 
 

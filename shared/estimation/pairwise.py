@@ -117,7 +117,7 @@ class Pairs:
         if n - reach <= _FAR * self.asked and n + reach >= self.asked / _FAR:
             return None
         more = "" if self.counts.below is None else f", or else more than {self.counts.below:,}"
-        return f"{self.names[party]} holds about {n:,.0f} subjects{more}, and the study said {self.asked:,}"
+        return f"{self.names[party]} holds about {n:,.0f} people{more}, and the study said {self.asked:,}"
 
     @property
     def subjects(self) -> int:
@@ -158,7 +158,7 @@ class Pairs:
                 wrong = self.misjudged(i) or self.misjudged(j)
                 again = f"Propose it again with the right n: {wrong}. Or fit" if wrong else "Fit"
                 raise NoOverlapError(
-                    f"{self.names[i]} and {self.names[j]} share hardly anybody: about {max(joint, 0):,.0f} subjects, "
-                    f"give or take {2 * error:,.0f}",
+                    f"how many people {self.names[i]} and {self.names[j]} share is too uncertain for a fit: about "
+                    f"{max(joint, 0):,.0f}, give or take {2 * error:,.0f}",
                     remedy=f"{again} columns of one of them alone; or ask whether both write ids by the same rule.",
                 )

@@ -76,7 +76,7 @@ def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
     tables = sentence_of(table_forecasts(spec.terms, assumptions_of(spec), sizes=False))
     if found is not None:
         return *found.sentences, *tables
-    none = "No forecast: no attribute can be the label of a linear model."
+    none = "No forecast: no attribute can be the target of a linear model."
     return none, *tables, *exchange_words(exchange_of(spec.terms), closed(spec).taken_by_exchange)
 
 

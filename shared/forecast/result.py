@@ -11,7 +11,7 @@ class TermForecast:
 
     Attributes:
         encoded: in encoded units; None where no fit is possible.
-        original: in units of the label per unit of the attribute; None also where it is beyond all numbers.
+        original: in units of the target per unit of the attribute; None also where it is beyond all numbers.
     """
 
     term: str
@@ -24,7 +24,7 @@ class Forecast:
     """What a release is expected to be worth to one regression.
 
     Attributes:
-        target: the label; `target_named` says whether somebody asked for it.
+        target: the target; `target_named` says whether somebody asked for it.
         r_squared_assumed: what a fit without privacy explains.
         r_squared: what the learner's `shrunken` fit is expected to explain on rows of the same population.
         r_squared_constant: the same of the label's mean, which is private too.
@@ -39,8 +39,8 @@ class Forecast:
             the assumptions leave nothing open.
         terms: standard errors around the same fit on the private table.
         delta_implementation: the part of delta that is no noise's (docs/proofs/delta.md).
-        kept: where rows are in buckets, how many of a party's n subjects count, as they meet nobody there.
-        shared_error: where subjects are keyed, the standard error of the number that two parties share if they share
+        kept: where rows are in buckets, how many of a member's n people count, as they meet nobody there.
+        shared_error: where people are keyed, the standard error of the number that two members share if they share
             all, of the worst two; None of listed ones.
         exchange: what it costs besides budget; None where nothing is exchanged, or so much would be refused.
         sentences: all of this in words.
@@ -96,7 +96,7 @@ class TableForecast:
 
     Attributes:
         row, level, reference: the attribute, the level, and the one with which it is compared.
-        column, event: the label, and the level whose odds are compared.
+        column, event: the target, and the level whose odds are compared.
         share: of everybody, with the event.
         odds_ratio: as assumed, with a 95 % interval for the population from `odds_low` to `odds_high` (None without
             an end): the noise and the drawing of people.
@@ -129,7 +129,7 @@ class CutForecast:
     Attributes:
         cuts: as a study says them.
         levels: how many intervals.
-        with_label: the other attribute of the table that `cell_error` is of: the label where it has levels.
+        with_label: the other attribute of the table that `cell_error` is of: the target where it has levels.
         cell_error: the standard error of the noise in a cell, in people.
     """
 
@@ -146,9 +146,9 @@ class Plan:
 
     Attributes:
         over_k: empty where there is no sketch. `over_epsilon` and `over_n` choose k anew at every point.
-        mechanisms: every mechanism with the same parties, epsilon and n.
-        advice: which of them suits, and what a weight of the label would bring, in words.
-        tables: what tables of the label will be worth, where the mechanism has tables and the label levels.
+        mechanisms: every mechanism with the same members, epsilon and n.
+        advice: which of them suits, and what a weight of the target would bring, in words.
+        tables: what tables of the target will be worth, where the mechanism has tables and the target levels.
         cuts: what numbers may be cut into, where the mechanism has tables.
     """
 

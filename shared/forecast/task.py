@@ -119,7 +119,7 @@ def task_of(terms: Terms, assumed: Assumptions) -> RegressionTask:
 def _columns(terms: Terms) -> tuple[EncodedColumn, ...]:
     empty = [party.name for party in terms.parties if not party.attributes]
     if empty:
-        raise PlanningError(f"no attributes are asked of {empty[0]}", remedy="Give each party at least one attribute.")
+        raise PlanningError(f"no attributes are asked of {empty[0]}", remedy="Give each member at least one attribute.")
     width = 1 + len(terms.columns)
     if width > MAX_COLUMNS:
         raise PlanningError(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release", remedy="Ask for fewer.")
@@ -143,8 +143,8 @@ def _chosen(terms: Terms, assumed: Assumptions, law: ColumnLaw) -> tuple[tuple[i
     ]
     if not labels or not features - {labels[0][2]}:
         raise PlanningError(
-            "no attribute can be the label of a linear model on others",
-            remedy="Ask for a numeric or binary label and at least one other attribute.",
+            "no attribute can be the target of a linear model on others",
+            remedy="Ask for a numeric or binary target and at least one other attribute.",
         )
     _, y, target = sorted(labels)[len(labels) // 2]
     owners = [a.name for a in terms.attributes for _ in a.columns]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
 from commingle.shared.documents.spec import kept_words
 from commingle.shared.documents.terms import Terms, settled
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
@@ -31,7 +31,7 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
         )
     if terms.keyed:
         said.append(
-            "Subjects are keyed: the forecast is for parties that all hold the same people. Where they share fewer, "
+            "Subjects are keyed: the forecast is for members that all hold the same people. Where they share fewer, "
             "expect what a release of so many fewer is worth, or somewhat less."
         )
     said += kept_words(terms)
@@ -42,7 +42,7 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
     if shares:
         part = " or ".join(f"{share:.0%}" for share in sorted(share for share in shares if share is not None))
         said.append(
-            f"Two stages: {part} of a party's budget buys noisy sums of its own columns, and its rows are scaled and "
+            f"Two stages: {part} of a member's budget buys noisy sums of its own columns, and its rows are scaled and "
             "cut as these suggest. The forecast counts what scaling brings, and about what cutting takes."
         )
     if terms.cut:
@@ -76,9 +76,9 @@ def exchange_words(cost: ExchangeCost | None, delta: float) -> tuple[str, ...]:
     sent, received = (max(each) for each in zip(*((p.bytes_sent, p.bytes_received) for p in cost.parties), strict=True))
     busiest = max(party.seconds for party in cost.parties)
     said = (
-        f"The exchange moves {_amount(cost.bytes)} over all parties (one sends at most {_amount(sent)} and receives "
+        f"The exchange moves {_amount(cost.bytes)} over all members (one sends at most {_amount(sent)} and receives "
         f"{_amount(received)}) and takes an estimated {_seconds(cost.seconds)} of processor time, {_seconds(busiest)} "
-        "at the busiest party."
+        "at the busiest member."
     )
     if cost.bounds == "proved":
         proofs = f"{_amount(cost.proof_bytes)} and {_seconds(cost.proof_seconds)}"
@@ -91,9 +91,9 @@ def exchange_words(cost: ExchangeCost | None, delta: float) -> tuple[str, ...]:
 
 
 def _shared(n: int, error: float) -> str:
-    counted = f"How many two parties share will be known to about {2 * error:,.0f} more or less"
+    counted = f"How many two members share will be known to about {2 * error:,.0f} more or less"
     if (least := ENOUGH_SHARED * error) > n:
-        return f"{counted}, which is too little for any fit across parties: such fits would be refused."
+        return f"{counted}, which is too little for any fit across members: such fits would be refused."
     return f"{counted}; fits across two that share fewer than about {least:,.0f} are refused."
 
 
@@ -112,7 +112,7 @@ def advice(points: Sequence[Point]) -> str:
     else:
         said = f"{best.mechanism} suits best: expected {_r_squared(best)}."
     trust = mechanism_named(best.mechanism).trust
-    return said if trust == TRUST_NOBODY or not best.useful else f"{said} {trust}"
+    return said if trust == TRUST_WITH_NO_ROWS or not best.useful else f"{said} {trust}"
 
 
 def _most(points: Sequence[Point]) -> Point:
@@ -151,7 +151,7 @@ def _coefficients(f: Forecast) -> str:
 
 
 def _assumed(f: Forecast, *, whitened: bool) -> str:
-    label = f"{f.target!r}" if f.target_named else f"{f.target!r} (the middle one of all possible labels)"
+    label = f"{f.target!r}" if f.target_named else f"{f.target!r} (the middle one of all possible targets)"
     if f.public_table:
         explained = f"features explain {f.r_squared_assumed:.0%} of {label}"
         if f.r_squared_range is None:

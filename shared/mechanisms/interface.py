@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.manifest import TRUST_NOBODY
+from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
 from commingle.shared.documents.spec import AnyParty, AnyRelease, PartySpec, ReleaseSpec
 from commingle.shared.documents.terms import Bounds, Terms, fraction_bits_of
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
@@ -146,7 +146,7 @@ class Mechanism(ABC):
     of_rows: ClassVar[bool] = True
     publishes: ClassVar[str] = "noisy rows"
     leaves: ClassVar[str] = "Every row in the order of the list of people, with random noise added here to each value."
-    trust: ClassVar[str] = TRUST_NOBODY
+    trust: ClassVar[str] = TRUST_WITH_NO_ROWS
     share: ClassVar[float] = 0.1
     least_signal: ClassVar[float] = 20.0
     radius: ClassVar[RadiusRule] = ROWS_ARE_NOISY
@@ -161,11 +161,11 @@ class Mechanism(ABC):
         """What makes a spec of this mechanism impossible, a sentence each; a mechanism adds its own."""
         found = []
         if spec.keyed and not self.keyed:
-            found.append(f"{spec.mechanism} publishes something of every row, so its subjects are listed, not keyed")
+            found.append(f"{spec.mechanism} publishes something of every row, so its data sets are listed, not keyed")
         if (spec.buckets is not None) is not (spec.keyed and self.interactive):
-            found.append("buckets are for keyed subjects of moments, and only for them")
+            found.append("buckets are for keyed data sets of moments, and only for them")
         if spec.bounds is not None and not self.interactive:
-            found.append(f"bounds are proved or trusted where parties exchange; leave it out for {spec.mechanism}")
+            found.append(f"bounds are proved or trusted where members exchange; leave it out for {spec.mechanism}")
         bits = fraction_bits_of(self.fraction_bits, [party.terms for party in spec.parties])
         if spec.fraction_bits != bits:
             found.append(f"fraction_bits is {bits} for {spec.mechanism} of these attributes")
@@ -174,7 +174,7 @@ class Mechanism(ABC):
         if not self.interactive and any(party.cross_weight is not None for party in spec.parties):
             found.append(f"nothing is crossed in {spec.mechanism}; leave cross_weight out")
         if spec.keyed and any(party.cross_weight is not None for party in spec.parties):
-            found.append("cross_weight is for listed subjects; leave it out")
+            found.append("cross_weight is for listed data sets; leave it out")
         return found
 
     def buckets(self, terms: Terms) -> int | None:

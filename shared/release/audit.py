@@ -228,7 +228,7 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     name = history.audit.party
     share = next((party for party in release.spec.parties if party.name == name), None)
     if share is None:
-        raise VerificationError(f"{name} is not a party of this release", remedy="Leave its audit file out.")
+        raise VerificationError(f"{name} is not a member of this release", remedy="Leave its audit file out.")
     _require(
         share.verifying_key in history.keys,
         f"the audit of {name} is signed with another key than the release names",
@@ -286,7 +286,7 @@ def _confirm_exchange(history: CoordinatorHistory, release: PublishedRelease) ->
     parties = sorted(blocks)
     for kind, found in sent.items():
         once = sorted(event.party or "" for event in found) == parties
-        _require(once, f"the coordinator's chain does not hold one {kind} by each party")
+        _require(once, f"the coordinator's chain does not hold one {kind} by each member")
     columns, replies = ({event.party or "": event.document or "" for event in found} for found in sent.values())
     seen = recorded_transcript(exchange, columns=columns, replies=replies)
     same = all(block.transcript == seen for block in blocks.values())
@@ -310,7 +310,7 @@ def _check_document(
     entry = history.told.signed.get((document.spec, kind))
     if document.party != history.audit.party or entry is None or entry.digest != envelope.digest:
         raise VerificationError(
-            f"a signed {kind} is about another party or release than the chain says", remedy=_REMEDY
+            f"a signed {kind} is about another member or release than the chain says", remedy=_REMEDY
         )
     before = history.told.places.get(document.ledger_head, entry.place) < entry.place
     _require(before, f"a signed {kind} names a ledger head that the chain never had")

@@ -95,7 +95,7 @@ def build_spec(
     """
     unknown = [party.name for party in study.parties if party.name not in members]
     if unknown:
-        raise SpecError(f"not enrolled: {', '.join(unknown)}", remedy="Invite and enrol every party first.")
+        raise SpecError(f"not enrolled: {', '.join(unknown)}", remedy="Invite and enrol every member first.")
     empty = [party.name for party in study.parties if not party.attributes]
     if empty:
         raise SpecError(f"no attributes are asked of {', '.join(empty)}", remedy="Give each at least one attribute.")

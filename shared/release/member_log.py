@@ -154,4 +154,4 @@ def confirm_by_log(known: VerifiedLog, spec: ReleaseSpec) -> str:
     for party in spec.parties:
         listed = party.verifying_key.fingerprint in known.members.get(party.name, ())
         _require(listed, f"the log of member keys never had the key that the release names for {party.name}")
-    return f"every party's key is in the coordinator's log of member keys, head {known.log.head}"
+    return f"every member's key is in the coordinator's log of member keys, head {known.log.head}"

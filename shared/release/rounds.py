@@ -127,7 +127,7 @@ def advance(current: Round, event: Event, *, now: datetime) -> Round | Refused:
         expired = replace(current, state=State.EXPIRED, reason="the spec expired before every block was in")
         return expired if isinstance(event, Tick) else Refused("the release has expired")
     if isinstance(event, Approve | Reject | StoreBlock) and event.party not in current.parties:
-        return Refused(f"{event.party} is not a party of this release")
+        return Refused(f"{event.party} is not a member of this release")
     return current if isinstance(event, Tick) else _apply(current, event)
 
 
@@ -172,7 +172,7 @@ def _reject(current: Round, party: str, reason: str) -> Round | Refused:
 
 def _store(current: Round, party: str) -> Round | Refused:
     if current.state is State.PROPOSED:
-        return Refused("not every party has approved yet")
+        return Refused("not every member has approved yet")
     if party in current.stored:
         return Refused(f"{party} has uploaded its block already")
     return replace(current, state=State.COLLECTING, stored=current.stored | {party})
@@ -195,5 +195,5 @@ def _who_agrees(alignments: Mapping[str, Alignment]) -> str:
     groups = defaultdict(list)
     for party in sorted(alignments):
         groups[alignments[party]].append(party)
-    said = "; ".join(f"{' and '.join(names)}: {key.subjects} subjects" for key, names in groups.items())
-    return f"the parties do not hold the same subjects ({said}; parties named together agree)"
+    said = "; ".join(f"{' and '.join(names)}: {key.subjects} people" for key, names in groups.items())
+    return f"the members do not hold the same people ({said}; members named together agree)"

@@ -35,7 +35,7 @@ from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import content_digest, decode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 
-_REMEDY = "Do not use this release; ask its coordinator and parties which bytes they signed."
+_REMEDY = "Do not use this release; ask its coordinator and members which bytes they signed."
 _require = partial(require, remedy=_REMEDY)
 _TOLERANCE = 1e-9
 _Rows = Sequence[Sequence[float]]
@@ -79,7 +79,7 @@ class PublishedRelease:
         """What was published about how many people, in words."""
         what, columns = mechanism_of(self.spec).publishes, f"{len(self.spec.columns)} columns"
         rows = f"{self.moments.rows:,} {what} x" if mechanism_of(self.spec).of_rows else f"{what} of"
-        return f"{rows} {columns} on {self.spec.n:,} subjects"
+        return f"{rows} {columns} on {self.spec.n:,} people"
 
 
 def called(name: str, *, pinned: bool) -> str:
@@ -186,15 +186,15 @@ def _verify_members(spec: ReleaseSpec, members: Mapping[str, str]) -> frozenset[
         if members.get(party.name, key) != key:
             raise VerificationError(
                 f"{party.name} is pinned with key {members[party.name]}, and the release names {key} for it",
-                remedy="Ask that party over another channel which key it signed with; if not this, it is forged.",
+                remedy="Ask that member over another channel which key it signed with; if not this, it is forged.",
             )
     return frozenset(members) & {party.name for party in spec.parties}
 
 
 def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str, BlockStatement]:
     names = {party.name for party in spec.document.parties}
-    _require(set(manifest.approvals) == names, "the approvals are not those of the spec's parties")
-    _require(set(manifest.blocks) == names, "the blocks are not those of the spec's parties")
+    _require(set(manifest.approvals) == names, "the approvals are not those of the spec's members")
+    _require(set(manifest.blocks) == names, "the blocks are not those of the spec's members")
     relied_on = approval_set_digest(open_approvals(manifest.approvals, spec))
     statements = {}
     for party in spec.document.parties:
@@ -205,7 +205,7 @@ def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str
         statements[party.name] = statement
     transcripts = {statement.transcript for statement in statements.values()}
     exchanged = len(transcripts) == 1 and (None not in transcripts) is mechanism_of(spec.document).interactive
-    _require(exchanged, "the parties' blocks do not come from one exchange")
+    _require(exchanged, "the members' blocks do not come from one exchange")
     return statements
 
 
@@ -260,7 +260,7 @@ def _findings(
         f"manifest signed by {whose}, key {manifest.signer}",
         f"spec proposed by key {spec.signer}",
         *(f"{who} approved and signed its block, key {key}" for who, key in signers),
-        "every party's columns in the matrix are the integers it signed",
+        "every member's columns in the matrix are the integers it signed",
         "intercept, columns, noise, step and privacy statement follow from the spec",
         "the moments are those of the matrix",
         *(f"{who} signed the sums by which its columns are undone" for who in scaled),

@@ -115,19 +115,19 @@ _GENERAL = "Look the code up in docs/errors.md; the operator of that service can
 _BY_CODE: Mapping[str, str] = MappingProxyType(
     {
         "truncated": "Send it again; check the network and the proxies in between.",
-        "unauthenticated": "Ask the operator for a token, or sign with the key the party enrolled with.",
+        "unauthenticated": "Ask the operator for a token, or sign with the key the member enrolled with.",
         "request-signature": "Sign with the enrolled key; find the proxy that changes bodies or paths.",
         "clock-skew": "Set the clock by NTP on both sides.",
         "replayed-request": "Repeat the command: every request is signed afresh.",
-        "scope": "A party acts for itself only; a token has to be of the right scope.",
+        "scope": "A member acts for itself only; a token has to be of the right scope.",
         "revoked": "Ask the coordinator's operator for an invite: in the same name if it left, else in another.",
-        "invite": "Ask the coordinator's operator for an invite in this party's name.",
+        "invite": "Ask the coordinator's operator for an invite in this member's name.",
         "signature": "Sign with the enrolled key; fetch the document again from its author.",
         "unknown": "Check the id or name; list what there is.",
         "name-taken": "Use another name or a fresh key.",
         "other-bytes": "Send the very bytes that were sent before.",
         "state": "See where the release stands; propose a new one if it ended.",
-        "not-published": "Follow its state; every party must approve and upload first.",
+        "not-published": "Follow its state; every member must approve and upload first.",
         "not-sent": "Wait: the exchange has not come so far, or is over.",
         "too-large": "Send the document or block that this place asks for.",
         "document": "Run the same version on both sides.",
@@ -143,8 +143,8 @@ _BY_CODE: Mapping[str, str] = MappingProxyType(
         "http": "Check the address, that no proxy changes paths, and that the service is not of an older version.",
         "busy": "Try again in a few seconds, one request at a time.",
         "too-costly": "Ask for less, or compute it on a machine of your own.",
-        "too-many-proposals": "Wait until a proposal is over, or have a party reject one.",
-        "ledger-head": "Compare with the party's own ledger; after a restore: commingle party adopt.",
+        "too-many-proposals": "Wait until a proposal is over, or have a member reject one.",
+        "ledger-head": "Compare with the member's own ledger; after a restore: commingle party adopt.",
     }
 )
 

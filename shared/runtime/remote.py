@@ -77,7 +77,7 @@ def connect(
             f"{url} would be reached over plain http, which anybody in between can read and withhold",
             remedy="Give an https:// address. Where the network in between is yours alone, say so: --allow-http, "
             'COMMINGLE_ALLOW_HTTP=1, allow_http=True, or "allow_http": true beside the URL in the file '
-            "consortia/NAME/coordinator.json of a party's home.",
+            "consortia/NAME/coordinator.json of a member's home.",
         )
     return httpx.Client(
         base_url=at,

@@ -29,7 +29,7 @@ _TARGET = ("@method", "@path", "@query")
 _BOUND = ("content-type", "content-encoding", "commingle-block", "commingle-statement")
 _WITHOUT_BODY = frozenset({"GET", "HEAD"})
 _NONCE = re.compile(r"[A-Za-z0-9_-]{16,64}")
-_REMEDY = "Sign the request with the key this party enrolled with (docs/adr/0007); commingle party does."
+_REMEDY = "Sign the request with the key this member enrolled with (docs/adr/0007); commingle party does."
 
 
 @dataclass(frozen=True, slots=True)

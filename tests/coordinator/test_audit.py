@@ -98,7 +98,7 @@ def with_events(
     return replace(history, events=tuple(chain.from_iterable(events)))
 
 
-MISSING, OTHER = "does not hold one {kind} by each party", "do not rely on the exchange in the coordinator's chain"
+MISSING, OTHER = "does not hold one {kind} by each member", "do not rely on the exchange in the coordinator's chain"
 each_kind = pytest.mark.parametrize("kind", ["columns", "reply"])
 
 

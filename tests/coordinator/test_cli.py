@@ -109,7 +109,7 @@ def test_faulty_study_names_the_field(command: Command, home: Path, tmp_path: Pa
     ("arguments", "said"),
     [
         (["releases", "--coordinator", "http://127.0.0.1:9"], "no answer from http://127.0.0.1:9"),
-        (["revoke", "--party", "nobody"], "no such party"),
+        (["revoke", "--party", "nobody"], "no such member"),
     ],
 )
 def test_coordinator_that_does_not_answer_and_unknown_member_are_one_clear_message(

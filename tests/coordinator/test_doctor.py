@@ -180,7 +180,7 @@ def test_backup_of_a_home_in_order_is_one_and_serves_what_was_published(
     hub.close()
     shutil.rmtree(home)
     restored_home = command.json("restore", tmp_path / "hub.tar", "--home", backup)
-    assert restored_home["next"] == ["commingle coordinator doctor", "commingle coordinator serve"]
+    assert restored_home["next"] == [f"commingle coordinator {each} --home {backup}" for each in ("doctor", "serve")]
     assert command("restore", tmp_path / "hub.tar", "--home", backup)[0] == 1  # it overwrites nothing
     assert failed(backup) == {}
     restored = opened(backup)

@@ -168,7 +168,7 @@ def test_rotation_by_others_or_to_keys_not_held_is_refused(hub: Hub, parties: Pa
         ),
         "new key not held": (rotation(clinic.key, thief, by=(clinic.key, clinic.key)), clinic.key, (200, "")),
         "new key of a fellow": (rotation(clinic.key, registry.key), clinic.key, (409, "name-taken")),
-        "another party": (rotation(clinic.key, NEW, party="registry"), clinic.key, (422, "document")),
+        "another member": (rotation(clinic.key, NEW, party="registry"), clinic.key, (422, "document")),
         "another old key": (rotation(registry.key, NEW, by=(clinic.key, NEW)), clinic.key, (422, "document")),
         "to the same key": (rotation(clinic.key, clinic.key), clinic.key, (200, "")),
         "two documents": (

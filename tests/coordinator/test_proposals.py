@@ -229,7 +229,7 @@ def test_approval_with_wrong_key_party_or_release_is_refused(hub: Hub, parties: 
         "wrong key": (clinic.approval(proposed, key=key_of("thief")), "clinic", (403, "signature")),
         "fellow member": (registry.approval(proposed), "clinic", (403, "signature")),
         "other release": (clinic.approval(other), "clinic", (422, "document")),
-        "no such party": (clinic.approval(proposed), "nobody", (401, "request-signature")),
+        "no such member": (clinic.approval(proposed), "nobody", (401, "request-signature")),
     }
     for name, (request, party, expected) in attempts.items():
         assert problem(hub.approve(proposed, party, request)) == expected, name
@@ -253,7 +253,7 @@ def test_unequal_subjects_abort_and_the_reason_names_who_agrees(hub: Hub, partie
     hub.approve(proposed, "clinic", clinic.approval(proposed))
     answer = hub.approve(proposed, "registry", replace(registry, subjects=subjects).approval(proposed))
     assert answer.json()["state"] == "aborted"
-    assert "clinic: 40 subjects; registry: " in answer.json()["reason"]
+    assert "clinic: 40 people; registry: " in answer.json()["reason"]
     assert hub.kinds(proposed) == ["proposal", "approval", "approval"]
 
 

@@ -72,6 +72,11 @@ def test_page_keeps_to_the_style_sheet(page: Path) -> None:
     assert faults(prose(page.read_text())) == []
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "adr").glob("0*.md")), ids=lambda page: page.stem)
+def test_decision_is_one_page(page: Path) -> None:
+    assert len(page.read_text().split()) <= 300
+
+
 @pytest.mark.slow  # it loads every command
 def test_help_of_commands_keeps_to_the_style_sheet() -> None:
     assert {name: found for name, text in helps(commingle, "commingle") if (found := faults(prose(text)))} == {}

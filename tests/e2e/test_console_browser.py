@@ -91,7 +91,7 @@ def draft(console: Browser, table: Path, pictures: Path) -> None:
     page.get_by_label("Name, as studies will call it").fill("stays")
     page.get_by_label("File on this machine").fill(str(table))
     page.get_by_label("Column that says who").fill("patient")
-    page.get_by_label("Who is in it").select_option(label="is a list that all parties hold")  # as `main` is
+    page.get_by_label("Who is in it").select_option(label="is a list that all members hold")  # as `main` is
     page.get_by_role("button", name="Draft").click()
     page.get_by_text("No row was looked at.").wait_for()
     assert page.get_by_label("from").nth(0).input_value() == "0"

@@ -168,8 +168,8 @@ BAD: list[tuple[str, list[str], str]] = [
     ("", ["--target", "y"], "not a table"),
     ("a,b,y\n", ["--target", "y"], "no rows"),
     (GOOD, ["--target", "y", "--subject-id", "b"], "duplicate subject ids"),
-    (GOOD, ["--target", "y", "--parties", "7"], "7 parties cannot share"),
-    (GOOD, ["--target", "y", "--parties", "0"], "at least one party"),
+    (GOOD, ["--target", "y", "--parties", "7"], "7 members cannot share"),
+    (GOOD, ["--target", "y", "--parties", "0"], "at least one member"),
     (GOOD, ["--target", "y", "--parties", "absent.json"], "cannot read absent.json"),
     (GOOD, ["--target", "y", "--epsilon", "0"], "epsilon is 0.0"),
     (GOOD, ["--target", "y", "--epsilon", "-1"], "epsilon is -1.0"),
@@ -183,8 +183,8 @@ BAD: list[tuple[str, list[str], str]] = [
     (GOOD, ["--target", "y", "--row-norm", "-1"], "row_norm"),
     (GOOD, ["--target", "y", "--mechanism", "dgm", "--overlap", "0.5"], "those of dgm are listed"),
     (GOOD, ["--target", "y", "--subjects", "listed", "--overlap", "0.5"], "those of moments are listed"),
-    (GOOD, ["--target", "y", "--subjects", "keyed", "--common-subjects"], "is for listed subjects"),
-    (GOOD, ["--target", "y", "--subjects", "keyed", "--mechanism", "dgm"], "its subjects are listed"),
+    (GOOD, ["--target", "y", "--subjects", "keyed", "--common-subjects"], "is for listed data sets"),
+    (GOOD, ["--target", "y", "--subjects", "keyed", "--mechanism", "dgm"], "its data sets are listed"),
     (GOOD, [], "--target"),
 ]
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from commingle.shared.documents.dsse import Envelope, Signature
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.manifest import TRUST_NOBODY, Manifest
+from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS, Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.terms import Bounds
@@ -112,7 +112,7 @@ def test_frozen_proofs_hold_for_the_frozen_columns_and_replies() -> None:
             verify_reply(Reply(made.exchange, name, made.answers[name]), columns)
 
 
-@pytest.mark.parametrize("sentence", ["", TRUST_NOBODY, "Nobody else sees anything."])
+@pytest.mark.parametrize("sentence", ["", TRUST_WITH_NO_ROWS, "Nobody else sees anything."])
 def test_manifest_with_a_trust_sentence_that_no_version_wrote_does_not_verify(sentence: str) -> None:
     manifest_bytes, *files = world.release("moments", load("drawn")).files
     signed = decode(SignedDocument, manifest_bytes)

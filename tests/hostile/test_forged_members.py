@@ -125,7 +125,7 @@ def test_honest_members_whose_keys_are_pinned_are_called_by_name(
 @pytest.mark.parametrize(
     ("members", "code", "expected"),
     [
-        (("clinc=" + "0" * 64,), 1, "not a party of this release, and yet pinned: clinc"),
+        (("clinc=" + "0" * 64,), 1, "not a member of this release, and yet pinned: clinc"),
         (("clinic=abc",), 1, "not a key's fingerprint"),
         (("clinic",), 2, "give NAME=FINGERPRINT"),
         (("=" + "0" * 64,), 2, "give NAME=FINGERPRINT"),

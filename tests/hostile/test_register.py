@@ -335,7 +335,7 @@ def test_data_set_of_the_same_people_or_source_is_of_the_same_kind(consortium: C
             asked = registration(file(path), subjects="keyed", people=people)
             made = person.post("/v1/datasets", json=asked)
             assert problem(made) == (409, "conflict")
-            assert "data set main is of the same people or source, and its subjects are listed" in made.text
+            assert "data set main is of the same people or source, and is listed" in made.text
         assert person.post("/v1/datasets", json=registration(file(others), people="everybody")).status_code == 201
         keyed = registration(file(others), name="keyed", subjects="keyed", people="them")
         assert problem(person.post("/v1/datasets", json=keyed)) == (409, "conflict")  # it has the source of `more`
@@ -359,7 +359,7 @@ def test_data_set_that_was_charged_stays_of_its_kind(
         release = consortium.propose(keyed=keyed)
         agent.step(strictly)
         agent.approve(release, BY_A_PERSON)
-        with pytest.raises(ConflictError, match="was charged when its subjects were not"):
+        with pytest.raises(ConflictError, match="was charged when it was not"):
             consortium.register(agent, replace=True, subjects="listed" if keyed else "keyed")
         agent.reject(release, "operator")  # what is reserved comes back
         consortium.register(agent, replace=True, subjects="listed" if keyed else "keyed")

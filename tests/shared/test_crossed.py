@@ -107,9 +107,9 @@ def test_record_of_pairs_that_is_not_of_its_parts_is_refused(changed: dict[str, 
 @pytest.mark.parametrize(
     ("others", "sizes", "said"),
     [
-        ((DIED, STAGE), (1, 2), "'died' is at two parties"),
+        ((DIED, STAGE), (1, 2), "'died' is at two members"),
         (({"name": "died", "cross": [TIME | {"name": "x"}, STAGE]},), (2,), "made of others, and a part"),
-        (({"name": "more", "cross": [STAGE, DIED]},), (1, 1), "'died' is at two parties"),
+        (({"name": "more", "cross": [STAGE, DIED]},), (1, 1), "'died' is at two members"),
         ((STAGE | {"name": "outcome"},), (2,), "appears twice"),
     ],
 )

@@ -101,7 +101,7 @@ def test_record_of_a_product_that_is_not_of_its_factors_is_refused(changed: dict
 def test_factor_of_a_product_is_held_by_its_party() -> None:
     attributes = (product(AGE, DOSE), asked_attribute(AGE), asked_attribute(STAY))
     assert proposed(study_of(attributes, (2, 1), 1000, 1.0, mechanism="moments"))
-    with pytest.raises(CommingleError, match="'age' is at two parties"):
+    with pytest.raises(CommingleError, match="'age' is at two members"):
         proposed(of_parties(study_of(attributes, (1, 2), 1000, 1.0, mechanism="moments"), first_stage_share=None))
 
 

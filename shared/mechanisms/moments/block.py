@@ -41,15 +41,15 @@ if TYPE_CHECKING:  # scipy loads slowly, and an agent needs neither
     from commingle.shared.mechanisms.prediction import Planner
 
 TRUST_PROVED = (
-    "Nobody has to be trusted: until the noise is in place, encryption hides the rows, and each member proves that its "
-    "own are within the agreed bounds and that it follows the exchange. A party's protection rests on the hardness of "
-    "ring learning with errors and of finding collisions of hash functions."
+    "Neither the coordinator nor another member is trusted with rows: until the noise is in place, encryption hides "
+    "them, and each member proves that its own are within the agreed bounds and that it follows the exchange. This "
+    "protection rests on the hardness of ring learning with errors and of finding collisions of hash functions."
 )
 TRUST_MOMENTS = (
     "Computational privacy: until the noise is in place, cryptography hides the rows, which rests on the hardness of "
     "ring learning with errors. The coordinator need not be trusted with rows. Each member must keep its rows within "
     "the agreed bounds and follow the exchange; a member that does not can take rows of the others out of the release, "
-    "and nobody would notice. Otherwise: curious parties, even all of them together with the coordinator, learn no "
+    "and nobody would notice. Otherwise: curious members, even all of them together with the coordinator, learn no "
     "more than the published noisy moments."
 )
 _SIGNAL_OF_EQUAL_WEIGHTS = 6
@@ -115,13 +115,13 @@ class NoisyMoments(Mechanism):
         return None if refused else exchange_cost(n, columns, proved=proved)
 
     def exchange_problems(self, n: int, columns: Mapping[str, int], *, proved: bool) -> list[str]:
-        of, counts = "buckets" if self.keyed else "subjects", list(columns.values())
+        of, counts = "buckets" if self.keyed else "people", list(columns.values())
         if n > ROWS_LIMIT:
             return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}; ask fewer, or propose rmgm"]
         openings, most = _openings(counts), STANDARD.most_openings(_noise(n, counts, proved=proved))
         if proved and openings > most:
             said = (
-                f"{openings} products of two parties' columns would be opened, and of {n} {of} floods hide {most} "
+                f"{openings} products of two members' columns would be opened, and of {n} {of} floods hide {most} "
                 f"at most where members may choose their errors; ask fewer columns or {of}, or trust bounds"
             )
             return [said]
@@ -167,7 +167,7 @@ class NoisyMoments(Mechanism):
         limit = spec.table_rows * ENTRY_LIMIT**2 + TAIL * (reach[:, None] + reach)
         if bool(np.any((opened > limit) | (opened < -limit))) or not np.array_equal(opened, opened.T):
             raise VerificationError(
-                "the parties' blocks are no moments of such data",
+                "the members' blocks are no moments of such data",
                 remedy="Do not use this release. A block was made wrongly; what was charged stays charged.",
             )
         return MomentsEstimate(

@@ -95,9 +95,9 @@ class KeyedMoments(NoisyMoments):
     def problems(self, spec: ReleaseSpec) -> list[str]:
         found, least, most = super().problems(spec), LEAST * spec.n, MOST * spec.n
         if spec.buckets is not None and not least <= spec.buckets <= most:
-            said = f"few for about {spec.n} subjects: at least {least}"
+            said = f"few for about {spec.n} people: at least {least}"
             if spec.buckets > most:
-                said = f"many for about {spec.n} subjects: at most {most}"
+                said = f"many for about {spec.n} people: at most {most}"
             found.append(f"{spec.buckets} buckets are too {said}")
         return found
 

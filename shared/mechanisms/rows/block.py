@@ -140,7 +140,7 @@ class KeyedRmgm(Rmgm):
 
     keyed = True
     of_rows = False  # what is fitted are pairwise moments of the rows
-    publishes = "noisy rows of keyed subjects"
+    publishes = "noisy rows of keyed data sets"
 
     @property
     def fit(self) -> "FitMethod":
@@ -150,7 +150,7 @@ class KeyedRmgm(Rmgm):
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         # That mixing is sparse, besides: what it does to fits of keyed subjects is not measured.
-        sparse = ["keyed subjects are mixed by a dense projection; leave projection out"] if spec.projection else []
+        sparse = ["keyed data sets are mixed by a dense projection; leave projection out"] if spec.projection else []
         return super().problems(spec) + sparse
 
     def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:

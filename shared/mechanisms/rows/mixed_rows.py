@@ -139,7 +139,7 @@ def ones_projection(projection: MixedRows, n: int) -> NDArray[np.int64]:
     The projection is an empty one, of one column.
     """
     if n < 0:
-        raise MixingError(f"there cannot be {n} subjects")
+        raise MixingError(f"there cannot be {n} people")
     for start in range(0, n, _BATCH):
         ranks = np.arange(start, min(start + _BATCH, n), dtype=np.int64)
         projection.add(ranks, np.ones((len(ranks), 1), dtype=np.int64))

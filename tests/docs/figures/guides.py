@@ -111,5 +111,5 @@ def _encodings() -> tuple[Figures, Tables]:
         "encodings_lost": share(gain < 0 for gain in gains),
         "encodings_worst": f"{-min(gains):.3f}",
     }
-    body = ([c["table"], f"{c['n']:,}", f"{c['epsilon']:g}", *(shown(c, way) for way in ways)] for c in cells)
-    return figures, {"encodings": rows(["table", "n", "ε", *ways], body)}
+    body = ([c["table"], f"{c['n']:,}", *(shown(c, way) for way in ways)] for c in cells if c["epsilon"] == 1)
+    return figures, {"encodings": rows(["table", "n", *ways], body)}

@@ -19,6 +19,20 @@ from tests.docs.figures.data import (
     transcribed,
 )
 
+BY_DEFAULT = (
+    "airfoil",
+    "wine",
+    "parkinsons",
+    "pol",
+    "elevators",
+    "bike",
+    "kin40k",
+    "protein",
+    "keggundirected",
+    "winequality_white",
+)
+"""Tables of the pages on papers about one holder's regressions."""
+
 
 def central() -> tuple[Figures, Tables]:
     found = read("central")
@@ -74,8 +88,8 @@ def central() -> tuple[Figures, Tables]:
             ["table", "ε", *names],
             ([t, f"{e:g}", *(f"{m[n]:.3g}" for n in names)] for t, e, m in of if e in epsilons),
         )
-        for name, of, names, epsilons in (("many", many, shown, {0.1, 1}), ("single", single, pairs, {1}))
-    } | {"users": defaults("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected")}
+        for name, of, names, epsilons in (("many", many, shown, {1}), ("single", single, pairs, {1}))
+    } | {"users": defaults(*BY_DEFAULT)}
 
 
 def both_sums() -> tuple[Figures, Tables]:
@@ -159,7 +173,12 @@ def prediction() -> tuple[Figures, Tables]:
             for (m, tuning), by in means.items()
         ),
     )
-    return figures, transcribed("prediction") | {"stages": stages}
+    before = read("prediction")["tables"]["moments"]
+    moments = rows(
+        [*before["columns"][:5], "mean R², ε = 1", "ε = 0.1"],
+        ([*r[:5], *(both.split(", ")[1] for both in r[5:])] for r in before["rows"]),
+    )
+    return figures, transcribed("prediction") | {"stages": stages, "moments": moments}
 
 
 CHOSEN_ON = {"airfoil", "bike_hour", "concrete", "elevators", "skillcraft", "winequality_white", "support2"}
@@ -227,7 +246,7 @@ WAITED = {
     "`commingle simulate --help`",
     "`commingle party serve`, until it listens",
     "`commingle fit`, a small release",
-    "`rmgm`, 48 000 rows, 3 parties, each release: last approval to publication",
+    "`rmgm`, 48 000 rows, 3 members, each release: last approval to publication",
     "`moments`, the same",
     "`git clone`, then `make .venv/.ready`",
     "first demo",
@@ -246,8 +265,8 @@ def results() -> tuple[Figures, Tables]:
         "moments": "`moments`, own block",
         "scikit-learn": "scikit-learn, streamed",
         "pandas": "pandas and scikit-learn",
-        "exchange": "`exchange`, three parties",
-        "MPyC": "MPyC, three parties",
+        "exchange": "`exchange`, three members",
+        "MPyC": "MPyC, three members",
     }
     last = {r["work"]: r for r in read("scale")["results"]}
     largest = [r for r in last.values() if r["work"] in work]
@@ -268,8 +287,15 @@ def results() -> tuple[Figures, Tables]:
         ),
         "threads": _span(float(cell) for r in found["threads"]["rows"] for cell in r[1:]),
     }
-    for name in ("latency", "first minute"):
-        tables[name] = rows(found[name]["columns"], (r for r in found[name]["rows"] if r[0] in WAITED))
+    for name, kept in (("latency", (0, 2, 3)), ("first minute", (0, 1, 2, 3))):  # as it is now
+        shown = (r for r in (found[name]["columns"], *found[name]["rows"]) if r[0] in WAITED | {""})
+        tables[name] = rows(*_columns(shown, kept))
+    now = (r for r in (found["rounds"]["columns"], *found["rounds"]["rows"]) if r[1] != "then")
+    tables["rounds"] = rows(*_columns(now, (0, 2, 3, 4, 5, 6)))
+    exchanged = found["moments rounds"]
+    tables["moments rounds"] = rows(
+        exchanged["columns"], ([r[0], r[1].split(" ")[0], *r[2:]] for r in exchanged["rows"])
+    )
     return figures, tables | {
         "real": rows(
             ["table (n)", *(f"`{m}`, ε = {e}" for m, e in settings), "least squares"],
@@ -292,6 +318,11 @@ def results() -> tuple[Figures, Tables]:
             ),
         ),
     }
+
+
+def _columns(table: Iterable[Sequence[str]], kept: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+    heading, *body = ([row[i] for i in kept] for row in table)
+    return heading, body
 
 
 def _protected(found: Iterable[Sequence[str]]) -> str:
@@ -349,7 +380,7 @@ def whitening() -> tuple[Figures, Tables]:
     return figures, {
         "whitening": rows(
             ["table", "mechanism", "ε", "plain", "row norm", "whitened"],
-            ([*r[:3], *r[4:]] for r in found if r[3] == "shrunken"),
+            ([*r[:3], *r[4:]] for r in found if r[3] == "shrunken" and r[2] != "10"),
         )
     }
 
@@ -370,46 +401,55 @@ def odds_ratios() -> tuple[Figures, Tables]:
         "auc_one": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 1):.3f}",
         "auc_three": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 3):.3f}",
     }
-    return figures, {
-        "odds": rows(
-            ["ε", "n", "releases", *covered, "standard error", of_rows, "AUC", of_rows, "said"],
-            (
-                [f"{r['epsilon']:g}", f"{r['n']:,}", f"{r['releases']}", *(f"{r[m]:.3f}" for m in (*covered, *names))]
-                for r in listed
+    return (
+        figures,
+        {
+            "odds": rows(
+                ["ε", "n", "releases", *covered, "standard error", of_rows, "AUC", of_rows, "said"],
+                (
+                    [
+                        f"{r['epsilon']:g}",
+                        f"{r['n']:,}",
+                        f"{r['releases']}",
+                        *(f"{r[m]:.3f}" for m in (*covered, *names)),
+                    ]
+                    for r in listed
+                ),
             ),
-        ),
-        "keyed": rows(
-            [
-                "table",
-                "coefficients",
-                "overlap",
-                "ε",
-                "releases",
-                "population",
-                "standard error",
-                of_rows,
-                "AUC",
-                of_rows,
-            ],
-            (
+            "keyed": rows(
                 [
-                    *(r["table_name"], f"{r['coefficients']}", f"{r['overlap']:g}", f"{r['epsilon']:g}"),
-                    *(f"{r['releases']}", f"{r['population']:.3f}", *(f"{r[m]:.3f}" for m in names[:-1])),
-                ]
-                for r in keyed
+                    "table",
+                    "coefficients",
+                    "overlap",
+                    "ε",
+                    "releases",
+                    "population",
+                    "standard error",
+                    of_rows,
+                    "AUC",
+                    of_rows,
+                ],
+                (
+                    [
+                        *(r["table_name"], f"{r['coefficients']}", f"{r['overlap']:g}", f"{r['epsilon']:g}"),
+                        *(f"{r['releases']}", f"{r['population']:.3f}", *(f"{r[m]:.3f}" for m in names[:-1])),
+                    ]
+                    for r in keyed
+                    if r["overlap"] == 0.9
+                ),
             ),
-        ),
-        "others": rows(
-            ["family", "outcome", "of", "ε", "releases", *covered, "standard error", of_rows],
-            (
-                [
-                    *(r["family"], r["outcome"], r["table_name"], f"{r['epsilon']:g}", f"{r['releases']}"),
-                    *(f"{r[m]:.3f}" for m in (*covered, *names[:2])),
-                ]
-                for r in others
+            "others": rows(
+                ["family", "outcome", "of", "ε", "releases", *covered, "standard error", of_rows],
+                (
+                    [
+                        *(r["family"], r["outcome"], r["table_name"], f"{r['epsilon']:g}", f"{r['releases']}"),
+                        *(f"{r[m]:.3f}" for m in (*covered, *names[:2])),
+                    ]
+                    for r in others
+                ),
             ),
-        ),
-    }
+        },
+    )
 
 
 def questions() -> tuple[Figures, Tables]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.docs.figures.data import RHO, Figures, Tables, default_method, defaults, mean, percent, read, rows, share
+from tests.docs.figures.data import RHO, Figures, Tables, default_method, mean, percent, read, rows, share
 
 PUBLISHED = ("BGM-OLS", "DGM-OLS", "RMGM-OLS best k")
 PRIVATE = ("ObjPert", "OPS", "SSP", "AdaOPS", "AdaSSP")
@@ -237,7 +237,6 @@ def wang2018() -> tuple[Figures, Tables]:
                 if i % 4 == 3
             ),
         ),
-        "users": defaults(*SHOWN),
     }
 
 
@@ -328,7 +327,6 @@ def kalaja2020() -> tuple[Figures, Tables]:
                 for t, f in ours.items()
             ),
         ),
-        "users": defaults("airfoil", "bike", "elevators", "protein"),
     }
 
 
@@ -421,5 +419,4 @@ def public_moment() -> tuple[Figures, Tables]:
                 if n in {3000, 10_000, 25_000}
             ),
         ),
-        "users": defaults("winequality_white"),
     }

@@ -91,7 +91,7 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(
     assert code == 1
     code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--replace")
     assert code == 0
-    assert "Data set main: 40 subjects, keyed (add_remove)." in out
+    assert "Data set main: 40 people, keyed (add_remove)." in out
     code, out, _ = run("datasets", "list", "--home", home, "--json")
     assert [item["name"] for item in json.loads(out)["items"]] == ["main"]
     code, out, _ = run("ledger", "--home", home, "--json")
@@ -155,7 +155,7 @@ def test_init_with_what_cannot_be_is_one_clear_error_and_writes_nothing(
 def test_party_that_is_not_enrolled_says_so(run: Command, tmp_path: Path, command: tuple[str, ...]) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
     code, _, err = run(*command, "--home", tmp_path / "h")
-    assert (code, "this party is not enrolled" in err) == (1, True)
+    assert (code, "this member is not enrolled" in err) == (1, True)
     code, _, err = run(*command, "--home", tmp_path / "absent")
     assert (code, err.startswith("Error: cannot read")) == (1, True)
 
@@ -339,7 +339,7 @@ def test_table_is_registered_as_it_is_said_to_be_written(
     assert (code, said in err) == (1, True)
     assert run(*add, "--lines-per-record", "1001")[0] == 2
     code, out, err = run(*add, *options)
-    assert (code, out.startswith(f"Data set more: {len(rows)} subjects, listed (replace_one).\n")) == (0, True), err
+    assert (code, out.startswith(f"Data set more: {len(rows)} people, listed (replace_one).\n")) == (0, True), err
 
 
 def test_charges_are_said_in_words(run: Command, consortium: Consortium) -> None:

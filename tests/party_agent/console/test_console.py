@@ -187,7 +187,7 @@ def test_one_page_has_everything_a_decision_stands_on(
         item["trust"],
         item["protects"],
         item["outlook"][0],
-        "Nothing in this party's policy",
+        "Nothing in this member's policy",
     ):
         assert expected in page
 

@@ -202,7 +202,7 @@ def test_csv_with_dates_of_birth_becomes_a_snapshot_of_ages(
     add = ["party", "datasets", "add", "stays", "--home", home.root, "--source", table, "--subject-id", "id"]
     options = ["--schema", schema, "--people", "others", "--replace"]
     said = run(capsys, *add, *options, *derive)
-    assert all(text in said for text in ("3 subjects, keyed", *DERIVE))
+    assert all(text in said for text in ("3 people, keyed", *DERIVE))
     with pair.agent("clinic") as agent:
         dataset = agent.datasets.get("stays")
         assert decoded(rows_in(agent.datasets.snapshot(dataset.snapshot))) == ENCODED
@@ -229,7 +229,7 @@ def decoded(rows: dict[bytes, list[int]]) -> dict[bytes, list[int]]:
     ("derived", "said"),
     [
         ((AGE, AGE), "age is derived twice"),
-        (("id = log(born)", AGE), "id identifies subjects, and is derived"),
+        (("id = log(born)", AGE), "id identifies people, and is derived"),
         ((AGE, "agf = log(age)"), "derived column agf is no attribute"),
     ],
 )

@@ -336,7 +336,7 @@ def test_counts_of_ids_are_told_to_the_operator_by_command_and_doctor(
         (check,) = (check for check in examine_home(home, now=system_clock()) if check.name == "data sets")
         return check.found
 
-    assert doctor().startswith("1 registered: main (40 subjects, read ")
+    assert doctor().startswith("1 registered: main (40 people, read ")
     assert "; 40 ids are written otherwise by digits/1; ids are digits (1 to 2) (digits/1)." in doctor()
     write_ids(pair, "clinic", lambda i: {"subject": ["", "x9", "7"][i] if i < 3 else str(i)})
     with pytest.raises(SystemExit):

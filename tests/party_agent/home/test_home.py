@@ -51,7 +51,7 @@ def test_files_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
 def test_second_creation_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     home = create(tmp_path / "h")
     before = {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()}
-    with pytest.raises(ConflictError, match="is a party's home already"):
+    with pytest.raises(ConflictError, match="is a member's home already"):
         create(tmp_path / "h", epsilon_cap=3.0)
     assert {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()} == before
 

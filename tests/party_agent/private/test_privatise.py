@@ -136,7 +136,7 @@ def test_block_of_an_exchange_or_an_exchange_of_blocks_is_refused_before_anythin
 @pytest.mark.parametrize("n", [N - 1, N + 1])
 def test_another_number_of_subjects_than_was_approved_is_refused_and_no_noise_is_drawn(tmp_path: Path, n: int) -> None:
     noise = Noise()
-    with pytest.raises(ValueError, match="another number of subjects"):
+    with pytest.raises(ValueError, match="another number of people"):
         leaving(snapshot_of(tmp_path, columns_of(n), NUMBER), request_of("dgm", NUMBER), draw=noise)
     assert noise.calls == []
 

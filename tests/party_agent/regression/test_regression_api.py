@@ -111,7 +111,7 @@ def test_command_publishes_a_document_that_verify_accepts(hospital: Consortium, 
     out, fingerprint = tmp_path / "charges.json", hospital.homes["clinic"].identity().signing_key.fingerprint
     done = regress(hospital, "--out", out, "--json")
     assert (
-        "Costs epsilon 3 at delta 1e-06 (replace_one) on 3000 subjects. The noise is expected to move predictions"
+        "Costs epsilon 3 at delta 1e-06 (replace_one) on 3000 people. The noise is expected to move predictions"
         in done.stderr
     )
     said = json.loads(done.stdout)
@@ -140,7 +140,7 @@ def test_options_of_the_command_are_those_of_the_request(ward: Consortium, tmp_p
     assert asked["bounds"] == {"charges": [0.0, 90.0], "age": [30.0, 70.0]}
     assert (asked["mapping"], asked["intercept"]) == ("per_row", False)
     assert asked["n"] == said["result"]["n"] == 2500
-    assert re.search(r"\(add_remove; 1\.5\d* under replace_one\) on about 2500 subjects", done.stderr)
+    assert re.search(r"\(add_remove; 1\.5\d* under replace_one\) on about 2500 people", done.stderr)
     shown = CliRunner().invoke(verify, [str(out), "--replacement"], catch_exceptions=False).stdout
     assert "(add_remove)" in shown
     assert "(replace_one)" in shown

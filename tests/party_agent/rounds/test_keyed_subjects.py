@@ -70,7 +70,7 @@ def test_rmgm_without_noise_is_each_partys_own_rows_mixed_by_pseudonyms(pair: Co
     assert np.array_equal(matrix_of(pair, release), np.hstack(blocks))
     assert found.columns == ("present[clinic]", "age", "bmi", "present[insurer]", "charges")
     assert found.privacy.adjacency == "add_remove"
-    assert "Who is in a party's table is protected" in found.privacy.protects
+    assert "Who is in a member's table is protected" in found.privacy.protects
 
 
 def test_doctor_tells_the_owner_alone_that_n_is_far_from_what_is_held(pair: Consortium) -> None:
@@ -80,7 +80,7 @@ def test_doctor_tells_the_owner_alone_that_n_is_far_from_what_is_held(pair: Cons
     home, now = pair.homes["clinic"], pair.clock_shows
     said = next(one for one in examine_home(home, now=now) if one.name == "n of proposals")
     assert said.ok, "an exit code is seen by more people"
-    assert "main holds 30 subjects, and the study says n = 400" in said.found
+    assert "main holds 30 people, and the study says n = 400" in said.found
     looked = examine_home(home, now=now, viewer=Viewer.PERSON)
     assert "n of proposals" not in [next(looked).name for _ in range(9)]
 
@@ -97,7 +97,7 @@ def test_moments_without_noise_are_those_of_each_partys_buckets(pair: Consortium
             for n in (15, 60):
                 told = view.model_copy(update={"n": n}).miscounted
                 assert told is not None
-                assert told.startswith(f"main holds 30 subjects, and the study says n = {n}: ")
+                assert told.startswith(f"main holds 30 people, and the study says n = {n}: ")
             other = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.TOKEN)
             assert (other.held, other.model_copy(update={"n": 60}).miscounted) == (None, None)
             agent.approve(release, BY_A_PERSON)
@@ -237,7 +237,7 @@ def test_lists_without_anybody_in_common_are_published_alike_and_a_fit_across_th
     release = pair.propose(keyed=True)
     rounds(pair, draw=no_noise)
     found = published(pair, release)
-    with pytest.raises(NoOverlapError, match="clinic and insurer share hardly anybody"):
+    with pytest.raises(NoOverlapError, match="people clinic and insurer share is too uncertain"):
         found.fit("charges")
 
 
@@ -255,7 +255,7 @@ def test_approval_that_states_a_list_where_it_must_not_or_none_where_it_must_is_
         assert approval is not None
         stated = AlignmentStatement(spec=release, party="clinic", subjects=30, digest="0" * 64)
         alignment = seal(stated, key=agent.identity.signing_key) if keyed else None
-        with pytest.raises(Exception, match="states its list of subjects where they are listed"):
+        with pytest.raises(Exception, match="states its list of people where they are listed"):
             agent.client.approve(release, "clinic", ApprovalRequest(approval=approval, alignment=alignment))
 
 

@@ -196,7 +196,7 @@ def test_box_wrapped_anew_by_another_member_does_not_open(trio: Trio) -> None:
     trio.send()
     wrapped = trio.message("lab").model_copy(update={"sender": "insurer"})
     trio.put("lab", wrapped, sender="insurer", key=trio.key("insurer"))
-    with pytest.raises(DocumentError, match="not sealed to this party"):
+    with pytest.raises(DocumentError, match="not sealed to this member"):
         trio.receive("lab")
 
 
@@ -204,7 +204,7 @@ def test_box_addressed_anew_by_its_sender_does_not_open(trio: Trio) -> None:
     trio.send()
     readdressed = trio.message("lab").model_copy(update={"recipient": "insurer"})
     trio.put("insurer", readdressed, sender="clinic", key=trio.key("clinic"))
-    with pytest.raises(DocumentError, match="not sealed to this party"):
+    with pytest.raises(DocumentError, match="not sealed to this member"):
         trio.receive("insurer")
 
 
@@ -215,7 +215,7 @@ def test_message_of_another_consortium_is_refused(trio: Trio) -> None:
         trio.receive("lab")
     moved = trio.message("lab").model_copy(update={"coordinator": trio.fingerprint})
     trio.put("lab", moved, sender="clinic", key=trio.key("clinic"))
-    with pytest.raises(DocumentError, match="not sealed to this party"):
+    with pytest.raises(DocumentError, match="not sealed to this member"):
         trio.receive("lab")
 
 

@@ -166,7 +166,7 @@ def test_proposal_says_what_the_first_stage_publishes_and_costs(pair: Consortium
     assert 0 < view.first_stage.epsilon < view.cost.epsilon
     shown = StringIO()
     show_proposal(Console(file=shown, width=200), view)
-    assert "first publishes 4 sums of this party's columns with noise" in shown.getvalue()
+    assert "first publishes 4 sums of this member's columns with noise" in shown.getvalue()
 
 
 def test_sparse_release_without_noise_holds_signed_sums_of_rows(pair: Consortium) -> None:

@@ -95,7 +95,7 @@ def that_no_noise_level_serves(pair: Consortium) -> None:
         (by_another_than_its_proposer, SignatureError, "another proposer"),
         (with_a_broken_signature, SignatureError, "does not verify"),
         (another_under_the_same_id, DocumentError, "another spec under this id"),
-        (with_another_key_for_this_party, DocumentError, "another key for this party"),
+        (with_another_key_for_this_party, DocumentError, "another key for this member"),
         (that_no_noise_level_serves, SpecError, "too much noise"),
     ],
 )

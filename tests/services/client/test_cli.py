@@ -56,7 +56,7 @@ def command(releases: Path, line: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (FIT, ["smoker[yes]", "10000 per party", "not pinned"]),
+        (FIT, ["smoker[yes]", "10000 per member", "not pinned"]),
         (ODDS, ["odds ratio", "stage[iii]", "times as high at", "not pinned"]),
         ("table tables stage readmitted", ["odds ratio", "an odds ratio of", "compared with stage = i.", "not pinned"]),
         (POOLED, ["pooled odds ratio", "Among people with the same smoker", "It cannot tell whether strata differ"]),
@@ -72,8 +72,8 @@ def command(releases: Path, line: str) -> tuple[str, ...]:
                 "times in 100. A coin: 50.",
                 "a key that calls itself clinic approved and signed its block",
                 "block of a key that calls itself insurer",
-                "a subject, to outsiders",
-                "a subject, to everybody",
+                "a person, to outsiders",
+                "a person, to everybody",
                 "charges [bold]",
                 "key was not pinned",
             ],

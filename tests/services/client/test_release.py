@@ -43,9 +43,9 @@ def test_one_feature_may_be_named_by_itself() -> None:
 def test_summary_and_notebook_say_what_the_release_costs() -> None:
     release = Release.of(published(epsilon=2.5)[1])
     fitted = release.fit(TARGET, "age")
-    assert "Epsilon: 2.5 per party" in " ".join(fitted.summary().split())
+    assert "Epsilon: 2.5 per member" in " ".join(fitted.summary().split())
     assert "Delta: 1e-05" in " ".join(fitted.summary().split())
-    assert "epsilon per party <b>2.5</b>" in fitted._repr_html_()
+    assert "epsilon per member <b>2.5</b>" in fitted._repr_html_()
 
 
 def test_notebook_shows_what_a_release_holds_and_nobody_elses_markup() -> None:
@@ -53,7 +53,7 @@ def test_notebook_shows_what_a_release_holds_and_nobody_elses_markup() -> None:
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown
     for expected in (
-        "holds <b>400 noisy rows x 5 columns on 2,000 subjects</b>",
+        "holds <b>400 noisy rows x 5 columns on 2,000 people</b>",
         "age (years)",
         "smoker: no, yes",
         "a key that calls itself clinic: age, bmi.",
@@ -89,7 +89,7 @@ def test_saved_release_holds_the_bytes_as_served(tmp_path: Path) -> None:
 
 def test_release_says_what_it_is_and_that_the_key_is_not_pinned() -> None:
     release = Release.of(published()[1])
-    for expected in ("charges", "2,000 subjects of 2 parties", "not pinned"):
+    for expected in ("charges", "2,000 people of 2 members", "not pinned"):
         assert expected in repr(release)
     assert len(repr(release.files)) < 100
     assert [a.name for a in release.attributes] == ["age", "bmi", "smoker", TARGET]

@@ -120,7 +120,7 @@ def test_summary_reads_like_a_regression_table() -> None:
     for part in (
         "Estimator:",
         "rmgm",
-        "1 per party",
+        "1 per member",
         "1e-05",
         "P>|t|",
         "[0.025",

@@ -208,7 +208,7 @@ def test_subjects_are_planned_as_a_study_that_leaves_them_open_has_them(command:
         (["STUDY", "--columns", "3"], "ask without a study"),
         (["--n", "100", "--columns", "2", "--parties", "3"], "at least one column"),
         (["STUDY", "--mechanism", "dgm", "--k", "5"], "has none"),
-        (["STUDY", "--mechanism", "dgm", "--subjects", "keyed"], "no keyed subjects"),
+        (["STUDY", "--mechanism", "dgm", "--subjects", "keyed"], "takes no keyed data sets"),
         (["STUDY", "--table", "TABLE", "--r-squared", "0.5"], "leave --r-squared out"),
         (["STUDY", "--target", "nobody"], "'nobody'"),
         (["STUDY", "--epsilon", "0"], "epsilon"),

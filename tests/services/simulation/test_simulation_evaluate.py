@@ -1,13 +1,18 @@
+import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
 import statsmodels.api as sm
 
+from commingle.services.client.release import Release
 from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort, holdout
-from commingle.services.simulation.evaluate import design, reference
+from commingle.services.simulation.evaluate import design, fit_all, reference
 from commingle.services.tables import Table
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.encoding import Cells
+from commingle.shared.runtime.remote import PROBLEM_TYPE
+from tests.world.released import published
+from tests.world.transport import on_a_socket
 
 
 def test_holdout_is_a_fifth_and_repeats_with_its_seed() -> None:
@@ -45,6 +50,17 @@ def test_relative_error_is_measured_on_standardised_slopes() -> None:
     score = found.score({"(intercept)": 0.0, "a": 1.0, "b": 0.0})
     sd = np.array([a.std(), 0.001 * b.std()])
     assert score.relative_error == pytest.approx(sd[1] / np.linalg.norm(sd))
+
+
+def test_reason_of_a_refused_fit_is_the_learners_alone_without_its_address() -> None:
+    dataset = cohort(seed=0, subjects=200)
+    judge = reference(dataset, dataset.table, dataset.table)
+    why = "how many people a and b share is too uncertain"
+    refusal = {"type": f"{PROBLEM_TYPE}no-overlap", "detail": why, "remedy": "Fit columns of one of them."}
+    with on_a_socket(lambda _: httpx.Response(422, json=refusal)) as learner:
+        fits, unfit = fit_all(learner, Release.of(published(title="refused")[1]), judge)
+    assert fits == []
+    assert set(unfit.values()) == {why}
 
 
 def test_design_has_a_column_for_marks() -> None:

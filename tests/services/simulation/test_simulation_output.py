@@ -88,6 +88,38 @@ def _scores(**mse: float) -> dict[str, Score]:
     return {name: Score(relative_error=1.0, test_mse=value, test_r2=0.0) for name, value in mse.items()}
 
 
+def _printed(releases: list[dict[str, Any]], *, out: Path) -> str:
+    reference = {f"{name}_test_{what}": 1.0 for name in ("ols", "constant") for what in ("mse", "r2")}
+    report = {
+        "target": "y",
+        "n": 10,
+        "parties": [{"name": "a", "missing": []}],
+        "releases": releases,
+        "reference": {**reference, "n_test": 3, "ols_coefficients": {"(intercept)": 0.5}},
+        "seconds": {"total": 1.0},
+        "suggestions": [],
+    }
+    printed_to = StringIO()
+    show(report, Console(file=printed_to, width=100), out=out)
+    return printed_to.getvalue()
+
+
+@pytest.mark.parametrize(("errors", "said"), [((1.0, 2.0), "the best release: above."), ((2.0, 1.0), "intervals hold")])
+def test_coefficients_of_the_first_release_are_not_shown_again(
+    tmp_path: Path, errors: tuple[float, float], said: str
+) -> None:
+    fit = {"name": "ols", "relative_error": 0.1, "test_r2": 0.5}
+    fit |= {"coefficients": {"(intercept)": 0.4}, "intervals": {"(intercept)": [0.1, 0.7]}}
+    made = [
+        {**SHOWN, "estimators": [{**fit, "test_mse": error}], "left_out": {"debiased": "not here"}, "beats_mean": True}
+        for error in errors
+    ]
+    printed = _printed([{**release, "verdict": "It does."} for release in made], out=tmp_path)
+    assert said in printed
+    assert ("above" in printed) is not ("intervals hold" in printed)
+    assert "Not made for a release of moments: debiased." in printed
+
+
 def test_release_whose_fits_are_refused_is_shown_with_the_reason(tmp_path: Path) -> None:
     constant = {"name": "constant", "intervals": {"(intercept)": [0.0, 1.0]}, "relative_error": 1.0}
     refused = {
@@ -95,24 +127,13 @@ def test_release_whose_fits_are_refused_is_shown_with_the_reason(tmp_path: Path)
         "k": 4,
         "mechanism": "rmgm",
         "estimators": [{**constant, "test_mse": 2.0, "test_r2": -0.1}],
-        "left_out": {"ols": "a and b share hardly anybody", "debiased": "not here"},
+        "left_out": {"ols": "how many people a and b share is too uncertain", "debiased": "not here"},
         "verdict": verdict("rmgm at epsilon 1", {}, 8.0),
         "beats_mean": False,
     }
-    reference = {f"{name}_test_{what}": 1.0 for name in ("ols", "constant") for what in ("mse", "r2")}
-    report = {
-        "target": "y",
-        "n": 10,
-        "parties": [{"name": "a", "missing": []}],
-        "releases": [refused, refused],
-        "reference": {**reference, "n_test": 3, "ols_coefficients": {"(intercept)": 0.5}},
-        "seconds": {"total": 1.0},
-        "suggestions": [],
-    }
-    printed_to = StringIO()
-    show(report, Console(file=printed_to, width=100), out=tmp_path)
-    printed = printed_to.getvalue()
-    assert "a and b share hardly anybody." in printed
+    printed = _printed([refused, refused], out=tmp_path)
+    assert "Every fit across members was refused: how many people a and b share is too uncertain." in printed
+    assert "Not made for" not in printed
     assert "does not beat predicting the mean" in printed
     assert "intervals hold" not in printed
 

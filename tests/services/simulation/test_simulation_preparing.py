@@ -43,7 +43,7 @@ def _shape(dataset: StudyTable) -> dict[str, list[str]]:
 def test_even_split_gives_the_target_to_the_last_party(tmp_path: Path) -> None:
     table = _table(tmp_path, a="i", y="i*i", b="-i", c="i%7", constant="5", d="i%3")
     dataset = prepare(Wanted(table=table, target="y", parties=3))
-    assert _shape(dataset) == {"party-1": ["a", "b"], "party-2": ["c"], "party-3": ["d", "y"]}
+    assert _shape(dataset) == {"member-1": ["a", "b"], "member-2": ["c"], "member-3": ["d", "y"]}
     assert any("'constant' is left out: it does not vary" in notice for notice in dataset.notices)
     assert any("simulation only" in notice for notice in dataset.notices)
 
@@ -54,14 +54,14 @@ def test_even_split_leaves_no_party_without_columns(parties: int, sizes: list[in
 
 
 def test_more_parties_than_columns_are_refused() -> None:
-    with pytest.raises(PartiesError, match="5 parties cannot share 3 features"):
+    with pytest.raises(PartiesError, match="5 members cannot share 3 features"):
         split_evenly(["a", "b", "c"], "y", 5)
 
 
 def test_features_and_subject_id_limit_what_takes_part(tmp_path: Path) -> None:
     table = _table(tmp_path, key="'k%d' % i", a="i", b="-i", y="i")
     dataset = prepare(Wanted(table=table, target="y", parties=1, features=("b",), subject_id="key"))
-    assert _shape(dataset) == {"party-1": ["b", "y"]}
+    assert _shape(dataset) == {"member-1": ["b", "y"]}
     assert dataset.table.subjects[3] == "k3"
 
 
@@ -83,29 +83,29 @@ def _pandas_table(folder: Path, *, rows: int) -> Path:
 def test_identifiers_of_rows_are_no_features_unless_they_are_chosen(tmp_path: Path) -> None:
     table = _pandas_table(tmp_path, rows=200)
     dataset = prepare(Wanted(table=table, target="y", parties=1))
-    assert _shape(dataset) == {"party-1": ["age", "height", "y"]}
+    assert _shape(dataset) == {"member-1": ["age", "height", "y"]}
     for name in ("record", "code", "__index_level_0__"):
         assert any(f"'{name}' is left out: it looks like an identifier" in notice for notice in dataset.notices)
     chosen = prepare(Wanted(table=table, target="y", parties=1, features=("age", "record")))
-    assert _shape(chosen) == {"party-1": ["age", "record", "y"]}
+    assert _shape(chosen) == {"member-1": ["age", "record", "y"]}
 
 
 def test_few_rows_may_all_differ_and_an_index_is_known_by_its_name(tmp_path: Path) -> None:
     dataset = prepare(Wanted(table=_pandas_table(tmp_path, rows=40), target="y", parties=1))
-    assert _shape(dataset) == {"party-1": ["age", "height", "record", "code", "y"]}
+    assert _shape(dataset) == {"member-1": ["age", "height", "record", "code", "y"]}
 
 
 def test_format_of_a_table_is_said_among_the_notices(tmp_path: Path) -> None:
     table = _table(tmp_path, a="i", b="-i", y="i")
     table.write_text(table.read_text().replace(",", "\t"))
     dataset = prepare(Wanted(table=table, target="y", parties=1))
-    assert _shape(dataset) == {"party-1": ["a", "b", "y"]}
+    assert _shape(dataset) == {"member-1": ["a", "b", "y"]}
     assert dataset.notices[0].startswith("table.csv looks like this: tab between columns.")
 
 
 def test_column_called_subject_id_identifies_rows(tmp_path: Path) -> None:
     dataset = prepare(Wanted(table=_table(tmp_path, subject_id="i", a="i", y="-i"), target="y", parties=2))
-    assert _shape(dataset) == {"party-1": ["a"], "party-2": ["y"]}
+    assert _shape(dataset) == {"member-1": ["a"], "member-2": ["y"]}
 
 
 def test_rows_without_target_or_level_are_left_out_and_gaps_in_numbers_are_not(tmp_path: Path) -> None:
@@ -167,16 +167,14 @@ def test_tables_of_several_parties_are_joined_on_the_subjects_all_hold(tmp_path:
     assert dataset.table.n == ROWS - 5
     a, b = (dataset.table.columns[name].to_numpy() for name in "ab")
     assert (a == -b).all()
-    assert "5 of one's 20 subjects are not held by all and are left out." in dataset.notices
+    assert "5 of one's 20 people are not held by all and are left out." in dataset.notices
 
 
 def test_parties_that_hold_other_subjects_are_refused_as_agents_would(tmp_path: Path) -> None:
     _table(tmp_path, "one.csv", subject_id="i", a="i", y="2*i")
     _table(tmp_path, "two.csv", start=5, subject_id="i", b="-i")
     parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
-    with pytest.raises(
-        TableError, match=r"other subjects \(one 20, two 20; all of them 15\).*dgm are listed"
-    ) as refused:
+    with pytest.raises(TableError, match=r"other people \(one 20, two 20; all of them 15\).*dgm are listed") as refused:
         prepare(Wanted(table=None, target="y", parties=parties, listed=("dgm",)))
     assert "--subjects keyed" in refused.value.remedy
 
@@ -192,7 +190,7 @@ def test_parties_of_keyed_subjects_keep_those_whom_not_all_hold(tmp_path: Path) 
     assert sorted(map(int, dataset.others["two"].subjects)) == [20, 21, 22, 23]
     assert list(dataset.others["one"].columns) == ["a", "y"]
     assert dataset.attributes[0] == NumericAttribute(name="a", lower=1, upper=100)
-    said = "5 of one's 20 subjects are not held by all and are in its table all the same"
+    said = "5 of one's 20 people are not held by all and are in its table all the same"
     assert any(notice.startswith(said) for notice in dataset.notices)
 
 
@@ -200,7 +198,7 @@ def test_ids_with_leading_zeros_are_joined_by_a_rule_and_not_without_it(tmp_path
     _table(tmp_path, "one.csv", subject_id="'%08d' % i", a="i", y="2*i")
     _table(tmp_path, "two.csv", subject_id="i", b="-i")
     parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
-    with pytest.raises(TableError, match="no subject is held by every party"):
+    with pytest.raises(TableError, match="no person is held by every member"):
         prepare(Wanted(table=None, target="y", parties=parties))
     dataset = prepare(Wanted(table=None, target="y", parties=parties, id_rules=("digits/1",)))
     assert sorted(map(int, dataset.table.subjects)) == list(range(ROWS))
@@ -214,7 +212,7 @@ def test_several_columns_identify_subjects_each_by_its_rule(tmp_path: Path) -> N
     wanted = Wanted(table=table, target="y", parties=2, subject_id=("who", "born"), id_rules=rules)
     dataset = prepare(wanted)
     assert dataset.table.subjects[3] == '["anna 1","1980-01-02"]'
-    assert _shape(dataset) == {"party-1": ["a"], "party-2": ["y"]}
+    assert _shape(dataset) == {"member-1": ["a"], "member-2": ["y"]}
     assert dataset.id_rules == rules
     with pytest.raises(TableError, match=r"column who \(text/1\): 10 duplicate subject ids"):
         prepare(replace(wanted, subject_id="who", id_rules=rules[:1]))
@@ -234,7 +232,7 @@ def test_schema_gives_bounds_and_decides_what_takes_part(tmp_path: Path) -> None
         '{"kind": "numeric", "name": "z", "lower": 0, "upper": 5}]'
     )
     dataset = prepare(Wanted(table=_table(tmp_path, a="i", b="i", y="i"), target="y", parties=2, schema=schema))
-    assert _shape(dataset) == {"party-1": ["a"], "party-2": ["y"]}
+    assert _shape(dataset) == {"member-1": ["a"], "member-2": ["y"]}
     assert dataset.attributes[1] == NumericAttribute(name="y", lower=0, upper=5)
     assert "Column 'b' is left out: the schema does not have it." in dataset.notices
     assert "Attribute 'z' of the schema is not in the table." in dataset.notices
@@ -255,7 +253,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[CommingleError], str]] = [
     ({"target": "constant"}, TableError, "the target 'constant' cannot be used"),
     ({"features": ("a", "absent")}, TableError, "no column 'absent'"),
     ({"features": ("constant",)}, TableError, "no column is left"),
-    ({"parties": 9}, PartiesError, "9 parties cannot share"),
+    ({"parties": 9}, PartiesError, "9 members cannot share"),
     ({"schema": Path("absent.json")}, SettingsError, "cannot read absent.json"),
     ({"schema": Path(__file__)}, SpecError, "not a valid attribute schema"),
     ({"parties": Path("absent.json")}, SettingsError, "cannot read absent.json"),
@@ -278,11 +276,11 @@ BAD_PARTIES: list[tuple[list[dict[str, Any]], type[CommingleError], str]] = [
     ([{"name": "Clinic A", "columns": ["y"]}], SettingsError, "party Clinic A, name"),
     ([{"name": "a", "columns": ["y"], "color": 1}], SettingsError, "party a, color"),
     ([{"name": "a", "columns": ["y"]}, {"name": "a", "columns": ["a"]}], PartiesError, "the same name"),
-    ([{"name": "a", "columns": ["y"]}, {"name": "b", "table": "t.csv"}], PartiesError, "some parties have a table"),
+    ([{"name": "a", "columns": ["y"]}, {"name": "b", "table": "t.csv"}], PartiesError, "some members have a table"),
     ([{"name": "a", "columns": ["y"]}, {"name": "b", "columns": []}], PartiesError, "b is given no columns"),
     ([{"name": "a", "columns": ["y"]}, {"name": "b", "columns": ["q"]}], TableError, "no column 'q'"),
-    ([{"name": "a", "columns": ["y", "a"]}, {"name": "b", "columns": ["a"]}], PartiesError, "two parties hold 'a'"),
-    ([{"name": "a", "columns": ["a"]}], PartiesError, "no party holds 'y'"),
+    ([{"name": "a", "columns": ["y", "a"]}, {"name": "b", "columns": ["a"]}], PartiesError, "two members hold 'a'"),
+    ([{"name": "a", "columns": ["a"]}], PartiesError, "no member holds 'y'"),
     ([{"name": "a", "columns": ["a", "y"]}, {"name": "b", "columns": ["constant"]}], PartiesError, "left without"),
     ([{"name": "a", "table": "table.csv"}], PartiesError, "--table was given too"),
 ]
@@ -302,9 +300,9 @@ def test_tables_without_common_subjects_or_with_common_columns_are_refused(tmp_p
     _table(tmp_path, "two.csv", start=100, subject_id="i", y="i")
     _table(tmp_path, "three.csv", subject_id="i", y="i", a="-i")
     one, two, three = ({"name": name, "table": f"{name}.csv"} for name in ("one", "two", "three"))
-    with pytest.raises(TableError, match="no subject is held by every party"):
+    with pytest.raises(TableError, match="no person is held by every member"):
         prepare(Wanted(table=None, target="y", parties=_parties(tmp_path, one, two)))
-    with pytest.raises(PartiesError, match="two parties hold 'a'"):
+    with pytest.raises(PartiesError, match="two members hold 'a'"):
         prepare(Wanted(table=None, target="y", parties=_parties(tmp_path, one, three)))
 
 

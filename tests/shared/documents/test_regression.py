@@ -112,7 +112,7 @@ def test_honest_document_is_accepted_with_its_signer(method: str, privacy: Regre
     result = RESULT.model_copy(update={"method": method, "privacy": privacy, "calibration": calibration})
     found = verify_regression(signed(result), trusted_party=KEY.fingerprint.upper())
     assert (found.document, found.signer) == (result, KEY.fingerprint)
-    assert "signed by the party you named: ward" in found.findings[0]
+    assert "signed by the member you named: ward" in found.findings[0]
     assert "signed by a key that calls itself ward" in verify_regression(signed(result)).findings[0]
 
 

@@ -372,8 +372,8 @@ MOMENTS = {**VALID, "mechanism": "moments", "k": None, "fraction_bits": 14}
         ({"projection": "sparse"}, "projection belongs to rmgm"),
         ({"n": ROWS_LIMIT + 1}, "too many for an exchange"),
         ({"bounds": "hoped"}, "bounds"),
-        ({"bounds": "proved", "mechanism": "dgm", "fraction_bits": 15}, "where parties exchange"),
-        ({"bounds": "trusted", "mechanism": "dgm", "fraction_bits": 15}, "where parties exchange"),
+        ({"bounds": "proved", "mechanism": "dgm", "fraction_bits": 15}, "where members exchange"),
+        ({"bounds": "trusted", "mechanism": "dgm", "fraction_bits": 15}, "where members exchange"),
     ],
 )
 def test_moments_spec_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any], said: str) -> None:

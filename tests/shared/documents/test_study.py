@@ -160,8 +160,8 @@ def test_weight_that_nothing_can_have_is_refused_with_the_reason(changes: dict[s
         ({"parties": [{**PARTY, "whitening": WHITENING}]}, "row_norm"),
         ({"subjects": "keyed", "projection": "sparse"}, "keyed"),
         ({"subjects": "keyed", "mechanism": "dgm", "k": None}, "keyed"),
-        ({"bounds": "proved"}, "proved or trusted where parties exchange"),
-        ({"bounds": "trusted"}, "proved or trusted where parties exchange"),
+        ({"bounds": "proved"}, "proved or trusted where members exchange"),
+        ({"bounds": "trusted"}, "proved or trusted where members exchange"),
     ],
 )
 def test_study_that_makes_no_sense_is_a_spec_error_that_says_why(changes: dict[str, Any], said: str) -> None:

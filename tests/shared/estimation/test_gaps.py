@@ -87,7 +87,7 @@ def test_fit_says_how_many_have_its_target() -> None:
     assert said.split(", give")[0] in " ".join(result.summary().split())
     held = float(said.split("about ")[1].split(" of ")[0].replace(",", ""))
     give = float(said.split("give or take ")[1].split(".")[0])
-    assert f"of {N:,} subjects have one" in said
+    assert f"of {N:,} people have one" in said
     assert abs(held - (~gone).sum()) < 2 * give < 200
     assert "for all if who lacks one does not depend on values" in said
 
@@ -105,7 +105,7 @@ def test_intervals_hold_where_a_third_lacks_the_target(keyed: bool, epsilon: flo
 
 def test_target_that_people_lack_by_their_values_is_told_by_a_test() -> None:
     found = fitted(release(by_value=True, noise=seeded_noise(2))[0]).warnings
-    assert any(said.startswith(f"Those with {TARGET} differ from all subjects of the list") for said in found)
+    assert any(said.startswith(f"Those with {TARGET} differ from all people of the list") for said in found)
     assert not any("differ" in said for said in fitted(release(noise=seeded_noise(2))[0]).warnings)
 
 
@@ -128,7 +128,7 @@ def test_mark_of_many_cells_keeps_its_term() -> None:
 
 
 def test_target_that_hardly_anybody_has_is_refused() -> None:
-    with pytest.raises(NoOverlapError, match=f"the list and those with {TARGET} share hardly anybody"):
+    with pytest.raises(NoOverlapError, match=f"people the list and those with {TARGET} share is too uncertain"):
         fitted(release(share=0.999, noise=seeded_noise(4), epsilon=1.0)[0])
 
 

@@ -169,7 +169,7 @@ def test_parties_that_share_nobody_cannot_be_fitted_across_and_one_alone_can() -
         for i, (start, end) in enumerate([(0, 4), (4, 8), (8, 11)])
     ]
     prepared = released(spec_of("moments", n=1000), apart, seeded_noise(11))
-    with pytest.raises(NoOverlapError, match="p0 and p2 share hardly anybody"):
+    with pytest.raises(NoOverlapError, match="people p0 and p2 share is too uncertain"):
         fit_prepared(prepared, FitRequest(target=TARGET, features=("x0",)))
     alone = fit_prepared(prepared, FitRequest(target=TARGET, features=("x8", "x9")))
     assert np.isfinite(alone.standard_errors).all()
@@ -191,7 +191,7 @@ def test_fit_says_whether_who_is_shared_differs(selective: bool) -> None:
     prepared = released(spec_of("moments", n=6000), parties, seeded_noise(11))
     fit = fit_prepared(prepared, FitRequest(target=TARGET))
     assert any("differ from all its own" in warning for warning in fit.warnings) is selective
-    assert any("Nothing shows that shared subjects differ" in note for note in fit.subjects) is not selective
+    assert any("Nothing shows that shared people differ" in note for note in fit.subjects) is not selective
     assert prepared.pairs is not None
     tests = suspicious(selections(prepared.pairs, np.arange(11)))
     assert {(test.party, test.other) for test in tests if test.column == 0} >= ({("p0", "p1")} if selective else set())
@@ -278,7 +278,7 @@ def test_more_people_than_buckets_are_counted_by_first_stages_and_else_said_to_l
         assert prepared.pairs is not None
         counts[two_stages] = prepared.pairs.counts.held[0, 0], prepared.pairs.counts.errors[0, 0]
         fit = fit_prepared(prepared, FitRequest(target=TARGET, features=("x0",)))
-        said = "This is so if no party holds more than 6,000: more would look like fewer."
+        said = "This is so if no member holds more than 6,000: more would look like fewer."
         assert (said in fit.subjects) is not two_stages
     count, error = counts[True]
     assert abs(count - 15_000) < 5 * error < 250

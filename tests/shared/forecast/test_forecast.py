@@ -149,7 +149,7 @@ def test_forecast_of_moments_says_what_the_exchange_costs_and_what_of_it_proofs_
 def test_exchange_that_would_be_refused_is_said_to_be() -> None:
     (said,) = [s for s in forecast(numeric(4, mechanism="moments", n=10**9)).sentences if "refused" in s]
     assert said == (
-        "This would be refused when it is proposed: 1000000000 subjects are too many for an exchange: at most "
+        "This would be refused when it is proposed: 1000000000 people are too many for an exchange: at most "
         "16777216; ask fewer, or propose rmgm."
     )
     assert not any("xchange" in sentence for sentence in forecast(numeric(4)).sentences)

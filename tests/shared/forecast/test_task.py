@@ -113,8 +113,8 @@ def test_table_says_slopes_and_what_they_explain() -> None:
     [
         ({}, {"target": "nobody"}, "'nobody'"),
         ({}, {"features": ("nobody",)}, "'nobody'"),
-        ({}, {"features": ()}, "can be the label"),
-        ({}, {"target": "x0", "features": ("x0",)}, "can be the label"),
+        ({}, {"features": ()}, "can be the target"),
+        ({}, {"target": "x0", "features": ("x0",)}, "can be the target"),
         ({}, {"r_squared": 1.0}, "between 0 and 1"),
         ({"k": 1}, {}, "k cannot be 1"),
         ({"k": 200_000}, {}, "k cannot be"),
@@ -139,7 +139,7 @@ def test_collinear_table_is_refused() -> None:
 def test_release_of_levels_only_too_wide_or_empty_has_no_label() -> None:
     wide = PartyTerms(name="a", attributes=(CategoricalAttribute(name="c", levels=tuple(map(str, range(256)))),) * 2)
     for shares, said in (
-        ((ONLY_LEVELS,), "label"),
+        ((ONLY_LEVELS,), "target"),
         ((wide,), "at most"),
         ((PartyTerms(name="a", attributes=()),), "asked"),
     ):

@@ -132,8 +132,8 @@ def test_parties_with_other_subjects_abort_the_round_and_are_told_who_agrees(oth
         assert isinstance(after, Round)
         current = after
     assert current.state is State.ABORTED
-    assert "a and c: 100 subjects" in (current.reason or "")
-    assert f"b: {other.subjects} subjects" in (current.reason or "")
+    assert "a and c: 100 people" in (current.reason or "")
+    assert f"b: {other.subjects} people" in (current.reason or "")
     assert SAME.digest not in (current.reason or "")
 
 

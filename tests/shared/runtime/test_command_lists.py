@@ -34,6 +34,28 @@ def test_schema_tells_of_every_command_what_its_parser_takes(capsys: pytest.Capt
     assert next(one for one in told["commingle simulate"]["takes"] if "--delta" in one["names"])["default"] == 1e-5
 
 
+@pytest.mark.parametrize(
+    ("group", "variable"), [(coordinator, "COMMINGLE_COORDINATOR_HOME"), (party, "COMMINGLE_PARTY_HOME")]
+)
+def test_every_command_that_needs_a_home_takes_it_from_the_environment(group: LazyGroup, variable: str) -> None:
+    asked = {
+        command.name: option.envvar
+        for command in commands_of(group)
+        for option in command.params
+        if option.name == "home" and option.required
+    }
+    assert {"backup", "restore", "doctor", "serve"} <= asked.keys()
+    assert set(asked.values()) == {variable}
+
+
+def commands_of(group: click.Group) -> Iterator[click.Command]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield from commands_of(command) if isinstance(command, click.Group) else (command,)
+
+
 def below(command: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield command
     for one in command["commands"]:

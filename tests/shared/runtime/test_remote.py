@@ -103,7 +103,7 @@ def test_problem_document_keeps_its_words_in_quotation_marks_and_status_and_type
     with pytest.raises(RemoteProblemError) as refused:
         call(client, "GET", "/")
     assert str(refused.value) == f"{client.base_url} refused (not-published). It says: “still collecting”"
-    assert refused.value.remedy == "Follow its state; every party must approve and upload first."
+    assert refused.value.remedy == "Follow its state; every member must approve and upload first."
     assert refused.value.status == status
     assert refused.value.problem == "not-published"
 

@@ -223,9 +223,9 @@ def test_charge_is_the_form_of_a_row_that_comes_or_goes(spec: ReleaseSpec) -> No
 def test_study_says_how_many_buckets_there_are_between_two_and_sixteen_for_each_subject() -> None:
     assert spec_of(X, mechanism="moments", buckets=200).table_rows == 200
     assert spec_of(X, mechanism="moments", buckets=1600).table_rows == 1600
-    with pytest.raises(SpecError, match="1601 buckets are too many for about 100 subjects: at most 1600"):
+    with pytest.raises(SpecError, match="1601 buckets are too many for about 100 people: at most 1600"):
         spec_of(X, mechanism="moments", buckets=1601)
-    with pytest.raises(SpecError, match="199 buckets are too few for about 100 subjects: at least 200"):
+    with pytest.raises(SpecError, match="199 buckets are too few for about 100 people: at least 200"):
         spec_of(X, mechanism="moments", buckets=199)
     found = spec_of(X, mechanism="moments")
     assert mechanism_of(found).intercept(found).shape == (2, 0)
@@ -275,7 +275,7 @@ def test_study_its_spec_and_their_forecast_mean_the_same_buckets_and_people() ->
     found = forecast_of(spec)
     assert found is not None
     assert found.kept == kept_of(spec)
-    said = f"About {found.kept:,} of a party's 20,000 people count: those alone in their bucket, of {spec.buckets:,}."
+    said = f"About {found.kept:,} of a member's 20,000 people count: those alone in their bucket, of {spec.buckets:,}."
     assert said in found.sentences
     listed = proposed(study(SCHEMA, SIZES, mechanism="moments", n=20_000, epsilon=1.0, keyed=False))
     assert kept_of(listed) is None

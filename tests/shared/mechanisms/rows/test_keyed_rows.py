@@ -146,8 +146,8 @@ def test_pseudonyms_depend_on_key_release_and_id() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"mechanism": "dgm"}, "its subjects are listed"),
-        ({"buckets": 50}, "buckets are for keyed subjects of moments"),
+        ({"mechanism": "dgm"}, "its data sets are listed"),
+        ({"buckets": 50}, "buckets are for keyed data sets of moments"),
     ],
 )
 def test_what_keyed_subjects_cannot_have_is_refused_in_words(changes: dict[str, Any], said: str) -> None:

@@ -481,9 +481,9 @@ def test_arbitrary_bytes_are_their_senders_deviation(data: bytes, bounds: Bounds
 def test_columns_signed_by_another_or_for_others_are_refused(world: Exchanging) -> None:
     with pytest.raises(SignatureError):
         open_columns(world.exchange, world.signed_columns("clinic", KEYS["lab"]), "clinic")
-    with pytest.raises(DocumentError, match="another release or party"):
+    with pytest.raises(DocumentError, match="another release or member"):
         open_columns(world.exchange, world.signed_columns("clinic", KEYS["lab"]), "lab")
-    with pytest.raises(DocumentError, match="another release or party"):
+    with pytest.raises(DocumentError, match="another release or member"):
         open_columns(world.exchange, world.signed_columns("clinic", spec="11" * 32), "clinic")
     with pytest.raises(DocumentError, match="another set of approvals"):
         open_columns(world.exchange, world.signed_columns("clinic", approvals="11" * 32), "clinic")
@@ -507,9 +507,9 @@ def test_columns_without_the_sums_of_their_first_stage_are_refused(party: str, s
 def test_reply_signed_by_another_or_for_another_release_or_party_is_refused(world: Exchanging) -> None:
     with pytest.raises(SignatureError):
         open_reply_statement(world.exchange, world.signed_reply("lab", KEYS["clinic"]), "lab")
-    with pytest.raises(DocumentError, match="another release or party"):
+    with pytest.raises(DocumentError, match="another release or member"):
         open_reply_statement(world.exchange, world.signed_reply("lab", KEYS["registry"]), "registry")
-    with pytest.raises(DocumentError, match="another release or party"):
+    with pytest.raises(DocumentError, match="another release or member"):
         open_reply_statement(world.exchange, world.signed_reply("lab", spec="11" * 32), "lab")
     assert open_reply_statement(world.exchange, world.replies["lab"], "lab").envelope == world.replies["lab"]
 
@@ -526,7 +526,7 @@ def test_nobody_agrees_before_all_columns_and_replies_are_there(world: Exchangin
 
 
 def test_columns_of_a_stranger_are_refused(world: Exchanging) -> None:
-    with pytest.raises(SpecError, match="stranger is not a party"):
+    with pytest.raises(SpecError, match="stranger is not a member"):
         columns_digest(world.exchange, {**world.columns, "stranger": world.columns["lab"]})
 
 
