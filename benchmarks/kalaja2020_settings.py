@@ -20,7 +20,8 @@ from benchmarks.methods.mapping import (
 from benchmarks.wang2018_data import FOLDS, Table
 from benchmarks.wang2018_methods import at_defaults
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
+from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample
+from commingle.shared.dp.sensitivity import Adjacency
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,5 +184,5 @@ def fits(
     """(epsilon, fold as prepared, theta), add/remove neighbours; only epsilons the calibration allows."""
     allowed = [epsilon for epsilon in epsilons if setting.allows(epsilon)]
     for part, epsilon, run in product(parts, allowed, range(runs)):
-        privacy = Privacy(epsilon, delta, Neighbours.ADD_REMOVE, setting.calibration)
+        privacy = Privacy(epsilon, delta, Adjacency.ADD_REMOVE, setting.calibration)
         yield epsilon, part, coefficients(part, setting, privacy, generator(part.fold, run))

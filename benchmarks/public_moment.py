@@ -26,10 +26,11 @@ from benchmarks.methods.second_moment import (
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.public_moment_designs import WINE_PUBLIC, Rows, condition, synthetic, wine, wine_table
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, clip_sample
+from commingle.party_agent.private.regression.problem import Floats, clip_sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
 from commingle.party_agent.private.regression.public_moment import dp_pmtolse as offered
 from commingle.shared.dp.calibration import rho_of_epsilon
+from commingle.shared.dp.sensitivity import Adjacency
 
 PUBLIC_ROWS = (11, 12, 14, 17, 20, 25, 30, 40, 60, 90, 135)
 WINE_PUBLIC_ROWS = (15, 20, 30, 40, 60, 90, 135, 190, 249)
@@ -77,7 +78,7 @@ def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool
 def privacy_of(rho: float) -> Privacy:
     """What the product is asked for so that its one measurement costs rho."""
     epsilon = brentq(lambda e: rho_of_epsilon(e, _DELTA) - rho, 1e-3, 1e5, xtol=1e-9)
-    return Privacy(float(epsilon), _DELTA, Neighbours.REPLACE_ONE, NoiseCalibration.ZCDP)
+    return Privacy(float(epsilon), _DELTA, Adjacency.REPLACE_ONE, NoiseCalibration.ZCDP)
 
 
 def over_rows(make: Maker, *, rhos: Sequence[float], sizes: Sequence[int], trials: int) -> list[dict[str, Any]]:

@@ -18,12 +18,13 @@ from benchmarks.harness import Asked, Experiment, Report, as_table
 from benchmarks.tables import at_hand, columns, recorded
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, STAGED, ExactMethod
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, RowMap, clip_sample
+from commingle.party_agent.private.regression.problem import Floats, RowMap, clip_sample
 from commingle.party_agent.private.regression.sums import stages_of
 from commingle.party_agent.regression.forecasts import RegressionDesign, assumed_moment, choose
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.dp.sensitivity import Adjacency
 
 TABLES = tuple(
     name for name, about in recorded().items() if about["target"] and about["values_sha256"] and name != "challenger"
@@ -33,7 +34,7 @@ TUNING = (
     *("concrete", "airfoil", "skillcraft", "winequality_white", "pol", "elevators", "protein", "gpu_sgemm"),
     *("servo", "machine", "housing", "stock", "autos", "pumadyn32nm"),
 )
-KINDS = {"keyed": Neighbours.ADD_REMOVE, "listed": Neighbours.REPLACE_ONE}
+KINDS = {"keyed": Adjacency.ADD_REMOVE, "listed": Adjacency.REPLACE_ONE}
 _FOLDS, _FEW = 10, 2000
 _AMONG: tuple[RegressionMethod, ...] = ("two_stage", "adassp", "boosted_adassp")
 _BESIDE: tuple[RegressionMethod, ...] = ("two_stage", "boosted_adassp")

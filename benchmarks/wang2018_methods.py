@@ -18,16 +18,17 @@ from benchmarks.wang2018_data import FOLDS, Table
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
 from commingle.party_agent.private.regression.posterior import ridge_fit
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
+from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample
 from commingle.party_agent.regression.forecasts import RegressionDesign, choose
 from commingle.shared.documents.regression import RegressionMethod
+from commingle.shared.dp.sensitivity import Adjacency
 
 Fit = Callable[[Sample, Privacy, Generator], Floats]
 
 
 def published(epsilon: float, delta: float) -> Privacy:
     """As in the paper."""
-    return Privacy(epsilon, delta, Neighbours.ADD_REMOVE, NoiseCalibration.PUBLISHED)
+    return Privacy(epsilon, delta, Adjacency.ADD_REMOVE, NoiseCalibration.PUBLISHED)
 
 
 def product_fit(name: str) -> Fit:

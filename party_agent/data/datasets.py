@@ -355,7 +355,7 @@ class Datasets:
         self._require_charged_so(request)
 
     def _require_charged_so(self, request: DatasetRequest) -> None:
-        if (request.subjects == "listed") in self.ledger.charged_keyed(request.name):
+        if self.ledger.charged_units(request.name) - {request.unit}:
             raise ConflictError(
                 f"data set {request.name} was charged when it was not {request.subjects}",
                 remedy="Keep that, or choose another name for other people.",

@@ -84,7 +84,7 @@ def _proposal_view(
     share = spec.party(party.identity.name)
     plan = plan_block(spec, share)
     privacy, cost = privacy_statement(spec), exchange_of(spec.terms)
-    words = () if outlook.state == "computed" else exchange_words(cost, plan.delta_implementation)
+    words = () if outlook.state == "computed" else exchange_words(cost, plan.cost.loss.delta)
     return ProposalView(
         id=proposal.release,
         study=spec.study,
@@ -142,7 +142,7 @@ def _cost_view(plan: BlockPlan, delta: float) -> CostView:
         unit=plan.cost.unit,
         rho=float(plan.loss),
         epsilon=plan.cost.loss.epsilon(delta),
-        delta_implementation=plan.delta_implementation,
+        delta_implementation=plan.cost.loss.delta,
         replacement=replacement and _loss_view(replacement, replacement.epsilon(delta)),
     )
 

@@ -220,7 +220,7 @@ def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situatio
 
 def asks_trust(spec: ReleaseSpec) -> bool:
     """Whether other members' bounds are trusted."""
-    return mechanism_of(spec).interactive and spec.bounds != "proved"
+    return mechanism_of(spec).interactive and not spec.proved
 
 
 def final_reason(findings: Sequence[Finding]) -> RejectionReason | None:

@@ -22,6 +22,7 @@ from commingle.party_agent.ledger.store import RESTORE, AgentStore, catch_up, ve
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import NOTHING, Cost, Loss, Rho, rho_left
+from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.charge import (
     GENESIS,
     Acknowledge,
@@ -267,11 +268,11 @@ class Ledger:
             charges = self._told(db).charges
             return sum_of(charge for name, charge in charges.items() if charge.counts and counted(name, charge))
 
-    def charged_keyed(self, dataset: str) -> frozenset[bool]:
-        """Whether the subjects of a data set were keyed when it was charged: both where that has changed."""
+    def charged_units(self, dataset: str) -> frozenset[Adjacency]:
+        """The unit of a data set when it was charged: both where that has changed."""
         with self._store.reading() as db:
             charges = self._told(db).charges.values()
-            return frozenset(each.cost.keyed for each in charges if each.counts and each.terms.dataset == dataset)
+            return frozenset(each.cost.unit for each in charges if each.counts and each.terms.dataset == dataset)
 
     def interrupted_regressions(self) -> tuple[str, ...]:
         """Ids of regressions that are paid for and have no result."""

@@ -19,7 +19,7 @@ from commingle.party_agent.private.regression.methods import (
     PublicMethod,
     StagedMethod,
 )
-from commingle.party_agent.private.regression.problem import EXACT_ROWS, Neighbours, RowMap
+from commingle.party_agent.private.regression.problem import EXACT_ROWS, RowMap
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import PrivateRegression
 from commingle.party_agent.private.regression.sums import stages_of
@@ -36,10 +36,10 @@ from commingle.shared.documents.explained import explain
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
+    ChargedLoss,
     RegressionMethod,
     RegressionPrivacy,
     RegressionRequest,
-    ReplacementLoss,
 )
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.dp.accounting import Cost
@@ -79,15 +79,15 @@ class RegressionPlan:
         by_rho = privacy.calibration in GAUSSIAN and not own.delta
         stated = stated_epsilon(privacy.calibration, float(own.rho), privacy.delta)
         return RegressionPrivacy(
-            adjacency=privacy.adjacency.value,
-            protects=PROTECTS if privacy.replaces else PROTECTS_PRESENCE,
+            adjacency="replace_one" if privacy.replaces else "add_remove",
+            protects=PROTECTS[privacy.adjacency] if privacy.replaces else PROTECTS_PRESENCE,
             rho_units=str(own.rho.units),
             loss_delta=own.delta,
             epsilon=stated if by_rho else privacy.epsilon,
             delta=privacy.delta,
             guarantee=task.method.guarantee,
             exact_noise=self.exact_noise,
-            replacement=None if other is None else ReplacementLoss.of(other),
+            replacement=None if other is None else ChargedLoss.of(other),
         )
 
     def epsilons(self, *, replacement: bool) -> tuple[tuple[Adjacency, float], ...]:
@@ -170,8 +170,7 @@ def plan_regression(
         raise SpecError("the data set has too many rows for exact sums", remedy="Use fewer than 2^23 rows.")
     n = n if request.n is None else request.n
     public = _public(request, columns=request.intercept + sum(len(f.columns) for f in features))
-    adjacency, rows = Neighbours(request.adjacency.value), rows_of(request)
-    rough = Privacy(request.epsilon, request.delta, adjacency)
+    rows, rough = rows_of(request), Privacy(request.epsilon, request.delta, request.adjacency)
     design = _design(request, rows, features, public, n)
     able = [name for name in among if name not in STAGED or not request.maps_rows]
     choice = choose(design, rough, among=able) if request.method == "auto" else Choice(request.method, "asked for")

@@ -264,7 +264,7 @@ def solve(system: System, x: NDArray[np.intp], z: NDArray[np.intp], interval_for
     r = residual(system, b)
     # the Omega of rows divides by the rows less all terms, instruments included
     freedom = system.degrees_of_freedom / (system.rows - len(x))
-    method = mechanism_of(system).fit
+    method = mechanism_of(system.prepared).fit
     Omega = method.meat(system, replace(r, total=r.total * freedom), "noisy_regressors", interval_for)[within]
     if interval_for == "population":
         added = method.sampling(rows=system.rows, n=system.n, interval_for=interval_for)

@@ -291,7 +291,7 @@ def _expected_r_squared(problem: _Problem, penalty: float, l1_ratio: float, slop
     H = _inverse(problem, (1 - l1_ratio) * penalty, slopes != 0)
     # G - m V sums m rows, each of which has n / rows times the covariance of a subject
     H /= np.outer(deviations, deviations) * c.rows * problem.system.n / problem.system.rows
-    method, operator = mechanism_of(problem.system).fit, c.with_intercept(H)
+    method, operator = mechanism_of(problem.system.prepared).fit, c.with_intercept(H)
     value, _ = expected_r_squared(method, problem.system, problem.signal, operator, b, errors="noisy_regressors")
     return value
 
@@ -317,7 +317,7 @@ def _noise_penalty(problem: _Problem) -> float:
     c, deviations = problem.signal.centred, problem.covariance.deviations
     system = problem.system
     r = residual(system, -c.about_mean[:-1])
-    Omega = mechanism_of(system).fit.meat(system, r, "noisy_regressors", "table")
+    Omega = mechanism_of(system.prepared).fit.meat(system, r, "noisy_regressors", "table")
     errors = np.sqrt(np.diag(c.centring @ Omega @ c.centring.T)) / (c.rows * system.n / system.rows)
     z = float(ndtri(1 - _FAILURE / 2 / len(errors)))
     return z * float((errors / (deviations[:-1] * deviations[-1])).max())

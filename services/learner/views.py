@@ -332,11 +332,9 @@ def _counts(held: LoadedRelease) -> tuple[Held, ...]:
 def _columns(held: LoadedRelease) -> list[Column]:
     """Signal: (G_jj - G_1j^2 / G_11) / (rows - 1) - v_j, the intercept partialled out; presences are left out."""
     p = held.prepared
-    published = held.published.manifest.columns
-    if p.keyed:
-        present = {presence_column(party.name).name for party in held.published.spec.parties}
-        first = PublishedColumn(name=INTERCEPT, party=None, sigma=0)
-        published = (first, *(column for column in published if column.name not in present))
+    ones = {INTERCEPT, *(presence_column(party.name).name for party in held.published.spec.parties)}
+    first = PublishedColumn(name=INTERCEPT, party=None, sigma=0)
+    published = (first, *(column for column in held.published.manifest.columns if column.name not in ones))
     spread = (np.diag(p.gram) - p.gram[0] ** 2 / p.gram[0, 0]) / (p.rows - 1)
     return [
         Column(

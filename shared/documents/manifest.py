@@ -1,22 +1,25 @@
 """What is published: the manifest a coordinator signs, and the second moments (docs/design/documents.md#manifest)."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AwareDatetime, Field
 
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
-from commingle.shared.documents.spec import Subjects
+from commingle.shared.documents.spec import ReleaseSpec, Subjects
 from commingle.shared.documents.terms import MechanismName
+from commingle.shared.dp.sensitivity import Adjacency
 
-PROTECTS = (
-    "Values are protected; who the people are and how many is not. Neighbouring data sets share the list of people "
-    "and differ in one person's attribute values."
-)
-PROTECTS_KEYED = (
-    "Who is in a member's table is protected, how many they are, and their values. Neighbouring data sets differ in "
-    "one person, who is in the table or not, with any values. When a member answers may tell how large its table is."
-)
+PROTECTS: Mapping[Adjacency, str] = {
+    Adjacency.REPLACE_ONE: "Values are protected; who the people are and how many is not. Neighbouring data sets "
+    "share the list of people and differ in one person's attribute values.",
+    Adjacency.ADD_REMOVE: "Who is in a member's table is protected, how many they are, and their values. Neighbouring "
+    "data sets differ in one person, who is in the table or not, with any values. When a member answers may tell how "
+    "large its table is.",
+}
 TRUST_WITH_NO_ROWS = (
     "Neither the coordinator nor another member is trusted with rows: each block is private before it leaves its "
     "member."
@@ -68,7 +71,7 @@ class PrivacyStatement(WireModel):
     calibration: str
     delta: float
     delta_implementation: Annotated[float, Field(ge=0, exclude_if=lambda none: none == 0)] = 0.0
-    protects: str = PROTECTS
+    protects: str = PROTECTS[Adjacency.REPLACE_ONE]
     trust: str = TRUST_WITH_NO_ROWS
     per_party: tuple[PartyLoss, ...]
     per_subject: ScopedLoss
@@ -144,6 +147,34 @@ class SecondMoments(WireModel):
     entry_variance: tuple[tuple[Annotated[float, Field(ge=0)], ...], ...] | None = None
     subjects: Annotated[Subjects | None, LEFT_OUT] = None
 
+    @classmethod
+    def of(
+        cls,
+        spec: ReleaseSpec,
+        release: str,
+        *,
+        gram: NDArray[np.float64],
+        noise_variance: tuple[float, ...],
+        rows: int,
+        entry_variance: NDArray[np.float64] | None = None,
+    ) -> Self:
+        """The estimate that is made of a release of that spec."""
+        return cls(
+            release=release,
+            mechanism=spec.mechanism,
+            columns=tuple(column.name for column in spec.columns),
+            gram=_rows(gram),
+            noise_variance=noise_variance,
+            rows=rows,
+            n=spec.n,
+            entry_variance=None if entry_variance is None else _rows(entry_variance),
+            subjects=spec.subjects,
+        )
+
     @property
     def keyed(self) -> bool:
         return self.subjects is not None
+
+
+def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in matrix.tolist())

@@ -146,48 +146,45 @@ class Coefficient(WireModel):
     original: float | None
 
 
-class ReplacementLoss(WireModel):
-    """A loss of keyed data sets under replace_one, as `RegressionPrivacy` gives that in their unit."""
+class ChargedLoss(WireModel):
+    """A loss as it was charged.
+
+    Attributes:
+        rho_units: rho times 2^64.
+        loss_delta: delta of a delta-approximate rho-zCDP loss; 0 for Gaussian noise.
+    """
 
     rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
     loss_delta: Annotated[float, Field(ge=0, lt=1)]
 
     @staticmethod
-    def of(loss: Loss) -> "ReplacementLoss":
-        return ReplacementLoss(rho_units=str(loss.rho.units), loss_delta=loss.delta)
+    def of(loss: Loss) -> "ChargedLoss":
+        return ChargedLoss(rho_units=str(loss.rho.units), loss_delta=loss.delta)
 
     @property
     def loss(self) -> Loss:
         return Loss(Rho(int(self.rho_units)), self.loss_delta)
 
 
-class RegressionPrivacy(WireModel):
+class RegressionPrivacy(ChargedLoss):
     """What the regression cost and promises.
 
     Attributes:
         adjacency: of guarantee and charge, the unit of the data set.
-        rho_units: rho times 2^64 of the charge, from which the guarantee follows.
-        loss_delta: delta of the delta-approximate rho-zCDP loss that was charged; 0 for Gaussian noise.
+        rho_units, loss_delta: in that unit; the guarantee follows from rho.
         epsilon, delta: the guarantee.
         guarantee: the method's own sentence, with its source.
         exact_noise: whether noise was drawn exactly; otherwise it is floating point, which no proof covers.
-        replacement: of keyed data sets, what the charge keeps besides.
+        replacement: of keyed data sets, what the charge keeps besides: the loss under replace_one.
     """
 
     adjacency: AdjacencyName = "replace_one"
-    protects: str = PROTECTS
-    rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
-    loss_delta: Annotated[float, Field(ge=0, lt=1)]
+    protects: str = PROTECTS[Adjacency.REPLACE_ONE]
     epsilon: Positive
     delta: Proportion
     guarantee: str
     exact_noise: bool
-    replacement: ReplacementLoss | None = None
-
-    @property
-    def loss(self) -> Loss:
-        """What was charged, in the unit of the data set."""
-        return Loss(Rho(int(self.rho_units)), self.loss_delta)
+    replacement: ChargedLoss | None = None
 
     @property
     def cost(self) -> Cost:

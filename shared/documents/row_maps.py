@@ -1,5 +1,7 @@
 """The affine map of a party's rows before they are clipped: none, a public whitening, or one that its sums suggest.
 
+Last come the bounds of clipped rows.
+
 A party with a first stage publishes noisy sums of its own columns for a share of its rho. Everybody who has the spec
 and the sums computes the same map, and all else about both stages follows from the closed terms of the spec alone
 (docs/design/encoding.md#first-stage, docs/proofs/two-stages.md).
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.schema import CategoricalAttribute
-from commingle.shared.documents.spec import AnyParty
+from commingle.shared.documents.spec import AnyParty, AnyRelease
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.contrasts import indicators
@@ -27,6 +29,7 @@ from commingle.shared.dp.first_stage import (
     sums_of,
 )
 from commingle.shared.dp.fixed_point import MATRIX_BITS, SCALE, IntegerMap
+from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
 
 _ROUNDING = 1e-6  # of gains, which are rounded down
 
@@ -116,3 +119,15 @@ def may_cut(party: AnyParty, applied: IntegerMap | None) -> bool:
     else:
         longest = float(np.sum((gains @ (1 + centre)) ** 2))
     return longest > party.row_norm**2 * (1 + _ROUNDING)
+
+
+def row_sensitivity(spec: AnyRelease, party: AnyParty, adjacency: Adjacency) -> int:
+    """Delta_q^2 of one integer row of that party, as `squared_sensitivity` says it."""
+    return squared_sensitivity(
+        party.geometries, row_norm=party.row_norm, adjacency=adjacency, fraction_bits=spec.fraction_bits
+    )
+
+
+def row_bound(spec: AnyRelease, party: AnyParty) -> int:
+    """c, the largest squared norm of one integer row of that party; a keyed one has its presence besides."""
+    return row_sensitivity(spec, party, Adjacency.ADD_REMOVE if party.keyed else Adjacency.ZERO_OUT)

@@ -268,11 +268,14 @@ class ReleaseSpec(StatedPurpose):
         return self
 
     @property
+    def intercept(self) -> tuple[EncodedColumn, ...]:
+        """The published column without noise, if any: keyed data sets have presences, whose sum is noisy."""
+        return () if self.keyed else (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0),)
+
+    @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """All published columns in order, the intercept first, which keyed data sets have none of."""
-        parties = (column for party in self.parties for column in party.columns)
-        first = () if self.keyed else (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0),)
-        return (*first, *parties)
+        """All published columns in order, the intercept first."""
+        return (*self.intercept, *(column for party in self.parties for column in party.columns))
 
     @property
     def subjects(self) -> Subjects | None:

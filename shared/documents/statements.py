@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
-from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
@@ -56,24 +56,35 @@ class Enrolment(WireModel):
     sealing_key: Hex32
 
 
-class Approval(WireModel):
+class PartyStatement(WireModel):
+    """What a party signs about one release.
+
+    Attributes:
+        spec: the release.
+        party: who says it.
+    """
+
+    spec: Digest
+    party: Name
+
+
+Statement = TypeVar("Statement", bound=PartyStatement)
+
+
+class Approval(PartyStatement):
     """A party agrees to this very spec and has reserved its budget."""
 
     type: Literal["commingle/approval"] = "commingle/approval"
     version: Version = 1
-    spec: Digest
-    party: Name
     created: AwareDatetime
     ledger_head: Digest
 
 
-class FirstApproval(WireModel):
+class FirstApproval(PartyStatement):
     """The first of two people of a party agrees to this very spec: nothing is reserved, and it stays in the ledger."""
 
     type: Literal["commingle/first-approval"] = "commingle/first-approval"
     version: Version = 1
-    spec: Digest
-    party: Name
     created: AwareDatetime
     ledger_head: Digest
 
@@ -82,18 +93,16 @@ FIRST_APPROVAL = FirstApproval.signed_as()
 """The kind of document that never leaves its party."""
 
 
-class AlignmentStatement(WireModel):
+class AlignmentStatement(PartyStatement):
     """How many subjects a party holds and the keyed digest of their sorted list."""
 
     type: Literal["commingle/alignment"] = "commingle/alignment"
     version: Version = 1
-    spec: Digest
-    party: Name
     subjects: Count
     digest: Digest
 
 
-class Rejection(WireModel):
+class Rejection(PartyStatement):
     """A party declines, or withdraws after its debit. The reason is a code: local error text never travels.
 
     Attributes:
@@ -105,8 +114,6 @@ class Rejection(WireModel):
     largest_bytes: ClassVar[int] = 256 << 10  # two statements with sums
     type: Literal["commingle/rejection"] = "commingle/rejection"
     version: Version = 1
-    spec: Digest
-    party: Name
     reason: RejectionReason
     created: AwareDatetime
     ledger_head: Digest
@@ -136,7 +143,7 @@ class Departure(WireModel):
     created: AwareDatetime
 
 
-class BlockStatement(WireModel):
+class BlockStatement(PartyStatement):
     """A party's signature under its privatised block.
 
     Attributes:
@@ -154,9 +161,7 @@ class BlockStatement(WireModel):
     largest_bytes: ClassVar[int] = 256 << 10  # it names 255 columns
     type: Literal["commingle/block"] = "commingle/block"
     version: Version = 1
-    spec: Digest
     approvals: Digest
-    party: Name
     rows: Count
     columns: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_COLUMNS)]
     sigma: Count
@@ -202,14 +207,7 @@ class RotationRequest(WireModel):
     by_new: Envelope
 
 
-class _PartyStatement(Protocol):
-    @property
-    def spec(self) -> str: ...
-    @property
-    def party(self) -> str: ...
-
-
-def open_statement(envelope: Envelope, model: type[Model], party: PartySpec, *, spec: str) -> Verified[Model]:
+def open_statement(envelope: Envelope, model: type[Statement], party: PartySpec, *, spec: str) -> Verified[Statement]:
     """A verified statement of that kind by that party about the spec with that digest.
 
     Raises:
@@ -266,10 +264,9 @@ def approval_set_digest(approvals: Mapping[str, Verified[Approval]]) -> str:
     return sha256(b"commingle/v1/approvals" + digests).hexdigest()
 
 
-def require_about(statement: Verified[Model], *, party: str, spec: str) -> Verified[Model]:
+def require_about(statement: Verified[Statement], *, party: str, spec: str) -> Verified[Statement]:
     """The statement itself, if it is by that party about that spec. Raises DocumentError otherwise."""
-    document: _PartyStatement = statement.document  # type: ignore[assignment] # every party statement has both
-    if document.party != party or document.spec != spec:
+    if (statement.document.party, statement.document.spec) != (party, spec):
         raise DocumentError(
             "the signed statement is about another release or member",
             remedy="Sign a statement for this release.",

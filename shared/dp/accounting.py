@@ -5,10 +5,12 @@ too. It is kept as an integer multiple of 2^-64, rounded up, so that sums over r
 too small. What is no noise's, such as the chance that an exchange fails to hide what it should, is a delta beside it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, inf, isqrt, nextafter, sqrt
 from sys import float_info
+from typing import Self
 
 from commingle.shared.dp.calibration import (
     best_guess,
@@ -121,10 +123,10 @@ class Cost:
     loss: Loss
     replacement: Loss | None = None
 
-    @property
-    def keyed(self) -> bool:
-        """Whether subjects are, some of them in a sum."""
-        return self.replacement is not None
+    @classmethod
+    def of(cls, unit: Adjacency, loss: Callable[[Adjacency], Loss]) -> Self:
+        """The cost, in that unit, of what has a loss under every adjacency."""
+        return cls(loss(unit), None if unit is Adjacency.REPLACE_ONE else loss(Adjacency.REPLACE_ONE))
 
     @property
     def replaced(self) -> Loss:
@@ -134,7 +136,7 @@ class Cost:
     @property
     def unit(self) -> Adjacency:
         """The unit of `loss`; a sum that keyed subjects are in has theirs."""
-        return unit_of(keyed=self.keyed)
+        return unit_of(keyed=self.replacement is not None)
 
     def counted(self, *, replacement: bool) -> tuple[tuple[Adjacency, Loss], ...]:
         """What caps hold for, each with its unit: `loss`, and where a policy says so replacement besides."""
@@ -142,7 +144,7 @@ class Cost:
         return (own, (Adjacency.REPLACE_ONE, self.replaced)) if replacement else (own,)
 
     def __add__(self, other: "Cost") -> "Cost":
-        both = self.replaced + other.replaced if self.keyed or other.keyed else None
+        both = self.replaced + other.replaced if self.replacement or other.replacement else None
         return Cost(self.loss + other.loss, both)
 
     def approximate(self) -> "Cost":

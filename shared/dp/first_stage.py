@@ -164,9 +164,8 @@ def expected_sums(stage: FirstStage, means: NDArray[np.float64], squares: NDArra
 
 def mean_squares(stage: FirstStage, sums: Sequence[int], centre: NDArray[np.int64]) -> NDArray[np.float64]:
     """(d,) of the columns about `centre`, (d,) in steps of 2^-15, as noisy sums say; in encoded units."""
-    totals, n = np.array(sums, np.float64) / SCALE, float(stage.n)
-    if stage.keyed:
-        n, totals = max(1.0, totals[0]), totals[1:]
+    totals = np.array(sums, np.float64) / SCALE
+    n, totals = max(1.0, totals[0]) if stage.keyed else float(stage.n), totals[stage.keyed :]
     means, about = totals[: stage.columns] / n, centre / SCALE
     squares, start = means.copy(), 0  # of an indicator the same
     for attribute in stage.attributes:
@@ -188,9 +187,7 @@ def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fract
     `sums` are as `FirstStage.sums` gives them, with noise, and `radius_squared` is r^2.
     """
     totals = [int(total) for total in sums]
-    if stage.keyed:
-        stage = replace(stage, n=stage.count(totals[0]))
-        totals = totals[1:]
+    stage, totals = replace(stage, n=stage.count(totals[0])), totals[stage.keyed :]
     squares = dict(zip(_numeric(stage.attributes), totals[stage.columns :], strict=True))
     centres, deviations, weights, longest, start = [], [], [], Fraction(0), 0
     for attribute in stage.attributes:

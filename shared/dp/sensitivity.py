@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Self
 
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.fixed_point import FRACTION_BITS, exact_row_norm
+from commingle.shared.dp.fixed_point import FRACTION_BITS, exact_row_norm, presence
 
 CONTRAST_ROUNDING = 21
 
@@ -26,12 +26,8 @@ class Adjacency(StrEnum):
     ADD_REMOVE = "add_remove"
 
 
-LISTED = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
-"""How a row may change that is there before and after."""
-
-
 def unit_of(*, keyed: bool) -> Adjacency:
-    """What releases, regressions, caps and ledgers speak of: presence of keyed subjects, values of listed ones."""
+    """What releases, regressions, caps and ledgers speak of: presence of keyed data sets, values of listed ones."""
     return Adjacency.ADD_REMOVE if keyed else Adjacency.REPLACE_ONE
 
 
@@ -75,7 +71,9 @@ def squared_sensitivity(
     Adjacency and guarantee: for `replace_one` Delta = min(sqrt(sum D_a^2), 2C), for `zero_out`
     Delta = min(sqrt(sum r_a^2), C); C is infinite without a row norm. Whitened rows are bounded by C alone.
     Truncation never moves an encoded value away from zero and integer rows have integer squared distances, so the
-    floor is safe (docs/proofs/sensitivity.md). For keyed rows, `add_remove`, see `shared.mechanisms`.
+    floor is safe (docs/proofs/sensitivity.md). Under `add_remove` a row's presence counts besides what `zero_out` has.
+    Under `replace_one` a subject stays and its values change, so presence counts nothing: neither bounds the other
+    (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
 
     Args:
         attributes: one entry per attribute of the party; None where its rows are whitened.
@@ -84,11 +82,8 @@ def squared_sensitivity(
         fraction_bits: f.
 
     Raises:
-        ParameterError: row_norm is not a positive finite number, or missing where rows are whitened; or the adjacency
-            is one of keyed subjects.
+        ParameterError: row_norm is not a positive finite number, or missing where rows are whitened.
     """
-    if adjacency is Adjacency.ADD_REMOVE:
-        raise ParameterError("add_remove is about keyed data sets, whose rows have a presence", remedy="Report this.")
     replace = adjacency is Adjacency.REPLACE_ONE
     bounds = []
     if attributes is not None:
@@ -97,7 +92,8 @@ def squared_sensitivity(
         bounds.append(exact_row_norm(row_norm) ** 2 * (4 if replace else 1))
     if not bounds:
         raise ParameterError("whitened rows have no bound without row_norm", remedy="Give the member a row_norm.")
-    return int(min(bounds) * 4**fraction_bits)
+    present = presence(fraction_bits) ** 2 if adjacency is Adjacency.ADD_REMOVE else 0
+    return int(min(bounds) * 4**fraction_bits) + present
 
 
 def largest_gap(

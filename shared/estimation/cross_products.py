@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.estimation.entry_noise import NoisyEntries, PublishedNoise
 from commingle.shared.estimation.errors import NoTablesError
-from commingle.shared.estimation.pair_noise import of_strangers
+from commingle.shared.estimation.pair_noise import covariances_of
 from commingle.shared.estimation.prepared import PreparedMoments
 
 Array = NDArray[np.float64]
@@ -134,16 +134,9 @@ class CrossProducts:
 
     def covariance(self, forms: Array) -> Array:
         """(t, t) of the noise of <W, S> for t symmetric W, (t, q, q): what was published, and strangers that met."""
-        used = np.flatnonzero(forms.any(axis=(0, 1)))
-        forms, undo, whose = forms[:, used[:, None], used], self.undo[used], self.whose[used]
-        columns = np.flatnonzero(undo.any(axis=0))
-        undo = undo[:, columns]
-        found = self.noise.on(columns).covariances(undo.T @ forms @ undo)
-        if not self.strangers.any():
-            return found
-        counts = np.maximum(np.diag(self.values)[whose], 1.0)
-        law = self.values[np.ix_(used, used)] / counts * np.equal.outer(whose, whose)
-        return np.asarray(found + of_strangers(forms, self.strangers[np.ix_(whose, whose)], law))
+        counts = np.maximum(np.diag(self.values)[self.whose], 1.0)
+        law = self.values / counts * np.equal.outer(self.whose, self.whose)
+        return covariances_of(forms, self.undo, self.noise, self.strangers[np.ix_(self.whose, self.whose)], law)
 
     def _places(self, name: str) -> tuple[Attribute, tuple[int, ...]]:
         attribute, before = self.prepared.attribute(name), len(self.strangers) - 1  # the intercept is a presence

@@ -68,7 +68,6 @@ class Signal:
         smallest, largest: eigenvalues of S_hat_xx; NaN without features.
         f_statistic: of the release's own least squares against the mean (against 0 without intercept), what noise
             shared by label and features explains taken off.
-        f_degrees: its second degrees of freedom.
         f_p_value: its tail probability; 1 without features.
     """
 
@@ -79,7 +78,6 @@ class Signal:
     smallest: float
     largest: float
     f_statistic: float
-    f_degrees: int
     f_p_value: float
 
 

@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.estimation.entry_noise import Array, EntryNoise
+from commingle.shared.estimation.entry_noise import Array, EntryNoise, PublishedNoise
 from commingle.shared.estimation.pairwise import Pairs
 
 _NEARLY = 0.95
@@ -108,21 +108,25 @@ class PairNoise(EntryNoise):
 
 def form_covariances(pairs: Pairs, forms: Array) -> Array:
     """Covariances of <W, E> for t symmetric W, (t, J + m, J + m), over presences and centred columns: (t, t)."""
-    used = np.flatnonzero(forms.any(axis=(0, 1)))
-    forms = forms[:, used[:, None], used]
-    centring = pairs.centring[used]
-    columns = np.flatnonzero(centring.any(axis=0))
-    centring = centring[:, columns]
-    found = pairs.noise.on(columns).covariances(centring.T @ forms @ centring)
-    strangers = pairs.counts.strangers
-    if not strangers.any():
-        return found
     parties = len(pairs.names)
-    whose = np.append(np.arange(parties), pairs.party)[used]
-    law = np.eye(parties + len(pairs.party))
+    whose = np.append(np.arange(parties), pairs.party)
+    law = np.eye(len(whose))
     law[parties:, parties:] = pairs.covariance
-    law = law[np.ix_(used, used)] * np.equal.outer(pairs.owner[whose], pairs.owner[whose])
-    return np.asarray(found + of_strangers(forms, strangers[np.ix_(whose, whose)], law))
+    law *= np.equal.outer(pairs.owner[whose], pairs.owner[whose])
+    return covariances_of(forms, pairs.centring, pairs.noise, pairs.counts.strangers[np.ix_(whose, whose)], law)
+
+
+def covariances_of(forms: Array, undo: Array, noise: PublishedNoise, strangers: Array, law: Array) -> Array:
+    """Covariances of the errors of <W, S> for t symmetric W over q columns, `undo` (q, p) of published ones: (t, t).
+
+    `strangers` and `law` are as in `of_strangers`.
+    """
+    used = np.flatnonzero(forms.any(axis=(0, 1)))
+    forms, undo, at = forms[:, used[:, None], used], undo[used], np.ix_(used, used)
+    columns = np.flatnonzero(undo.any(axis=0))
+    undo = undo[:, columns]
+    found = noise.on(columns).covariances(undo.T @ forms @ undo)
+    return np.asarray(found + of_strangers(forms, strangers[at], law[at])) if strangers.any() else found
 
 
 def of_strangers(forms: Array, strangers: Array, law: Array) -> Array:

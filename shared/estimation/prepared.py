@@ -296,16 +296,16 @@ def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Array:
     Encoded columns are M z + c 1 of published z, and the column of ones, mixed as all columns are, is published. What
     is published of a party's presence 1_i is `presence` of it. `maps` are in the order of parties.
     """
-    unit = 2**spec.fraction_bits / presence(spec.fraction_bits) if spec.keyed else 1.0
-    T, start = np.zeros((len(spec.columns),) * 2), 0 if spec.keyed else 1
-    row = len(spec.parties) if spec.keyed else 1
-    for place, (party, applied) in enumerate(zip(spec.parties, maps, strict=True)):
-        one, first = (start, start + 1) if spec.keyed else (0, start)
-        start += len(party.columns)
-        rows = slice(row, row := row + start - first)
-        T[place if spec.keyed else 0, one] = unit
-        T[rows, first:start], centre = undone(party, applied, spec.fraction_bits)
-        T[rows, one] = unit * centre
+    lead = len(spec.intercept)
+    ends = np.cumsum([lead, *(len(party.columns) for party in spec.parties)]).tolist()
+    ones, unit = ([0] * len(maps), 1.0) if lead else (ends[:-1], 2**spec.fraction_bits / presence(spec.fraction_bits))
+    T, row = np.zeros((ends[-1], ends[-1])), len({*ones})
+    T[range(row), ones[:row]] = unit
+    for party, applied, one, stop in zip(spec.parties, maps, ones, ends[1:], strict=True):
+        M, centre = undone(party, applied, spec.fraction_bits)
+        own = slice(row, row := row + len(centre))
+        T[own, stop - len(centre) : stop] = M
+        T[own, one] = unit * centre
     return T
 
 

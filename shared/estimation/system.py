@@ -5,9 +5,7 @@ Without one the model must have none in original units, so each column becomes o
 scale. The exact intercept column makes that an affine change of basis which adds no noise: V stays what it is.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +28,7 @@ class System:
         intercept: whether the first term is the intercept.
         to_original, shift: coefficients in original units = to_original @ b + shift.
         terms: p_x labels.
-        columns: of the release, the intercept not counted.
-        keyed: whether subjects are.
-        regularised: the same system cut from the posterior mode, as of n rows without noise.
+        prepared: the release; label and features, without intercept, are its columns `target` and `features`.
         lost: (p_x + 1,) what cutting took of the mean squares of terms and label; None where nobody said.
         entries: the noise in the entries of the blocks, where a release comes with it; it has no other.
     """
@@ -48,19 +44,26 @@ class System:
     to_original: Array
     shift: Array
     terms: tuple[str, ...]
-    mechanism: str
+    prepared: PreparedMoments
+    target: int
+    features: tuple[int, ...]
     rows: int
-    n: int
-    columns: int
-    keyed: bool
-    regularised: Callable[[], "System"]
     lost: Array | None = None
     entries: EntryNoise | None = None
+
+    @property
+    def n(self) -> int:
+        """Subjects of the release."""
+        return self.prepared.n
 
     @property
     def degrees_of_freedom(self) -> int:
         """Published rows less terms: k - p_x."""
         return self.rows - len(self.xy)
+
+    def regularised(self) -> "System":
+        """The same system cut from the posterior mode, as of n rows without noise."""
+        return build_system(regularised(self.prepared), self.target, self.features, intercept=self.intercept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,12 +153,10 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         to_original=to_original,
         shift=shift,
         terms=tuple(prepared.labels[i] for i in index[first:-1]),
-        mechanism=prepared.mechanism,
+        prepared=prepared,
+        target=target,
+        features=features,
         rows=rows,
-        n=prepared.n,
-        columns=len(prepared.gram) - 1,
-        keyed=prepared.keyed,
-        regularised=partial(_regularised, prepared, target, features, intercept=intercept),
         lost=None if prepared.lost is None else prepared.lost[index][first:],
         entries=_entry_noise(prepared, index, basis[:, first:]),
     )
@@ -170,10 +171,6 @@ def _entry_noise(prepared: PreparedMoments, index: NDArray[np.int64], basis: Arr
     made = prepared.mixing[index]
     columns = np.append(index, np.setdiff1d(np.flatnonzero(made.any(axis=0)), index))
     return EntryNoise(prepared.entry_variance[np.ix_(columns, columns)], made[:, columns].T @ basis)
-
-
-def _regularised(prepared: PreparedMoments, target: int, features: tuple[int, ...], *, intercept: bool) -> System:
-    return build_system(regularised(prepared), target, features, intercept=intercept)
 
 
 def centre(system: System) -> Centred:

@@ -64,10 +64,10 @@ def expected_release(terms: Terms, assumed: Assumptions) -> CrossProducts:
     columns = np.append(np.zeros(len(undo) - len(mean), np.intp), 1 + np.arange(len(mean)))
     back = np.linalg.inv(undo)
     gram = (kept_of(spec) or spec.n) * back @ law[np.ix_(columns, columns)] @ back.T
+    gram, exact = (gram + gram.T) / 2, len(spec.intercept)
+    gram[:exact, :exact] = spec.n
     blank = second_moments(spec, _NOBODY, np.zeros_like(gram, np.int64))
-    found = blank.model_copy(update={"gram": tuple(map(tuple, ((gram + gram.T) / 2).tolist()))})
-    if not spec.keyed:
-        found = found.model_copy(update={"gram": ((float(spec.n), *found.gram[0][1:]), *found.gram[1:])})
+    found = blank.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))})
     said = {party.name: stage.sums for party, stage in zip(terms.parties, stages, strict=True)}
     return CrossProducts.of(prepared_release(found, spec, said))
 

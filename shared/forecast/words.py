@@ -111,7 +111,7 @@ def advice(points: Sequence[Point]) -> str:
         said = "No mechanism is useful here: predicting the mean is as good."
     else:
         said = f"{best.mechanism} suits best: expected {_r_squared(best)}."
-    trust = mechanism_named(best.mechanism).trust
+    trust = mechanism_named(best.mechanism).trust(proved=True)
     return said if trust == TRUST_WITH_NO_ROWS or not best.useful else f"{said} {trust}"
 
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
-from commingle.shared.documents.spec import AnyParty, AnyRelease, PartySpec, ReleaseSpec
-from commingle.shared.documents.terms import Bounds, Terms, fraction_bits_of
+from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS, SecondMoments
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.terms import Terms, fraction_bits_of
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
 from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule
-from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from commingle.shared.dp.sensitivity import Adjacency
 
 if TYPE_CHECKING:  # a party's agent needs neither, and scipy loads slowly
     from commingle.shared.estimation.method import FitMethod
@@ -62,27 +61,6 @@ class ExchangeCost:
     proof_seconds: float
 
 
-def row_sensitivity(spec: AnyRelease, party: AnyParty, adjacency: Adjacency) -> int:
-    """Delta_q^2 of one integer row of that party (docs/proofs/sensitivity.md).
-
-    For keyed rows it is `row_bound` under add_remove. Under replace_one a subject stays and its values change, so
-    presence counts nothing: neither bounds the other (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
-    """
-    if adjacency is Adjacency.ADD_REMOVE:
-        return row_bound(spec, party)
-    return squared_sensitivity(
-        party.geometries, row_norm=party.row_norm, adjacency=adjacency, fraction_bits=spec.fraction_bits
-    )
-
-
-def row_bound(spec: AnyRelease, party: AnyParty) -> int:
-    """c, the largest squared norm of one integer row of that party; a keyed one has its presence besides."""
-    longest = squared_sensitivity(
-        party.geometries, row_norm=party.row_norm, adjacency=Adjacency.ZERO_OUT, fraction_bits=spec.fraction_bits
-    )
-    return longest + (presence(spec.fraction_bits) ** 2 if party.keyed else 0)
-
-
 class Accumulator(Protocol):
     """Takes a party's integer rows in any order and gives what its block is made of."""
 
@@ -106,23 +84,6 @@ class Placement:
         return self._block
 
 
-@dataclass(frozen=True, slots=True)
-class MomentsEstimate:
-    """An estimate of S = A^T A of the n encoded rows, in encoded units: E[gram] = S + rows * diag(noise_variance).
-
-    Attributes:
-        gram: p x p, symmetric.
-        noise_variance: p variances of the noise of one released row's entry.
-        rows: of released rows that `gram` sums over.
-        entry_variance: p x p variances of the noise of the entries of `gram`, where it was added to them.
-    """
-
-    gram: NDArray[np.float64]
-    noise_variance: tuple[float, ...]
-    rows: int
-    entry_variance: NDArray[np.float64] | None = None
-
-
 class Mechanism(ABC):
     """One kind of release.
 
@@ -133,11 +94,10 @@ class Mechanism(ABC):
         of_rows: whether what is published are noisy rows, and so has a row count that means something.
         publishes: what, in words.
         leaves: what leaves a party, in a sentence for the person who decides.
-        trust: whom a party relies on besides itself, sentences of the manifest; `trust_of` where it depends on more.
         share: of rho, that first stages get where a study leaves it open and n sqrt(rho) is `least_signal` a column;
             chosen by measuring (docs/prediction.md#one-stage-against-two).
         radius: where mapped rows are cut.
-        keyed: whether it is for keyed subjects: rows are named by pseudonyms, and their first entry is their presence.
+        keyed: whether it is for keyed data sets: rows are named by pseudonyms, and their first entry is their presence.
     """
 
     fraction_bits: ClassVar[Literal[14, 15]] = 15
@@ -146,23 +106,22 @@ class Mechanism(ABC):
     of_rows: ClassVar[bool] = True
     publishes: ClassVar[str] = "noisy rows"
     leaves: ClassVar[str] = "Every row in the order of the list of people, with random noise added here to each value."
-    trust: ClassVar[str] = TRUST_WITH_NO_ROWS
     share: ClassVar[float] = 0.1
     least_signal: ClassVar[float] = 20.0
     radius: ClassVar[RadiusRule] = ROWS_ARE_NOISY
     keyed: ClassVar[bool] = False
 
-    def trust_of(self, bounds: Bounds | None) -> str:
-        """Whom a party relies on in releases whose bounds are proved, or not."""
-        del bounds
-        return self.trust
+    def trust(self, *, proved: bool) -> str:
+        """Whom a party relies on besides itself, where bounds are `proved` or not: sentences of the manifest."""
+        del proved
+        return TRUST_WITH_NO_ROWS
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         """What makes a spec of this mechanism impossible, a sentence each; a mechanism adds its own."""
         found = []
         if spec.keyed and not self.keyed:
             found.append(f"{spec.mechanism} publishes something of every row, so its data sets are listed, not keyed")
-        if (spec.buckets is not None) is not (spec.keyed and self.interactive):
+        if (spec.buckets is not None) is not (self.keyed and self.interactive):
             found.append("buckets are for keyed data sets of moments, and only for them")
         if spec.bounds is not None and not self.interactive:
             found.append(f"bounds are proved or trusted where members exchange; leave it out for {spec.mechanism}")
@@ -173,8 +132,6 @@ class Mechanism(ABC):
             found.append(f"attributes have weights in moments alone; leave weighted out for {spec.mechanism}")
         if not self.interactive and any(party.cross_weight is not None for party in spec.parties):
             found.append(f"nothing is crossed in {spec.mechanism}; leave cross_weight out")
-        if spec.keyed and any(party.cross_weight is not None for party in spec.parties):
-            found.append("cross_weight is for listed data sets; leave it out")
         return found
 
     def buckets(self, terms: Terms) -> int | None:
@@ -269,7 +226,9 @@ class Mechanism(ABC):
         """The noise of that party's block (rows x d), drawn now."""
 
     @abstractmethod
-    def moments(self, spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> MomentsEstimate:
+    def moments(
+        self, spec: ReleaseSpec, release: str, sigmas: Sequence[int], matrix: NDArray[np.int64]
+    ) -> SecondMoments:
         """What an assembled matrix says about second moments; the parties' sigmas are in the spec's order.
 
         Raises:

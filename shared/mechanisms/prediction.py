@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.row_maps import first_stage_of, row_map, undone
+from commingle.shared.documents.row_maps import first_stage_of, row_map, row_sensitivity, undone
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
 from commingle.shared.dp.fixed_point import FRACTION_BITS
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
-from commingle.shared.mechanisms.interface import row_sensitivity
 
 Array = NDArray[np.float64]
 
@@ -103,20 +102,21 @@ class Planner(ABC):
         """The k that suits this regression best; None where there is no sketch."""
         return None
 
-    def shared_error(self, terms: Terms) -> float | None:  # noqa: ARG002 - as above
+    def shared_error(self, terms: Terms) -> float | None:
         """The standard error of the number of keyed subjects that two parties share, the worst two, if they share all.
 
         None where subjects are listed, or there is one party. A sketch must be chosen.
         """
+        return self.count_error(terms) if terms.keyed and len(terms.parties) > 1 else None
+
+    def count_error(self, terms: Terms) -> float | None:  # noqa: ARG002 - as above
+        """`shared_error` of keyed subjects at several parties; None where a mechanism has no keyed ones."""
         return None
 
-
-def fits_across(n: int, error: float | None) -> bool:
-    """Whether n subjects whom all hold are enough to fit across parties, with that standard error of their number.
-
-    `error` is None where the number is exact.
-    """
-    return error is None or n >= ENOUGH_SHARED * error
+    def fits_across(self, terms: Terms) -> bool:
+        """Whether n subjects whom all hold are enough to fit across parties, given the error of their number."""
+        error = self.shared_error(terms)
+        return error is None or terms.n >= ENOUGH_SHARED * error
 
 
 def noise_variance(terms: Terms) -> Array:

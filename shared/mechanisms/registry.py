@@ -13,9 +13,8 @@ from commingle.shared.mechanisms.moments.block import MOMENTS
 from commingle.shared.mechanisms.moments.keyed import KEYED_MOMENTS
 from commingle.shared.mechanisms.rows.block import DGM, KEYED_RMGM, RMGM
 
-if TYPE_CHECKING:  # a party's agent needs neither, and scipy loads slowly
+if TYPE_CHECKING:  # a party's agent does not need it, and scipy loads slowly
     from commingle.shared.estimation.prepared import PreparedMoments
-    from commingle.shared.estimation.system import System
 
 MECHANISMS: dict[str, Mechanism] = {"rmgm": RMGM, "dgm": DGM, "moments": MOMENTS}
 KEYED: dict[str, Mechanism] = {"rmgm": KEYED_RMGM, "moments": KEYED_MOMENTS}
@@ -27,7 +26,7 @@ def mechanism_named(name: str, *, keyed: bool = False) -> Mechanism:
     return (KEYED if keyed else MECHANISMS).get(name) or MECHANISMS[name]
 
 
-def mechanism_of(asked: "AnyRelease | SecondMoments | PreparedMoments | System") -> Mechanism:
+def mechanism_of(asked: "AnyRelease | SecondMoments | PreparedMoments") -> Mechanism:
     """The mechanism of a release, by whatever tells of one."""
     return mechanism_named(asked.mechanism, keyed=asked.keyed)
 

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from typing import ClassVar, Literal
-
-from pydantic import AwareDatetime
+from typing import Literal
 
 from commingle.shared.documents.dsse import Envelope, open_envelope
 from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
-from commingle.shared.documents.model import Digest, Name, Version, WireModel, decode
+from commingle.shared.documents.model import Digest, Name, decode
 from commingle.shared.documents.regression import RegressionResult
 from commingle.shared.documents.regression_verification import is_charged
 from commingle.shared.documents.statements import (
@@ -38,6 +36,7 @@ from commingle.shared.release.charge import (
     GENESIS,
     SIGNED_BY_PARTIES,
     ChargeState,
+    ExportedChain,
     Link,
     adopted_kind,
     first_altered,
@@ -61,39 +60,27 @@ _SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionRes
 _AFTER_A_BLOCK = frozenset({ChargeState.STORED, ChargeState.ACKED, ChargeState.WITHDRAWN, ChargeState.ADOPTED})
 
 
-class PartyAudit(WireModel):
+class PartyAudit(ExportedChain):
     """A party's whole ledger chain with the documents it signed.
 
     Attributes:
-        head: digest of the last entry.
-        entries: the chain, oldest first, as the texts that were hashed.
         documents: approvals, blocks' statements, rejections, regressions. Alignment statements stay with the
             coordinator.
         rotations: how the party came from each former signing key to the next, the oldest first.
     """
 
-    largest_bytes: ClassVar[int] = 256 << 20  # a history has no end: half a million entries
     type: Literal["commingle/party-audit"] = "commingle/party-audit"
-    version: Version = 1
     party: Name
     coordinator: Digest
-    exported: AwareDatetime
-    head: Digest
-    entries: tuple[str, ...]
     documents: tuple[Envelope, ...]
     rotations: tuple[RotationRequest, ...] = ()
 
 
-class CoordinatorAudit(WireModel):
+class CoordinatorAudit(ExportedChain):
     """A coordinator's whole history: what it recorded, in the order in which it did."""
 
-    largest_bytes: ClassVar[int] = 256 << 20  # as above
     type: Literal["commingle/coordinator-audit"] = "commingle/coordinator-audit"
-    version: Version = 1
     coordinator: str
-    exported: AwareDatetime
-    head: Digest
-    entries: tuple[str, ...]
 
 
 class EventEntry(Link):

@@ -15,12 +15,12 @@ from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict
+from pydantic import AwareDatetime, ConfigDict
 
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.model import Digest, WireModel, decode
+from commingle.shared.documents.model import Digest, Version, WireModel, decode
 from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import Cost, Loss
 from commingle.shared.release.rounds import Refused
@@ -246,6 +246,21 @@ class Link(WireModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     previous: Digest
+
+
+class ExportedChain(WireModel):
+    """A whole chain, as it is exported.
+
+    Attributes:
+        head: digest of the last entry.
+        entries: the oldest first, as the texts that were hashed.
+    """
+
+    largest_bytes: ClassVar[int] = 256 << 20  # a history has no end: half a million entries
+    version: Version = 1
+    exported: AwareDatetime
+    head: Digest
+    entries: tuple[str, ...]
 
 
 def link_text(previous: str, facts: Mapping[str, Any]) -> str:

@@ -144,22 +144,7 @@ def _holds(metadata: pq.FileMetaData, rows: int) -> bool:
 
 def second_moments(spec: ReleaseSpec, release: str, matrix: NDArray[np.int64]) -> SecondMoments:
     """The moments of an assembled matrix (integers, the intercept first)."""
-    found = mechanism_of(spec).moments(spec, [plan.sigma for plan in plan_blocks(spec)], matrix)
-    return SecondMoments(
-        release=release,
-        mechanism=spec.mechanism,
-        columns=tuple(column.name for column in spec.columns),
-        gram=_rows(found.gram),
-        noise_variance=found.noise_variance,
-        rows=found.rows,
-        n=spec.n,
-        entry_variance=None if found.entry_variance is None else _rows(found.entry_variance),
-        subjects=spec.subjects,
-    )
-
-
-def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(row) for row in matrix.tolist())
+    return mechanism_of(spec).moments(spec, release, [plan.sigma for plan in plan_blocks(spec)], matrix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +174,7 @@ def release_sizes(spec: ReleaseSpec) -> ReleaseSizes:
 
 def _messages(spec: ReleaseSpec) -> list[int]:
     columns = [len(party.columns) for party in spec.parties]
-    sizes = Sizes.of(spec.table_rows, columns, proved=spec.bounds == "proved")
+    sizes = Sizes.of(spec.table_rows, columns, proved=spec.proved)
     return [size for party in range(len(columns)) for size in (sizes.columns(party), sizes.reply(party))]
 
 

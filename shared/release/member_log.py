@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import AwareDatetime
 
 from commingle.shared.documents.errors import require
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.documents.model import Digest, Name, Version, WireModel, decode
+from commingle.shared.documents.model import Digest, Name, decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.release.charge import GENESIS, Link, first_altered, link_digest, link_text
+from commingle.shared.release.charge import GENESIS, ExportedChain, Link, first_altered, link_digest, link_text
 
 Change = Literal["enrolment", "rotation", "revocation", "departure"]
 _REMEDY = "Do not use this coordinator; keep both logs and show them to the members they name."
@@ -34,16 +34,10 @@ class KeyEntry(Link):
     key: Digest
 
 
-class MemberLog(WireModel):
-    """All entries, the oldest first, as the texts that were hashed; `head` is the digest of the last."""
-
-    largest_bytes: ClassVar[int] = 256 << 20  # it only ever grows
+class MemberLog(ExportedChain):
+    """All entries."""
 
     type: Literal["commingle/member-log"] = "commingle/member-log"
-    version: Version = 1
-    exported: AwareDatetime
-    head: Digest
-    entries: tuple[str, ...]
 
 
 @dataclass(slots=True)

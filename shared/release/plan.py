@@ -3,14 +3,12 @@
 See docs/design/privacy.md#noise.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import (
     PROTECTS,
-    PROTECTS_KEYED,
     PartyLoss,
     PrivacyStatement,
     PublishedColumn,
@@ -18,9 +16,9 @@ from commingle.shared.documents.manifest import (
     StatedLoss,
 )
 from commingle.shared.documents.row_maps import first_stage_of, stage_targets
-from commingle.shared.documents.spec import INTERCEPT, PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement
-from commingle.shared.dp.accounting import SIGMA_LIMIT, ZERO, Cost, Loss, Rho, delta_left, gaussian_loss, least_sigma
+from commingle.shared.dp.accounting import FREE, SIGMA_LIMIT, Cost, Loss, Rho, delta_left, gaussian_loss, least_sigma
 from commingle.shared.dp.calibration import Calibration, stated_epsilon
 from commingle.shared.dp.first_stage import FirstStage, first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
@@ -35,9 +33,7 @@ class BlockPlan:
     Attributes:
         sigma: standard deviation of the integer noise, in steps; of its largest entries where they differ.
         step: the published value is integer * step.
-        loss: rho in the release's adjacency, of both stages where there are two.
-        replacement: of keyed subjects, rho under replace_one.
-        delta_implementation: what a ledger is debited besides: the part of the release's delta that is no noise's.
+        cost: the whole debit: of both stages where there are two, and the part of delta that is no noise's.
         first_stage: the noise of the sums that the map of the rows follows from, where there are any.
     """
 
@@ -46,16 +42,13 @@ class BlockPlan:
     rows: int
     sigma: int
     step: float
-    loss: Rho
-    replacement: Rho | None
-    delta_implementation: float
+    cost: Cost
     first_stage: FirstStage | None
 
     @property
-    def cost(self) -> Cost:
-        """The whole debit."""
-        taken = self.delta_implementation
-        return Cost(Loss(self.loss, taken), None if self.replacement is None else Loss(self.replacement, taken))
+    def loss(self) -> Rho:
+        """Rho in the release's adjacency."""
+        return self.cost.loss.rho
 
     def describes(self, statement: BlockStatement) -> bool:
         """Whether a block of that statement is one that the spec calls for, as far as its statement says."""
@@ -82,9 +75,10 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
     if sigma > SIGMA_LIMIT:
         raise SpecError(f"epsilon {spec.epsilon} needs too much noise", remedy="Raise epsilon.")
 
-    def loss(adjacency: Adjacency) -> Rho:
+    def loss(adjacency: Adjacency) -> Loss:
         block = gaussian_loss(squared_sensitivity=mechanism.squared_sensitivity(spec, party, adjacency), sigma=sigma)
-        return block if stage is None else first_stage_loss(stage, adjacency) + block
+        whole = block if stage is None else first_stage_loss(stage, adjacency) + block
+        return Loss(whole, terms.taken_by_exchange)
 
     return BlockPlan(
         party=party.name,
@@ -92,9 +86,7 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
         rows=mechanism.rows(spec),
         sigma=sigma,
         step=mechanism.step(spec),
-        loss=loss(spec.adjacency),
-        replacement=loss(Adjacency.REPLACE_ONE) if spec.keyed else None,
-        delta_implementation=terms.taken_by_exchange,
+        cost=Cost.of(spec.adjacency, loss),
         first_stage=stage,
     )
 
@@ -110,51 +102,49 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
     taken = closed(spec).taken_by_exchange
     left = delta_left(spec.delta, taken)
 
-    def stated(rho: Rho) -> StatedLoss:
-        epsilon, guess = stated_epsilon(spec.calibration, float(rho), left), Loss(rho, taken).guess_percent
-        return StatedLoss(rho=rho.rounded_up, epsilon=epsilon, guess_percent=guess)
+    def stated(loss: Loss) -> StatedLoss:
+        epsilon, guess = stated_epsilon(spec.calibration, float(loss.rho), left), Loss(loss.rho, taken).guess_percent
+        return StatedLoss(rho=loss.rho.rounded_up, epsilon=epsilon, guess_percent=guess)
 
-    def scoped(rho: Callable[[Adjacency], Rho]) -> ScopedLoss:
-        other = stated(rho(Adjacency.REPLACE_ONE)) if spec.keyed else None
-        return ScopedLoss(own=stated(rho(spec.adjacency)), replacement=other)
+    def scoped(cost: Cost) -> ScopedLoss:
+        other = None if cost.replacement is None else stated(cost.replacement)
+        return ScopedLoss(own=stated(cost.loss), replacement=other)
 
-    def of_stage(plan: BlockPlan, adjacency: Adjacency) -> Rho:
-        return ZERO if plan.first_stage is None else first_stage_loss(plan.first_stage, adjacency)
+    def of_outsiders(adjacency: Adjacency) -> Loss:
+        return Loss(mechanism.outsider_loss(spec, [plan.sigma for plan in plans], adjacency))
 
-    def of_party(plan: BlockPlan, adjacency: Adjacency) -> Rho:
-        return plan.loss if adjacency is spec.adjacency or plan.replacement is None else plan.replacement
-
-    def of_everybody(adjacency: Adjacency) -> Rho:
-        return sum((of_party(plan, adjacency) for plan in plans), start=ZERO)
-
-    def of_outsiders(adjacency: Adjacency) -> Rho:
-        first = sum((of_stage(plan, adjacency) for plan in plans), start=ZERO)
-        return mechanism.outsider_loss(spec, [plan.sigma for plan in plans], adjacency) + first
-
+    first = [_of_first_stage(plan, spec.adjacency) for plan in plans]
     return PrivacyStatement(
         adjacency=spec.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
         delta_implementation=taken,
-        protects=PROTECTS_KEYED if spec.keyed else PROTECTS,
-        trust=mechanism.trust_of(spec.bounds),
+        protects=PROTECTS[spec.adjacency],
+        trust=mechanism.trust(proved=spec.proved),
         per_party=tuple(
             PartyLoss(
-                party=p.party,
-                loss=scoped(partial(of_party, p)),
-                first_stage=None if p.first_stage is None else scoped(partial(of_stage, p)),
+                party=plan.party,
+                loss=scoped(plan.cost),
+                first_stage=None if plan.first_stage is None else scoped(cost),
             )
-            for p in plans
+            for plan, cost in zip(plans, first, strict=True)
         ),
-        per_subject=scoped(of_everybody),
+        per_subject=scoped(sum((plan.cost for plan in plans), start=FREE)),
         # earlier versions did not state it, and their calibration is another
-        per_subject_outsiders=scoped(of_outsiders) if spec.calibration is Calibration.ANALYTIC else None,
+        per_subject_outsiders=scoped(sum(first, start=Cost.of(spec.adjacency, of_outsiders)))
+        if spec.calibration is Calibration.ANALYTIC
+        else None,
     )
+
+
+def _of_first_stage(plan: BlockPlan, unit: Adjacency) -> Cost:
+    stage = plan.first_stage
+    return FREE if stage is None else Cost.of(unit, lambda adjacency: Loss(first_stage_loss(stage, adjacency)))
 
 
 def published_columns(spec: ReleaseSpec) -> tuple[PublishedColumn, ...]:
     """The matrix's columns with their owner and noise: a function of the spec alone."""
-    first = () if spec.keyed else (PublishedColumn(name=INTERCEPT, party=None, sigma=0),)
+    first = (PublishedColumn(name=column.name, party=None, sigma=0) for column in spec.intercept)
     own = (
         PublishedColumn(name=name, party=plan.party, sigma=plan.sigma)
         for plan in plan_blocks(spec)

@@ -80,7 +80,7 @@ def _closed_party(terms: Terms, party: PartyTerms) -> PartyTerms:
     share = _chosen_share(terms, party)
     weight = party.cross_weight
     if weight == AUTO:
-        weight = None if share is None or terms.keyed else _chosen_weight(terms)
+        weight = None if share is None else _chosen_weight(terms)
     return replace(
         party,
         first_stage_share=share,

@@ -71,8 +71,12 @@ def release(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
 def planned(release: str, party: str) -> dict[str, Any]:
     """A party's plan, and the noise of its sums and the map that follows from them where it has a first stage."""
     request = world.request(release, party)
-    stage = request.plan.first_stage
-    found = {field: value for field, value in asdict(request.plan).items() if field != "first_stage"}
+    stage, cost = request.plan.first_stage, request.plan.cost
+    found = {field: value for field, value in asdict(request.plan).items() if field not in {"cost", "first_stage"}} | {
+        "loss": asdict(cost.loss.rho),
+        "replacement": None if cost.replacement is None else asdict(cost.replacement.rho),
+        "delta_implementation": cost.loss.delta,
+    }
     if stage is None:
         return found
     applied = row_map(closed(request.spec), request.party, world.sums_of(release, party))

@@ -180,7 +180,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "RegressionPrivacy": {
         Told.PUBLIC: "adjacency protects rho_units loss_delta epsilon delta guarantee exact_noise replacement"
     },
-    "ReplacementLoss": {Told.PUBLIC: "rho_units loss_delta"},
+    "ChargedLoss": {Told.PUBLIC: "rho_units loss_delta"},
     "SignedDocument": {Told.PUBLIC: "signing_key envelope"},
     "Envelope": {Told.PUBLIC: "payload payloadType signatures"},
     "Signature": {Told.PUBLIC: "keyid sig"},

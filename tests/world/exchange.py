@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.row_maps import row_bound
 from commingle.shared.dp.fixed_point import clip_rows
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.mechanisms.interface import row_bound
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,

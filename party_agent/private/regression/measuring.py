@@ -18,11 +18,12 @@ from math import ceil, exp, inf, isfinite, isqrt, log, nextafter, sqrt
 import numpy as np
 from numpy.random import Generator
 
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, power_of_two_above
+from commingle.party_agent.private.regression.problem import Floats, power_of_two_above
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho, gaussian_loss
 from commingle.shared.dp.calibration import check_delta, check_epsilon, gaussian_rho, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.sensitivity import Adjacency
 
 _RESOLUTION = 2.0**-20
 """Step of the lattice in units of the sensitivity: noise grows by about sqrt(entries) of it."""
@@ -56,7 +57,7 @@ class Privacy:
 
     epsilon: float
     delta: float
-    adjacency: Neighbours = Neighbours.REPLACE_ONE
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
     calibration: NoiseCalibration = NoiseCalibration.ANALYTIC
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class Privacy:
     @property
     def replaces(self) -> bool:
         """Whether neighbours differ in one row's values, and not by one row."""
-        return self.adjacency is Neighbours.REPLACE_ONE
+        return self.adjacency is Adjacency.REPLACE_ONE
 
     def as_add_remove(self) -> "Privacy":
         """The add/remove guarantee that implies this one.
@@ -79,7 +80,7 @@ class Privacy:
             return self
         half, less = self.epsilon / 2, 1 - _MARGIN
         share = self.delta * exp(-half) / (1 + exp(-half))
-        return replace(self, epsilon=half * less, delta=share * less, adjacency=Neighbours.ADD_REMOVE)
+        return replace(self, epsilon=half * less, delta=share * less, adjacency=Adjacency.ADD_REMOVE)
 
 
 def require_calibration(privacy: Privacy, known: Collection[NoiseCalibration]) -> None:

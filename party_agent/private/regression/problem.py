@@ -5,7 +5,6 @@ Encoded rows become those of the regression each from itself and public numbers 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import frexp, isfinite, sqrt
 
 import numpy as np
@@ -26,16 +25,6 @@ Published = Mapping[str, float | Sequence[float]]
 
 EXACT_ROWS = 1 << 23
 """n 2^30 < 2^53: sums of n products of grid values stay where float64 holds every integer."""
-
-
-class Neighbours(StrEnum):
-    """Which data sets are neighbours: one row more or less (Wang 2018), or one row with other values.
-
-    Not the enumeration of releases, whose proofs know `zero_out` and never a row more or less.
-    """
-
-    ADD_REMOVE = "add_remove"
-    REPLACE_ONE = "replace_one"
 
 
 @dataclass(frozen=True, slots=True)

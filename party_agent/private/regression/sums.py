@@ -28,7 +28,6 @@ from commingle.shared.documents.schema import Attribute
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.fixed_point import SCALE, IntegerMap, quantise
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import TwoStages, plan_two_stages
 from commingle.shared.estimation.posterior import EntryLikelihood, posterior_mode
 
@@ -193,9 +192,8 @@ def stages_of(privacy: Privacy, target: Attribute, features: tuple[Attribute, ..
     Raises:
         ParameterError: too little for exact sums in stages.
     """
-    adjacency = Adjacency.REPLACE_ONE if privacy.replaces else Adjacency.ADD_REMOVE
     rho = sums_loss(privacy).rho
-    return plan_two_stages(measured_attributes(target, features), n=n, rho=rho, adjacency=adjacency)
+    return plan_two_stages(measured_attributes(target, features), n=n, rho=rho, adjacency=privacy.adjacency)
 
 
 def two_stage(

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, isqrt
 
+from commingle.shared.documents.row_maps import row_bound
 from commingle.shared.documents.spec import AnyParty, AnyRelease
 from commingle.shared.documents.terms import settled
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.sensitivity import Adjacency, largest_gap
-from commingle.shared.mechanisms.interface import row_bound
 
 _LINEAR = 2  # where cross blocks have 1
 OWN_WEIGHTS = (1, *(odd << shift for shift in range(10) for odd in (2, 3)))

@@ -9,18 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import VerificationError
+from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.row_maps import row_bound
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.accounting import Rho
 from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import (
-    ExchangeCost,
-    Mechanism,
-    MomentsEstimate,
-    row_bound,
-)
+from commingle.shared.mechanisms.interface import ExchangeCost, Mechanism
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity, outsider_loss, scales
 from commingle.shared.mechanisms.moments.entries import (
     block_noise,
@@ -70,7 +66,6 @@ class NoisyMoments(Mechanism):
     of_rows = False
     publishes = "noisy moments"
     leaves = "Sums over all people, with random noise. Rows leave encrypted, and no one can read them."
-    trust = TRUST_PROVED
     share = 0.15
     least_signal = 1.0
     radius = MOMENTS_ARE_NOISY
@@ -87,8 +82,8 @@ class NoisyMoments(Mechanism):
 
         return NOISY_MOMENTS
 
-    def trust_of(self, bounds: Bounds | None) -> str:
-        return TRUST_PROVED if bounds == "proved" else TRUST_MOMENTS
+    def trust(self, *, proved: bool) -> str:
+        return TRUST_PROVED if proved else TRUST_MOMENTS
 
     def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:
         # Of n sqrt(rho) / (6 columns^1.5) the whole part, up to 4; None below 1.
@@ -99,11 +94,11 @@ class NoisyMoments(Mechanism):
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         # the moments of as many rows as are encrypted together fit 64 bits (docs/proofs/moments.md, 1.2)
-        columns, proved = {party.name: len(party.columns) for party in spec.parties}, spec.bounds == "proved"
-        unbounded = [p.name for p in spec.parties if proved and not 0 < row_bound(spec, p) < BOUND_LIMIT]
+        columns = {party.name: len(party.columns) for party in spec.parties}
+        unbounded = [p.name for p in spec.parties if spec.proved and not 0 < row_bound(spec, p) < BOUND_LIMIT]
         return [
             *super().problems(spec),
-            *self.exchange_problems(spec.table_rows, columns, proved=proved),
+            *self.exchange_problems(spec.table_rows, columns, proved=spec.proved),
             *(f"the rows of {name} are bounded by nothing that can be proved" for name in unbounded),
         ]
 
@@ -160,7 +155,9 @@ class NoisyMoments(Mechanism):
         others = [other.name for other in spec.parties if other.name != party.name]
         return block_noise(spec, party, sigma=sigma, draw=draw, others=others)
 
-    def moments(self, spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> MomentsEstimate:
+    def moments(
+        self, spec: ReleaseSpec, release: str, sigmas: Sequence[int], matrix: NDArray[np.int64]
+    ) -> SecondMoments:
         opened = open_matrix(spec, matrix)
         drawn = np.repeat(np.array(sigmas, np.int64), [len(p.columns) for p in spec.parties])
         reach = np.append(np.zeros(first_place(spec), np.int64), drawn)
@@ -170,7 +167,9 @@ class NoisyMoments(Mechanism):
                 "the members' blocks are no moments of such data",
                 remedy="Do not use this release. A block was made wrongly; what was charged stays charged.",
             )
-        return MomentsEstimate(
+        return SecondMoments.of(
+            spec,
+            release,
             gram=opened.astype(np.float64) * step(spec),
             noise_variance=(0.0,) * len(opened),
             rows=spec.table_rows,
@@ -212,6 +211,6 @@ def largest_opening(spec: ReleaseSpec, party: PartySpec, *, sigma: int) -> int:
     opens parts of the key, and the limit is how much of it. Where replies are proved there is none: the noise is the
     evaluator's choice, and it would learn on which side of a limit a product is (docs/proofs/proved-bounds.md, 7.2).
     """
-    if spec.bounds == "proved":
+    if spec.proved:
         return MESSAGE_LIMIT - 1
     return int(spec.table_rows * ENTRY_LIMIT**2 + TAIL * scales(spec, party, sigma).cross + 2)

@@ -51,8 +51,8 @@ def block_noise(
     block = np.zeros((width(spec), d), np.int64)
     for name in others:
         block[at[name]] = cross_noise(spec, party, at[name].stop - at[name].start, sigma=sigma, draw=draw)
-    if not spec.keyed:
-        block[0] = draw(scale.linear, d)
+    for row in block[: first_place(spec)]:
+        row[:] = draw(scale.linear, d)
     symmetric = np.diag(draw(scale.diagonal, d))
     upper = np.triu_indices(d, 1)
     symmetric[upper] = draw(scale.off_diagonal, len(upper[0]))
@@ -84,8 +84,7 @@ def entry_variances(spec: AnyRelease, sigmas: Sequence[int]) -> NDArray[np.float
     for party, sigma in zip(parties, sigmas, strict=True):
         scale, own = scales(spec, party, sigma), places(spec)[party.name]
         shares[:, own] = float(scale.cross) ** 2
-        if not spec.keyed:
-            shares[0, own] = float(scale.linear) ** 2
+        shares[: first_place(spec), own] = float(scale.linear) ** 2
         shares[own, own] = 0
         own_blocks[own, own] = float(scale.off_diagonal) ** 2
         np.fill_diagonal(own_blocks[own, own], float(scale.diagonal) ** 2)

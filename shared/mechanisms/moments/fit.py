@@ -49,7 +49,7 @@ def measure(system: System) -> Signal:
     c = centre(system)
     q = len(c.g)
     if q == 0:
-        return Signal(c, c.X, math.inf, math.inf, math.nan, math.nan, 0.0, system.degrees_of_freedom, 1.0)
+        return Signal(c, c.X, math.inf, math.inf, math.nan, math.nan, 0.0, 1.0)
     eigenvalues = np.linalg.eigvalsh(c.X)
     statistic = _wald(system, c)
     return Signal(
@@ -60,7 +60,6 @@ def measure(system: System) -> Signal:
         smallest=float(eigenvalues[0]),
         largest=float(eigenvalues[-1]),
         f_statistic=statistic,
-        f_degrees=system.degrees_of_freedom,
         f_p_value=float(chdtrc(q, q * statistic)),
     )
 
@@ -133,7 +132,7 @@ def shrunken(system: System, signal: Signal) -> tuple[Array, Array]:
         H = c.with_intercept(inverse(c.X))
         return H, H @ system.xy
     mode, omega = centre(system.regularised()), null_covariance(system, c)
-    found = Slopes.of(mode.X, mode.g, mode.yy, omega=omega, exponent=exponent(system.columns))
+    found = Slopes.of(mode.X, mode.g, mode.yy, omega=omega, exponent=exponent(len(system.prepared.gram) - 1))
     error = math.sqrt(entries_of(system).form_variance(np.outer(c.about_mean, c.about_mean)))
     P = found.probability(c.g, least_label(c.yy, error, c.label_mean if system.intercept else None, n=system.n))
     H = c.with_intercept(P * inverse(mode.X + omega / found.tau))

@@ -32,7 +32,7 @@ from commingle.shared.mechanisms.moments.fit import (
     spectral_norms,
     wald_quantile,
 )
-from commingle.shared.mechanisms.prediction import Planner, Prediction, RegressionTask, fits_across, undoing
+from commingle.shared.mechanisms.prediction import Planner, Prediction, RegressionTask, undoing
 
 _MOST_DRAWS, _LEAST_DRAWS, _DRAWN_COLUMNS = 100, 6, 1600  # the noise of many columns varies little as a whole
 _MOST_FITS, _FITTED_COLUMNS = 16, 200  # fits are dearer
@@ -84,11 +84,9 @@ class MomentsPlanner(Planner):
     def _tells_apart(self, terms: Terms, task: RegressionTask, release: "_Release") -> bool:
         g, q = _summed(terms) * task.xx @ task.b, len(task.b)
         expected = 1 + float(g @ np.linalg.solve(release.omega, g)) / q
-        return expected > wald_quantile(q) and fits_across(terms.n, self.shared_error(terms))
+        return expected > wald_quantile(q) and self.fits_across(terms)
 
-    def shared_error(self, terms: Terms) -> float | None:
-        if not terms.keyed or len(terms.parties) < 2:  # noqa: PLR2004 - a pair
-            return None
+    def count_error(self, terms: Terms) -> float:
         unit = (presence(FRACTION_BITS) / SCALE) ** 2
         rho = allowed_rho(terms)
         widths = np.cumsum([1, *(len(party.columns) for party in terms.parties[:-1])])

@@ -99,7 +99,13 @@ class KeyedMoments(NoisyMoments):
             if spec.buckets > most:
                 said = f"many for about {spec.n} people: at most {most}"
             found.append(f"{spec.buckets} buckets are too {said}")
+        if any(party.cross_weight is not None for party in spec.parties):
+            found.append("cross_weight is for listed subjects; leave it out")
         return found
+
+    def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:  # noqa: ARG002 - as asked of all
+        # It is the weight of products beside the sums of columns, and presences are columns like others.
+        return None
 
     def buckets(self, terms: Terms) -> int | None:
         rho = calibrated_rho(terms.calibration, epsilon=terms.epsilon, delta=terms.delta)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.row_maps import row_sensitivity
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.interface import Mechanism, MomentsEstimate, row_sensitivity
+from commingle.shared.mechanisms.interface import Mechanism
 from commingle.shared.mechanisms.rows.mixed_rows import MixedRows, ones_projection
 from commingle.shared.mechanisms.rows.sketch import mixed_rows, squared_norm
 
@@ -29,13 +31,15 @@ class RowMechanism(Mechanism):
         rows, columns = self.rows(spec), len(party.columns)
         return draw(sigma, rows * columns).reshape(rows, columns)
 
-    def moments(self, spec: ReleaseSpec, sigmas: Sequence[int], matrix: NDArray[np.int64]) -> MomentsEstimate:
+    def moments(
+        self, spec: ReleaseSpec, release: str, sigmas: Sequence[int], matrix: NDArray[np.int64]
+    ) -> SecondMoments:
         # G = P^T P of the published rows P = step M, the intercept first and without noise.
         step = self.step(spec)
-        noise = [] if spec.keyed else [0.0]
+        noise = [0.0] * len(spec.intercept)
         for party, sigma in zip(spec.parties, sigmas, strict=True):
             noise += [(sigma * step) ** 2] * len(party.columns)
-        return MomentsEstimate(gram=_gram(matrix, step), noise_variance=tuple(noise), rows=len(matrix))
+        return SecondMoments.of(spec, release, gram=_gram(matrix, step), noise_variance=tuple(noise), rows=len(matrix))
 
 
 def _gram(matrix: NDArray[np.int64], step: float) -> NDArray[np.float64]:

@@ -35,9 +35,8 @@ def measure(system: System) -> Signal:
     """The facts about one system. Raises SingularError: one term is a linear combination of the others."""
     c = centre(system)
     q = len(c.g)
-    degrees = c.rows - q
     if q == 0:
-        return Signal(c, c.X, math.inf, math.inf, math.nan, math.nan, 0.0, degrees, 1.0)
+        return Signal(c, c.X, math.inf, math.inf, math.nan, math.nan, 0.0, 1.0)
     inverse = _invert(c.X, system)
     slopes = inverse @ c.g
     # what cancels to less than rounding is rounding
@@ -49,6 +48,7 @@ def measure(system: System) -> Signal:
     joint[:q, :q] += inverse
     over_both = system.root[system.intercept :]
     unexplained = residual if not c.v.any() else _unexplained(c, inverse)
+    degrees = c.rows - q
     statistic = max(0.0, c.yy - unexplained) / q / (unexplained / degrees)
     return Signal(
         centred=c,
@@ -58,7 +58,6 @@ def measure(system: System) -> Signal:
         smallest=float(eigenvalues[0]),
         largest=float(eigenvalues[-1]),
         f_statistic=statistic,
-        f_degrees=degrees,
         f_p_value=float(fdtrc(q, degrees, statistic)),
     )
 

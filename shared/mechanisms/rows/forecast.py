@@ -24,7 +24,6 @@ from commingle.shared.mechanisms.prediction import (
     Prediction,
     RegressionTask,
     encoded_noise,
-    fits_across,
     noise_variance,
 )
 from commingle.shared.mechanisms.rows.fit import bound_of, enough_signal
@@ -106,14 +105,12 @@ class RowPlanner(Planner):
             level_variance=level / p.n,
             r_squared=_shrunken(p, root, expected, deviation, threshold),
             r_squared_constant=constant,
-            told_apart=expected > threshold and fits_across(terms.n, self.shared_error(terms)),
+            told_apart=expected > threshold and self.fits_across(terms),
             reliable=root > enough_signal(p.rows - 1),
         )
 
-    def shared_error(self, terms: Terms) -> float | None:
+    def count_error(self, terms: Terms) -> float:
         # Var S[1_i, 1_j] = (G_ii G_jj + G_ij^2) / k with G_ii = P^2 n + k v_i (docs/proofs/keyed-subjects.md, 3.2).
-        if not terms.keyed or len(terms.parties) < 2:  # noqa: PLR2004 - a pair
-            return None
         unit = (presence(FRACTION_BITS) / SCALE) ** 2
         widths = np.cumsum([0, *(len(party.columns) for party in terms.parties[:-1])])
         own = np.sort(unit * terms.n + terms.rows * noise_variance(terms)[widths])[-2:]

@@ -20,10 +20,12 @@ from commingle.party_agent.private.regression.measuring import (
     gaussian_multiplier,
 )
 from commingle.party_agent.private.regression.posterior import ridge_fit
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, on_grid
+from commingle.party_agent.private.regression.problem import Floats, Sample, on_grid
 from commingle.shared.dp.noise import rounded_gaussian
+from commingle.shared.dp.sensitivity import Adjacency
 from tests.party_agent.private.regression.cases import (
     LABEL_BOUND,
+    NEIGHBOURS,
     ROW_BOUND,
     Recording,
     farthest,
@@ -44,9 +46,9 @@ def cross(sample: Sample) -> Floats:
     return sample.x.T @ sample.y
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_no_pair_of_neighbours_is_farther_apart_than_the_sensitivities_and_some_are_as_far(
-    adjacency: Neighbours,
+    adjacency: Adjacency,
 ) -> None:
     asked = privacy(adjacency=adjacency)
     search = partial(neighbours, np.random.default_rng(1), adjacency, 3_000)
@@ -62,7 +64,7 @@ def test_no_pair_of_neighbours_is_farther_apart_than_the_sensitivities_and_some_
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 def test_sensitivities_raised_as_in_a_measurement_bound_the_exact_formulas(row: float, label: float) -> None:
     sample, record = Sample(np.ones((1, 1)), np.ones(1), row, label), Recording()
-    for adjacency in (Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE):
+    for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE):
         noisy_gram(sample, privacy(adjacency=adjacency), record, multiplier=1.0)
         noisy_cross(sample, privacy(adjacency=adjacency), record, multiplier=1.0)
     for distance in (TRIANGLE, TIGHT):
@@ -75,13 +77,13 @@ def test_sensitivities_raised_as_in_a_measurement_bound_the_exact_formulas(row: 
 
 
 def test_upper_triangle_is_never_farther_apart_than_the_whole_matrix() -> None:
-    for one, other in neighbours(np.random.default_rng(2), Neighbours.REPLACE_ONE, 2000):
+    for one, other in neighbours(np.random.default_rng(2), Adjacency.REPLACE_ONE, 2000):
         difference = gram(one) - gram(other)
         assert np.linalg.norm(difference[np.triu_indices(2)]) <= np.linalg.norm(difference) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_noise_of_the_sums_is_the_multiplier_times_their_sensitivity(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_noise_of_the_sums_is_the_multiplier_times_their_sensitivity(adjacency: Adjacency) -> None:
     sample, asked, record = linear_sample(np.random.default_rng(3)), privacy(adjacency=adjacency), Recording()
     assert np.allclose(noisy_gram(sample, asked, record, multiplier=2.5), gram(sample))
     assert np.allclose(noisy_cross(sample, asked, record, multiplier=2.5), cross(sample))
@@ -108,9 +110,9 @@ def test_adassp_is_algorithm_2_of_the_paper_with_its_ridge(calibration: NoiseCal
 
 @pytest.mark.parametrize("name", IN_PARTS)
 @pytest.mark.parametrize("calibration", EVERY)
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_exact_noise_spends_what_was_debited_and_hardly_less(
-    name: str, calibration: NoiseCalibration, adjacency: Neighbours
+    name: str, calibration: NoiseCalibration, adjacency: Adjacency
 ) -> None:
     rows = linear_sample(np.random.default_rng(6))
     sample = on_grid(rows.x, rows.y, row_bound=1.0, label_bound=1.0)

@@ -12,12 +12,13 @@ from benchmarks.methods.published import AS_PUBLISHED, published_constants, publ
 from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint, NoiseCalibration
 from commingle.party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod
 from commingle.party_agent.private.regression.posterior import coefficient_bound, ops_ridge, proved_root, ridge_fit
-from commingle.party_agent.private.regression.problem import Estimate, Neighbours, Sample, on_grid
+from commingle.party_agent.private.regression.problem import Estimate, Sample, on_grid
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.calibration import gaussian_delta
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
-from tests.party_agent.private.regression.cases import linear_sample, privacy
+from commingle.shared.dp.sensitivity import Adjacency
+from tests.party_agent.private.regression.cases import NEIGHBOURS, linear_sample, privacy
 from tests.party_agent.private.regression.test_measuring import delivered_delta as composed_delta
 from tests.party_agent.private.regression.test_posterior import delivered_delta
 
@@ -30,7 +31,7 @@ def run(
     sample: Sample,
     epsilon: float,
     seed: int,
-    adjacency: Neighbours = Neighbours.ADD_REMOVE,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
 ) -> Estimate:
     asked, generator = privacy(epsilon, adjacency=adjacency, calibration=PRINTED), default_rng(seed)
     if isinstance(method, ExactMethod):
@@ -39,9 +40,9 @@ def run(
 
 
 @pytest.mark.parametrize("method", AS_PUBLISHED.values(), ids=lambda m: m.name)
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_run_costs_what_was_announced_before_any_row_was_read(
-    method: ExactMethod | FloatingMethod, adjacency: Neighbours
+    method: ExactMethod | FloatingMethod, adjacency: Adjacency
 ) -> None:
     sample = linear_sample(default_rng(7))
     estimate = run(method, sample, 0.5, 8, adjacency=adjacency)
@@ -51,8 +52,8 @@ def test_run_costs_what_was_announced_before_any_row_was_read(
 
 
 @pytest.mark.parametrize("method", EXACT, ids=lambda m: m.name)
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_exact_noise_spends_what_was_debited_and_hardly_less(method: ExactMethod, adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_exact_noise_spends_what_was_debited_and_hardly_less(method: ExactMethod, adjacency: Adjacency) -> None:
     rows = linear_sample(default_rng(6))
     sample = on_grid(rows.x, rows.y, row_bound=1.0, label_bound=1.0)
     asked, exact = privacy(0.5, adjacency=adjacency, calibration=PRINTED), Exact(rounded_gaussian)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS, ExactMethod
-from commingle.party_agent.private.regression.problem import Estimate, Floats, Neighbours, RowMap, Sample, clip_sample
+from commingle.party_agent.private.regression.problem import Estimate, Floats, RowMap, Sample, clip_sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
 from commingle.party_agent.private.regression.sums import boosted_adassp, ssp, stages_of, two_stage
 from commingle.party_agent.regression.forecasts import (
@@ -24,6 +24,7 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.fixed_point import quantise
+from commingle.shared.dp.sensitivity import Adjacency
 
 Run = Callable[[Sample, Privacy, Measure], Estimate]
 NUMBERS = tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(3))
@@ -149,7 +150,7 @@ def test_add_remove_is_forecast_with_less_noise_for_two_stages_and_no_intercept_
     many, privacy = design(100_000), Privacy(1.0, 1e-6)
     without = RegressionDesign(many.moment[1:, 1:], THIRD, many.n, 2.0, 1.0, intercept=False)
     error = error_of("two_stage", many, privacy)
-    assert error_of("two_stage", many, Privacy(1.0, 1e-6, Neighbours.ADD_REMOVE)) < error
+    assert error_of("two_stage", many, Privacy(1.0, 1e-6, Adjacency.ADD_REMOVE)) < error
     assert error_of("two_stage", without, privacy) <= error
 
 
@@ -159,7 +160,7 @@ def test_add_remove_and_divided_rows_are_forecast_with_less_noise(method: Regres
     by_row, shrunk = assumed_moment(NUMBERS, RowMap("per_row"))
     divided = RegressionDesign(by_row, THIRD * shrunk, 100_000, 1.0, 1.0, 200)
     error = error_of(method, many, replaced)
-    assert error_of(method, many, Privacy(1.0, 1e-6, Neighbours.ADD_REMOVE)) < error
+    assert error_of(method, many, Privacy(1.0, 1e-6, Adjacency.ADD_REMOVE)) < error
     by_signal = error_of(method, divided, replaced) / divided.signal
     assert by_signal != error / many.signal or method == "dp_pmtolse"  # which divides rows by public moments anyway
 

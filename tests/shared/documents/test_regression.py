@@ -14,11 +14,11 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
+    ChargedLoss,
     Coefficient,
     RegressionPrivacy,
     RegressionRequest,
     RegressionResult,
-    ReplacementLoss,
     RowMapping,
     coefficients_of,
     measured_attributes,
@@ -130,7 +130,7 @@ def with_changes(**changes: object) -> Callable[[], RegressionResult]:
     return lambda: RESULT.model_copy(update=changes)
 
 
-REPLACED = ReplacementLoss(rho_units=str(RHO.units * 9 // 4), loss_delta=0.0)
+REPLACED = ChargedLoss(rho_units=str(RHO.units * 9 // 4), loss_delta=0.0)
 ADDED = PRIVACY.model_copy(
     update={
         "adjacency": "add_remove",
@@ -141,8 +141,8 @@ ADDED = PRIVACY.model_copy(
 ADD_REMOVE = RESULT.model_copy(update={"request": ASKED.model_copy(update={"n": RESULT.n}), "privacy": ADDED})
 
 
-def replaced(units: int) -> ReplacementLoss:
-    return ReplacementLoss(rho_units=str(units), loss_delta=0.0)
+def replaced(units: int) -> ChargedLoss:
+    return ChargedLoss(rho_units=str(units), loss_delta=0.0)
 
 
 def add_remove(**changes: object) -> Callable[[], RegressionResult]:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho, gaussian_loss, least_sigma, rho_left
+from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Cost, Loss, Rho, gaussian_loss, least_sigma, rho_left
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.dp.errors import ParameterError
+from commingle.shared.dp.sensitivity import Adjacency
 
 dp.enable_features("contrib")
 
@@ -202,3 +203,13 @@ def test_a_delta_asked_for_in_view_of_earlier_answers_adds_to_the_caps_and_no_mo
 @pytest.mark.parametrize("used", [1e-5, 1.1e-5, 0.5])
 def test_no_room_is_left_where_delta_is_used_up(used: float) -> None:
     assert rho_left(1.0, 1e-5, beside=Loss(ZERO, used)) == Rho(0)
+
+
+def test_cost_has_a_second_figure_where_its_unit_is_presence_and_one_otherwise() -> None:
+    losses = {Adjacency.REPLACE_ONE: Loss(Rho(9)), Adjacency.ADD_REMOVE: Loss(Rho(4))}
+    for unit, cost in (
+        (Adjacency.ADD_REMOVE, Cost(Loss(Rho(4)), Loss(Rho(9)))),
+        (Adjacency.REPLACE_ONE, Cost(Loss(Rho(9)))),
+    ):
+        assert Cost.of(unit, losses.__getitem__) == cost
+        assert cost.unit is unit

@@ -24,7 +24,8 @@ from commingle.shared.dp.fixed_point import (
     quantise,
     squared_row_limit,
 )
-from commingle.shared.dp.sensitivity import LISTED, Adjacency, squared_sensitivity
+from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from tests.shared.dp.test_sensitivity import LISTED
 
 Rows = NDArray[np.int64]
 

@@ -14,7 +14,6 @@ from commingle.shared.dp.contrasts import codebook, indicators
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
 from commingle.shared.dp.sensitivity import (
-    LISTED,
     Adjacency,
     Geometry,
     contrast_geometry,
@@ -22,6 +21,7 @@ from commingle.shared.dp.sensitivity import (
     squared_sensitivity,
 )
 
+LISTED = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)  # how a row may change that is there before and after
 NUMERIC = Geometry(radius_squared=1, diameter_squared=4)
 CONTRASTS = {levels: list(map(tuple, codebook(levels).tolist())) for levels in (3, 4, 5, 7, 40)}
 # one attribute -> the integers to try; thirds and near-ones are where truncation bites

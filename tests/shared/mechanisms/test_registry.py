@@ -78,7 +78,7 @@ def test_every_line_of_the_registry_leads_to_a_whole_mechanism(name: str) -> Non
     assert mechanism_named(name) is mechanism
     assert mechanism.fit.inference in mechanism.fit.estimators
     assert mechanism.planner
-    assert mechanism.trust.endswith(".")
+    assert all(mechanism.trust(proved=proved).endswith(".") for proved in (True, False))
 
 
 def test_documents_may_name_what_is_registered_and_nothing_else() -> None:

@@ -64,7 +64,9 @@ class Toy(Dgm):
     """Published: every subject's row, the last first."""
 
     publishes = "toy rows"
-    trust = TRUST
+
+    def trust(self, *, proved: bool) -> str:  # noqa: ARG002 - as in `Mechanism`
+        return TRUST
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         return [*super().problems(spec), *(["a toy is for at least 10 subjects"] if spec.n < 10 else [])]

@@ -6,18 +6,18 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from commingle.shared.documents.dsse import Envelope, Signature, Verified, open_envelope, sealed
+from commingle.shared.documents.dsse import Envelope, Signature, Verified, sealed
 from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError
 from commingle.shared.documents.model import LEFT_OUT, Digest, Name, Version, WireModel, encode
 from commingle.shared.documents.row_maps import sums_expected
 from commingle.shared.documents.spec import MAX_PARTIES, ReleaseSpec
-from commingle.shared.documents.statements import DeviationError, Rejection, Sums, require_about
+from commingle.shared.documents.statements import DeviationError, PartyStatement, Rejection, Sums, open_statement
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 
 _REMEDY = "Propose a new release."
 
 
-class ColumnsStatement(WireModel):
+class ColumnsStatement(PartyStatement):
     """A party's signature under its encrypted columns.
 
     Attributes:
@@ -29,8 +29,6 @@ class ColumnsStatement(WireModel):
     largest_bytes: ClassVar[int] = 64 << 10  # sums of 255 columns
     type: Literal["commingle/columns"] = "commingle/columns"
     version: Version = 1
-    spec: Digest
-    party: Name
     approvals: Digest
     body_sha256: Digest
     sums: Annotated[Sums | None, LEFT_OUT] = None
@@ -49,7 +47,7 @@ class Quotation(WireModel):
     sig: Annotated[str, Field(max_length=128)]
 
 
-class ReplyStatement(WireModel):
+class ReplyStatement(PartyStatement):
     """A party's signature under what it replies to those before it.
 
     Attributes:
@@ -59,8 +57,6 @@ class ReplyStatement(WireModel):
 
     type: Literal["commingle/reply"] = "commingle/reply"
     version: Version = 1
-    spec: Digest
-    party: Name
     columns: Annotated[dict[Name, Quotation], Field(max_length=MAX_PARTIES)]
     body_sha256: Digest
 
@@ -68,8 +64,7 @@ class ReplyStatement(WireModel):
 def open_columns(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ColumnsStatement]:
     """That party's verified statement, the ciphertexts themselves not read. Raises SignatureError, DocumentError."""
     share = exchange.spec.document.party(party)
-    columns = open_envelope(envelope, ColumnsStatement, keys=[share.verifying_key])
-    require_about(columns, party=party, spec=exchange.spec.digest)
+    columns = open_statement(envelope, ColumnsStatement, share, spec=exchange.spec.digest)
     if columns.document.approvals != exchange.approved:
         raise DocumentError(f"the columns of {party} are for another set of approvals", remedy=_REMEDY)
     if columns.payload != encode(columns.document):  # or a quotation of it would be of other bytes
@@ -102,9 +97,8 @@ def open_reply_statement(exchange: Exchange, envelope: Envelope, party: str) -> 
         SignatureError, DocumentError: it is not that.
         DeviationError: it is, and quotes what nobody signed.
     """
-    key = exchange.spec.document.party(party).verifying_key
-    reply = open_envelope(envelope, ReplyStatement, keys=[key])
-    require_about(reply, party=party, spec=exchange.spec.digest)
+    share = exchange.spec.document.party(party)
+    reply = open_statement(envelope, ReplyStatement, share, spec=exchange.spec.digest)
     if set(reply.document.columns) != set(exchange.parties):
         raise DeviationError(party, "it does not quote everybody's columns")
     for name, said in quoted(exchange, reply.document).items():
@@ -174,10 +168,7 @@ def require_evidence(spec: Verified[ReleaseSpec], rejection: Rejection) -> None:
     if rejection.evidence is None:
         return
     member = spec.document.party(rejection.about or "")
-    keys, digests = [member.verifying_key], set()
-    for shown in rejection.evidence:
-        said = open_envelope(shown, ColumnsStatement, keys=keys)
-        digests.add(require_about(said, party=member.name, spec=spec.digest).digest)
+    digests = {open_statement(shown, ColumnsStatement, member, spec=spec.digest).digest for shown in rejection.evidence}
     if len(digests) != len(rejection.evidence):
         raise DocumentError("a complaint shows one statement twice", remedy="It is no evidence of anything.")
 

@@ -13,9 +13,9 @@ from typing import Protocol, Self, overload
 
 from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import ExchangeError
+from commingle.shared.documents.row_maps import row_bound
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Approval, approval_set_digest, open_approvals
-from commingle.shared.mechanisms.interface import row_bound
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.proving.ciphertexts import segments
@@ -85,7 +85,7 @@ class Exchange:
     @property
     def proved(self) -> bool:
         """Whether everybody proves that its rows are within bounds and its replies are evaluations of them."""
-        return self.spec.document.bounds == "proved"
+        return self.spec.document.proved
 
     def bound(self, party: str) -> int:
         """The largest squared norm of a row of that party, in steps."""

@@ -182,7 +182,7 @@ def own_moments(exchange: Exchange, *, party: str, rows: Rows) -> NDArray[np.int
         block = rows(start, min(start + _ROWS, spec.table_rows)).astype(np.float64)
         own += (block.T @ block).astype(np.int64)
         linear += block.sum(axis=0).astype(np.int64)
-    return own if spec.keyed else np.vstack([linear << spec.fraction_bits, own])
+    return np.vstack([*[linear << spec.fraction_bits] * first_place(spec), own])
 
 
 def submission(

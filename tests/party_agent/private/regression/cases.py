@@ -7,13 +7,15 @@ import numpy as np
 from numpy.random import Generator
 
 from commingle.party_agent.private.regression.measuring import Measure, NoiseCalibration, Parts, Privacy
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, clip_sample
+from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments
+from commingle.shared.dp.sensitivity import Adjacency
 
 SHARED = Path(__file__).parents[5] / "shared"
 """Data and reference tables beside the project; tests that need them skip where they are absent."""
 
 ROW_BOUND, LABEL_BOUND = 0.8, 1.7
+NEIGHBOURS = (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
 
 
 class Recording(Measure):
@@ -48,7 +50,7 @@ def privacy(
     epsilon: float = 1.0,
     delta: float = 1e-5,
     *,
-    adjacency: Neighbours = Neighbours.ADD_REMOVE,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
     calibration: NoiseCalibration = NoiseCalibration.ZCDP,
 ) -> Privacy:
     return Privacy(epsilon, delta, adjacency, calibration)
@@ -66,7 +68,7 @@ def with_row(sample: Sample, x: Floats, y: float) -> Sample:
     return Sample(rows, labels, sample.row_bound, sample.label_bound)
 
 
-def neighbours(generator: Generator, adjacency: Neighbours, pairs: int) -> Iterator[tuple[Sample, Sample]]:
+def neighbours(generator: Generator, adjacency: Adjacency, pairs: int) -> Iterator[tuple[Sample, Sample]]:
     """Pairs of neighbours, the differing rows at extremes more often than not."""
 
     def extreme() -> tuple[Floats, float]:
@@ -84,7 +86,7 @@ def neighbours(generator: Generator, adjacency: Neighbours, pairs: int) -> Itera
             np.array([x for x, _ in others]).reshape(n, 2), np.array([y for _, y in others]), ROW_BOUND, LABEL_BOUND
         )
         one = with_row(common, *extreme())
-        yield one, common if adjacency is Neighbours.ADD_REMOVE else with_row(common, *extreme())
+        yield one, common if adjacency is Adjacency.ADD_REMOVE else with_row(common, *extreme())
 
 
 def farthest(pairs: Iterator[tuple[Sample, Sample]], statistic: Callable[[Sample], Floats]) -> float:

@@ -21,7 +21,7 @@ from commingle.party_agent.private.regression.measuring import (
     gaussian_multiplier,
 )
 from commingle.party_agent.private.regression.methods import METHODS, FloatingMethod
-from commingle.party_agent.private.regression.problem import Estimate, Floats, Neighbours, Published, Sample
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Published, Sample
 from commingle.party_agent.private.regression.sums import (
     adassp,
     boosted_adassp,
@@ -31,8 +31,9 @@ from commingle.party_agent.private.regression.sums import (
     ssp,
     sums_sensitivity,
 )
+from commingle.shared.dp.sensitivity import Adjacency
 from tests.hostile.distinguishing import rates
-from tests.party_agent.private.regression.cases import privacy, with_row
+from tests.party_agent.private.regression.cases import NEIGHBOURS, privacy, with_row
 
 pytestmark = pytest.mark.slow  # thousands of runs of every method
 
@@ -51,12 +52,12 @@ class Damped(Measure):
         return self._inner.begin(sensitivity=sensitivity, multiplier=scale, entries=entries)
 
 
-def pair(adjacency: Neighbours) -> tuple[Sample, Sample]:
+def pair(adjacency: Adjacency) -> tuple[Sample, Sample]:
     """One more row or another with the opposite label, at the bounds; 60 degrees apart, what moves both sums most."""
     common = Sample(np.array([[0.05, 0.9], [0.05, -0.9]]), np.array([0.9, -0.9]), 1.0, 1.0)
     one = with_row(common, np.array([1.0, 0.0]), 1.0)
     other = np.array([0.5, sqrt(3) / 2])
-    return one, common if adjacency is Neighbours.ADD_REMOVE else with_row(common, other, -1.0)
+    return one, common if adjacency is Adjacency.ADD_REMOVE else with_row(common, other, -1.0)
 
 
 GAUSSIAN = [(ssp, 1), (adassp, 1), (boosted_adassp, 5)]
@@ -95,9 +96,9 @@ def demonstrated_rho(method: Callable[..., Estimate], asked: Privacy, rounds: in
 
 
 @pytest.mark.parametrize(("method", "rounds"), GAUSSIAN)
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_optimal_attack_on_noisy_sums_stays_within_their_rho_and_a_third_of_the_noise_does_not(
-    method: Callable[..., Estimate], rounds: int, adjacency: Neighbours
+    method: Callable[..., Estimate], rounds: int, adjacency: Adjacency
 ) -> None:
     asked = privacy(3.0, DELTA, adjacency=adjacency)
     claimed = float(METHODS[method.__name__].loss(asked).rho)
@@ -117,9 +118,9 @@ def delivered_rho(name: str, asked: Privacy, samples: tuple[Sample, Sample], rou
 
 
 @pytest.mark.parametrize(("method", "rounds"), GAUSSIAN[:2])
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_worst_pair_of_rows_uses_up_what_is_claimed(
-    method: Callable[..., Estimate], rounds: int, adjacency: Neighbours
+    method: Callable[..., Estimate], rounds: int, adjacency: Adjacency
 ) -> None:
     asked = privacy(1.0, DELTA, adjacency=adjacency)
     claimed = float(METHODS[method.__name__].loss(asked).rho)
@@ -130,10 +131,10 @@ def test_worst_pair_of_rows_uses_up_what_is_claimed(
 def test_replaced_row_learns_no_more_of_an_add_remove_run_than_the_second_figure(
     method: Callable[..., Estimate], rounds: int
 ) -> None:
-    asked, name = privacy(1.0, DELTA, adjacency=Neighbours.ADD_REMOVE), method.__name__
+    asked, name = privacy(1.0, DELTA, adjacency=Adjacency.ADD_REMOVE), method.__name__
     cost = METHODS[name].cost(asked)
     charged, own = float(cost.replaced.rho), float(cost.loss.rho)
-    delivered = delivered_rho(name, asked, pair(Neighbours.REPLACE_ONE), rounds)
+    delivered = delivered_rho(name, asked, pair(Adjacency.REPLACE_ONE), rounds)
     assert own < delivered <= charged * (1 + 1e-12)
     assert rounds > 1 or delivered > 0.99 * charged
 
@@ -167,9 +168,9 @@ FLOATING = [
 
 
 @pytest.mark.parametrize(("method", "calibration"), FLOATING, ids=lambda c: getattr(c, "name", str(c)))
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_attack_demonstrates_no_more_than_the_epsilon_claimed(
-    method: FloatingMethod, calibration: NoiseCalibration, adjacency: Neighbours
+    method: FloatingMethod, calibration: NoiseCalibration, adjacency: Adjacency
 ) -> None:
     asked = privacy(1.0, DELTA, adjacency=adjacency, calibration=calibration)
     assert demonstrated_epsilon(method, asked) < 1.0

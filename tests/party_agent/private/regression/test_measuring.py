@@ -27,11 +27,12 @@ from commingle.party_agent.private.regression.measuring import (
     planned_loss,
     require_calibration,
 )
-from commingle.party_agent.private.regression.problem import Neighbours, power_of_two_above
+from commingle.party_agent.private.regression.problem import power_of_two_above
 from commingle.shared.dp.accounting import RHO_UNITS, gaussian_loss
 from commingle.shared.dp.calibration import epsilon_of_rho, gaussian_delta
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
+from commingle.shared.dp.sensitivity import Adjacency
 from tests.party_agent.private.regression.cases import privacy
 from tests.world.noise import no_noise
 
@@ -324,8 +325,8 @@ def test_plan_of_analytic_noise_has_the_epsilon_asked_for(epsilon: float, delta:
 
 @given(st.floats(1e-2, 1300), DELTAS)
 def test_group_of_two_under_add_remove_implies_replace_one(epsilon: float, delta: float) -> None:
-    half = privacy(epsilon, delta, adjacency=Neighbours.REPLACE_ONE).as_add_remove()
-    assert half.adjacency is Neighbours.ADD_REMOVE
+    half = privacy(epsilon, delta, adjacency=Adjacency.REPLACE_ONE).as_add_remove()
+    assert half.adjacency is Adjacency.ADD_REMOVE
     assert 2 * half.epsilon <= epsilon
     with localcontext(prec=50):
         implied = (1 + Decimal(epsilon / 2).exp()) * Decimal(half.delta)
@@ -335,7 +336,7 @@ def test_group_of_two_under_add_remove_implies_replace_one(epsilon: float, delta
 @pytest.mark.parametrize("epsilon", [1420.0, 1e4, 1e300])
 def test_group_of_two_is_refused_where_no_delta_is_small_enough(epsilon: float) -> None:
     with pytest.raises(ParameterError, match="delta"):
-        privacy(epsilon, 0.5, adjacency=Neighbours.REPLACE_ONE).as_add_remove()
+        privacy(epsilon, 0.5, adjacency=Adjacency.REPLACE_ONE).as_add_remove()
 
 
 @given(EPSILONS, st.floats(1e-10, 0.99), st.integers(2, 3))

@@ -39,12 +39,13 @@ from commingle.party_agent.private.regression.posterior import (
     proved_constants,
     ridge_fit,
 )
-from commingle.party_agent.private.regression.problem import Estimate, Floats, Neighbours, Sample, on_grid
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, on_grid
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.calibration import epsilon_of_rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
-from tests.party_agent.private.regression.cases import linear_sample, privacy, with_row
+from commingle.shared.dp.sensitivity import Adjacency
+from tests.party_agent.private.regression.cases import NEIGHBOURS, linear_sample, privacy, with_row
 
 CASES = [(method, c) for method in METHODS.values() for c in sorted(method.calibrations)]
 EXACT = [m for m in METHODS.values() if isinstance(m, ExactMethod)]
@@ -101,10 +102,10 @@ def test_noisy_descent_with_little_noise_comes_nearer_least_squares_with_every_s
 
 
 @pytest.mark.parametrize("method", EXACT, ids=lambda m: m.name)
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("calibration", sorted(GAUSSIAN))
 def test_exact_noise_spends_what_was_debited_and_hardly_less(
-    method: ExactMethod, adjacency: Neighbours, calibration: NoiseCalibration
+    method: ExactMethod, adjacency: Adjacency, calibration: NoiseCalibration
 ) -> None:
     rows = linear_sample(default_rng(6))
     sample = on_grid(rows.x, rows.y, row_bound=1.0, label_bound=1.0)
@@ -117,9 +118,9 @@ def test_exact_noise_spends_what_was_debited_and_hardly_less(
 
 
 @pytest.mark.parametrize(("method", "calibration"), CASES, ids=lambda c: getattr(c, "name", str(c)))
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_run_costs_what_was_announced_before_any_row_was_read(
-    method: ExactMethod | FloatingMethod, calibration: NoiseCalibration, adjacency: Neighbours
+    method: ExactMethod | FloatingMethod, calibration: NoiseCalibration, adjacency: Adjacency
 ) -> None:
     asked = privacy(0.5, adjacency=adjacency, calibration=calibration)
     sample = linear_sample(default_rng(7))
@@ -220,8 +221,8 @@ def test_minimiser_on_the_boundary_is_the_best_of_a_fine_circle() -> None:
     assert np.allclose(minimise_in_ball(hessian, linear, 1.0), circle[:, values.argmin()], atol=1e-4)
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_privacy_loss_of_objective_perturbation_exceeds_epsilon_as_rarely_as_delta(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_privacy_loss_of_objective_perturbation_exceeds_epsilon_as_rarely_as_delta(adjacency: Adjacency) -> None:
     """By the change of variables theta -> b, b = X^T y - H theta, inside the ball; both directions, extreme rows."""
     epsilon, delta, runs = 1.0, 0.01, 40_000
     asked = privacy(epsilon, delta, adjacency=adjacency, calibration=NoiseCalibration.PUBLISHED)
@@ -229,7 +230,7 @@ def test_privacy_loss_of_objective_perturbation_exceeds_epsilon_as_rarely_as_del
     # the others' coefficients lie near (0, -0.8), so that the row in question has nearly the largest gradient
     common = Sample(np.array([[0.6, 0.0], [0.0, 0.6]] * 200), np.array([0.0, -0.48] * 200), 1.0, 1.0)
     one = with_row(common, np.array([0.0, 1.0]), 1.0)
-    other = common if adjacency is Neighbours.ADD_REMOVE else with_row(common, np.array([0.0, 1.0]), -1.0)
+    other = common if adjacency is Adjacency.ADD_REMOVE else with_row(common, np.array([0.0, 1.0]), -1.0)
     claimed, ridge = noise_scale(common, asked, radius=1.0), 2 * common.row_bound**2 / epsilon
 
     def exceeding(first: Sample, second: Sample, scale: float) -> float:
@@ -246,9 +247,9 @@ def test_privacy_loss_of_objective_perturbation_exceeds_epsilon_as_rarely_as_del
         assert exceeding(first, second, claimed / 8) > delta
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_privacy_loss_of_objective_perturbation_on_the_sphere_exceeds_epsilon_as_rarely_as_delta(
-    adjacency: Neighbours,
+    adjacency: Adjacency,
 ) -> None:
     """Of theta with the multiplier nu, which say together what the random term was: b = X^T y - (H + nu I) theta."""
     epsilon, delta, radius, runs, ridge = 1.0, 0.01, 0.2, 1_000, 2.0
@@ -256,7 +257,7 @@ def test_privacy_loss_of_objective_perturbation_on_the_sphere_exceeds_epsilon_as
     generator = np.random.default_rng(4)
     common = Sample(np.array([[0.6, 0.0], [0.0, 0.6]] * 20), np.array([0.0, -0.48] * 20), 1.0, 1.0)
     one = with_row(common, np.array([0.0, 1.0]), 1.0)
-    other = common if adjacency is Neighbours.ADD_REMOVE else with_row(common, np.array([0.0, 1.0]), -1.0)
+    other = common if adjacency is Adjacency.ADD_REMOVE else with_row(common, np.array([0.0, 1.0]), -1.0)
     claimed = noise_scale(common, asked, radius=radius)
 
     def exceeding(first: Sample, second: Sample, scale: float) -> float:

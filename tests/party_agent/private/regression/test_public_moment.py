@@ -15,14 +15,7 @@ from commingle.party_agent.private.regression.measuring import (
     Privacy,
     gaussian_multiplier,
 )
-from commingle.party_agent.private.regression.problem import (
-    Estimate,
-    Floats,
-    Neighbours,
-    Sample,
-    clip_sample,
-    on_grid,
-)
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, clip_sample, on_grid
 from commingle.party_agent.private.regression.public_moment import (
     STABLE,
     PublicMoments,
@@ -35,18 +28,19 @@ from commingle.party_agent.private.regression.public_moment import (
 from commingle.party_agent.private.regression.sums import cross_weight, norm_bound, sums_loss, sums_sensitivity
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
-from tests.party_agent.private.regression.cases import PUBLIC, Recording, ill_conditioned, privacy
+from commingle.shared.dp.sensitivity import Adjacency
+from tests.party_agent.private.regression.cases import NEIGHBOURS, PUBLIC, Recording, ill_conditioned, privacy
 
-ASKED = privacy(adjacency=Neighbours.REPLACE_ONE)
+ASKED = privacy(adjacency=Adjacency.REPLACE_ONE)
 PublicRun = Callable[[Sample, PublicMoments, Privacy, Measure], Estimate]
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_noise_is_that_of_both_sums_at_the_radii_of_the_transform(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_noise_is_that_of_both_sums_at_the_radii_of_the_transform(adjacency: Adjacency) -> None:
     x, y, _ = ill_conditioned(300)
     d, t, asked, noise = 10, 1 + log(2 * 300 / 0.05), privacy(adjacency=adjacency), Recording()
     dp_pmtolse(transform(x, y, PUBLIC, make=clip_sample), PUBLIC, asked, noise)
-    far = 3 / sqrt(2) if adjacency is Neighbours.REPLACE_ONE else sqrt(2)
+    far = 3 / sqrt(2) if adjacency is Adjacency.REPLACE_ONE else sqrt(2)
     sd = gaussian_multiplier(asked, 1) * far * d * t
     assert noise.deviations == pytest.approx([sd, sd / sqrt(d)], rel=1e-12)
     assert noise.symmetric == [True, False]
@@ -75,12 +69,12 @@ def test_no_replaced_row_moves_the_sums_farther_than_their_sensitivity(make: Cal
     assert 0.99 * bound < farthest <= bound * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_second_moment_has_the_noise_of_one_measurement_of_all_columns(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_second_moment_has_the_noise_of_one_measurement_of_all_columns(adjacency: Adjacency) -> None:
     x, y, _ = ill_conditioned(300)
     t, asked, noise = 1 + log(2 * 300 / 0.05), privacy(adjacency=adjacency), Recording()
     dp_pmtse(transform(x, y, PUBLIC, make=clip_sample), PUBLIC, asked, noise)
-    far = sqrt(2) if adjacency is Neighbours.REPLACE_ONE else 1
+    far = sqrt(2) if adjacency is Adjacency.REPLACE_ONE else 1
     assert noise.deviations == pytest.approx([gaussian_multiplier(asked, 1) * far * 11 * t], rel=1e-12)
     assert noise.symmetric == [True]
 
@@ -144,9 +138,9 @@ def test_without_noise_the_coefficients_are_least_squares() -> None:
     )
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("method", [dp_pmtolse, dp_pmtse])
-def test_exact_noise_costs_no_more_than_was_said_before(method: PublicRun, adjacency: Neighbours) -> None:
+def test_exact_noise_costs_no_more_than_was_said_before(method: PublicRun, adjacency: Adjacency) -> None:
     x, y, _ = ill_conditioned(400)
     asked = privacy(adjacency=adjacency)
     measure, said = Exact(rounded_gaussian), sums_loss(asked)

@@ -13,7 +13,7 @@ from numpy.random import Generator, default_rng
 from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.regression.measuring import NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, RowMap
+from commingle.party_agent.private.regression.problem import Floats, RowMap
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import PrivateRegression, regress
 from commingle.party_agent.private.regression.sums import stages_of
@@ -24,6 +24,8 @@ from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.sensitivity import Adjacency
+from tests.party_agent.private.regression.cases import NEIGHBOURS
 from tests.party_agent.private.releases import Charge
 from tests.party_agent.private.tables import column, snapshot_of
 from tests.world.noise import no_noise
@@ -100,7 +102,7 @@ COUNTING_NOTHING = ["ssp", "adassp", "boosted_adassp", "dp_pmtolse", "dp_pmtse",
 def test_row_of_zeros_more_changes_no_bit_under_add_remove(name: str, tmp_path: Path) -> None:
     """It adds nothing to any sum: what else a result took from the number of rows would show."""
     wanted = task(name, n=400, rows=RowMap(intercept=False), public=PublicMoments(np.diag([0.3, 0.1]), 0.2))
-    wanted = replace(wanted, privacy=replace(wanted.privacy, adjacency=Neighbours.ADD_REMOVE))
+    wanted = replace(wanted, privacy=replace(wanted.privacy, adjacency=Adjacency.ADD_REMOVE))
     wanted = replace(wanted, cost=wanted.method.cost(wanted.privacy))
     found = []
     for more in ([], [0.0]):
@@ -122,7 +124,7 @@ def test_two_stages_count_rows_with_noise_under_add_remove_and_do_not_go_by_the_
 ) -> None:
     best, found = least_squares(*values()), []
     for n in (100, N, 5000):
-        asked = Privacy(20.0, 1e-6, Neighbours.ADD_REMOVE, NoiseCalibration.ZCDP)
+        asked = Privacy(20.0, 1e-6, Adjacency.ADD_REMOVE, NoiseCalibration.ZCDP)
         wanted = task("two_stage", privacy=asked, n=n, stages=stages_of(asked, Y, (X, Z), n))
         wanted = replace(wanted, cost=wanted.method.cost(asked))
         estimate = regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=no_noise, generator=never)
@@ -242,7 +244,7 @@ def test_row_is_mapped_alike_wherever_it_stands() -> None:
 
 
 def test_public_method_costs_its_epsilon_under_either_adjacency() -> None:
-    for adjacency in Neighbours:
+    for adjacency in NEIGHBOURS:
         for method in WITH_PUBLIC_ROWS.values():
             cost = method.loss(Privacy(1.0, 1e-6, adjacency))
             assert cost.epsilon(1e-6) == pytest.approx(1.0, rel=1e-9)
@@ -251,7 +253,7 @@ def test_public_method_costs_its_epsilon_under_either_adjacency() -> None:
 
 def test_charge_is_in_the_unit_of_its_data_set_and_keeps_what_a_replaced_row_learns() -> None:
     """By formulas of the proofs: 9/4 of rho, twice, groups of two, four times, and nothing more."""
-    privacy = Privacy(0.5, 1e-6, Neighbours.ADD_REMOVE)
+    privacy = Privacy(0.5, 1e-6, Adjacency.ADD_REMOVE)
     sums = METHODS["ssp"].loss(privacy).rho.units
     for name in ("ssp", "adassp", "boosted_adassp"):
         assert METHODS[name].cost(privacy).replaced == Loss(Rho(-(-9 * sums // 4)))
@@ -265,10 +267,10 @@ def test_charge_is_in_the_unit_of_its_data_set_and_keeps_what_a_replaced_row_lea
     assert (1 + exp(0.5)) * 1e-6 <= pair.delta < (1 + exp(0.5)) * 1e-6 * (1 + 1e-9)
     assert STAGED["two_stage"].cost(privacy).replaced == Loss(Rho(-(-201 * sums // 80)))
     for name, method in {**METHODS, **STAGED}.items():
-        replaced = replace(privacy, adjacency=Neighbours.REPLACE_ONE, calibration=min(method.calibrations))
+        replaced = replace(privacy, adjacency=Adjacency.REPLACE_ONE, calibration=min(method.calibrations))
         assert method.cost(replaced) == Cost(method.loss(replaced)), name
 
 
 def test_group_that_leaves_no_delta_is_refused() -> None:
     with pytest.raises(ParameterError, match="no delta"):
-        METHODS["objpert"].cost(Privacy(800.0, 1e-6, Neighbours.ADD_REMOVE, NoiseCalibration.PUBLISHED))
+        METHODS["objpert"].cost(Privacy(800.0, 1e-6, Adjacency.ADD_REMOVE, NoiseCalibration.PUBLISHED))

@@ -11,7 +11,7 @@ from numpy.random import default_rng
 
 from commingle.party_agent.private.regression.measuring import RAISED, FloatingPoint, Privacy, gaussian_multiplier
 from commingle.party_agent.private.regression.posterior import noisy_floor, ridge_fit
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, Sample, on_grid
+from commingle.party_agent.private.regression.problem import Floats, Sample, on_grid
 from commingle.party_agent.private.regression.sums import (
     ROUNDS,
     adassp,
@@ -26,8 +26,10 @@ from commingle.party_agent.private.regression.sums import (
     sums_loss,
     sums_sensitivity,
 )
+from commingle.shared.dp.sensitivity import Adjacency
 from tests.party_agent.private.regression.cases import (
     LABEL_BOUND,
+    NEIGHBOURS,
     ROW_BOUND,
     Recording,
     farthest,
@@ -51,9 +53,9 @@ def weighted(sample: Sample) -> Floats:
     return np.append(sample.x.T @ sample.x, sqrt(weight) * (sample.x.T @ sample.y))
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_no_pair_of_neighbours_moves_both_sums_beyond_their_sensitivity_and_some_as_far(adjacency: Neighbours) -> None:
-    bound = sums_sensitivity(ROW_BOUND, replaces=adjacency is Neighbours.REPLACE_ONE)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_no_pair_of_neighbours_moves_both_sums_beyond_their_sensitivity_and_some_as_far(adjacency: Adjacency) -> None:
+    bound = sums_sensitivity(ROW_BOUND, replaces=adjacency is Adjacency.REPLACE_ONE)
     worst = farthest(neighbours(np.random.default_rng(1), adjacency, PAIRS), weighted)
     assert 0.99 * bound < worst <= bound * (1 + 1e-9)
 
@@ -79,22 +81,22 @@ def test_sensitivity_as_computed_and_raised_bounds_the_exact_formula_for_the_wei
         assert (RAISED * Fraction(sums_sensitivity(row, replaces=replaces))) ** 2 >= exact
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_noise_is_that_of_one_measurement_shared_by_bounds(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_noise_is_that_of_one_measurement_shared_by_bounds(adjacency: Adjacency) -> None:
     sample, asked, record = linear_sample(np.random.default_rng(3)), privacy(adjacency=adjacency), Recording()
     sample = Sample(sample.x, sample.y, 1.0, 4.0)
     gram, cross = noisy_sums(sample, asked, record)
     assert np.allclose(gram, sample.x.T @ sample.x)
     assert np.allclose(cross, sample.x.T @ sample.y)
-    sd = gaussian_multiplier(asked, 1) * (3 / sqrt(2) if adjacency is Neighbours.REPLACE_ONE else sqrt(2))
+    sd = gaussian_multiplier(asked, 1) * (3 / sqrt(2) if adjacency is Adjacency.REPLACE_ONE else sqrt(2))
     assert record.deviations == pytest.approx([sd, 4 * sd])
     assert record.symmetric == [True, False]
     assert record.entries == [sample.d * (sample.d + 1)]
     assert gram_noise(sample, asked) == pytest.approx(sd)
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_drawn_noise_has_half_the_variance_beside_the_diagonal(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_drawn_noise_has_half_the_variance_beside_the_diagonal(adjacency: Adjacency) -> None:
     sample, asked, runs = linear_sample(np.random.default_rng(3)), privacy(adjacency=adjacency), 4_000
     measure, upper = FloatingPoint(np.random.default_rng(4)), np.triu_indices(3, 1)
     drawn = [noisy_sums(sample, asked, measure) for _ in range(runs)]
@@ -110,7 +112,7 @@ def test_drawn_noise_has_half_the_variance_beside_the_diagonal(adjacency: Neighb
 
 
 def test_noise_together_is_less_than_two_measurements_beside_each_other_need() -> None:
-    asked = privacy(adjacency=Neighbours.REPLACE_ONE)
+    asked = privacy(adjacency=Adjacency.REPLACE_ONE)
     apart = gaussian_multiplier(asked, 2)
     sample = Sample(np.zeros((1, 1)), np.zeros(1), 1.0, 1.0)
     assert gram_noise(sample, asked) / (apart * sqrt(2)) == pytest.approx(1.5 / sqrt(2))  # of X^T X: 6 % more
@@ -145,8 +147,8 @@ def test_noisy_least_eigenvalue_is_a_lower_bound_as_often_as_its_tail_says() -> 
     assert min(found) >= 0
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_no_pair_of_neighbours_moves_the_least_eigenvalue_beyond_its_sensitivity(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_no_pair_of_neighbours_moves_the_least_eigenvalue_beyond_its_sensitivity(adjacency: Adjacency) -> None:
     worst = farthest(neighbours(np.random.default_rng(1), adjacency, 3_000), least)
     one = with_row(Sample(np.zeros((0, 1)), np.zeros(0), ROW_BOUND, LABEL_BOUND), np.array([ROW_BOUND]), 0.0)
     assert float(least(one)[0]) == pytest.approx(ROW_BOUND**2)
@@ -178,10 +180,10 @@ def grid_sample(seed: int, row_bound: float, label_bound: float, n: int = 30, d:
     return on_grid(x, y, row_bound=row_bound, label_bound=label_bound)
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize(("size", "reached"), [(0.0, 0.99), (0.3, 0.99), (300.0, 0.9)])
 def test_no_pair_of_neighbours_moves_the_sum_of_residuals_beyond_its_sensitivity_and_some_as_far(
-    adjacency: Neighbours, size: float, reached: float
+    adjacency: Adjacency, size: float, reached: float
 ) -> None:
     theta = size * default_rng(1).normal(size=2)
 
@@ -190,7 +192,7 @@ def test_no_pair_of_neighbours_moves_the_sum_of_residuals_beyond_its_sensitivity
         return left.x.T @ left.y
 
     pairs = list(neighbours(default_rng(2), adjacency, 500))
-    bound = ROW_BOUND * 0.34 * (2 if adjacency is Neighbours.REPLACE_ONE else 1)  # C tau, and 2 C tau
+    bound = ROW_BOUND * 0.34 * (2 if adjacency is Adjacency.REPLACE_ONE else 1)  # C tau, and 2 C tau
     assert reached * bound < farthest(iter(pairs), cross) <= bound
 
 
@@ -231,10 +233,10 @@ def test_residuals_are_labels_less_predictions_cut() -> None:
     assert float(np.abs(expected).max()) == 0.25  # some are cut
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("rounds", [1, 5, 20])
 def test_no_pair_of_neighbours_moves_matrix_and_rounds_together_beyond_what_one_measurement_may(
-    adjacency: Neighbours, rounds: int
+    adjacency: Adjacency, rounds: int
 ) -> None:
     """Each round at coefficients of its own: the bound may not depend on the path."""
     thetas, bound = default_rng(3).normal(size=(rounds, 2)), LABEL_BOUND / rounds
@@ -244,12 +246,12 @@ def test_no_pair_of_neighbours_moves_matrix_and_rounds_together_beyond_what_one_
         sums = [left.x.T @ left.y for left in (residuals(sample, theta, bound=bound) for theta in thetas)]
         return np.concatenate([(sample.x.T @ sample.x).ravel(), np.sqrt(weight) * np.concatenate(sums)])
 
-    limit = ROW_BOUND**2 * (3 / np.sqrt(2) if adjacency is Neighbours.REPLACE_ONE else np.sqrt(2))
+    limit = ROW_BOUND**2 * (3 / np.sqrt(2) if adjacency is Adjacency.REPLACE_ONE else np.sqrt(2))
     assert 0.9 * limit < farthest(neighbours(default_rng(4), adjacency, 2_000), together) <= limit * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
-def test_rounds_have_the_noise_of_the_one_cross_sum_shared_among_them(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_rounds_have_the_noise_of_the_one_cross_sum_shared_among_them(adjacency: Adjacency) -> None:
     sample, asked, record = linear_sample(default_rng(4)), privacy(adjacency=adjacency), Recording()
     boosted_adassp(sample, asked, record)
     sd = gram_noise(sample, asked)
@@ -259,24 +261,24 @@ def test_rounds_have_the_noise_of_the_one_cross_sum_shared_among_them(adjacency:
     assert record.deviations == pytest.approx([sd, *[sd / ROUNDS**0.5] * ROUNDS])
 
 
-@given(st.floats(1e-3, 20), st.sampled_from(Neighbours))
-def test_loss_is_that_of_adassp(epsilon: float, adjacency: Neighbours) -> None:
+@given(st.floats(1e-3, 20), st.sampled_from(NEIGHBOURS))
+def test_loss_is_that_of_adassp(epsilon: float, adjacency: Adjacency) -> None:
     asked, sample = Privacy(epsilon, 1e-6, adjacency), grid_sample(1, 1.0, 1.0)
     fits = [method(sample, asked, Recording()) for method in (adassp, boosted_adassp)]
     assert fits[0].loss == fits[1].loss == sums_loss(asked)
     assert fits[0].loss.delta == 0
 
 
-@pytest.mark.parametrize("adjacency", Neighbours)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_loss_along_every_path_is_within_what_is_debited_and_extreme_rows_use_most_of_it(
-    adjacency: Neighbours,
+    adjacency: Adjacency,
 ) -> None:
     """Of the matrix, and over rounds ||X^T r - X'^T r'||^2 / (2 sd^2) where the published sums lead."""
     common = Sample(np.array([[0.05, 0.9], [0.05, -0.9]]), np.array([0.9, -0.9]), 1.0, 1.0)
     asked = privacy(1.0, adjacency=adjacency)
     one = with_row(common, np.array([1.0, 0.0]), 1.0)
     angle = np.array([0.5, 0.75**0.5])
-    other = common if adjacency is Neighbours.ADD_REMOVE else with_row(common, angle, -1.0)
+    other = common if adjacency is Adjacency.ADD_REMOVE else with_row(common, angle, -1.0)
     sd, losses = gram_noise(one, asked), []
     matrices = [s.x.T @ s.x for s in (one, other)]
     first = float(np.sum((matrices[0] - matrices[1]) ** 2)) / (2 * sd**2)

@@ -9,13 +9,14 @@ from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Privacy
-from commingle.party_agent.private.regression.problem import Floats, Neighbours, clip_sample
+from commingle.party_agent.private.regression.problem import Floats, clip_sample
 from commingle.party_agent.private.regression.sums import boosted_adassp, stages_of, sums_loss, two_stage
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.fixed_point import SCALE, quantise
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import TwoStages, two_stage_loss
+from tests.party_agent.private.regression.cases import NEIGHBOURS
 from tests.world.noise import no_noise
 
 PRIVACY = Privacy(1.0, 1e-6)
@@ -39,9 +40,9 @@ def least_squares(q: NDArray[np.int64], *, intercept: bool = True) -> Floats:
     return np.linalg.lstsq(np.column_stack([np.ones((len(q), int(intercept))), x]), y)[0].astype(np.float64)
 
 
-@pytest.mark.parametrize("adjacency", list(Neighbours))
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("intercept", [True, False])
-def test_with_many_rows_and_little_noise_it_is_least_squares(adjacency: Neighbours, *, intercept: bool) -> None:
+def test_with_many_rows_and_little_noise_it_is_least_squares(adjacency: Adjacency, *, intercept: bool) -> None:
     """What is left is a fiftieth of what the features explain: cut rows, and noise at epsilon 20."""
     q, privacy = rows(default_rng(1), 100_000), Privacy(20.0, 1e-6, adjacency)
     found = two_stage(q, stages_for(len(q), privacy), privacy, rounded_gaussian, intercept=intercept)
@@ -52,8 +53,8 @@ def test_with_many_rows_and_little_noise_it_is_least_squares(adjacency: Neighbou
     assert found.loss == sums_loss(privacy)
 
 
-@pytest.mark.parametrize("adjacency", list(Neighbours))
-def test_coefficients_follow_from_what_is_published(adjacency: Neighbours) -> None:
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_coefficients_follow_from_what_is_published(adjacency: Adjacency) -> None:
     """Rows enter the sums, the moments of rows mapped by what was published of the sums, and nothing else."""
     asked = Privacy(1.0, 1e-6, adjacency)
     q, stages = rows(default_rng(2), 3000), stages_for(2500 if asked.adjacency == "add_remove" else 3000, asked)

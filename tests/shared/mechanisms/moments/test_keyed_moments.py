@@ -16,6 +16,7 @@ from benchmarks.coverage import SCHEMA, SIZES
 from benchmarks.keyed import study
 from benchmarks.release_law import of_parties, proposed, study_of
 from commingle.shared.documents.errors import SpecError
+from commingle.shared.documents.row_maps import row_bound, row_sensitivity
 from commingle.shared.documents.spec import ReleaseSpec, expected_kept, kept_of
 from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
@@ -23,7 +24,6 @@ from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import forecast_of
-from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
 from commingle.shared.mechanisms.moments.allocation import (
     block_sensitivity,
     bounds_of,

@@ -16,8 +16,7 @@ from commingle.shared.forecast.task import Assumptions, task_of
 from commingle.shared.mechanisms.moments.fit import wald_quantile
 from commingle.shared.mechanisms.moments.forecast import NOISY_MOMENTS, unit_variances
 from commingle.shared.mechanisms.prediction import Prediction, RegressionTask
-from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.plan import plan_blocks
+from commingle.shared.release.matrix import second_moments
 from commingle.shared.release.resolve import closed, terms_of
 from tests.shared.estimation.test_noisy_moments import release, symmetric
 from tests.shared.forecast.designs import numeric
@@ -92,8 +91,7 @@ def asked(columns: int, *, mean: float = 0.0, **changes: object) -> tuple[Predic
 def test_forecast_uses_the_noise_that_the_mechanism_states() -> None:
     """Sigma is rounded up to an integer of about 2^28: the same to 1e-6."""
     spec = spec_of(n=500)
-    sigmas = [plan.sigma for plan in plan_blocks(spec)]
-    stated = mechanism_of(spec).moments(spec, sigmas, np.zeros((len(spec.columns),) * 2, np.int64)).entry_variance
+    stated = second_moments(spec, "0" * 64, np.zeros((len(spec.columns),) * 2, np.int64)).entry_variance
     assert stated is not None
     np.testing.assert_allclose(noise_of(terms_of(spec)), stated, rtol=1e-6)
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from benchmarks.release_law import of_parties, proposed, study_of
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.linkage import pseudonyms
+from commingle.shared.documents.row_maps import row_bound, row_sensitivity
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms.interface import row_bound, row_sensitivity
 from commingle.shared.mechanisms.prediction import noise_variance
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.mechanisms.rows.mixed_rows import SignStream
@@ -66,8 +66,8 @@ def test_sensitivity_is_of_presence_and_row_or_of_values_alone(row_norm: float |
     apart = int(min(Fraction(10), 4 * Fraction(row_norm or 9) ** 2) * 4**15)
     assert row_sensitivity(spec, party, Adjacency.REPLACE_ONE) == apart
     plan = plan_block(spec, party)
-    assert plan.replacement is not None
-    for rho, moved in ((plan.loss, bound), (plan.replacement, apart)):
+    assert plan.cost.replacement is not None
+    for rho, moved in ((plan.loss, bound), (plan.cost.replacement.rho, apart)):
         exact = Fraction(16 * moved, 2 * plan.sigma**2)
         assert exact <= Fraction(rho.units, 2**64) < exact + Fraction(1, 2**64)
 
@@ -77,8 +77,8 @@ def test_neither_figure_stands_for_the_other() -> None:
     ratios = []
     for row_norm in (None, 0.5, 0.01):
         plan = plan_block(spec := spec_of(X, B, C, row_norm=row_norm), spec.parties[0])
-        assert plan.replacement is not None
-        ratios.append(plan.replacement.units / plan.loss.units)
+        assert plan.cost.replacement is not None
+        ratios.append(plan.cost.replacement.rho.units / plan.loss.units)
     assert 1 < ratios[0] < 4
     assert ratios[2] < 0.01
 
@@ -95,7 +95,7 @@ def test_no_subject_more_and_no_other_values_move_a_block_farther_than_either_fi
     plan = plan_block(spec, spec.parties[0])
     clip = bounded_rows(spec.parties[0], fraction_bits=15)
     names = pseudonyms(b"\x01" * 32, [b"a", b"b"], spec_digest="0" * 64)
-    assert plan.replacement is not None
+    assert plan.cost.replacement is not None
 
     def block(*rows: list[int]) -> NDArray[np.int64]:
         made = mechanism_of(spec).accumulator(spec, 5)
@@ -107,7 +107,7 @@ def test_no_subject_more_and_no_other_values_move_a_block_farther_than_either_fi
     def mu_squared(one: NDArray[np.int64], other: NDArray[np.int64]) -> Fraction:
         return Fraction(int(np.sum((one - other) ** 2)), plan.sigma**2)
 
-    present, replaced = (Fraction(2 * rho.units, 2**64) for rho in (plan.loss, plan.replacement))
+    present, replaced = (Fraction(2 * rho.units, 2**64) for rho in (plan.loss, plan.cost.replacement.rho))
 
     @given(ROWS, ROWS, ROWS)
     def search(row: list[int], other: list[int], beside: list[int]) -> None:

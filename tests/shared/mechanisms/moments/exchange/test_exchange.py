@@ -20,7 +20,7 @@ from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, PartySpec
 from commingle.shared.documents.statements import DeviationError, SignedDocument
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_MOMENTS, TRUST_PROVED
+from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import block_noise, cross_noise, open_matrix, places
 from commingle.shared.mechanisms.moments.exchange.documents import (
     Quotation,
@@ -34,7 +34,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
 )
 from commingle.shared.mechanisms.moments.exchange.products import own_moments, verify_bounds, verify_reply
 from commingle.shared.proving.lengths import column_proofs
-from commingle.shared.release.matrix import assemble
+from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.verification import verify_release
 from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout, byte_count
@@ -62,6 +62,7 @@ from tests.world.side import Exchanging
 
 SPEC = spec_of()
 PAIR = spec_of((party_spec("clinic", *NUMBERS), party_spec("registry", SEX)), n=300)
+RELEASE = "0" * 64
 PRIMES = Layout(b"", 1, 1).parameters.primes
 BOTH: tuple[Bounds, ...] = ("trusted", "proved")
 
@@ -111,7 +112,7 @@ def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(
         expected[at[evaluator], at[owner]] += noise.T
     matrix = assemble(spec, [blocks[name] for name in NAMES])
     assert np.array_equal(open_matrix(spec, matrix), expected)
-    found = MOMENTS.moments(spec, [plan.sigma for plan in plan_blocks(spec)], matrix)
+    found = second_moments(spec, RELEASE, matrix)
     np.testing.assert_array_equal(found.gram, expected / 4**spec.fraction_bits)
 
 
@@ -231,14 +232,14 @@ def test_entry_farther_out_than_data_and_noise_is_refused_and_one_at_the_limit_i
     clinic, lab = (place.start for place in places(spec).values())
     for sign in (1, -1):
         matrix[clinic, lab] = sign * (50 * 4**14 + 13 * sum(sigmas))
-        MOMENTS.moments(spec, sigmas, matrix)
+        second_moments(spec, RELEASE, matrix)
         matrix[clinic, lab] += sign
         with pytest.raises(VerificationError, match="no moments of such data"):
-            MOMENTS.moments(spec, sigmas, matrix)
+            second_moments(spec, RELEASE, matrix)
     asymmetric = np.zeros_like(matrix)
     asymmetric[clinic, clinic + 1] = 1
     with pytest.raises(VerificationError, match="no moments of such data"):
-        MOMENTS.moments(spec, sigmas, asymmetric)
+        second_moments(spec, RELEASE, asymmetric)
 
 
 # --- what is made once ----------------------------------------------------------------------------------------------
