@@ -105,7 +105,8 @@ class Agents:
                 reply = Reply(exchange, other, self._view(held, other, "reply", exchange.reply_size(other)))
                 if exchange.proved:
                     verify_reply(reply, sent)
-                largest = largest_opening(spec, spec.party(other), sigma=plan_block(spec, spec.party(other)).sigma)
+                sender = spec.party(other)
+                largest = largest_opening(spec.terms, sender, sigma=plan_block(spec, sender).sigma)
                 opened[other] = rows.open(reply, largest=largest)
         sigma = plan_block(spec, spec.party(name)).sigma
         return submission(exchange, party=name, moments=rows.moments(), opened=opened, sigma=sigma, draw=no_noise)
@@ -123,7 +124,7 @@ class Agents:
         }
 
     def _no_noise(self, owner: str, evaluator: str) -> Integers:
-        return np.zeros((self.exchange.columns(owner), self.exchange.columns(evaluator)), np.int64)
+        return np.zeros((self.exchange.width(owner), self.exchange.width(evaluator)), np.int64)
 
     def _view(self, held: ExitStack, sender: str, kind: str, size: int) -> Stored:
         """A message as its reader has it once it is fetched: a file."""
@@ -206,7 +207,7 @@ def require_exact(case: Case, exchange: Exchange, blocks: list[Integers]) -> Non
     """SystemExit unless these are the blocks of those matrices without noise."""
     matrices = [matrix(place, case.n, case.columns) for place in range(case.parties)]
     spec = exchange.spec.document
-    at = places(spec)
+    at = places(spec.terms)
     for place, block in enumerate(blocks):
         exact = np.zeros_like(block)
         exact[0] = matrices[place].sum(axis=0) << spec.fraction_bits

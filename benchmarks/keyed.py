@@ -61,7 +61,7 @@ def tables(encoded: Array, sizes: Sequence[int], overlap: float, draw: np.random
 
 def released(spec: ReleaseSpec, parties: Sequence[Party], draw: Sampler) -> PreparedMoments:
     """A release of these tables, as agents and coordinator make it, and as a learner takes it."""
-    mechanism, plans = mechanism_of(spec), plan_blocks(spec)
+    mechanism, terms, plans = mechanism_of(spec), spec.terms, plan_blocks(spec)
     sums: dict[str, Sums] = {}
     made: list[Integers] = []
     for share, plan, held in zip(spec.parties, plans, parties, strict=True):
@@ -72,15 +72,14 @@ def released(spec: ReleaseSpec, parties: Sequence[Party], draw: Sampler) -> Prep
         bounded = bounded_rows(share, applied, fraction_bits=spec.fraction_bits)(rows)
         if spec.keyed:
             bounded = np.column_stack([np.full(len(rows), presence(spec.fraction_bits)), bounded])
-        accumulator = mechanism.accumulator(spec, len(plan.columns))
+        accumulator = mechanism.accumulator(terms, len(plan.columns))
         accumulator.add(held.names, bounded)
         made.append(accumulator.total())
     if mechanism_of(spec).interactive:
         blocks = exchanged(spec, made, [plan.sigma for plan in plans], draw)
     else:
-        drawn = (
-            mechanism.noise(spec, p, sigma=plan.sigma, draw=draw) for p, plan in zip(spec.parties, plans, strict=True)
-        )
+        pairs = zip(terms.parties, plans, strict=True)
+        drawn = (mechanism.noise(terms, party, sigma=plan.sigma, draw=draw) for party, plan in pairs)
         blocks = [rows + noise for rows, noise in zip(made, drawn, strict=True)]
     moments = second_moments(spec, _RELEASE, assemble(spec, blocks))
     return prepared_release(moments, spec, sums)
@@ -88,17 +87,17 @@ def released(spec: ReleaseSpec, parties: Sequence[Party], draw: Sampler) -> Prep
 
 def exchanged(spec: ReleaseSpec, made: Sequence[Integers], sigmas: Sequence[int], draw: Sampler) -> list[Integers]:
     """The blocks that an exchange of these rows ends in, each cross block in the columns of the party that is first."""
-    at, first, blocks = places(spec), first_place(spec), []
+    at, first, blocks = places(spec.terms), first_place(spec.terms), []
     real = [rows.astype(np.float64) for rows in made]
     for i, (share, sigma) in enumerate(zip(spec.parties, sigmas, strict=True)):
         later = spec.parties[i + 1 :]
-        block = block_noise(spec, share, sigma=sigma, draw=draw, others=[p.name for p in later])
+        block = block_noise(spec.terms, share, sigma=sigma, draw=draw, others=[p.name for p in later])
         if first:
             block[0] += made[i].sum(axis=0) << spec.fraction_bits
         for j, other in enumerate(spec.parties[i:], start=i):
             block[at[other.name]] += np.rint(real[j].T @ real[i]).astype(np.int64)
         for j, other in enumerate(later, start=i + 1):
-            twice = block_noise(spec, other, sigma=sigmas[j], draw=draw, others=[share.name])
+            twice = block_noise(spec.terms, other, sigma=sigmas[j], draw=draw, others=[share.name])
             block[at[other.name]] += twice[at[share.name]].T
         blocks.append(block)
     return blocks

@@ -101,7 +101,7 @@ def proposed(study: Study, seed: bytes = bytes(32)) -> ReleaseSpec:
 
 def integer_rows(spec: ReleaseSpec, encoded: Array) -> tuple[Integers, ...]:
     """Each party's integer rows of encoded values (n, columns) in [-1, 1]: fixed point, contrasts, row clipping."""
-    ends = np.cumsum([len(party.columns) for party in spec.parties])[:-1]
+    ends = np.cumsum([len(party.block_columns) for party in spec.parties])[:-1]
     blocks = map(quantise, np.split(encoded, ends, axis=1))
     return tuple(bounded_rows(party)(block) for party, block in zip(spec.parties, blocks, strict=True))
 
@@ -114,23 +114,21 @@ def private_moments(blocks: Sequence[Integers]) -> Array:
 
 def noise_variances(spec: ReleaseSpec) -> Array:
     """V's diagonal, (p,), as the product calibrates it: 0 for the intercept, (sigma step)^2 for the rest."""
-    step = mechanism_of(spec).step(spec)
+    step = mechanism_of(spec).step(spec.terms)
     return np.array([0.0, *((plan.sigma * step) ** 2 for plan in plan_blocks(spec) for _ in plan.columns)])
 
 
 def drawn_gram(spec: ReleaseSpec, S: Array, noise: Array, draw: np.random.Generator) -> Array:
     """G, (p, p), of one release of this spec; `noise` as of `noise_variances`."""
-    rows = mechanism_of(spec).rows(spec)
+    rows = mechanism_of(spec).rows(spec.terms)
     return (rmgm_gram if spec.mechanism == "rmgm" else dgm_gram)(S, noise, rows, draw)
 
 
 def drawn_moments(spec: ReleaseSpec, S: Array, draw: np.random.Generator) -> SecondMoments:
     """The moments of one release of this spec, from their law."""
-    mechanism, noise = mechanism_of(spec), noise_variances(spec)
-    gram = drawn_gram(spec, S, noise, draw)
-    return moments_of(
-        spec.mechanism, [c.name for c in spec.columns], gram, rows=mechanism.rows(spec), n=spec.n, noise=noise
-    )
+    rows, noise = mechanism_of(spec).rows(spec.terms), noise_variances(spec)
+    gram, names = drawn_gram(spec, S, noise, draw), [c.name for c in spec.matrix_columns]
+    return moments_of(spec.mechanism, names, gram, rows=rows, n=spec.n, noise=noise)
 
 
 def moments_of(
@@ -154,7 +152,7 @@ def exact_moments(spec: ReleaseSpec, blocks: Sequence[Integers], sampler: Sample
     """The moments of one release of this spec, made as agents and coordinator make it."""
     mechanism, uploads = mechanism_of(spec), []
     for plan, rows in zip(plan_blocks(spec), blocks, strict=True):
-        accumulator = mechanism.accumulator(spec, rows.shape[1])
+        accumulator = mechanism.accumulator(spec.terms, rows.shape[1])
         accumulator.add(np.arange(len(rows)), rows)
         mixed = accumulator.total()
         uploads.append(mixed + sampler(plan.sigma, mixed.size).reshape(mixed.shape))
@@ -163,7 +161,7 @@ def exact_moments(spec: ReleaseSpec, blocks: Sequence[Integers], sampler: Sample
 
 def _stated(spec: ReleaseSpec) -> SecondMoments:
     """What a `moments` release of that spec says of itself, its figures being 0."""
-    nothing = np.zeros((mechanism_of(spec).rows(spec), len(spec.columns)), np.int64)
+    nothing = np.zeros((mechanism_of(spec).rows(spec.terms), len(spec.matrix_columns)), np.int64)
     return second_moments(spec, _RELEASE, nothing)
 
 
@@ -196,7 +194,7 @@ def moments_release(
 def release(spec: ReleaseSpec, rows: Integers, draw: np.random.Generator) -> PreparedMoments:
     """One release of these rows (n, p - 1) with its first stages, as a learner reads it: maps are undone."""
     bits, A, sums = spec.fraction_bits, [np.ones((len(rows), 1))], dict[str, Sums | None]()
-    ends = np.cumsum([len(party.columns) for party in spec.parties])[:-1]
+    ends = np.cumsum([len(party.block_columns) for party in spec.parties])[:-1]
     for party, own in zip(spec.parties, np.split(rows, ends, axis=1), strict=True):
         sums[party.name] = _noisy_sums(spec, party.name, own, draw)
         bounded = bounded_rows(party, row_map(closed(spec), party, sums[party.name]), fraction_bits=bits)

@@ -101,7 +101,7 @@ def _make_publication(coordinator: Coordinator, release: ReleaseRow) -> tuple[by
         proposer_key=release.proposer_key,
         approvals=release.signed("approval"),
         blocks=release.signed("statement"),
-        rows=mechanism_of(document).rows(document),
+        rows=mechanism_of(document).rows(document.terms),
         step=published_step(document),
         columns=published_columns(document),
         matrix_sha256=sha256(matrix).hexdigest(),

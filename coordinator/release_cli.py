@@ -87,7 +87,7 @@ def propose(
 
     def text(console: Console) -> None:
         _print_release(console, release)
-        if (trust := mechanism_of(spec).trust(proved=spec.proved)) != TRUST_WITH_NO_ROWS:
+        if (trust := mechanism_of(spec).trust(proved=spec.terms.proved)) != TRUST_WITH_NO_ROWS:
             console.print(trust)
 
     emit(said, as_json=as_json, text=text)

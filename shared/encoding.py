@@ -22,8 +22,8 @@ from commingle.shared.documents.schema import (
     NumericAttribute,
     as_registered,
 )
-from commingle.shared.documents.spec import AnyParty
 from commingle.shared.documents.subject_ids import EXACT, LONGEST_PART, IdCounts, SubjectKey, canonical_subject
+from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.dp.contrasts import codebook
 from commingle.shared.dp.fixed_point import (
     FRACTION_BITS,
@@ -233,7 +233,7 @@ def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -
 
 
 def bounded_rows(
-    party: AnyParty, row_map: IntegerMap | None = None, *, fraction_bits: int = FRACTION_BITS
+    party: PartyTerms, row_map: IntegerMap | None = None, *, fraction_bits: int = FRACTION_BITS
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
     """Encoded rows (m x d) to those that `squared_sensitivity` bounds: contrasts and weights, or mapped; then cut."""
     times = np.repeat(party.weights, [len(a.columns) for a in party.attributes])
@@ -251,7 +251,7 @@ def bounded_rows(
     return lambda rows: clip_rows(coarsen(row_map.rows(rows), fraction_bits), limit, largest=WHITENED_LIMIT)
 
 
-def contrasts_of(party: AnyParty, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def contrasts_of(party: PartyTerms, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Encoded rows (m x d) with contrasts in place of indicators of levels; each row by itself."""
     if not party.contrasted:
         return rows

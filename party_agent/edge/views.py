@@ -36,7 +36,7 @@ from commingle.party_agent.wire.answers import (
 from commingle.shared import __version__
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import as_registered, asked_as, words_for_missing
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec, StatedPurpose, kept_of
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec, StatedPurpose
 from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
 from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
 from commingle.shared.dp.first_stage import first_stage_loss
@@ -103,7 +103,7 @@ def _proposal_view(
         projection=spec.projection,
         n=spec.n,
         buckets=spec.buckets,
-        kept=kept_of(spec),
+        kept=spec.terms.kept,
         subjects=spec.subjects or "listed",
         epsilon=spec.epsilon,
         delta=spec.delta,

@@ -220,7 +220,7 @@ def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situatio
 
 def asks_trust(spec: ReleaseSpec) -> bool:
     """Whether other members' bounds are trusted."""
-    return mechanism_of(spec).interactive and not spec.proved
+    return mechanism_of(spec).interactive and not spec.terms.proved
 
 
 def final_reason(findings: Sequence[Finding]) -> RejectionReason | None:
@@ -256,7 +256,7 @@ def _against_text(spec: ReleaseSpec) -> tuple[Finding, ...]:
 def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     policy = situation.policy
     lifetime = spec.expires - min(spec.created, situation.now)  # a spec may be dated ahead
-    cells = mechanism_of(spec).cells(spec, party)
+    cells = mechanism_of(spec).cells(spec.terms, party)
     asked = ((spec.adjacency, spec.epsilon), *epsilons(plan.cost, delta=spec.delta, policy=policy))
     unit, epsilon = max(asked, key=lambda one: one[1])
     checks = (

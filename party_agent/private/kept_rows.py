@@ -57,7 +57,7 @@ class KeptRows:
         write_durably(self.path, self._sealed(pieces))
 
     def _sealed(self, pieces: Iterable[NDArray[np.int64]]) -> Iterator[bytes]:
-        rows, columns, kept = self.exchange.spec.document.table_rows, self.exchange.columns(self.party), 0
+        rows, columns, kept = self.exchange.terms.table_rows, self.exchange.width(self.party), 0
         for piece in pieces:
             whole = len(piece) if kept + len(piece) == rows else len(piece) - len(piece) % _BLOCK
             words = within_limits(piece, (whole, columns)).astype("<i2")
@@ -74,12 +74,12 @@ class KeptRows:
             LostError: they are gone or damaged.
         """
         first = start - start % _BLOCK
-        columns, found = self.exchange.columns(self.party), []
+        columns, found = self.exchange.width(self.party), []
         try:
             with self.path.open("rb") as file:
                 file.seek(first // _BLOCK * (_BLOCK * columns * 2 + _TAG))
                 for place in range(first, stop, _BLOCK):
-                    count = min(_BLOCK, self.exchange.spec.document.table_rows - place)
+                    count = min(_BLOCK, self.exchange.terms.table_rows - place)
                     found.append(self._cipher().decrypt(_nonce(place), file.read(count * columns * 2 + _TAG), None))
         except (FileNotFoundError, InvalidTag):
             raise LostError("the rows of an exchange are lost", remedy="Check the disk of the member's home.") from None

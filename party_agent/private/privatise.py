@@ -81,6 +81,10 @@ class Mixing:
     party: str
     sums: Sums | None = field(repr=False)
 
+    @property
+    def _columns(self) -> int:
+        return self.spec.terms.widths[self.party]
+
     def __call__(self, partition: NamedRows, progress: Progress) -> Iterator[Mixed]:
         """The rows of a partition, mapped and clipped; mixed where the mechanism sketches, so that little travels."""
         party, mechanism = self.spec.party(self.party), mechanism_of(self.spec)
@@ -94,28 +98,29 @@ class Mixing:
             for names, rows in partition.rows(progress):
                 yield names, bounded(rows).astype(np.int32)  # at most 2^15 each
             return
-        sketch = mechanism.accumulator(self.spec, len(party.columns))
+        sketch = mechanism.accumulator(self.spec.terms, self._columns)
         for names, rows in partition.rows(progress):
             sketch.add(names, bounded(rows))
         yield np.empty(0, np.int64), sketch.total()
 
     def total(self, parts: Iterable[Mixed]) -> NDArray[np.int64]:
         """The block of all partitions before noise."""
-        mechanism, columns = mechanism_of(self.spec), len(self.spec.party(self.party).columns)
+        mechanism, terms = mechanism_of(self.spec), self.spec.terms
         if mechanism.sketched:
-            block = np.zeros((mechanism.rows(self.spec), columns), np.int64)
+            block = np.zeros((mechanism.rows(terms), self._columns), np.int64)
             for _, part in parts:
                 block += part
             return block
-        rows = mechanism.accumulator(self.spec, columns)
+        rows = mechanism.accumulator(terms, self._columns)
         for names, part in parts:
             rows.add(names, part.astype(np.int64))
         return rows.total()
 
     def in_order(self, parts: Iterable[Mixed]) -> Iterable[NDArray[np.int64]]:
         """What parties exchange: the rows (n x d), or buckets, some at a time, each in its place."""
-        spec, mechanism, columns = self.spec, mechanism_of(self.spec), len(self.spec.party(self.party).columns)
-        rows = PlacedRows(spec.table_rows, partial(mechanism.places, spec), partial(mechanism.window, spec, columns))
+        mechanism, terms = mechanism_of(self.spec), self.spec.terms
+        window = partial(mechanism.window, terms, self._columns)
+        rows = PlacedRows(terms.table_rows, partial(mechanism.places, terms), window)
         for names, part in parts:
             rows.add(names, part)
         return rows
@@ -203,7 +208,7 @@ def privatise(
         raise ValueError("the block of an interactive release comes from its exchange")
     mixing, parts, sums = _mix_rows(snapshot, request, charge=charge, draw=draw, progress=progress)
     mixed, mechanism = mixing.total(parts), mechanism_of(request.spec)
-    mixed += mechanism.noise(request.spec, request.party, sigma=request.plan.sigma, draw=draw)
+    mixed += mechanism.noise(request.spec.terms, request.party, sigma=request.plan.sigma, draw=draw)
     return PrivateBlock(mixed, sums)
 
 

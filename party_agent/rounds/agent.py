@@ -132,7 +132,7 @@ class Agent(Decider):
         """This party's, for its cross block with one before it."""
         request = self._request(exchange.spec.document)
         return cross_noise(
-            request.spec, request.party, exchange.columns(owner), sigma=request.plan.sigma, draw=self.draw
+            request.spec.terms, request.party, exchange.width(owner), sigma=request.plan.sigma, draw=self.draw
         )
 
     def exchanged(self, view: ReleaseDetails, permit: Callable[[], None]) -> bool:
@@ -145,7 +145,7 @@ class Agent(Decider):
         agreed = transcript(exchange, columns=view.signed("columns"), replies=view.signed("reply"))
 
         def largest(name: str) -> int:
-            return largest_opening(spec, spec.party(name), sigma=plan_block(spec, spec.party(name)).sigma)
+            return largest_opening(spec.terms, spec.party(name), sigma=plan_block(spec, spec.party(name)).sigma)
 
         opened = self.exchanges.open(exchange, view, largest)
         moments = self.exchanges.rows(exchange).moments()

@@ -121,7 +121,7 @@ class Release:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the matrix's columns, the intercept first."""
-        return tuple(column.name for column in self.spec.columns)
+        return tuple(column.name for column in self.spec.matrix_columns)
 
     def matrix(self) -> NDArray[np.float64]:
         """P, (rows, p), the published integers times the step: in encoded units, whitened where `columns` says so."""

@@ -24,7 +24,7 @@ from commingle.shared.documents.explained import as_written
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression_verification import VerifiedRegression, verify_regression
-from commingle.shared.documents.spec import StatedPurpose, kept_of, kept_words
+from commingle.shared.documents.spec import StatedPurpose
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import (
     CoordinatorAudit,
@@ -160,9 +160,9 @@ def _release_dict(found: PublishedRelease, evidence: Sequence[str], *, pinned: b
         "mechanism": spec.mechanism,
         "n": spec.n,
         "buckets": spec.buckets,
-        "kept": kept_of(spec),
+        "kept": spec.terms.kept,
         "rows": found.moments.rows,
-        "columns": [column.name for column in spec.columns],
+        "columns": [column.name for column in spec.matrix_columns],
         "coordinator": found.coordinator,
         "coordinator_pinned": pinned,
         "members": found.members,
@@ -182,7 +182,7 @@ def _print_release(
 ) -> None:
     spec, privacy = found.spec, found.manifest.privacy
     size = f"{spec.mechanism}, {found.size}"
-    about = "\n".join([quoted(spec.study), *spec.stated_sentences, size, *kept_words(spec)])
+    about = "\n".join([quoted(spec.study), *spec.stated_sentences, size, *spec.terms.kept_words])
     _print_findings(console, f"release {found.release}", about, (*found.findings, *evidence))
     console.print()
     console.print(_losses(privacy, pinned=found.pinned, replacement=replacement))

@@ -5,7 +5,7 @@ read of the parties', and no budget is spent.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -72,7 +72,7 @@ def encode(table: Table, share: PartyTerms) -> Array:
         [encode_conforming(a, *cells_for(a, table.columns), gaps=True).columns for a in share.attributes]
     )
     whitening = None if share.whitening is None else share.whitening.integer_map()
-    cut = replace(share, row_norm=share.clipped_at, first_stage_share=None)
+    cut = share.model_copy(update={"row_norm": share.clipped_at, "first_stage_share": None})
     published = np.divide(bounded_rows(cut, whitening)(encoded), SCALE)
     if whitening is not None:
         return published

@@ -113,7 +113,7 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
         "mechanisms": mechanisms,
         "max_epsilon": max(_ROOM * max(p.cost.loss.epsilon(delta) for p in plans), *(r.spec.epsilon for r in releases)),
         "max_delta": delta,
-        "max_cells": max(mechanism_of(r.spec).cells(r.spec, party) for r in releases for party in r.spec.parties),
+        "max_cells": max(mechanism_of(r.spec).cells(r.spec.terms, party) for r in releases for party in r.spec.parties),
         "max_lifetime_hours": _LIFETIME_HOURS,
         "auto_approve": [{"proposer": "*", "mechanisms": mechanisms, "max_rho": _ROOM * total}],
     }

@@ -9,8 +9,8 @@ from pydantic import AwareDatetime, Field
 
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Name, Version, WireModel
-from commingle.shared.documents.spec import ReleaseSpec, Subjects
-from commingle.shared.documents.terms import MechanismName
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import Keyed, MechanismName
 from commingle.shared.dp.sensitivity import Adjacency
 
 PROTECTS: Mapping[Adjacency, str] = {
@@ -145,7 +145,7 @@ class SecondMoments(WireModel):
     rows: Count
     n: Count
     entry_variance: tuple[tuple[Annotated[float, Field(ge=0)], ...], ...] | None = None
-    subjects: Annotated[Subjects | None, LEFT_OUT] = None
+    subjects: Annotated[Keyed | None, LEFT_OUT] = None
 
     @classmethod
     def of(
@@ -162,7 +162,7 @@ class SecondMoments(WireModel):
         return cls(
             release=release,
             mechanism=spec.mechanism,
-            columns=tuple(column.name for column in spec.columns),
+            columns=tuple(column.name for column in spec.matrix_columns),
             gram=_rows(gram),
             noise_variance=noise_variance,
             rows=rows,

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.schema import CategoricalAttribute
-from commingle.shared.documents.spec import AnyParty, AnyRelease
-from commingle.shared.documents.terms import Terms, allowed_rho, settled
+from commingle.shared.documents.terms import PartyTerms, Terms, allowed_rho, settled
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.contrasts import indicators
 from commingle.shared.dp.first_stage import (
@@ -39,14 +38,14 @@ def target_rho(terms: Terms) -> Rho:
     return Rho(int(allowed_rho(terms) * RHO_UNITS))
 
 
-def stage_targets(terms: Terms, party: AnyParty) -> tuple[Rho, Rho]:
+def stage_targets(terms: Terms, party: PartyTerms) -> tuple[Rho, Rho]:
     """How a party's target is split: its share for the first stage, rounded down, and the rest."""
     whole = target_rho(terms)
     first = Rho(int(Fraction(settled(party.first_stage_share) or 0) * whole.units))
     return first, whole - first
 
 
-def first_stage_of(terms: Terms, party: AnyParty) -> FirstStage | None:
+def first_stage_of(terms: Terms, party: PartyTerms) -> FirstStage | None:
     """The noise of a party's sums; None where it publishes none.
 
     Raises:
@@ -58,18 +57,18 @@ def first_stage_of(terms: Terms, party: AnyParty) -> FirstStage | None:
     return plan_first_stage(measured(party), n=terms.n, rho=first, adjacency=terms.adjacency)
 
 
-def sums_expected(party: AnyParty) -> int:
+def sums_expected(party: PartyTerms) -> int:
     """How many sums a party's first stage has, whatever their noise; 0 where it publishes none."""
     return 0 if party.first_stage_share is None else sums_of(measured(party), keyed=party.keyed)
 
 
-def measured(party: AnyParty) -> list[MeasuredAttribute]:
+def measured(party: PartyTerms) -> list[MeasuredAttribute]:
     """A party's attributes as first stages see them."""
     pairs = zip(party.attributes, party.weights, strict=True)
     return [MeasuredAttribute(Kind(a.kind), len(a.columns), Fraction(weight**2)) for a, weight in pairs]
 
 
-def row_map(terms: Terms, party: AnyParty, sums: Sequence[int] | None) -> IntegerMap | None:
+def row_map(terms: Terms, party: PartyTerms, sums: Sequence[int] | None) -> IntegerMap | None:
     """The map of a party's rows by closed terms; None where they are taken as they are encoded.
 
     Raises:
@@ -84,17 +83,17 @@ def row_map(terms: Terms, party: AnyParty, sums: Sequence[int] | None) -> Intege
         return None if party.whitening is None else party.whitening.integer_map()
     if terms.radius is None:
         raise ValueError("the terms are still open: close them first")
-    per_party = Fraction(sum(len(a.columns) for a in terms.attributes), len(terms.parties))
+    per_party = Fraction(len(terms.columns), len(terms.parties))
     n = stage.count(int(sums[0]))
     radius = radius_squared_for(terms.radius, rho=target_rho(terms), n=n, columns=per_party)
     return scaling(stage, np.array(sums, np.int64), radius_squared=radius)
 
 
 def undone(
-    party: AnyParty, applied: IntegerMap | None, fraction_bits: int
+    party: PartyTerms, applied: IntegerMap | None, fraction_bits: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """M (d, d) and c (d,) with encoded columns = M @ published ones + c, whatever the map and the code of levels."""
-    d = sum(len(a.columns) for a in party.attributes)
+    d = len(party.columns)
     M, c = (np.eye(d), np.zeros(d)) if applied is None else applied.undo()
     start = 0
     for attribute, weight in zip(party.attributes, party.weights, strict=True) if party.contrasted else ():
@@ -106,7 +105,7 @@ def undone(
     return M, c
 
 
-def may_cut(party: AnyParty, applied: IntegerMap | None) -> bool:
+def may_cut(party: PartyTerms, applied: IntegerMap | None) -> bool:
     """Whether a row within the schema can be longer than the party's row norm once it is mapped."""
     if party.row_norm is None:
         return False
@@ -121,13 +120,13 @@ def may_cut(party: AnyParty, applied: IntegerMap | None) -> bool:
     return longest > party.row_norm**2 * (1 + _ROUNDING)
 
 
-def row_sensitivity(spec: AnyRelease, party: AnyParty, adjacency: Adjacency) -> int:
+def row_sensitivity(terms: Terms, party: PartyTerms, adjacency: Adjacency) -> int:
     """Delta_q^2 of one integer row of that party, as `squared_sensitivity` says it."""
     return squared_sensitivity(
-        party.geometries, row_norm=party.row_norm, adjacency=adjacency, fraction_bits=spec.fraction_bits
+        party.geometries, row_norm=party.row_norm, adjacency=adjacency, fraction_bits=terms.fraction_bits
     )
 
 
-def row_bound(spec: AnyRelease, party: AnyParty) -> int:
+def row_bound(terms: Terms, party: PartyTerms) -> int:
     """c, the largest squared norm of one integer row of that party; a keyed one has its presence besides."""
-    return row_sensitivity(spec, party, Adjacency.ADD_REMOVE if party.keyed else Adjacency.ZERO_OUT)
+    return row_sensitivity(terms, party, Adjacency.ADD_REMOVE if party.keyed else Adjacency.ZERO_OUT)

@@ -8,10 +8,8 @@ shown to those who decide.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal, NewType, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NewType, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationInfo, model_validator
 
 from commingle.shared.documents.errors import SpecError
@@ -22,19 +20,23 @@ from commingle.shared.documents.schema import (
     AttributeName,
     CategoricalAttribute,
     EncodedColumn,
-    Weighted,
-    Whitening,
     as_registered,
-    encoded_columns,
     parts_of,
-    party_columns,
-    presence_column,
     weight_problems,
 )
 from commingle.shared.documents.subject_ids import EXACT, IdRules
-from commingle.shared.documents.terms import Bounds, FirstStageShare, MechanismName, PartyTerms, Projection, Terms
+from commingle.shared.documents.terms import (
+    Bounds,
+    CrossWeight,
+    FirstStageShare,
+    Keyed,
+    MechanismName,
+    PartyTerms,
+    Projection,
+    Terms,
+)
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.sensitivity import Adjacency, Geometry, unit_of
+from commingle.shared.dp.sensitivity import Adjacency, unit_of
 from commingle.shared.text import hidden_text, quoted
 
 MAX_FEATURES = 255
@@ -124,7 +126,6 @@ def purpose_problems(asked: StatedPurpose, attributes: Iterable[Attribute]) -> l
     return found
 
 
-Number = TypeVar("Number", float, NDArray[np.float64])
 ReleaseId = NewType("ReleaseId", str)
 INTERCEPT = "(intercept)"
 MAX_PARTIES = 64
@@ -133,90 +134,30 @@ _SHOWN_FIELDS = 5
 
 
 Sketch = Annotated[int, Field(ge=2, le=1_000_000)]
-CrossWeight = Annotated[int, Field(ge=1, le=4)]
-Subjects = Literal["keyed"]
 Buckets = Annotated[int, Field(ge=2, lt=1 << 31)]
 
 
-class PartySpec(WireModel):
-    """One member's share of a release.
+class PartySpec(PartyTerms):
+    """One member's share of a release: its terms with nothing open, and whose they are.
 
     Attributes:
-        name: as enrolled.
         signing_key: its Ed25519 public key, hex.
         sealing_key: its X25519 public key, hex.
         dataset: the name under which its agent registered the data.
-        attributes: what it contributes, with public bounds and levels.
-        row_norm: bound C on the norm of an encoded row, or None.
-        whitening: a public map of the encoded rows, applied before they are clipped to `row_norm`, or None.
-        first_stage_share: the part of its rho spent on sums of its columns, from which the map of its rows follows
-            (`shared.documents.row_maps`), or None.
-        cross_weight: of its products with other members' columns where the sums of its columns have 1, in the noise of
-            its block (`mechanisms.moments.allocation`); None where sums have 2 and products 1.
-        weighted: the attribute that is multiplied by a weight; left out, none is.
-        subjects: "keyed" where each row's place follows from its person's pseudonym and its first column says that it
-            is there (docs/proofs/keyed-subjects.md); None where all members hold one list of people.
     """
 
-    name: Name
     signing_key: Hex32
     sealing_key: Hex32
     dataset: Name
     attributes: Annotated[tuple[Attribute, ...], Field(min_length=1, max_length=MAX_COLUMNS)]
     row_norm: Annotated[float, Field(gt=0, le=1e3)] | None = None
-    whitening: Whitening | None = None
     first_stage_share: Annotated[FirstStageShare | None, LEFT_OUT] = None
     cross_weight: Annotated[CrossWeight | None, LEFT_OUT] = None
-    weighted: Annotated[Weighted | None, LEFT_OUT] = None
-    subjects: Annotated[Subjects | None, LEFT_OUT] = None
 
     @property
     def verifying_key(self) -> VerifyingKey:
         """The key that must sign this member's documents."""
         return VerifyingKey.from_hex(self.signing_key)
-
-    @property
-    def columns(self) -> tuple[EncodedColumn, ...]:
-        """The columns of this member's block, in order."""
-        heavy = None if self.weighted is None else self.weighted.attribute
-        whitened, scaled = self.whitening is not None, self.mapped_by_sums
-        own = party_columns(self.attributes, whitened=whitened, scaled=scaled, weighted=heavy)
-        return (presence_column(self.name), *own) if self.keyed else own
-
-    @property
-    def keyed(self) -> bool:
-        return self.subjects is not None
-
-    @property
-    def mapped_by_sums(self) -> bool:
-        """Whether the map of its rows follows from sums that it publishes."""
-        return self.first_stage_share is not None
-
-    @property
-    def terms(self) -> PartyTerms:
-        """This share as a part of terms, with nothing open."""
-        return PartyTerms(
-            name=self.name,
-            attributes=self.attributes,
-            row_norm=self.row_norm,
-            whitening=self.whitening,
-            first_stage_share=self.first_stage_share,
-            cross_weight=self.cross_weight,
-            weighted=self.weighted,
-            keyed=self.keyed,
-        )
-
-    @property
-    def contrasted(self) -> bool:
-        return self.whitening is None and not self.mapped_by_sums
-
-    @property
-    def geometries(self) -> tuple[Geometry, ...] | None:
-        return self.terms.geometries
-
-    @property
-    def weights(self) -> tuple[int, ...]:
-        return self.terms.weights
 
 
 class ReleaseSpec(StatedPurpose):
@@ -273,12 +214,12 @@ class ReleaseSpec(StatedPurpose):
         return () if self.keyed else (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0),)
 
     @property
-    def columns(self) -> tuple[EncodedColumn, ...]:
+    def matrix_columns(self) -> tuple[EncodedColumn, ...]:
         """All published columns in order, the intercept first."""
-        return (*self.intercept, *(column for party in self.parties for column in party.columns))
+        return (*self.intercept, *(column for party in self.parties for column in party.block_columns))
 
     @property
-    def subjects(self) -> Subjects | None:
+    def subjects(self) -> Keyed | None:
         """Whether they are keyed, which they are at all members or at none."""
         return self.parties[0].subjects
 
@@ -292,14 +233,6 @@ class ReleaseSpec(StatedPurpose):
         return unit_of(keyed=self.keyed)
 
     @property
-    def table_rows(self) -> int:
-        return self.n if self.buckets is None else self.buckets
-
-    @property
-    def proved(self) -> bool:
-        return self.bounds == "proved"
-
-    @property
     def terms(self) -> Terms:
         """Its terms, with nothing open but what its mechanism adds."""
         return Terms(
@@ -310,8 +243,9 @@ class ReleaseSpec(StatedPurpose):
             delta=self.delta,
             adjacency=self.adjacency,
             calibration=self.calibration,
-            parties=tuple(party.terms for party in self.parties),
+            parties=self.parties,
             projection=self.projection,
+            seed=self.seed,
             keyed=self.keyed,
             bounds=self.bounds or "trusted",
             buckets=self.buckets,
@@ -343,35 +277,6 @@ class ReleaseSpec(StatedPurpose):
         return now >= self.expires
 
 
-AnyRelease: TypeAlias = ReleaseSpec | Terms
-AnyParty: TypeAlias = PartySpec | PartyTerms
-"""What noise follows from: a signed spec, or terms that somebody plans with."""
-
-
-def expected_kept(n: Number, buckets: int, others: Number | None = None) -> Number:
-    """How many of n are alone in their bucket of m among u others: n (1 - 1/m)^u.
-
-    See docs/proofs/keyed-subjects.md, 5.2. Without `others` they are n - 1.
-    """
-    found: Number = n * np.exp((n - 1 if others is None else others) * np.log1p(-1 / buckets))
-    return found
-
-
-def kept_of(asked: AnyRelease) -> int | None:
-    """How many of a member's n people count; None where all do."""
-    return None if asked.buckets is None else round(float(expected_kept(float(asked.n), asked.buckets)))
-
-
-def kept_words(asked: AnyRelease) -> tuple[str, ...]:
-    """`kept_of` as a sentence; empty where all count."""
-    kept = kept_of(asked)
-    if kept is None:
-        return ()
-    return (
-        f"About {kept:,} of a member's {asked.n:,} people count: those alone in their bucket, of {asked.buckets:,}.",
-    )
-
-
 def require_plain_text(spec: ReleaseSpec) -> None:
     """Refuse a new release whose title or names have characters that nobody is shown (`shared.text`).
 
@@ -389,7 +294,7 @@ def require_plain_text(spec: ReleaseSpec) -> None:
 
 def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
     found = []
-    width = len(spec.columns)
+    width = len(spec.matrix_columns)
     if spec.expires <= spec.created:
         found.append("expires must be later than created")
     if len({p.subjects for p in spec.parties}) > 1:
@@ -413,7 +318,7 @@ def _map_problems(party: PartySpec) -> list[str]:
     found = weight_problems(party.name, party.weighted, party.attributes, whitened=party.whitening is not None)
     if party.whitening is None:
         return found
-    columns = len(encoded_columns(party.attributes))
+    columns = len(party.columns)
     if len(party.whitening.centre) != columns:
         found.append(f"the whitening of {party.name} is not for its {columns} encoded columns")
     if party.row_norm is None or party.row_norm > 1:

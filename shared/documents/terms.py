@@ -1,16 +1,20 @@
 """The terms of a release: everything that its noise, its maps of rows and its forecast follow from.
 
-Studies, specs and plans all say them (`release.resolve.terms_of`). What a study leaves open (`AUTO`, or None of buckets
-and bounds) and what a mechanism adds is closed by `release.resolve.closed` and nowhere else.
+Studies (`release.resolve.terms_of`), specs (`ReleaseSpec.terms`) and plans all say them. What a study leaves open and
+what a mechanism adds is closed by `release.resolve.closed` and nowhere else; open is what is `AUTO`, and None of
+buckets and bounds.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticKnownError
 
+from commingle.shared.documents.model import LEFT_OUT, Name, WireModel
 from commingle.shared.documents.schema import (
     Attribute,
     EncodedColumn,
@@ -18,6 +22,7 @@ from commingle.shared.documents.schema import (
     Whitening,
     encoded_columns,
     party_columns,
+    presence_column,
 )
 from commingle.shared.dp.accounting import delta_left
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
@@ -42,10 +47,13 @@ def _known(name: str) -> str:
 
 MechanismName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(MECHANISM_NAMES)})]
 FirstStageShare = Annotated[float, Field(gt=0, le=0.5)]
+CrossWeight = Annotated[int, Field(ge=1, le=4)]
+Keyed = Literal["keyed"]
 AskedShare = FirstStageShare | Literal["auto"] | None
 Projection = Literal["sparse"]
 Bounds = Literal["proved", "trusted"]
 Number = TypeVar("Number", int, float)
+Numbers = TypeVar("Numbers", float, NDArray[np.float64])
 
 
 def settled(value: Number | Literal["auto"] | None) -> Number | None:
@@ -55,33 +63,58 @@ def settled(value: Number | Literal["auto"] | None) -> Number | None:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartyTerms:
-    """One party's part; the attributes are as in `PartySpec`.
+class PartyTerms(WireModel):
+    """What one party contributes to a release; a share or a weight that is left to the mechanism is `AUTO`.
 
     Attributes:
-        first_stage_share, cross_weight: `AUTO` where they are left to the mechanism.
-        weighted: the attribute whose columns are multiplied; in rows that sums map, its share of a row grows.
+        name: as enrolled.
+        attributes: what it contributes, with public bounds and levels.
+        row_norm: bound C on the norm of an encoded row, or None.
+        whitening: a public map of the encoded rows, applied before they are clipped to `row_norm`, or None.
+        first_stage_share: the part of its rho spent on sums of its columns, from which the map of its rows follows
+            (`shared.documents.row_maps`), or None.
+        cross_weight: of its products with other parties' columns where the sums of its columns have 1, in the noise of
+            its block (`mechanisms.moments.allocation`); None where sums have 2 and products 1.
+        weighted: the attribute that is multiplied by a weight; left out, none is.
+        subjects: "keyed" where each row's place follows from its subject's pseudonym and its first column says that it
+            is there (docs/proofs/keyed-subjects.md); None where all parties hold one list of subjects.
     """
 
-    name: str
+    name: Name
     attributes: tuple[Attribute, ...]
     row_norm: float | None = None
     whitening: Whitening | None = None
-    first_stage_share: float | Literal["auto"] | None = None
-    cross_weight: int | Literal["auto"] | None = AUTO
-    weighted: Weighted | None = None
-    keyed: bool = False
+    first_stage_share: AskedShare = None
+    cross_weight: CrossWeight | Literal["auto"] | None = AUTO
+    weighted: Annotated[Weighted | None, LEFT_OUT] = None
+    subjects: Annotated[Keyed | None, LEFT_OUT] = None
+
+    @property
+    def keyed(self) -> bool:
+        return self.subjects is not None
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """The columns without presence: mixtures where rows are whitened, and encoded ones otherwise."""
+        """Its columns without presence: mixtures where rows are whitened, and encoded ones otherwise."""
         return party_columns(self.attributes, whitened=True) if self.whitening else encoded_columns(self.attributes)
+
+    @property
+    def block_columns(self) -> tuple[EncodedColumn, ...]:
+        """What its block holds in their place, in order; keyed subjects have their presence first."""
+        heavy = None if self.weighted is None else self.weighted.attribute
+        whitened, scaled = self.whitening is not None, self.mapped_by_sums
+        own = party_columns(self.attributes, whitened=whitened, scaled=scaled, weighted=heavy)
+        return (presence_column(self.name), *own) if self.keyed else own
+
+    @property
+    def mapped_by_sums(self) -> bool:
+        """Whether the map of its rows follows from sums that it publishes."""
+        return settled(self.first_stage_share) is not None
 
     @property
     def contrasted(self) -> bool:
         """Whether its levels are contrasts, as they are where its rows are not mapped."""
-        return self.whitening is None and settled(self.first_stage_share) is None
+        return self.whitening is None and not self.mapped_by_sums
 
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
@@ -108,6 +141,7 @@ class Terms:
     Attributes:
         k: None for one that is not chosen yet, and for mechanisms that have none.
         epsilon, delta: per party, in the adjacency.
+        seed: of what rows are mixed with, hex; None until there is a spec.
         keyed: whether subjects are. A forecast is then for parties that hold the same n.
         bounds, buckets: None also where they are still open.
         delta_implementation: the part of delta that is no noise's; None until the terms are closed.
@@ -123,6 +157,7 @@ class Terms:
     calibration: Calibration
     parties: tuple[PartyTerms, ...]
     projection: Projection | None = None
+    seed: str | None = None
     keyed: bool = False
     bounds: Bounds | None = None
     buckets: int | None = None
@@ -143,12 +178,12 @@ class Terms:
     @property
     def columns_each(self) -> float:
         """Encoded columns of a party, on average."""
-        return sum(len(a.columns) for a in self.attributes) / len(self.parties)
+        return len(self.columns) / len(self.parties)
 
     @property
-    def table_columns(self) -> dict[str, int]:
-        """Encoded columns of each party's table, its presence among them."""
-        return {p.name: self.keyed + sum(len(a.columns) for a in p.attributes) for p in self.parties}
+    def widths(self) -> dict[str, int]:
+        """How many columns each party's block has, its presence among them."""
+        return {p.name: self.keyed + len(p.columns) for p in self.parties}
 
     @property
     def table_rows(self) -> int:
@@ -159,6 +194,19 @@ class Terms:
     def rows(self) -> int:
         """Rows of the published matrix: k, or n where there is no sketch."""
         return self.n if self.k is None else self.k
+
+    @property
+    def kept(self) -> int | None:
+        """How many of a party's n subjects count; None where all do."""
+        return None if self.buckets is None else round(float(expected_kept(float(self.n), self.buckets)))
+
+    @property
+    def kept_words(self) -> tuple[str, ...]:
+        """`kept` as a sentence; empty where all count."""
+        if self.kept is None:
+            return ()
+        alone = f"those alone in their bucket, of {self.buckets:,}"
+        return (f"About {self.kept:,} of a member's {self.n:,} people count: {alone}.",)
 
     @property
     def proved(self) -> bool:
@@ -194,9 +242,18 @@ class Terms:
 
     def reopened(self, **changes: float | str | None) -> "Terms":
         """Some terms changed, so that k, buckets and weights are to be chosen again."""
-        parties = tuple(replace(party, cross_weight=AUTO) for party in self.parties)
+        parties = tuple(party.model_copy(update={"cross_weight": AUTO}) for party in self.parties)
         still = {"k": None, "buckets": None, "delta_implementation": None}
         return replace(self, **{**still, **changes}, parties=parties)  # type: ignore[arg-type] # by field
+
+
+def expected_kept(n: Numbers, buckets: int, others: Numbers | None = None) -> Numbers:
+    """How many of n are alone in their bucket of m among u others: n (1 - 1/m)^u.
+
+    See docs/proofs/keyed-subjects.md, 5.2. Without `others` they are n - 1.
+    """
+    found: Numbers = n * np.exp((n - 1 if others is None else others) * np.log1p(-1 / buckets))
+    return found
 
 
 def fraction_bits_of(most: int, parties: Iterable[PartyTerms]) -> int:

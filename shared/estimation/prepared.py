@@ -14,8 +14,9 @@ import numpy as np
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.row_maps import may_cut, undone
 from commingle.shared.documents.schema import Attribute, encoded_columns
-from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec, expected_kept
+from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
+from commingle.shared.documents.terms import expected_kept
 from commingle.shared.dp.first_stage import FirstStage, mean_squares
 from commingle.shared.dp.fixed_point import SCALE, IntegerMap, presence
 from commingle.shared.estimation.entry_noise import Array, MixedRows, NoisyEntries, PublishedNoise
@@ -49,7 +50,7 @@ def lost_to_cutting(spec: ReleaseSpec, stages: Sequence[Stage], moments: Array) 
     """
     means, squares, lost, start = moments[0] / moments[0, 0], np.diag(moments) / moments[0, 0], [0.0], 1
     for party, stage in zip(spec.parties, stages, strict=True):
-        own = slice(start, start + sum(len(a.columns) for a in party.attributes))
+        own = slice(start, start + len(party.columns))
         applied, start = stage.applied, own.stop
         if stage.planned is None or stage.sums is None or applied is None:
             lost += [0.0] * (own.stop - own.start)
@@ -65,7 +66,7 @@ def pairs_of(moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage])
     """What a release says of every pair of its parties, every map of rows undone; `stages` in the order of parties."""
     gram = np.array(moments.gram)
     undo, parties = undoing(spec, [stage.applied for stage in stages]), len(spec.parties)
-    party = np.repeat(np.arange(parties), [len(p.columns) - 1 for p in spec.parties])
+    party = np.repeat(np.arange(parties), [len(p.columns) for p in spec.parties])
     present = undo[:parties]
     if moments.entry_variance is None:
         published = gram - moments.rows * np.diag(moments.noise_variance)
@@ -211,7 +212,7 @@ class PreparedMoments:
     @classmethod
     def of_release(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
         """Published moments in encoded units, every map of rows undone (`release.matrix` finds the parties' stages)."""
-        _require(moments.columns == tuple(c.name for c in spec.columns), "columns")
+        _require(moments.columns == tuple(c.name for c in spec.matrix_columns), "columns")
         made = cls._of_keyed(moments, spec, stages) if spec.keyed else cls._of_listed(moments, spec, stages)
         unsaid = [(p, stage.applied) for p, stage in zip(spec.parties, stages, strict=True) if stage.sums is None]
         cut = tuple(p.name for p, applied in unsaid if may_cut(p, applied))
@@ -229,7 +230,7 @@ class PreparedMoments:
     @classmethod
     def _of_keyed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
         _require(moments.subjects == spec.subjects, "subjects")
-        _require_shape(moments, len(spec.columns))
+        _require_shape(moments, len(spec.matrix_columns))
         variance = None if moments.entry_variance is None else np.array(moments.entry_variance)
         made = replace(cls._of_encoded(moments, spec.attributes), entry_variance=variance)
         return made.with_pairs(pairs_of(moments, spec, stages))
@@ -297,7 +298,7 @@ def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Array:
     is published of a party's presence 1_i is `presence` of it. `maps` are in the order of parties.
     """
     lead = len(spec.intercept)
-    ends = np.cumsum([lead, *(len(party.columns) for party in spec.parties)]).tolist()
+    ends = np.cumsum([lead, *(len(party.block_columns) for party in spec.parties)]).tolist()
     ones, unit = ([0] * len(maps), 1.0) if lead else (ends[:-1], 2**spec.fraction_bits / presence(spec.fraction_bits))
     T, row = np.zeros((ends[-1], ends[-1])), len({*ones})
     T[range(row), ones[:row]] = unit

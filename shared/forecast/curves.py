@@ -9,7 +9,6 @@ from math import sqrt
 import numpy as np
 
 from commingle.shared.documents.schema import Weighted
-from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.forecast import (
@@ -24,11 +23,11 @@ from commingle.shared.forecast.forecast import (
 )
 from commingle.shared.forecast.result import Plan, Point
 from commingle.shared.forecast.tables import cut_forecasts, table_forecasts
-from commingle.shared.forecast.task import Assumptions, assumptions_of
+from commingle.shared.forecast.task import Assumptions
 from commingle.shared.forecast.words import advice
 from commingle.shared.mechanisms.prediction import RegressionTask
 from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_of
-from commingle.shared.release.resolve import closed, terms_of
+from commingle.shared.release.resolve import closed
 
 _WEIGHTS = (2, 3, 4)
 _WORTH_SAYING, _AS_GOOD = 0.95, 0.02
@@ -39,17 +38,14 @@ _LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
 _CLASSICAL_MOST = 1.0
 
 
-def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
-    """The forecast with its curves, and the other mechanisms beside it; about a study's own target, if it has one.
+def plan(terms: Terms, assumed: Assumptions | None = None) -> Plan:
+    """The forecast with its curves, and the other mechanisms beside it.
 
     Raises:
         PlanningError: there is nothing to forecast.
         PrivacyError: epsilon, delta or a row norm outside its domain.
     """
-    if isinstance(study, Terms):
-        terms, assumed = study, assumed or Assumptions()
-    else:
-        terms, assumed = terms_of(study), assumptions_of(study, assumed)
+    assumed = assumed or Assumptions()
     asked = question_of(terms, assumed)
     drawn = Question(asked.expected, ()) if len(terms.columns) > _WIDE else asked  # two more would cost twice as much
     others = [with_best_k(with_mechanism(terms, name), asked.expected) for name in MECHANISMS]
@@ -71,7 +67,7 @@ def with_mechanism(terms: Terms, name: str) -> Terms:
     """These terms with another mechanism, without a k; with listed subjects where that one has no others."""
     other = terms if name == terms.mechanism else terms.reopened(mechanism=name, bounds=None)
     if not mechanism_of(other).interactive:
-        other = replace(other, parties=tuple(replace(party, weighted=None) for party in other.parties))
+        other = replace(other, parties=tuple(p.model_copy(update={"weighted": None}) for p in other.parties))
     return replace(other, k=None).with_subjects(keyed=terms.keyed and name in KEYED)
 
 
@@ -152,7 +148,8 @@ def weight_words(terms: Terms, task: RegressionTask) -> str | None:
 
 def _weighted(terms: Terms, name: str, weight: int) -> Terms:
     heavy = Weighted(attribute=name, weight=weight)
-    parties = (replace(p, weighted=heavy if name in {a.name for a in p.attributes} else None) for p in terms.parties)
+    mine = (heavy if name in {a.name for a in p.attributes} else None for p in terms.parties)
+    parties = (p.model_copy(update={"weighted": own}) for p, own in zip(terms.parties, mine, strict=True))
     return replace(terms, parties=tuple(parties))
 
 
@@ -170,6 +167,5 @@ def _others(terms: Terms, name: str, weight: int) -> str:
 
 
 def _moved(terms: Terms, place: int) -> float:
-    party = terms.parties[place]
-    moved = mechanism_of(terms).squared_sensitivity(terms, party, terms.adjacency)  # type: ignore[arg-type] # of terms
+    moved = mechanism_of(terms).squared_sensitivity(terms, terms.parties[place], terms.adjacency)
     return float(moved) / float(16**terms.fraction_bits)

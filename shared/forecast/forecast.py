@@ -8,7 +8,7 @@ from threading import Lock
 
 import numpy as np
 
-from commingle.shared.documents.spec import ReleaseSpec, kept_of
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.forecast.errors import PlanningError
@@ -67,7 +67,7 @@ def forecast(terms: Terms, assumed: Assumptions | None = None) -> Forecast:
 def exchange_of(terms: Terms) -> ExchangeCost | None:
     """What a release of these terms costs its parties besides budget, where they exchange."""
     made = closed(terms)
-    return mechanism_of(made).exchange_cost(made.table_rows, made.table_columns, proved=made.proved)
+    return mechanism_of(made).exchange_cost(made.table_rows, made.widths, proved=made.proved)
 
 
 def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def forecast_for(question: Question, terms: Terms, assumed: Assumptions) -> Fore
         best_k=best.k,
         terms=_terms(task, found),
         delta_implementation=chosen.taken_by_exchange,
-        kept=kept_of(chosen),
+        kept=chosen.kept,
         shared_error=mechanism_of(chosen).planner.shared_error(chosen),
         exchange=exchange_of(chosen),
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Levelled, NumericAttribute
-from commingle.shared.documents.spec import ReleaseSpec, kept_of
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import CutNumber, Study, StudyParty
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.first_stage import expected_sums
@@ -63,7 +63,7 @@ def expected_release(terms: Terms, assumed: Assumptions) -> CrossProducts:
     undo = undoing(spec, [stage.applied for stage in stages])
     columns = np.append(np.zeros(len(undo) - len(mean), np.intp), 1 + np.arange(len(mean)))
     back = np.linalg.inv(undo)
-    gram = (kept_of(spec) or spec.n) * back @ law[np.ix_(columns, columns)] @ back.T
+    gram = (made.kept or spec.n) * back @ law[np.ix_(columns, columns)] @ back.T
     gram, exact = (gram + gram.T) / 2, len(spec.intercept)
     gram[:exact, :exact] = spec.n
     blank = second_moments(spec, _NOBODY, np.zeros_like(gram, np.int64))
@@ -271,10 +271,8 @@ def _cuts(number: NumericAttribute) -> list[CutNumber]:
 
 def _with(terms: Terms, cut: CutNumber) -> Terms:
     made = terms.reopened()
-    parties = (
-        replace(p, attributes=tuple(cut.as_levels if a.name == cut.name else a for a in p.attributes))
-        for p in made.parties
-    )
+    asked = (tuple(cut.as_levels if a.name == cut.name else a for a in p.attributes) for p in made.parties)
+    parties = (p.model_copy(update={"attributes": own}) for p, own in zip(made.parties, asked, strict=True))
     return replace(made, parties=tuple(parties))
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
-from commingle.shared.documents.spec import kept_words
 from commingle.shared.documents.terms import Terms, settled
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
 from commingle.shared.forecast.result import Forecast, Point
@@ -34,7 +33,7 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
             "Subjects are keyed: the forecast is for members that all hold the same people. Where they share fewer, "
             "expect what a release of so many fewer is worth, or somewhat less."
         )
-    said += kept_words(terms)
+    said += terms.kept_words
     if f.shared_error is not None:
         said.append(_shared(f.n, f.shared_error))
     said += _weighed(terms)
@@ -52,7 +51,7 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
             "the square root of the number of columns. Rows of binary attributes always have that length."
         )
     said += exchange_words(f.exchange, f.delta_implementation)
-    why_not = mechanism_of(terms).exchange_problems(terms.table_rows, terms.table_columns, proved=terms.proved)
+    why_not = mechanism_of(terms).exchange_problems(terms.table_rows, terms.widths, proved=terms.proved)
     for why in why_not:
         said.append(f"This would be refused when it is proposed: {why}.")
     return (*said, _assumed(f, whitened=bool(terms.whitened)))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS, SecondMoments
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.terms import Terms, fraction_bits_of
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import PartyTerms, Terms, fraction_bits_of
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
 from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule
 from commingle.shared.dp.noise import Sampler
@@ -125,7 +125,7 @@ class Mechanism(ABC):
             found.append("buckets are for keyed data sets of moments, and only for them")
         if spec.bounds is not None and not self.interactive:
             found.append(f"bounds are proved or trusted where members exchange; leave it out for {spec.mechanism}")
-        bits = fraction_bits_of(self.fraction_bits, [party.terms for party in spec.parties])
+        bits = fraction_bits_of(self.fraction_bits, spec.parties)
         if spec.fraction_bits != bits:
             found.append(f"fraction_bits is {bits} for {spec.mechanism} of these attributes")
         if not self.interactive and any(party.weighted is not None for party in spec.parties):
@@ -140,25 +140,25 @@ class Mechanism(ABC):
         return None
 
     @abstractmethod
-    def rows(self, spec: ReleaseSpec) -> int:
+    def rows(self, terms: Terms) -> int:
         """Rows of every block and of the published matrix."""
 
-    def cells(self, spec: ReleaseSpec, party: PartySpec) -> int:
+    def cells(self, terms: Terms, party: PartyTerms) -> int:
         """Cells that a party works on, by which its processor time, memory and disk grow: here of its block."""
-        return self.rows(spec) * len(party.columns)
+        return self.rows(terms) * terms.widths[party.name]
 
     @abstractmethod
-    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+    def squared_sensitivity(self, terms: Terms, party: PartyTerms, adjacency: Adjacency) -> int:
         """Delta^2 of that party's block in units of its noise: the block is rho-zCDP, rho = Delta^2 / (2 sigma^2)."""
 
-    def outsider_loss(self, spec: ReleaseSpec, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
+    def outsider_loss(self, terms: Terms, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
         """The loss of one person, whose rows change at all parties at once, to those who hold no party's noise.
 
         Here the sum over parties, which it never exceeds (docs/proofs/noise-and-accounting.md, 3.2).
         """
         losses = (
-            gaussian_loss(squared_sensitivity=self.squared_sensitivity(spec, party, adjacency), sigma=sigma)
-            for party, sigma in zip(spec.parties, sigmas, strict=True)
+            gaussian_loss(squared_sensitivity=self.squared_sensitivity(terms, party, adjacency), sigma=sigma)
+            for party, sigma in zip(terms.parties, sigmas, strict=True)
         )
         return sum(losses, start=ZERO)
 
@@ -202,27 +202,27 @@ class Mechanism(ABC):
         return []
 
     @abstractmethod
-    def step(self, spec: ReleaseSpec) -> float:
+    def step(self, terms: Terms) -> float:
         """The published value is integer * step."""
 
     @abstractmethod
-    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
+    def intercept(self, terms: Terms) -> NDArray[np.int64]:
         """The noiseless column (rows,) that a party of nothing but ones would publish, in steps; of keyed ones none."""
 
-    def accumulator(self, spec: ReleaseSpec, columns: int) -> Accumulator:
+    def accumulator(self, terms: Terms, columns: int) -> Accumulator:
         """An empty accumulator for one party's block of that many encoded columns; for all its rows."""
-        return self.window(spec, columns, range(spec.table_rows))
+        return self.window(terms, columns, range(terms.table_rows))
 
-    def window(self, spec: ReleaseSpec, columns: int, places: range) -> Accumulator:  # noqa: ARG002 - others ask it
+    def window(self, terms: Terms, columns: int, places: range) -> Accumulator:  # noqa: ARG002 - others ask it
         """An empty accumulator for the rows of these places alone."""
         return Placement(places, d=columns)
 
-    def places(self, spec: ReleaseSpec, names: Names) -> NDArray[np.int64]:  # noqa: ARG002 - as above
+    def places(self, terms: Terms, names: Names) -> NDArray[np.int64]:  # noqa: ARG002 - as above
         """Where the rows of these subjects (m) belong, (m,): at their ranks."""
         return names.astype(np.int64, copy=False)
 
     @abstractmethod
-    def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
+    def noise(self, terms: Terms, party: PartyTerms, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
         """The noise of that party's block (rows x d), drawn now."""
 
     @abstractmethod

@@ -7,7 +7,8 @@ it (`documents.terms.MECHANISM_NAMES`), and estimation is given its `FitMethod`.
 from typing import TYPE_CHECKING
 
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.spec import AnyRelease
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import Terms
 from commingle.shared.mechanisms.interface import Mechanism
 from commingle.shared.mechanisms.moments.block import MOMENTS
 from commingle.shared.mechanisms.moments.keyed import KEYED_MOMENTS
@@ -26,7 +27,7 @@ def mechanism_named(name: str, *, keyed: bool = False) -> Mechanism:
     return (KEYED if keyed else MECHANISMS).get(name) or MECHANISMS[name]
 
 
-def mechanism_of(asked: "AnyRelease | SecondMoments | PreparedMoments") -> Mechanism:
+def mechanism_of(asked: "ReleaseSpec | Terms | SecondMoments | PreparedMoments") -> Mechanism:
     """The mechanism of a release, by whatever tells of one."""
     return mechanism_named(asked.mechanism, keyed=asked.keyed)
 

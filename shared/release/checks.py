@@ -4,7 +4,7 @@ Documents are parsed without a mechanism (`documents.spec`), so nothing may rely
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from pydantic import ValidationError
@@ -17,7 +17,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.documents.terms import PartyTerms, allowed_rho, settled
+from commingle.shared.documents.terms import allowed_rho
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
 from commingle.shared.mechanisms.registry import mechanism_of, sketched_names
@@ -71,7 +71,7 @@ def spec_problems(spec: ReleaseSpec) -> list[str]:
         terms = closed(spec)
         allowed_rho(terms)
         for party in terms.parties:
-            check_exact_range(spec.table_rows, party.row_norm)
+            check_exact_range(terms.table_rows, party.row_norm)
             first_stage_of(terms, party)
     except PrivacyError as error:
         found.append(error.diagnostics())
@@ -117,7 +117,9 @@ def build_spec(
             "epsilon": study.epsilon,
             "delta": study.delta,
             "n": study.n,
-            "parties": tuple(_party(asked.dataset, party, members[party.name]) for asked, party in pairs),
+            "parties": tuple(
+                PartySpec(**dict(party), **asdict(members[party.name]), dataset=asked.dataset) for asked, party in pairs
+            ),
             "proposer": proposer,
             "bounds": terms.bounds,
             **study.stated,
@@ -129,19 +131,3 @@ def build_spec(
         raise SpecError(f"the study cannot become a release: {explain(error, written)}", remedy=_REMEDY) from None
     except PrivacyError as error:
         raise SpecError(str(error), remedy=error.remedy) from None
-
-
-def _party(dataset: str, party: PartyTerms, member: Member) -> PartySpec:
-    return PartySpec(
-        name=party.name,
-        signing_key=member.signing_key,
-        sealing_key=member.sealing_key,
-        dataset=dataset,
-        attributes=party.attributes,
-        row_norm=party.row_norm,
-        whitening=party.whitening,
-        first_stage_share=settled(party.first_stage_share),
-        cross_weight=settled(party.cross_weight),
-        weighted=party.weighted,
-        subjects="keyed" if party.keyed else None,
-    )

@@ -96,14 +96,14 @@ def check_block(body: bytes, statement: BlockStatement) -> NDArray[np.int64]:
 
 def assemble(spec: ReleaseSpec, blocks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """The matrix (rows x p) of the intercept, where there is one, and the parties' blocks, in the spec's order."""
-    return np.column_stack([mechanism_of(spec).intercept(spec), *blocks])
+    return np.column_stack([mechanism_of(spec).intercept(spec.terms), *blocks])
 
 
 def encode_matrix(spec: ReleaseSpec, release: str, matrix: NDArray[np.int64]) -> bytes:
     """Parquet bytes. The file's metadata carries the release id and the step."""
-    facts = {"release": release, "mechanism": spec.mechanism, "step": mechanism_of(spec).step(spec)}
+    facts = {"release": release, "mechanism": spec.mechanism, "step": mechanism_of(spec).step(spec.terms)}
     schema = pa.schema(
-        [(column.name, pa.int64()) for column in spec.columns], metadata={"commingle": json.dumps(facts)}
+        [(column.name, pa.int64()) for column in spec.matrix_columns], metadata={"commingle": json.dumps(facts)}
     )
     table = pa.table([pa.array(np.ascontiguousarray(column)) for column in matrix.T], schema=schema)
     sink = pa.BufferOutputStream()
@@ -118,11 +118,11 @@ def decode_matrix(spec: ReleaseSpec, data: bytes) -> NDArray[np.int64]:
         VerificationError: not Parquet, or not the columns and rows the spec calls for.
     """
     remedy = "Download the matrix again."
-    expected = pa.schema([(column.name, pa.int64()) for column in spec.columns])
+    expected = pa.schema([(column.name, pa.int64()) for column in spec.matrix_columns])
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         # before reading: what a small file claims to hold may not fit this machine
-        if not file.schema_arrow.equals(expected) or not _holds(file.metadata, mechanism_of(spec).rows(spec)):
+        if not file.schema_arrow.equals(expected) or not _holds(file.metadata, mechanism_of(spec).rows(spec.terms)):
             raise VerificationError("the matrix has another shape than its spec calls for", remedy=remedy)
         table = file.read(use_threads=False)
     except (pa.ArrowException, OSError, ValueError):
@@ -167,15 +167,15 @@ def release_sizes(spec: ReleaseSpec) -> ReleaseSizes:
     plans = plan_blocks(spec)
     blocks = [largest_body(plan.rows, len(plan.columns)) for plan in plans]
     messages = _messages(spec) if mechanism_of(spec).interactive else []
-    width = len(spec.columns)
+    width = len(spec.matrix_columns)
     published = largest_body(plans[0].rows, width) + largest_body(width, width)  # the matrix, and second moments
     return ReleaseSizes(max(*blocks, *messages, 0), sum(messages), sum(blocks) + published)
 
 
 def _messages(spec: ReleaseSpec) -> list[int]:
-    columns = [len(party.columns) for party in spec.parties]
-    sizes = Sizes.of(spec.table_rows, columns, proved=spec.proved)
-    return [size for party in range(len(columns)) for size in (sizes.columns(party), sizes.reply(party))]
+    terms = spec.terms
+    sizes = Sizes.of(terms.table_rows, list(terms.widths.values()), proved=terms.proved)
+    return [size for party in range(len(spec.parties)) for size in (sizes.columns(party), sizes.reply(party))]
 
 
 NO_SUMS: Mapping[str, Sums | None] = MappingProxyType({})

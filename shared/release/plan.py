@@ -71,22 +71,22 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
     mechanism, terms = mechanism_of(spec), closed(spec)
     stage = first_stage_of(terms, party)
     _, target = stage_targets(terms, party)
-    sigma = least_sigma(squared_sensitivity=mechanism.squared_sensitivity(spec, party, spec.adjacency), rho=target)
+    sigma = least_sigma(squared_sensitivity=mechanism.squared_sensitivity(terms, party, terms.adjacency), rho=target)
     if sigma > SIGMA_LIMIT:
         raise SpecError(f"epsilon {spec.epsilon} needs too much noise", remedy="Raise epsilon.")
 
     def loss(adjacency: Adjacency) -> Loss:
-        block = gaussian_loss(squared_sensitivity=mechanism.squared_sensitivity(spec, party, adjacency), sigma=sigma)
+        block = gaussian_loss(squared_sensitivity=mechanism.squared_sensitivity(terms, party, adjacency), sigma=sigma)
         whole = block if stage is None else first_stage_loss(stage, adjacency) + block
         return Loss(whole, terms.taken_by_exchange)
 
     return BlockPlan(
         party=party.name,
-        columns=tuple(column.name for column in party.columns),
-        rows=mechanism.rows(spec),
+        columns=tuple(column.name for column in party.block_columns),
+        rows=mechanism.rows(terms),
         sigma=sigma,
-        step=mechanism.step(spec),
-        cost=Cost.of(spec.adjacency, loss),
+        step=mechanism.step(terms),
+        cost=Cost.of(terms.adjacency, loss),
         first_stage=stage,
     )
 
@@ -111,7 +111,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         return ScopedLoss(own=stated(cost.loss), replacement=other)
 
     def of_outsiders(adjacency: Adjacency) -> Loss:
-        return Loss(mechanism.outsider_loss(spec, [plan.sigma for plan in plans], adjacency))
+        return Loss(mechanism.outsider_loss(spec.terms, [plan.sigma for plan in plans], adjacency))
 
     first = [_of_first_stage(plan, spec.adjacency) for plan in plans]
     return PrivacyStatement(
@@ -120,7 +120,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         delta=spec.delta,
         delta_implementation=taken,
         protects=PROTECTS[spec.adjacency],
-        trust=mechanism.trust(proved=spec.proved),
+        trust=mechanism.trust(proved=spec.terms.proved),
         per_party=tuple(
             PartyLoss(
                 party=plan.party,
@@ -155,4 +155,4 @@ def published_columns(spec: ReleaseSpec) -> tuple[PublishedColumn, ...]:
 
 def published_step(spec: ReleaseSpec) -> float:
     """The published value is integer * step."""
-    return mechanism_of(spec).step(spec)
+    return mechanism_of(spec).step(spec.terms)

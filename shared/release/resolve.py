@@ -19,10 +19,8 @@ from commingle.shared.dp.sensitivity import unit_of
 from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_of
 
 
-def terms_of(asked: Study | ReleaseSpec) -> Terms:
-    """The terms of a study, open where it leaves them so, or of a spec."""
-    if isinstance(asked, ReleaseSpec):
-        return asked.terms
+def terms_of(asked: Study) -> Terms:
+    """The terms of a study, open where it leaves them so."""
     said = asked.subjects
     keyed = keyed_by_default(asked.mechanism, asked.projection) if said is None else said == "keyed"
     return Terms(
@@ -59,7 +57,9 @@ def closed(asked: Study | ReleaseSpec | Terms) -> Terms:
     Raises:
         PrivacyError: epsilon, delta or a row norm outside its domain, where something is chosen by them.
     """
-    return _closed(asked if isinstance(asked, Terms) else terms_of(asked))
+    if isinstance(asked, Study):
+        asked = terms_of(asked)
+    return _closed(asked.terms if isinstance(asked, ReleaseSpec) else asked)
 
 
 @lru_cache(maxsize=16)  # asked for at every step of a release, by every part of a forecast; some have megabytes
@@ -69,7 +69,7 @@ def _closed(terms: Terms) -> Terms:
     terms = replace(terms, bounds=bounds, radius=mechanism.radius)
     terms = replace(terms, buckets=terms.buckets or mechanism.buckets(terms))
     if terms.delta_implementation is None:
-        columns = tuple(terms.table_columns.values())
+        columns = tuple(terms.widths.values())
         taken = mechanism.delta_implementation(terms.table_rows, columns, proved=terms.proved)
         terms = replace(terms, delta_implementation=taken)
     parties = tuple(_closed_party(terms, party) for party in terms.parties)
@@ -81,13 +81,13 @@ def _closed_party(terms: Terms, party: PartyTerms) -> PartyTerms:
     weight = party.cross_weight
     if weight == AUTO:
         weight = None if share is None else _chosen_weight(terms)
-    return replace(
-        party,
-        first_stage_share=share,
-        row_norm=MAPPED_ROW_NORM if share is not None and party.row_norm is None else party.row_norm,
-        cross_weight=weight,
-        keyed=terms.keyed,
-    )
+    closed = {
+        "first_stage_share": share,
+        "row_norm": MAPPED_ROW_NORM if share is not None and party.row_norm is None else party.row_norm,
+        "cross_weight": weight,
+        "subjects": "keyed" if terms.keyed else None,
+    }
+    return party.model_copy(update=closed)
 
 
 def _chosen_share(terms: Terms, party: PartyTerms) -> float | None:

@@ -77,7 +77,7 @@ class PublishedRelease:
     @property
     def size(self) -> str:
         """What was published about how many people, in words."""
-        what, columns = mechanism_of(self.spec).publishes, f"{len(self.spec.columns)} columns"
+        what, columns = mechanism_of(self.spec).publishes, f"{len(self.spec.matrix_columns)} columns"
         rows = f"{self.moments.rows:,} {what} x" if mechanism_of(self.spec).of_rows else f"{what} of"
         return f"{rows} {columns} on {self.spec.n:,} people"
 
@@ -155,7 +155,7 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
     _require(manifest.columns == published_columns(document), "the manifest's columns do not follow from the spec")
     _require(manifest.step == published_step(document), "the manifest's step does not follow from the spec")
     _require(
-        manifest.rows == mechanism_of(document).rows(document),
+        manifest.rows == mechanism_of(document).rows(document.terms),
         "the manifest's rows do not follow from the spec",
     )
     claimed, computed = manifest.privacy, privacy_statement(document)
@@ -210,11 +210,11 @@ def _verify_parties(manifest: Manifest, spec: Verified[ReleaseSpec]) -> dict[str
 
 
 def _verify_columns(spec: ReleaseSpec, matrix: NDArray[np.int64], statements: Mapping[str, BlockStatement]) -> None:
-    intercept = np.column_stack([mechanism_of(spec).intercept(spec)])
+    intercept = np.column_stack([mechanism_of(spec).intercept(spec.terms)])
     start = intercept.shape[1]
     _require(np.array_equal(matrix[:, :start], intercept), "the intercept column does not follow from the spec")
     for party in spec.parties:
-        end = start + len(party.columns)
+        end = start + len(party.block_columns)
         same = content_digest(matrix[:, start:end]) == statements[party.name].content_sha256
         _require(same, f"the columns of {party.name} are not the ones it signed")
         start = end

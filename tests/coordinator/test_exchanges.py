@@ -85,7 +85,7 @@ def test_moments_release_is_published_with_the_second_moments_of_the_rows(
     published = hub.verified(proposed)
     assert published.manifest.privacy.trust == trust
     exact = exact_moments(proposed, exchanging.parties)
-    noise = open_matrix(proposed.spec, decode_matrix(proposed.spec, hub.published(proposed)[1])) - exact
+    noise = open_matrix(proposed.spec.terms, decode_matrix(proposed.spec, hub.published(proposed)[1])) - exact
     assert published.moments.entry_variance is not None
     sigma = np.sqrt(np.array(published.moments.entry_variance)) * 4**14
     # 13 standard deviations: fails by chance with a probability below 1e-35

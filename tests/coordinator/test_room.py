@@ -73,7 +73,7 @@ def test_sizes_of_a_release_are_those_of_its_messages_and_blocks(hub: Hub, bound
     found = release_sizes(spec)
     assert found.exchanged == sum(messages)
     assert found.largest == max(messages)
-    blocks = [largest_body(len(spec.columns), len(party.columns)) for party in spec.parties]
+    blocks = [largest_body(len(spec.matrix_columns), len(party.block_columns)) for party in spec.parties]
     assert sum(blocks) < found.kept < 3 * sum(blocks)
 
 

@@ -62,7 +62,7 @@ def release(mechanism: str, drawn: world.Drawn) -> dict[str, Any]:
         "moments": moments.decode(),
         "manifest": manifest.decode(),
         "privacy": json.loads(encode(found.manifest.privacy)),
-        "columns": [asdict(column) for column in spec.columns],
+        "columns": [asdict(column) for column in spec.matrix_columns],
         "release": found.release,
         "findings": list(found.findings),
     }

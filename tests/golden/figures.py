@@ -27,7 +27,7 @@ from commingle.shared.mechanisms.rows.mixed_rows import SignStream
 from commingle.shared.mechanisms.rows.sketch import SparseEntries
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block, privacy_statement
-from commingle.shared.release.resolve import closed, terms_of
+from commingle.shared.release.resolve import closed
 from tests.golden import world
 from tests.golden.documents import integers
 from tests.golden.world import MECHANISMS, NAMES, RELEASES
@@ -136,7 +136,7 @@ def statements() -> dict[str, Any]:
 def planned(spec: ReleaseSpec, party: PartySpec) -> dict[str, Any]:
     """A party's plan; rho in units of 2^-64."""
     plan = plan_block(spec, party)
-    moved = mechanism_of(spec).squared_sensitivity(spec, party, spec.adjacency)
+    moved = mechanism_of(spec).squared_sensitivity(spec.terms, party, spec.adjacency)
     return {
         "sigma": plan.sigma,
         "rows": plan.rows,
@@ -219,5 +219,5 @@ def expected(mechanism: str) -> dict[str, Any]:
     """The forecast of a spec like the release's, of more subjects."""
     spec = world.signed_spec(mechanism).document
     larger = spec.model_copy(update={"n": 50_000, "epsilon": 2.0, "k": 400 if spec.k else None})
-    found = asdict(forecast(terms_of(larger)))
+    found = asdict(forecast(larger.terms))
     return {name: value for name, value in found.items() if name not in {"sentences", "exchange", "shared_error"}}

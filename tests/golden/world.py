@@ -253,7 +253,7 @@ def noise(mechanism: str, party: str) -> Block:
     """What stands in for the noise of that party's block."""
     asked = request(mechanism, party)
     draw = sampler(f"noise {mechanism} {party}")
-    return mechanism_of(asked.spec).noise(asked.spec, asked.party, sigma=asked.plan.sigma, draw=draw)
+    return mechanism_of(asked.spec).noise(asked.spec.terms, asked.party, sigma=asked.plan.sigma, draw=draw)
 
 
 @cache

@@ -17,7 +17,7 @@ import pytest
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.manifest import StatedLoss
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import Terms
 from commingle.shared.mechanisms.moments.keyed import KEYED_MOMENTS
 from tests.hostile.distinguishing import Attack, Prepared, difference, halved, numbers_of
 from tests.hostile.records.cells import OWN
@@ -104,7 +104,7 @@ def sharing_a_bucket(prepared: Prepared, count: int) -> list[str]:
     """Ids of so many new people of one bucket, in which nobody else is."""
     names = [*(row[0] for row in prepared.rows), *(f"t{i:04}" for i in range(6000))]
     found = pseudonyms(LINKAGE, [name.encode() for name in names], spec_digest=prepared.release)
-    bucket = KEYED_MOMENTS.places(cast("ReleaseSpec", SimpleNamespace(table_rows=BUCKETS)), found)
+    bucket = KEYED_MOMENTS.places(cast("Terms", SimpleNamespace(table_rows=BUCKETS)), found)
     free = next(place for place in range(BUCKETS) if place not in bucket[: len(prepared.rows)])
     return [name for name, place in zip(names, bucket, strict=True) if place == free][:count]
 

@@ -124,7 +124,7 @@ class Cheat:
             owners,
             seed=self.seed,
             rows=lambda start, stop: rows[start:stop],
-            noise=lambda owner: np.ones((self.exchange.columns(owner), rows.shape[1]), np.int64),
+            noise=lambda owner: np.ones((self.exchange.width(owner), rows.shape[1]), np.int64),
             entropy=os.urandom,
         )
         return b"".join(pieces)

@@ -1,7 +1,6 @@
 """Every cell of every type has its integers, within the bounds, whatever stands beside it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, cast
@@ -144,7 +143,7 @@ def test_weighted_rows_are_multiples_that_no_entry_limit_is_too_small_for(weight
     ends = np.array([[-SCALE, SCALE, 0, SCALE], [SCALE, 0, SCALE, -SCALE], [5, 0, 0, 0]])
     rows = bounded_rows(plain, fraction_bits=bits)(ends)
     for heavy, times in ((NUMBER, [weight, 1, 1, 1]), (LEVELS, [1, weight, weight, 1]), (BINARY, [1, 1, 1, weight])):
-        party = replace(plain, weighted=Weighted(attribute=heavy.name, weight=weight))
+        party = plain.model_copy(update={"weighted": Weighted(attribute=heavy.name, weight=weight)})
         assert fraction_bits_of(14, [party]) == bits
         found = bounded_rows(party, fraction_bits=bits)(ends)
         assert np.array_equal(found, rows * times)

@@ -136,7 +136,7 @@ class Honest:
         spec, share = proposed.spec, self.share(proposed)
         plan = plan_block(spec, share)
         rows = np.random.default_rng(len(self.name)).integers(-SCALE, SCALE + 1, (spec.n, len(plan.columns)))
-        accumulator = mechanism_of(spec).accumulator(spec, len(plan.columns))
+        accumulator = mechanism_of(spec).accumulator(spec.terms, len(plan.columns))
         accumulator.add(np.arange(spec.n), rows)
         noise = rounded_gaussian(plan.sigma, plan.rows * len(plan.columns))
         integers = accumulator.total() + noise.reshape(plan.rows, len(plan.columns))

@@ -160,7 +160,7 @@ def manifest(
         proposer_key=proposer.verifying_key.raw.hex(),
         approvals=dict(approvals),
         blocks=dict(blocks),
-        rows=mechanism_of(spec.document).rows(spec.document),
+        rows=mechanism_of(spec.document).rows(spec.document.terms),
         step=published_step(spec.document),
         columns=published_columns(spec.document),
         matrix_sha256=sha256(matrix).hexdigest(),

@@ -72,7 +72,7 @@ def rows_of_party(party: Honest, proposed: Proposed) -> NDArray[np.int64]:
     """Made-up encoded rows (n x d) within their bound, the same each time."""
     limit, share = 2**proposed.spec.fraction_bits, party.share(proposed)
     made = np.random.default_rng(len(party.name)).integers(-limit, limit + 1, (proposed.spec.n, len(share.columns)))
-    return clip_rows(made, row_bound(proposed.spec, share))
+    return clip_rows(made, row_bound(proposed.spec.terms, share))
 
 
 @dataclass

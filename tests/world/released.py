@@ -153,7 +153,7 @@ def _signed(asked: Study, blocks_of: Callable[[Verified[ReleaseSpec]], list[Inte
 
 def _block(spec: Verified[ReleaseSpec], party: PartySpec, rows: NDArray[np.float64]) -> Integers:
     plan = plan_block(spec.document, party)
-    accumulator = mechanism_of(spec.document).accumulator(spec.document, len(party.columns))
+    accumulator = mechanism_of(spec.document).accumulator(spec.document.terms, len(party.block_columns))
     bounded = bounded_rows(
         party, row_map(closed(spec.document), party, None), fraction_bits=spec.document.fraction_bits
     )

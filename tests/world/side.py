@@ -89,8 +89,8 @@ class Side:
 
     def noise_for(self, owner: str, draw: Sampler) -> Integers:
         """What it adds to the products with that owner's columns."""
-        count = self.exchange.columns(owner)
-        return cross_noise(self.exchange.spec.document, self.share, count, sigma=self.sigma, draw=draw)
+        count = self.exchange.width(owner)
+        return cross_noise(self.exchange.spec.document.terms, self.share, count, sigma=self.sigma, draw=draw)
 
     def reply(
         self,
@@ -123,7 +123,7 @@ class Side:
         """What a part of that evaluator's reply can be at most."""
         spec = self.exchange.spec.document
         share = spec.party(evaluator)
-        return largest_opening(spec, share, sigma=plan_block(spec, share).sigma)
+        return largest_opening(spec.terms, share, sigma=plan_block(spec, share).sigma)
 
     def opened(self, reply: Reply) -> Integers:
         """What it reads in its part of a reply: products and the evaluator's noise. Raises DeviationError."""

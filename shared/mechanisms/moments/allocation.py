@@ -17,8 +17,7 @@ from fractions import Fraction
 from math import ceil, isqrt
 
 from commingle.shared.documents.row_maps import row_bound
-from commingle.shared.documents.spec import AnyParty, AnyRelease
-from commingle.shared.documents.terms import settled
+from commingle.shared.documents.terms import PartyTerms, Terms, settled
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.sensitivity import Adjacency, largest_gap
 
@@ -54,12 +53,12 @@ class Bounds:
     k: int
 
 
-def scales(spec: AnyRelease, party: AnyParty, sigma: int) -> NoiseScales:
+def scales(terms: Terms, party: PartyTerms, sigma: int) -> NoiseScales:
     """The noise of every entry where the largest is sigma; each the least s with weight s^2 >= sigma^2.
 
     Off-diagonal entries of the own block stand for two equal ones: they need half the variance.
     """
-    own, (linear, cross) = own_weight(spec, party), outer_weights(party)
+    own, (linear, cross) = own_weight(terms, party), outer_weights(party)
     return NoiseScales(
         linear=_share(sigma, linear),
         diagonal=_share(sigma, own),
@@ -68,40 +67,40 @@ def scales(spec: AnyRelease, party: AnyParty, sigma: int) -> NoiseScales:
     )
 
 
-def outer_weights(party: AnyParty) -> tuple[int, int]:
+def outer_weights(party: PartyTerms) -> tuple[int, int]:
     """The weights of a party's linear terms and of its cross blocks."""
     weight = settled(party.cross_weight)
     return (_LINEAR, 1) if weight is None else (1, weight)
 
 
-def block_sensitivity(spec: AnyRelease, party: AnyParty, adjacency: Adjacency) -> int:
+def block_sensitivity(terms: Terms, party: PartyTerms, adjacency: Adjacency) -> int:
     """Delta^2 such that the block is rho-zCDP with rho = Delta^2 / (2 sigma^2), rounded up.
 
     Adjacency and guarantee: as given, for party's rows against everybody else together, other parties' rows being
-    known and bounded. Precondition: every party keeps the bounds of the spec.
+    known and bounded. Precondition: every party keeps the bounds of the terms.
     """
-    return _moved(bounds_of(spec, party), own_weight(spec, party), adjacency)
+    return _moved(bounds_of(terms, party), own_weight(terms, party), adjacency)
 
 
-def bounds_of(spec: AnyRelease, party: AnyParty) -> Bounds:
+def bounds_of(terms: Terms, party: PartyTerms) -> Bounds:
     """What is public about that party's rows."""
-    c = {p.name: row_bound(spec, p) for p in spec.parties}
+    c = {p.name: row_bound(terms, p) for p in terms.parties}
     own, (_, cross) = c[party.name], outer_weights(party)
     return Bounds(
         c=own,
-        e=min(4 * own, largest_gap(party.geometries, row_norm=party.row_norm, fraction_bits=spec.fraction_bits)),
-        k=linear_weight(party) * 4**spec.fraction_bits + cross * (sum(c.values()) - own),
+        e=min(4 * own, largest_gap(party.geometries, row_norm=party.row_norm, fraction_bits=terms.fraction_bits)),
+        k=linear_weight(party) * 4**terms.fraction_bits + cross * (sum(c.values()) - own),
     )
 
 
-def own_weight(spec: AnyRelease, party: AnyParty) -> int:
+def own_weight(terms: Terms, party: PartyTerms) -> int:
     """The weight of the own block, no less than that of cross blocks, with the least expected squared error in all.
 
     k / 2c costs nothing for numeric attributes without a row norm: two rows farthest apart have the same x x^T.
     """
-    bounds, linear, (_, cross) = bounds_of(spec, party), linear_weight(party), outer_weights(party)
-    d = len(party.columns)
-    others = sum(len(p.columns) for p in spec.parties) - d
+    bounds, linear, (_, cross) = bounds_of(terms, party), linear_weight(party), outer_weights(party)
+    d = terms.widths[party.name]
+    others = sum(terms.widths.values()) - d
     grid = [cross * weight for weight in OWN_WEIGHTS]
     free = min(bounds.k // (2 * bounds.c), max(grid)) if bounds.c else cross
 
@@ -109,12 +108,12 @@ def own_weight(spec: AnyRelease, party: AnyParty) -> int:
         # sigma^2 is proportional to Delta^2; E ||noise||_F^2 / sigma^2 = d(d+1) / 2w + 2d / linear + 2d(p-d) / cross
         spread = Fraction(d * (d + 1), 2 * own) + Fraction(2 * d * others, cross)
         spread += Fraction(2 * d, linear) if linear else 0
-        return _moved(bounds, own, spec.adjacency) * spread
+        return _moved(bounds, own, terms.adjacency) * spread
 
     return min(sorted({*grid, max(free, cross)}), key=error)
 
 
-def linear_weight(party: AnyParty) -> int:
+def linear_weight(party: PartyTerms) -> int:
     """The weight of the linear terms, which keyed subjects have none of: presences are columns like others."""
     return 0 if party.keyed else outer_weights(party)[0]
 
@@ -133,27 +132,26 @@ def _share(sigma: int, weight: int) -> int:
     return isqrt(-(-sigma * sigma // weight) - 1) + 1
 
 
-def outsider_loss(spec: AnyRelease, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
+def outsider_loss(terms: Terms, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
     """The Gaussian loss of one person, whose rows change at some or all parties at once, rounded up.
 
     Adjacency and guarantee: as given, at every party; the noise of all parties is unknown. Precondition: every party
-    keeps the bounds of the spec. `sigmas` are of the parties' blocks, in the spec's order.
+    keeps the bounds of the terms. `sigmas` are of the parties' blocks, in the order of the terms.
     """
-    members: Sequence[AnyParty] = spec.parties
-    bounds = [bounds_of(spec, party) for party in members]
-    parties = list(zip(members, sigmas, strict=True))
-    crossed = [scales(spec, party, sigma).cross ** 2 for party, sigma in parties]
+    bounds = [bounds_of(terms, party) for party in terms.parties]
+    parties = list(zip(terms.parties, sigmas, strict=True))
+    crossed = [scales(terms, party, sigma).cross ** 2 for party, sigma in parties]
     pairs = [[_up(1, one + other) for other in crossed] for one in crossed]
     for j, (party, sigma) in enumerate(parties):
-        pairs[j][j] = 2 * _up(own_weight(spec, party), sigma**2)
-    linear = [_up(linear_weight(party) * 4**spec.fraction_bits, sigma**2) for party, sigma in parties]
+        pairs[j][j] = 2 * _up(own_weight(terms, party), sigma**2)
+    linear = [_up(linear_weight(party) * 4**terms.fraction_bits, sigma**2) for party, sigma in parties]
     c = [bound.c for bound in bounds]
     if adjacency is not Adjacency.REPLACE_ONE:
         moved = _product(c, pairs, c) // 2 + _dot(linear, c)
     else:
         moved = _product(c, pairs, c) + 2 * _dot(linear, c) - least_form(bounds, pairs, linear)
     # whole numbers are split between the two noises of an entry; products with rows of nothing do not change
-    columns = [len(party.columns) if bound.c else 0 for party, bound in zip(members, bounds, strict=True)]
+    columns = [d if bound.c else 0 for d, bound in zip(terms.widths.values(), bounds, strict=True)]
     split = sum(_up(d * (sum(columns) - d), 4 * variance) for d, variance in zip(columns, crossed, strict=True))
     return Rho(-(-(moved + split) // (2 * _UNITS // RHO_UNITS)))
 

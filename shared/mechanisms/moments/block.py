@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.row_maps import row_bound
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.accounting import Rho
 from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
@@ -94,11 +95,11 @@ class NoisyMoments(Mechanism):
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         # the moments of as many rows as are encrypted together fit 64 bits (docs/proofs/moments.md, 1.2)
-        columns = {party.name: len(party.columns) for party in spec.parties}
-        unbounded = [p.name for p in spec.parties if spec.proved and not 0 < row_bound(spec, p) < BOUND_LIMIT]
+        terms = spec.terms
+        unbounded = [p.name for p in terms.parties if terms.proved and not 0 < row_bound(terms, p) < BOUND_LIMIT]
         return [
             *super().problems(spec),
-            *self.exchange_problems(spec.table_rows, columns, proved=spec.proved),
+            *self.exchange_problems(terms.table_rows, terms.widths, proved=terms.proved),
             *(f"the rows of {name} are bounded by nothing that can be proved" for name in unbounded),
         ]
 
@@ -126,42 +127,43 @@ class NoisyMoments(Mechanism):
             return ["there are too many rows and columns to prove their bounds; ask fewer, or trust them"]
         return []
 
-    def rows(self, spec: ReleaseSpec) -> int:
-        return width(spec)
+    def rows(self, terms: Terms) -> int:
+        return width(terms)
 
-    def cells(self, spec: ReleaseSpec, party: PartySpec) -> int:
+    def cells(self, terms: Terms, party: PartyTerms) -> int:
         # a party encrypts its own columns, multiplies those before it, verifies the bounds of all where they are
         # proved, and opens what those after it reply: of each as many as there are subjects or buckets.
-        exchanged = spec.table_rows * sum(len(each.columns) for each in spec.parties)
-        return max(exchanged, super().cells(spec, party))
+        exchanged = terms.table_rows * sum(terms.widths.values())
+        return max(exchanged, super().cells(terms, party))
 
-    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
-        return block_sensitivity(spec, party, adjacency)
+    def squared_sensitivity(self, terms: Terms, party: PartyTerms, adjacency: Adjacency) -> int:
+        return block_sensitivity(terms, party, adjacency)
 
-    def outsider_loss(self, spec: ReleaseSpec, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
+    def outsider_loss(self, terms: Terms, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
         # Less than the sum: cross entries reach outsiders with the noise of two parties.
-        return min(super().outsider_loss(spec, sigmas, adjacency), outsider_loss(spec, sigmas, adjacency))
+        return min(super().outsider_loss(terms, sigmas, adjacency), outsider_loss(terms, sigmas, adjacency))
 
-    def step(self, spec: ReleaseSpec) -> float:
-        return step(spec)
+    def step(self, terms: Terms) -> float:
+        return step(terms)
 
-    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
+    def intercept(self, terms: Terms) -> NDArray[np.int64]:
         # In row 0 n 4^f, then nothing: the linear terms stand in the parties' columns.
-        column = np.zeros(width(spec), np.int64)
-        column[0] = spec.n * 4**spec.fraction_bits
+        column = np.zeros(width(terms), np.int64)
+        column[0] = terms.n * 4**terms.fraction_bits
         return column
 
-    def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
-        others = [other.name for other in spec.parties if other.name != party.name]
-        return block_noise(spec, party, sigma=sigma, draw=draw, others=others)
+    def noise(self, terms: Terms, party: PartyTerms, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
+        others = [other.name for other in terms.parties if other.name != party.name]
+        return block_noise(terms, party, sigma=sigma, draw=draw, others=others)
 
     def moments(
         self, spec: ReleaseSpec, release: str, sigmas: Sequence[int], matrix: NDArray[np.int64]
     ) -> SecondMoments:
-        opened = open_matrix(spec, matrix)
-        drawn = np.repeat(np.array(sigmas, np.int64), [len(p.columns) for p in spec.parties])
-        reach = np.append(np.zeros(first_place(spec), np.int64), drawn)
-        limit = spec.table_rows * ENTRY_LIMIT**2 + TAIL * (reach[:, None] + reach)
+        terms = spec.terms
+        opened = open_matrix(terms, matrix)
+        drawn = np.repeat(np.array(sigmas, np.int64), list(terms.widths.values()))
+        reach = np.append(np.zeros(first_place(terms), np.int64), drawn)
+        limit = terms.table_rows * ENTRY_LIMIT**2 + TAIL * (reach[:, None] + reach)
         if bool(np.any((opened > limit) | (opened < -limit))) or not np.array_equal(opened, opened.T):
             raise VerificationError(
                 "the members' blocks are no moments of such data",
@@ -170,10 +172,10 @@ class NoisyMoments(Mechanism):
         return SecondMoments.of(
             spec,
             release,
-            gram=opened.astype(np.float64) * step(spec),
+            gram=opened.astype(np.float64) * step(terms),
             noise_variance=(0.0,) * len(opened),
-            rows=spec.table_rows,
-            entry_variance=entry_variances(spec, sigmas),
+            rows=terms.table_rows,
+            entry_variance=entry_variances(terms, sigmas),
         )
 
 
@@ -204,13 +206,13 @@ def _openings(columns: Sequence[int]) -> int:
     return (sum(columns) ** 2 - sum(count**2 for count in columns)) // 2
 
 
-def largest_opening(spec: ReleaseSpec, party: PartySpec, *, sigma: int) -> int:
+def largest_opening(terms: Terms, party: PartyTerms, *, sigma: int) -> int:
     """What is not refused of that evaluator's reply (docs/proofs/moments.md, 1.3).
 
     Where nothing is proved it is what no inner product of rows within bounds exceeds with its noise: a crafted reply
     opens parts of the key, and the limit is how much of it. Where replies are proved there is none: the noise is the
     evaluator's choice, and it would learn on which side of a limit a product is (docs/proofs/proved-bounds.md, 7.2).
     """
-    if spec.proved:
+    if terms.proved:
         return MESSAGE_LIMIT - 1
-    return int(spec.table_rows * ENTRY_LIMIT**2 + TAIL * scales(spec, party, sigma).cross + 2)
+    return int(terms.table_rows * ENTRY_LIMIT**2 + TAIL * scales(terms, party, sigma).cross + 2)

@@ -15,7 +15,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.spec import kept_of
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
 from commingle.shared.estimation.entry_noise import Array, EntryNoise
@@ -100,8 +99,7 @@ NOISY_MOMENTS = MomentsPlanner()
 
 
 def _summed(terms: Terms) -> int:
-    kept = kept_of(terms)
-    return terms.n if kept is None else max(1, kept)
+    return terms.n if terms.kept is None else max(1, terms.kept)
 
 
 def unit_variances(terms: Terms) -> Array:

@@ -109,17 +109,17 @@ class KeyedMoments(NoisyMoments):
 
     def buckets(self, terms: Terms) -> int | None:
         rho = calibrated_rho(terms.calibration, epsilon=terms.epsilon, delta=terms.delta)
-        return chosen_buckets(terms.n, rho=rho, columns=tuple(terms.table_columns.values()), proved=terms.proved)
+        return chosen_buckets(terms.n, rho=rho, columns=tuple(terms.widths.values()), proved=terms.proved)
 
-    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
+    def intercept(self, terms: Terms) -> NDArray[np.int64]:
         # None: presences stand in its place.
-        return np.empty((self.rows(spec), 0), np.int64)
+        return np.empty((self.rows(terms), 0), np.int64)
 
-    def window(self, spec: ReleaseSpec, columns: int, places: range) -> Accumulator:
-        return Buckets(places, count=spec.table_rows, d=columns)
+    def window(self, terms: Terms, columns: int, places: range) -> Accumulator:
+        return Buckets(places, count=terms.table_rows, d=columns)
 
-    def places(self, spec: ReleaseSpec, names: Names) -> NDArray[np.int64]:
-        return _buckets(names, spec.table_rows)
+    def places(self, terms: Terms, names: Names) -> NDArray[np.int64]:
+        return _buckets(names, terms.table_rows)
 
 
 KEYED_MOMENTS = KeyedMoments()

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.row_maps import row_sensitivity
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
@@ -25,20 +26,24 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class RowMechanism(Mechanism):
-    """Publishes rows; how many, and what each is made of, is up to the subclass."""
+    """Publishes rows; what each is made of is up to the subclass."""
 
-    def noise(self, spec: ReleaseSpec, party: PartySpec, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
-        rows, columns = self.rows(spec), len(party.columns)
+    def rows(self, terms: Terms) -> int:
+        return terms.rows
+
+    def noise(self, terms: Terms, party: PartyTerms, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
+        rows, columns = self.rows(terms), terms.widths[party.name]
         return draw(sigma, rows * columns).reshape(rows, columns)
 
     def moments(
         self, spec: ReleaseSpec, release: str, sigmas: Sequence[int], matrix: NDArray[np.int64]
     ) -> SecondMoments:
         # G = P^T P of the published rows P = step M, the intercept first and without noise.
-        step = self.step(spec)
+        terms = spec.terms
+        step = self.step(terms)
         noise = [0.0] * len(spec.intercept)
-        for party, sigma in zip(spec.parties, sigmas, strict=True):
-            noise += [(sigma * step) ** 2] * len(party.columns)
+        for d, sigma in zip(terms.widths.values(), sigmas, strict=True):
+            noise += [(sigma * step) ** 2] * d
         return SecondMoments.of(spec, release, gram=_gram(matrix, step), noise_variance=tuple(noise), rows=len(matrix))
 
 
@@ -70,17 +75,14 @@ class Dgm(RowMechanism):
         marked = any(a.name == spec.target and a.missing == "indicator" for a in spec.attributes)
         return [*super().problems(spec), *(["the target of dgm may not be missing"] if marked else [])]
 
-    def rows(self, spec: ReleaseSpec) -> int:
-        return spec.n
+    def squared_sensitivity(self, terms: Terms, party: PartyTerms, adjacency: Adjacency) -> int:
+        return row_sensitivity(terms, party, adjacency)
 
-    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
-        return row_sensitivity(spec, party, adjacency)
-
-    def step(self, spec: ReleaseSpec) -> float:  # noqa: ARG002 - the same question is put to every mechanism
+    def step(self, terms: Terms) -> float:  # noqa: ARG002 - the same question is put to every mechanism
         return 1 / SCALE
 
-    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
-        return np.full(spec.n, SCALE, np.int64)
+    def intercept(self, terms: Terms) -> NDArray[np.int64]:
+        return np.full(terms.n, SCALE, np.int64)
 
 
 DGM = Dgm()
@@ -108,7 +110,7 @@ class Rmgm(RowMechanism):
         return MIXED_ROWS
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        width = len(spec.columns)
+        width = len(spec.matrix_columns)
         found = super().problems(spec)
         if spec.k is None:
             found.append("rmgm needs k, the number of rows of the projection")
@@ -116,21 +118,20 @@ class Rmgm(RowMechanism):
             found.append(f"k is {spec.k}; it must exceed the {width} published columns and not exceed n = {spec.n}")
         return found
 
-    def rows(self, spec: ReleaseSpec) -> int:
-        return spec.k or 0
-
-    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
+    def squared_sensitivity(self, terms: Terms, party: PartyTerms, adjacency: Adjacency) -> int:
         # ||S e_i||^2 times that of one row.
-        return squared_norm(spec.projection, self.rows(spec)) * row_sensitivity(spec, party, adjacency)
+        return squared_norm(terms.projection, self.rows(terms)) * row_sensitivity(terms, party, adjacency)
 
-    def step(self, spec: ReleaseSpec) -> float:
-        return 1 / (sqrt(squared_norm(spec.projection, self.rows(spec))) * SCALE)
+    def step(self, terms: Terms) -> float:
+        return 1 / (sqrt(squared_norm(terms.projection, self.rows(terms))) * SCALE)
 
-    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
-        return ones_projection(self.accumulator(spec, 1), spec.n) * SCALE
+    def intercept(self, terms: Terms) -> NDArray[np.int64]:
+        return ones_projection(self.accumulator(terms, 1), terms.n) * SCALE
 
-    def accumulator(self, spec: ReleaseSpec, columns: int) -> MixedRows:
-        return mixed_rows(spec.projection, bytes.fromhex(spec.seed), k=self.rows(spec), d=columns)
+    def accumulator(self, terms: Terms, columns: int) -> MixedRows:
+        if terms.seed is None:
+            raise ValueError("the terms are still open: they have no seed")
+        return mixed_rows(terms.projection, bytes.fromhex(terms.seed), k=self.rows(terms), d=columns)
 
 
 RMGM = Rmgm()
@@ -157,9 +158,9 @@ class KeyedRmgm(Rmgm):
         sparse = ["keyed data sets are mixed by a dense projection; leave projection out"] if spec.projection else []
         return super().problems(spec) + sparse
 
-    def intercept(self, spec: ReleaseSpec) -> NDArray[np.int64]:
+    def intercept(self, terms: Terms) -> NDArray[np.int64]:
         # None: it would be a function of the joint list.
-        return np.empty((self.rows(spec), 0), np.int64)
+        return np.empty((self.rows(terms), 0), np.int64)
 
 
 KEYED_RMGM = KeyedRmgm()

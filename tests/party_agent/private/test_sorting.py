@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from commingle.party_agent.private import sorting
 from commingle.party_agent.private.sorting import PlacedRows, RecordSorter, packed, unpacked
-from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import Terms
 from commingle.shared.mechanisms.interface import Placement
 from commingle.shared.mechanisms.moments.keyed import Buckets
 from commingle.shared.mechanisms.registry import mechanism_named
@@ -175,8 +175,8 @@ def test_buckets_are_filled_as_if_all_were_in_memory(
     names = np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(n, 32)
     rows = draw.integers(-(2**14), 2**14 + 1, (n, 3))
     buckets = partial(Buckets, count=count, d=3)
-    mechanism, spec = mechanism_named("moments", keyed=True), cast("ReleaseSpec", SimpleNamespace(table_rows=count))
-    placed, whole = PlacedRows(count, partial(mechanism.places, spec), buckets), buckets(range(count))
+    mechanism, terms = mechanism_named("moments", keyed=True), cast("Terms", SimpleNamespace(table_rows=count))
+    placed, whole = PlacedRows(count, partial(mechanism.places, terms), buckets), buckets(range(count))
     for start in range(0, n, 7):
         own = slice(start, start + 7)
         placed.add(names[own], rows[own])

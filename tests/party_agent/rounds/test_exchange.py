@@ -81,7 +81,7 @@ def matrix_of(consortium: Consortium, release: str) -> NDArray[np.int64]:
 def opened(consortium: Consortium, release: str) -> NDArray[np.float64]:
     """S and its noise, in units of the published columns."""
     spec = consortium.coordinator.found(release).document
-    return open_matrix(spec, matrix_of(consortium, release)) / 4.0**14
+    return open_matrix(spec.terms, matrix_of(consortium, release)) / 4.0**14
 
 
 def rows_by_subject(path: Path) -> NDArray[np.float64]:
@@ -145,7 +145,7 @@ def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
     assert (added <= largest).all()
     columns = {party.name: len(party.columns) for party in spec.parties}
     for party in spec.parties:
-        scale, d = scales(spec, party, plan_block(spec, party).sigma), len(party.columns)
+        scale, d = scales(spec.terms, party, plan_block(spec, party).sigma), len(party.columns)
         cross = [(scale.cross, columns[other] * d) for other in NAMES if other != party.name]
         own = [(scale.linear, d), (scale.diagonal, d), (scale.off_diagonal, d * (d - 1) // 2)]
         assert sorted(noises[party.name].calls) == sorted(cross + own), "once for every entry"

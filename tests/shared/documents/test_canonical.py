@@ -179,12 +179,12 @@ def test_longest_specs_fit_their_limit() -> None:
     each = most // MAX_PARTIES
     many = spec(*(share(number, each + (number < most % MAX_PARTIES), letter="𐍈") for number in range(MAX_PARTIES)))
     for longest in (wide, many):
-        assert len(longest.columns) == MAX_COLUMNS
+        assert len(longest.matrix_columns) == MAX_COLUMNS
         assert open_spec(seal(longest, key=KEY), [KEY.verifying_key]).document == longest
 
 
 def test_longest_block_statement_fits_its_limit() -> None:
-    names = tuple(column.name for column in spec(share(0, MAX_COLUMNS - 1, whitened=True, letter="𐍈")).columns)
+    names = tuple(column.name for column in spec(share(0, MAX_COLUMNS - 1, whitened=True, letter="𐍈")).matrix_columns)
     statement = BlockStatement(
         spec="ab" * 32,
         approvals="ab" * 32,

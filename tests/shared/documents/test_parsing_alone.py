@@ -21,7 +21,7 @@ from commingle.shared.documents.dsse import parse_envelope
 
 manifest = decode(SignedDocument, Path(sys.argv[1]).read_bytes()).open(Manifest).document
 spec = decode(ReleaseSpec, manifest.spec.payload_bytes)
-assert spec.columns and spec.terms.parties
+assert spec.matrix_columns and spec.terms.parties
 Study.model_validate_json(sys.argv[2])
 print([name for name in sys.modules if name.startswith(tuple(sys.argv[3].split()))])
 """

@@ -11,8 +11,9 @@ from commingle.shared.documents.spec import require_plain_text
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.forecast import forecast_of, with_sketch
-from commingle.shared.forecast.task import Assumptions
+from commingle.shared.forecast.task import Assumptions, assumptions_of
 from commingle.shared.release.checks import read_spec
+from commingle.shared.release.resolve import terms_of
 from tests.shared.documents.test_study import STUDY, build
 
 ATTRIBUTES = [
@@ -103,8 +104,9 @@ def test_forecasts_are_about_the_target_of_the_study() -> None:
     assert (found.target, found.target_named) == ("stay", True)
     assert [term.term for term in found.terms] == ["(intercept)", "age"]
     assert "of 'stay'. " in found.sentences[-1]
-    assert plan(study(**SAID)).forecast.target == "stay"
-    other = plan(study(**SAID), Assumptions(target="bmi")).forecast
+    asked = study(**SAID)
+    assert plan(terms_of(asked), assumptions_of(asked)).forecast.target == "stay"
+    other = plan(terms_of(asked), assumptions_of(asked, Assumptions(target="bmi"))).forecast
     assert (other.target, len(other.terms)) == ("bmi", 6)  # and the mark of stay
     unsaid = forecast_of(build(study()))
     assert unsaid is not None

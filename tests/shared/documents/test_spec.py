@@ -302,7 +302,7 @@ def test_every_mechanism_takes_whitened_rows(mechanism: str) -> None:
 def test_whitened_columns_are_published_under_their_own_names() -> None:
     spec = parse(changed("parties/1/whitening", WHITENING))
     names = ("(intercept)", "age", "sex", "whitened[blood=A]", "whitened[blood=B]", "whitened[blood=AB]")
-    assert tuple(column.name for column in spec.columns) == names
+    assert tuple(column.name for column in spec.matrix_columns) == names
     assert plan_blocks(spec)[1].columns == names[3:]
     assert tuple(column.name for column in published_columns(spec)) == names
 
@@ -349,14 +349,14 @@ def test_fields_that_do_not_go_together_are_refused_with_the_reason(document: Js
 
 
 def test_column_names_are_unique_and_intercept_comes_first() -> None:
-    names = [column.name for column in parse(VALID).columns]
+    names = [column.name for column in parse(VALID).matrix_columns]
     assert names == ["(intercept)", "age", "sex", "contrast[blood=A]", "contrast[blood=B]", "contrast[blood=AB]"]
-    labels = [column.label for column in parse(VALID).columns]
+    labels = [column.label for column in parse(VALID).matrix_columns]
     assert labels == ["(intercept)", "age", "sex[male]", *(f"contrast[blood[{level}]]" for level in ("A", "B", "AB"))]
 
 
 def test_decoding_affine_map_takes_encoded_extremes_to_the_bounds() -> None:
-    age = parse(VALID).columns[1]
+    age = parse(VALID).matrix_columns[1]
     assert age.offset - age.scale == 0
     assert age.offset + age.scale == 120
 
@@ -454,7 +454,7 @@ def test_sparse_block_has_the_noise_and_step_of_plain_rows_and_a_dense_one_the_s
     dense = parse({**VALID, "k": 400})
     sparse = parse({**VALID, "k": 400, "projection": "sparse"})
     plain = parse({**VALID, "k": None, "mechanism": "dgm"})
-    steps = [mechanism_named(spec.mechanism).step(spec) for spec in (dense, sparse, plain)]
+    steps = [mechanism_named(spec.mechanism).step(spec.terms) for spec in (dense, sparse, plain)]
     assert steps == [2**-15 / 20, 2**-15, 2**-15]
     for d, s, p in zip(*map(plan_blocks, (dense, sparse, plain)), strict=True):
         assert (s.rows, s.sigma, s.loss) == (400, p.sigma, p.loss)

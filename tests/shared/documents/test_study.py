@@ -123,7 +123,7 @@ def test_study_that_weighs_an_attribute_becomes_a_spec_that_leaves_room_for_it(w
     spec = build(study(mechanism="moments", k=None, parties=[{**PARTY, "first_stage_share": None, **heavy}]))
     assert spec.fraction_bits == bits
     assert (b"weighted" in encode(spec)) is (weight is not None)
-    assert [c.name for c in spec.columns] == ["present[clinic]", "age" if weight is None else "scaled[age]"]
+    assert [c.name for c in spec.matrix_columns] == ["present[clinic]", "age" if weight is None else "scaled[age]"]
 
 
 @pytest.mark.parametrize(

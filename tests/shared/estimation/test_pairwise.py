@@ -11,7 +11,8 @@ from commingle.services.analysis.covariance import pca
 from commingle.services.analysis.linear_models import two_stage
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.spec import ReleaseSpec, expected_kept
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import expected_kept
 from commingle.shared.estimation.entry_noise import NoisyEntries
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.estimation.pair_noise import PairNoise, form_covariances, held, selections, suspicious

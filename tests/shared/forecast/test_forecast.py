@@ -99,10 +99,10 @@ def test_standard_errors_in_original_units_follow_the_bounds() -> None:
 
     def errors(age: float, charges: float) -> dict[str, float]:
         base = mixed(n=10**6)
-        clinic, insurer = base.parties
         wide = NumericAttribute(name="age", lower=-age, upper=age)
         paid = NumericAttribute(name="charges", lower=-charges, upper=charges)
-        shares = (replace(clinic, attributes=(wide, *clinic.attributes[1:])), replace(insurer, attributes=(paid,)))
+        asked = ((wide, *base.parties[0].attributes[1:]), (paid,))
+        shares = tuple(p.model_copy(update={"attributes": a}) for p, a in zip(base.parties, asked, strict=True))
         found = forecast(replace(base, parties=shares), Assumptions(target="charges"))
         return {t.term: t.original or 0 for t in found.terms}
 
@@ -173,7 +173,8 @@ def test_weight_of_a_label_is_proposed_with_what_the_forecast_of_it_gains(keyed:
     found = re.search(r'"weight": 2} at p0, standard errors of this fit are expected to be (0\.\d\d) times', said)
     assert found
     task, (first, *others) = task_of(terms, asked), terms.parties
-    weighed = replace(terms, parties=(replace(first, weighted=Weighted(attribute="x0", weight=2)), *others))
+    heavy = first.model_copy(update={"weighted": Weighted(attribute="x0", weight=2)})
+    weighed = replace(terms, parties=(heavy, *others))
     before, after = (predicted(each, task).covariance for each in (terms, weighed))
     assert before is not None
     assert after is not None
@@ -184,7 +185,7 @@ def test_no_weight_is_proposed_where_few_explain_nearly_all_or_one_is_given() ->
     asked, few = Assumptions(target="x0", r_squared=0.9), numeric(3, 2, mechanism="moments")
     assert weight_words(few, task_of(few, asked)) is None
     first, *others = few.parties
-    given = replace(few, parties=(replace(first, weighted=Weighted(attribute="x0", weight=2)), *others))
+    given = replace(few, parties=(first.model_copy(update={"weighted": Weighted(attribute="x0", weight=2)}), *others))
     assert weight_words(given, task_of(given, Assumptions(target="x0"))) is None
     assert any("weigh 2 times" in sentence for sentence in forecast(given, asked).sentences)
 
@@ -219,7 +220,8 @@ def test_curves_stop_where_the_theorem_does_and_dgm_has_none_over_k() -> None:
 def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold() -> None:
     base = mixed(n=10**6)
     extreme = NumericAttribute(name="charges", lower=-8e307, upper=8e307)
-    f = forecast(replace(base, parties=(base.parties[0], replace(base.parties[1], attributes=(extreme,)))))
+    paid = base.parties[1].model_copy(update={"attributes": (extreme,)})
+    f = forecast(replace(base, parties=(base.parties[0], paid)))
     assert f.terms[0].original is None  # the intercept's lies beyond them
     json.dumps(asdict(f), allow_nan=False)
 
@@ -235,7 +237,7 @@ def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold
 def test_any_design_gives_finite_figures(n: int, epsilon: float, norm: Any, mechanism: str, columns: Any) -> None:
     asked: dict[str, Any] = {"n": n, "epsilon": epsilon, "mechanism": mechanism}
     design = mixed(**asked) if columns is None else numeric(columns, **asked)
-    design = replace(design, parties=(replace(design.parties[0], row_norm=norm), *design.parties[1:]))
+    design = replace(design, parties=(design.parties[0].model_copy(update={"row_norm": norm}), *design.parties[1:]))
     assert all(isfinite(number) for number in numbers(asdict(plan(design))))
 
 

@@ -75,7 +75,7 @@ def test_table_of_the_rarest_level_is_forecast_with_the_noise_that_a_release_sta
 
 def test_weight_that_a_study_gives_the_label_is_in_the_forecast_noise() -> None:
     plain, heavy = terms(), Weighted(attribute="back", weight=2)
-    weighted = replace(plain, parties=(plain.parties[0], replace(plain.parties[1], weighted=heavy)))
+    weighted = replace(plain, parties=(plain.parties[0], plain.parties[1].model_copy(update={"weighted": heavy})))
     [(before, after)] = {
         (one.cell_error, other.cell_error)
         for one, other in zip(table_forecasts(plain, ASSUMED), table_forecasts(weighted, ASSUMED), strict=True)

@@ -32,7 +32,9 @@ def test_noise_is_that_of_the_mechanism_before_rounding() -> None:
 
 
 def test_where_there_are_more_people_than_sums_can_be_counted_for_there_is_no_map_to_undo() -> None:
-    open_design = design(tuple(replace(s, first_stage_share="auto") for s in numeric(4).parties), mechanism="moments")
+    open_design = design(
+        tuple(s.model_copy(update={"first_stage_share": "auto"}) for s in numeric(4).parties), mechanism="moments"
+    )
     law = task_of(open_design, Assumptions()).law
     for n, mapped in ((MOST_SUBJECTS, True), (MOST_SUBJECTS + 1, False)):
         gains, centres = assumed_maps(closed(replace(open_design, n=n)), law)
@@ -69,7 +71,7 @@ def test_marked_attributes_are_a_tenth_missing_where_no_table_says_more() -> Non
 def test_marks_cost_no_noise_and_are_forecast() -> None:
     clinic, insurer = mixed().parties
     marked = tuple(a.model_copy(update={"missing": "indicator"}) for a in clinic.attributes)
-    asked = replace(mixed(), parties=(replace(clinic, attributes=marked), insurer))
+    asked = replace(mixed(), parties=(clinic.model_copy(update={"attributes": marked}), insurer))
     np.testing.assert_allclose(noise_variance(closed(asked))[[0, -1]], noise_variance(closed(mixed()))[[0, -1]])
     task = task_of(asked, Assumptions(target="charges"))
     assert task.labels == (
@@ -153,7 +155,8 @@ def whitened(**changes: Any) -> Terms:
     clinic, insurer = base.parties
     identity = tuple(map(tuple, np.eye(4).tolist()))
     mixture = Whitening(centre=(0.0,) * 4, matrix=identity)
-    return replace(base, parties=(replace(clinic, row_norm=clinic.row_norm or 1.0, whitening=mixture), insurer))
+    whitened = clinic.model_copy(update={"row_norm": clinic.row_norm or 1.0, "whitening": mixture})
+    return replace(base, parties=(whitened, insurer))
 
 
 def test_whitened_columns_have_the_noise_and_the_spread_of_their_row_norm() -> None:
@@ -180,7 +183,7 @@ def test_every_mechanism_is_compared_on_whitened_rows() -> None:
 def test_whitened_rows_without_a_row_norm_are_refused() -> None:
     clinic, insurer = whitened().parties
     with pytest.raises(ParameterError, match="row_norm"):
-        task_of(replace(mixed(), parties=(replace(clinic, row_norm=None), insurer)), Assumptions())
+        task_of(replace(mixed(), parties=(clinic.model_copy(update={"row_norm": None}), insurer)), Assumptions())
 
 
 def moments_of(rows: Array) -> Array:

@@ -17,9 +17,9 @@ from commingle.party_agent.home.policy import AutoApproval, Policy
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents import terms
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.documents.terms import Terms
+from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.errors import EstimatorKindError
 from commingle.shared.estimation.method import CONSTANT, Estimator, FitMethod
@@ -71,10 +71,10 @@ class Toy(Dgm):
     def problems(self, spec: ReleaseSpec) -> list[str]:
         return [*super().problems(spec), *(["a toy is for at least 10 subjects"] if spec.n < 10 else [])]
 
-    def squared_sensitivity(self, spec: ReleaseSpec, party: PartySpec, adjacency: Adjacency) -> int:
-        return 4 * super().squared_sensitivity(spec, party, adjacency)
+    def squared_sensitivity(self, terms: Terms, party: PartyTerms, adjacency: Adjacency) -> int:
+        return 4 * super().squared_sensitivity(terms, party, adjacency)
 
-    def window(self, spec: ReleaseSpec, columns: int, places: range) -> Placement:  # noqa: ARG002 - as in `Mechanism`
+    def window(self, terms: Terms, columns: int, places: range) -> Placement:  # noqa: ARG002 - as in `Mechanism`
         return Reversed(places, d=columns)
 
     @property

@@ -40,8 +40,8 @@ def test_unpinned_coordinator_is_accepted_and_the_findings_say_so() -> None:
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
 def test_matrix_of_rows_without_noise_is_their_projection(mechanism: str) -> None:
     release = honest(mechanism)
-    assert release.document.columns[0].name == "(intercept)"
-    ones = mechanism_of(release.document).accumulator(release.document, 1)
+    assert release.document.matrix_columns[0].name == "(intercept)"
+    ones = mechanism_of(release.document).accumulator(release.document.terms, 1)
     ones.add(np.arange(SUBJECTS), np.full((SUBJECTS, 1), SCALE, np.int64))
     assert np.array_equal(integers(release)[:, 0], ones.total()[:, 0])
 

@@ -154,7 +154,7 @@ def produce(spec: Json, rows: Callable[[PartySpec], Block] = private_rows) -> Re
     blocks, statements = {}, {}
     for party in document.parties:
         plan = plan_block(document, party)
-        accumulator = mechanism_of(document).accumulator(document, len(plan.columns))
+        accumulator = mechanism_of(document).accumulator(document.terms, len(plan.columns))
         accumulator.add(np.arange(document.n), rows(party))
         noise = np.rint(random.normal(0, plan.sigma, (plan.rows, len(plan.columns)))).astype(np.int64)
         block = accumulator.total() + noise

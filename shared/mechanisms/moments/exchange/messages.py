@@ -16,6 +16,7 @@ from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.row_maps import row_bound
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Approval, approval_set_digest, open_approvals
+from commingle.shared.documents.terms import Terms
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.proving.ciphertexts import segments
@@ -43,6 +44,10 @@ class Exchange:
         if not mechanism_of(spec.document).interactive:
             raise ExchangeError("this release needs no exchange", remedy="Upload the block.")
         return cls(spec, open_approvals(approvals, spec))
+
+    @property
+    def terms(self) -> Terms:
+        return self.spec.document.terms
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -74,29 +79,26 @@ class Exchange:
         read = self.parties[:-1] if self.proved else self.owners(party)
         return tuple(dict.fromkeys((*read, party)))
 
-    def columns(self, party: str) -> int:
-        """Encoded columns of that party."""
-        return len(self.spec.document.party(party).columns)
+    def width(self, party: str) -> int:
+        """How many columns that party's rows have, their presence among them."""
+        return self.terms.widths[party]
 
     def layout(self, owner: str) -> Layout:
         """The layout of that party's ciphertexts: no other release, and no other set of approvals, has the same."""
-        return Layout(self.info("columns", owner), self.spec.document.table_rows, self.columns(owner))
+        return Layout(self.info("columns", owner), self.terms.table_rows, self.width(owner))
 
     @property
     def proved(self) -> bool:
         """Whether everybody proves that its rows are within bounds and its replies are evaluations of them."""
-        return self.spec.document.proved
+        return self.terms.proved
 
     def bound(self, party: str) -> int:
         """The largest squared norm of a row of that party, in steps."""
-        spec = self.spec.document
-        return row_bound(spec, spec.party(party))
+        return row_bound(self.terms, self.spec.document.party(party))
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes.of(
-            self.spec.document.table_rows, [self.columns(name) for name in self.parties], proved=self.proved
-        )
+        return Sizes.of(self.terms.table_rows, list(self.terms.widths.values()), proved=self.proved)
 
     def columns_size(self, party: str) -> int:
         """Bytes of its public key and ciphertexts, and a proof after each segment of rows; the last party has none."""
@@ -218,7 +220,7 @@ class Reply:
 
     def columns(self, owner: str) -> Pieces:
         """To one owner, for each of the evaluator's columns."""
-        exchange, count = self.exchange, self.exchange.columns(self.party)
+        exchange, count = self.exchange, self.exchange.width(self.party)
         start = sum(exchange.part_size(name, self.party) for name in exchange.owners(owner))
         return Pieces.of(self.whole, [exchange.part_size(owner, self.party) // count] * count, start)
 

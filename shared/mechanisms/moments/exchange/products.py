@@ -101,7 +101,7 @@ def reply_pieces(
     hidden: list[list[HiddenSums]] = []
     for owner, columns in owners.items():
         with _named(owner):
-            found, drawn = _products(columns, rows, exchange.columns(own.party)), noise(owner)
+            found, drawn = _products(columns, rows, exchange.width(own.party)), noise(owner)
             if not exchange.proved:
                 yield from make_reply(found, columns.public_key, drawn, private)
                 continue
@@ -112,7 +112,7 @@ def reply_pieces(
         encrypted, parameters = exchange.encrypts(own.party), exchange.layout(own.party).parameters
         key = secret_key(seed, parameters) if encrypted else None
         statement = _statement(own, owners, replies)
-        yield from prove_replies(statement, key, rows(0, exchange.spec.document.table_rows), hidden, private)
+        yield from prove_replies(statement, key, rows(0, exchange.terms.table_rows), hidden, private)
 
 
 def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:
@@ -175,14 +175,13 @@ def _named(party: str) -> Iterator[None]:
 
 def own_moments(exchange: Exchange, *, party: str, rows: Rows) -> NDArray[np.int64]:
     """Linear terms 2^f 1^T X, where there is an intercept, then X^T X: exact and without noise. Secret."""
-    spec = exchange.spec.document
-    d = exchange.columns(party)
+    terms, d = exchange.terms, exchange.width(party)
     linear, own = np.zeros(d, np.int64), np.zeros((d, d), np.int64)
-    for start in range(0, spec.table_rows, _ROWS):
-        block = rows(start, min(start + _ROWS, spec.table_rows)).astype(np.float64)
+    for start in range(0, terms.table_rows, _ROWS):
+        block = rows(start, min(start + _ROWS, terms.table_rows)).astype(np.float64)
         own += (block.T @ block).astype(np.int64)
         linear += block.sum(axis=0).astype(np.int64)
-    return np.vstack([*[linear << spec.fraction_bits] * first_place(spec), own])
+    return np.vstack([*[linear << terms.fraction_bits] * first_place(terms), own])
 
 
 def submission(
@@ -204,11 +203,11 @@ def submission(
         sigma: of the block.
         draw: sampler of Gaussian noise on a lattice, seeded by the operating system, after the debit.
     """
-    spec = exchange.spec.document
+    terms = exchange.terms
     later = exchange.evaluators(party)
-    block = block_noise(spec, spec.party(party), sigma=sigma, draw=draw, others=later)
-    at = places(spec)
-    first = first_place(spec)
+    block = block_noise(terms, exchange.spec.document.party(party), sigma=sigma, draw=draw, others=later)
+    at = places(terms)
+    first = first_place(terms)
     block[:first] += moments[:first]
     block[at[party]] += moments[first:]
     for name in later:

@@ -89,7 +89,7 @@ def longest(party: PartySpec, fraction_bits: int) -> Block:
 
 def moved(spec: ReleaseSpec, party: PartySpec, x: Block, y: Block, sigma: int) -> Fraction:
     """Sum of squared changes over variances of everything that party adds noise to, when its row x becomes y."""
-    scale = scales(spec, party, sigma)
+    scale = scales(spec.terms, party, sigma)
     bits = spec.fraction_bits
     others = np.concatenate([np.zeros(0, np.int64), *(longest(p, bits) for p in spec.parties if p.name != party.name)])
 
@@ -118,7 +118,7 @@ def test_no_pair_of_hard_rows_moves_a_block_farther_than_is_charged(consortium: 
     farthest = max(moved(spec, party, rows[i], rows[j], plan.sigma) for i, j in pairs.tolist())
     assert farthest <= Fraction(2 * plan.loss.units, RHO_UNITS)
     zeros = max(moved(spec, party, rows[i], np.zeros_like(rows[i]), plan.sigma) for i in ends)
-    form = Fraction(mechanism_of(spec).squared_sensitivity(spec, party, Adjacency.ZERO_OUT), plan.sigma**2)
+    form = Fraction(mechanism_of(spec).squared_sensitivity(spec.terms, party, Adjacency.ZERO_OUT), plan.sigma**2)
     assert zeros <= form
 
 
@@ -141,7 +141,7 @@ def test_bound_is_attained_by_rows_at_the_ends(consortium: str, name: str, adjac
     rows = hard_rows(party, spec.fraction_bits)
     others = rows if adjacency == "replace_one" else np.zeros((1, rows.shape[1]), np.int64)
     farthest = max(moved(spec, party, x, y, plan.sigma) for x in rows for y in others)
-    form = mechanism_of(spec).squared_sensitivity(spec, party, Adjacency(adjacency))
+    form = mechanism_of(spec).squared_sensitivity(spec.terms, party, Adjacency(adjacency))
     rounding = Fraction(1, 1000) if spec.fraction_bits == 14 else Fraction(3, 1000)  # of contrasts, in larger steps
     assert farthest >= Fraction(form, plan.sigma**2) * (1 - rounding)
 
@@ -174,23 +174,27 @@ def test_equal_weights_give_the_closed_forms_of_numeric_attributes() -> None:
         )
         unit = 4**14
         for party, other in zip(spec.parties, spec.parties[::-1], strict=True):
-            w, c, k = own_weight(spec, party), len(party.columns) * unit, (2 + len(other.columns)) * unit
+            w, c, k = (
+                own_weight(spec.terms, party),
+                len(party.columns) * unit,
+                (2 + len(other.columns)) * unit,
+            )
             closed = 4 * k * c if k >= 2 * w * c else Fraction(2 * w * c * c + 2 * k * c) + Fraction(k * k, 2 * w)
-            assert 0 <= block_sensitivity(spec, party, Adjacency.REPLACE_ONE) - closed < 1
-            assert block_sensitivity(spec, party, Adjacency.ZERO_OUT) == w * c * c + k * c
+            assert 0 <= block_sensitivity(spec.terms, party, Adjacency.REPLACE_ONE) - closed < 1
+            assert block_sensitivity(spec.terms, party, Adjacency.ZERO_OUT) == w * c * c + k * c
 
 
 def test_party_with_few_columns_gets_its_own_block_almost_for_nothing() -> None:
     spec = spec_of(CONSORTIA["one column against eight"], n=50)
-    assert own_weight(spec, spec.party("clinic")) == 5  # (2 + 8) / 2
-    assert own_weight(spec, spec.party("lab")) < 3
+    assert own_weight(spec.terms, spec.party("clinic")) == 5  # (2 + 8) / 2
+    assert own_weight(spec.terms, spec.party("lab")) < 3
 
 
 @given(st.integers(1, 2**48), st.sampled_from(CASES))
 def test_every_scale_is_the_least_that_its_weight_allows(sigma: int, case: tuple[str, str]) -> None:
     spec = spec_of(CONSORTIA[case[0]], n=50)
     party = spec.party(case[1])
-    own, found = own_weight(spec, party), scales(spec, party, sigma)
+    own, found = own_weight(spec.terms, party), scales(spec.terms, party, sigma)
     linear, cross = (2, 1) if party.cross_weight is None else (1, party.cross_weight)
     weights = ((found.diagonal, own), (found.off_diagonal, 2 * own), (found.linear, linear), (found.cross, cross))
     for scale, weight in weights:
@@ -216,7 +220,7 @@ def test_heavier_products_have_less_noise_for_the_same_loss() -> None:
         spec = spec_of(
             tuple(party_spec(name, *own, row_norm=1.0, cross_weight=weight) for name, own in holders.items()), n=50
         )
-        return scales(spec, spec.parties[0], plan_block(spec, spec.parties[0]).sigma).cross
+        return scales(spec.terms, spec.parties[0], plan_block(spec, spec.parties[0]).sigma).cross
 
     assert cross(4) < cross(2) < cross(1) < cross(None)
 
@@ -243,13 +247,13 @@ def test_stated_variances_are_those_of_the_opened_noise(parties: tuple[PartySpec
 
     opened = []
     for _ in range(3000):
-        blocks = [MOMENTS.noise(spec, p, sigma=s, draw=draw) for p, s in zip(spec.parties, sigmas, strict=True)]
-        matrix = np.column_stack([np.zeros(len(spec.columns), np.int64), *blocks])
+        blocks = [MOMENTS.noise(spec.terms, p, sigma=s, draw=draw) for p, s in zip(spec.parties, sigmas, strict=True)]
+        matrix = np.column_stack([np.zeros(len(spec.matrix_columns), np.int64), *blocks])
         found = second_moments(spec, "0" * 64, matrix)
         opened.append(found.gram)
     assert found.entry_variance is not None
     stated, measured = np.array(found.entry_variance), np.var(opened, axis=0)
     assert stated[0, 0] == 0
     assert np.all(np.abs(measured - stated) <= 0.155 * stated)
-    lab = places(spec)["lab"]
+    lab = places(spec.terms)["lab"]
     assert stated[lab, lab][0, 1] == pytest.approx(stated[lab, lab][0, 0] / 2, rel=1e-6)

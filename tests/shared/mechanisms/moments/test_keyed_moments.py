@@ -17,7 +17,8 @@ from benchmarks.keyed import study
 from benchmarks.release_law import of_parties, proposed, study_of
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.row_maps import row_bound, row_sensitivity
-from commingle.shared.documents.spec import ReleaseSpec, expected_kept, kept_of
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.terms import expected_kept
 from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.dp.fixed_point import presence
@@ -130,7 +131,7 @@ def moments(tables: Sequence[Table], spec: ReleaseSpec) -> Integers:
     made = []
     for party, table in zip(spec.parties, tables, strict=True):
         names = np.frombuffer(b"".join(table), np.uint8).reshape(-1, 32)
-        rows = np.array(list(table.values()), np.int64).reshape(-1, len(party.columns))
+        rows = np.array(list(table.values()), np.int64).reshape(-1, len(party.block_columns))
         made.append(filled(names, rows, count=BUCKETS))
     everything = np.hstack(made)
     return everything.T @ everything
@@ -139,7 +140,7 @@ def moments(tables: Sequence[Table], spec: ReleaseSpec) -> Integers:
 def by_one(spec: ReleaseSpec, party: int, change: Integers, sigma: int) -> float:
     """mu^2 of what that party adds noise to: own block and cross blocks."""
     share = spec.parties[party]
-    own, scale = places(spec)[share.name], scales(spec, share, sigma)
+    own, scale = places(spec.terms)[share.name], scales(spec.terms, share, sigma)
     block = change[own, own]
     squares = float(np.sum(np.diag(block).astype(float) ** 2)) / scale.diagonal**2
     squares += float(np.sum(np.triu(block, 1).astype(float) ** 2)) / scale.off_diagonal**2
@@ -150,7 +151,7 @@ def by_one(spec: ReleaseSpec, party: int, change: Integers, sigma: int) -> float
 def by_all(spec: ReleaseSpec, change: Integers, sigmas: Sequence[int]) -> float:
     """mu^2 of the release to whoever holds no noise; two equal entries are one."""
     real = np.triu(change).astype(float) * 4.0**-14
-    variance = entry_variances(spec, sigmas)
+    variance = entry_variances(spec.terms, sigmas)
     return float(np.sum(real**2 / variance))
 
 
@@ -184,7 +185,7 @@ def test_no_change_of_values_moves_a_block_farther_than_the_replacement_that_is_
     for changed in (one, other):
         changed[party][name] = draw.choice(hard_rows(spec, party))
     sigma = plan_block(spec, share).sigma
-    bound = block_sensitivity(spec, share, Adjacency.REPLACE_ONE) / sigma**2
+    bound = block_sensitivity(spec.terms, share, Adjacency.REPLACE_ONE) / sigma**2
     assert by_one(spec, party, moments(one, spec) - moments(other, spec), sigma) <= bound * (1 + 1e-9)
 
 
@@ -201,7 +202,7 @@ def test_no_subject_that_comes_or_goes_at_all_parties_is_told_apart_by_more_than
         if draw.random() < 0.8:
             more[party][name], changed[party][name] = draw.choice(hard_rows(spec, party), 2)
     comes, changes = moments(more, spec) - moments(tables, spec), moments(more, spec) - moments(changed, spec)
-    bounds = [2 * float(outsider_loss(spec, sigmas, a)) for a in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)]
+    bounds = [2 * float(outsider_loss(spec.terms, sigmas, a)) for a in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)]
     assert by_all(spec, comes, sigmas) <= bounds[0] * (1 + 1e-9)
     assert by_all(spec, changes, sigmas) <= bounds[1] * (1 + 1e-9)
     longest: list[Table] = [{name: hard_rows(spec, party)[-1]} for party in range(len(spec.parties))]
@@ -212,23 +213,23 @@ def test_no_subject_that_comes_or_goes_at_all_parties_is_told_apart_by_more_than
 @pytest.mark.parametrize("spec", CONSORTIA)
 def test_charge_is_the_form_of_a_row_that_comes_or_goes(spec: ReleaseSpec) -> None:
     for party in spec.parties:
-        bounds, own = bounds_of(spec, party), own_weight(spec, party)
-        c = row_bound(spec, party)
+        bounds, own = bounds_of(spec.terms, party), own_weight(spec.terms, party)
+        c = row_bound(spec.terms, party)
         assert bounds.c == c
-        assert bounds.k == sum(row_bound(spec, other) for other in spec.parties) - c
-        assert bounds.e == min(row_sensitivity(spec, party, Adjacency.REPLACE_ONE), 4 * c)
-        assert block_sensitivity(spec, party, Adjacency.ADD_REMOVE) == own * c * c + bounds.k * c
+        assert bounds.k == sum(row_bound(spec.terms, other) for other in spec.parties) - c
+        assert bounds.e == min(row_sensitivity(spec.terms, party, Adjacency.REPLACE_ONE), 4 * c)
+        assert block_sensitivity(spec.terms, party, Adjacency.ADD_REMOVE) == own * c * c + bounds.k * c
 
 
 def test_study_says_how_many_buckets_there_are_between_two_and_sixteen_for_each_subject() -> None:
-    assert spec_of(X, mechanism="moments", buckets=200).table_rows == 200
-    assert spec_of(X, mechanism="moments", buckets=1600).table_rows == 1600
+    assert spec_of(X, mechanism="moments", buckets=200).terms.table_rows == 200
+    assert spec_of(X, mechanism="moments", buckets=1600).terms.table_rows == 1600
     with pytest.raises(SpecError, match="1601 buckets are too many for about 100 people: at most 1600"):
         spec_of(X, mechanism="moments", buckets=1601)
     with pytest.raises(SpecError, match="199 buckets are too few for about 100 people: at least 200"):
         spec_of(X, mechanism="moments", buckets=199)
     found = spec_of(X, mechanism="moments")
-    assert mechanism_of(found).intercept(found).shape == (2, 0)
+    assert mechanism_of(found).intercept(found.terms).shape == (2, 0)
 
 
 @given(
@@ -271,14 +272,14 @@ def test_study_its_spec_and_their_forecast_mean_the_same_buckets_and_people() ->
     spec = proposed(asked)
     assert spec.buckets == closed(asked).table_rows == closed(spec).table_rows
     assert spec.buckets is not None
-    assert kept_of(spec) == kept_of(closed(asked)) == round(float(expected_kept(20_000.0, spec.buckets)))
+    assert spec.terms.kept == closed(asked).kept == round(float(expected_kept(20_000.0, spec.buckets)))
     found = forecast_of(spec)
     assert found is not None
-    assert found.kept == kept_of(spec)
+    assert found.kept == spec.terms.kept
     said = f"About {found.kept:,} of a member's 20,000 people count: those alone in their bucket, of {spec.buckets:,}."
     assert said in found.sentences
     listed = proposed(study(SCHEMA, SIZES, mechanism="moments", n=20_000, epsilon=1.0, keyed=False))
-    assert kept_of(listed) is None
+    assert listed.terms.kept is None
 
 
 @pytest.mark.parametrize(("n", "buckets"), [(500, 1000), (4000, 16_000)])

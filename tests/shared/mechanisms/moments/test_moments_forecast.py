@@ -17,7 +17,7 @@ from commingle.shared.mechanisms.moments.fit import wald_quantile
 from commingle.shared.mechanisms.moments.forecast import NOISY_MOMENTS, unit_variances
 from commingle.shared.mechanisms.prediction import Prediction, RegressionTask
 from commingle.shared.release.matrix import second_moments
-from commingle.shared.release.resolve import closed, terms_of
+from commingle.shared.release.resolve import closed
 from tests.shared.estimation.test_noisy_moments import release, symmetric
 from tests.shared.forecast.designs import numeric
 from tests.shared.mechanisms.moments.exchange.world import spec_of
@@ -91,9 +91,9 @@ def asked(columns: int, *, mean: float = 0.0, **changes: object) -> tuple[Predic
 def test_forecast_uses_the_noise_that_the_mechanism_states() -> None:
     """Sigma is rounded up to an integer of about 2^28: the same to 1e-6."""
     spec = spec_of(n=500)
-    stated = second_moments(spec, "0" * 64, np.zeros((len(spec.columns),) * 2, np.int64)).entry_variance
+    stated = second_moments(spec, "0" * 64, np.zeros((len(spec.matrix_columns),) * 2, np.int64)).entry_variance
     assert stated is not None
-    np.testing.assert_allclose(noise_of(terms_of(spec)), stated, rtol=1e-6)
+    np.testing.assert_allclose(noise_of(spec.terms), stated, rtol=1e-6)
 
 
 def test_proposal_of_a_moments_release_has_a_forecast() -> None:
@@ -136,7 +136,8 @@ def test_whitened_rows_are_forecast_with_the_noise_of_their_row_norm() -> None:
     """Nine columns of variance 1/3, three at each of three parties, the label as published."""
     design = numeric(9, 3, mechanism="moments", n=20_000)
     each = Whitening(centre=(0.0,) * 3, matrix=((2.0, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.5, 3.0)))
-    design = replace(design, parties=tuple(replace(s, whitening=each, row_norm=1.0) for s in design.parties))
+    whitened = {"whitening": each, "row_norm": 1.0}
+    design = replace(design, parties=tuple(s.model_copy(update=whitened) for s in design.parties))
     given = moments_of_columns(9, mean=0.02, seed=3)
     given[1:, 1:] *= 1 / 3 / 0.15
     task = task_of(design, Assumptions(target="x8", second_moments=given))
@@ -148,7 +149,7 @@ def test_whitened_rows_are_forecast_with_the_noise_of_their_row_norm() -> None:
 
 def test_row_norm_lowers_the_noise() -> None:
     plain = numeric(4, mechanism="moments")
-    bounded = replace(plain, parties=tuple(replace(s, row_norm=0.5) for s in plain.parties))
+    bounded = replace(plain, parties=tuple(s.model_copy(update={"row_norm": 0.5}) for s in plain.parties))
     assert (noise_of(bounded)[1:, 1:] < 0.2 * noise_of(plain)[1:, 1:]).all()
 
 

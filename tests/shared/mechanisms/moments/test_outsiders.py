@@ -43,7 +43,7 @@ def sigmas_of(spec: ReleaseSpec) -> list[int]:
 
 def weights(spec: ReleaseSpec) -> NDArray[np.float64]:
     """Of each squared change of a published entry in mu^2; two equal entries are one."""
-    variance = entry_variances(spec, sigmas_of(spec))
+    variance = entry_variances(spec.terms, sigmas_of(spec))
     found = np.divide(0.5, variance, out=np.zeros_like(variance), where=variance > 0)
     np.fill_diagonal(found, 2 * np.diag(found))
     return found
@@ -55,7 +55,7 @@ def apart(weight: NDArray[np.float64], x: Row, y: Row) -> float:
 
 
 def stated(spec: ReleaseSpec, adjacency: Adjacency) -> float:
-    return 2 * float(outsider_loss(spec, sigmas_of(spec), adjacency))
+    return 2 * float(outsider_loss(spec.terms, sigmas_of(spec), adjacency))
 
 
 def choices(spec: ReleaseSpec, random: np.random.Generator) -> list[NDArray[np.float64]]:
@@ -133,7 +133,7 @@ def split_between_two_noises(spec: ReleaseSpec, sigmas: tuple[int, ...], x: list
         own = [[a * b - c * d for b, d in zip(x[j], y[j], strict=True)] for a, c in zip(x[j], y[j], strict=True)]
         squares = sum(entry**2 for row in own for entry in row)
         linear = 2 * 4**14 * sum((a - c) ** 2 for a, c in zip(x[j], y[j], strict=True))
-        total += Fraction(own_weight(spec, party) * squares + linear, sigma**2)
+        total += Fraction(own_weight(spec.terms, party) * squares + linear, sigma**2)
     for i, j in combinations(range(len(x)), 2):
         one, other = sigmas[i] ** 2, sigmas[j] ** 2
         for a, c in zip(x[i], y[i], strict=True):
@@ -159,7 +159,7 @@ def test_whole_numbers_are_split_between_two_noises_at_the_price_of_the_proof(
     longest, nothing = ([(length, *(0,) * (len(p.columns) - 1)) for p in spec.parties] for length in (4, 0))
     pairs = [(person(), person(), Adjacency.REPLACE_ONE), (longest, nothing, Adjacency.ZERO_OUT)]
     for x, y, adjacency in pairs:
-        bound = Fraction(2 * outsider_loss(spec, sigmas, adjacency).units, RHO_UNITS)
+        bound = Fraction(2 * outsider_loss(spec.terms, sigmas, adjacency).units, RHO_UNITS)
         assert split_between_two_noises(spec, sigmas, x, y) <= bound
 
 

@@ -22,7 +22,7 @@ from commingle.shared.mechanisms.prediction import noise_variance
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.mechanisms.rows.mixed_rows import SignStream
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.resolve import closed, terms_of
+from commingle.shared.release.resolve import closed
 
 X = NumericAttribute(name="x", lower=-1, upper=1)
 B = BinaryAttribute(name="b", levels=("no", "yes"))
@@ -42,7 +42,7 @@ def test_block_moves_by_the_root_of_k_times_the_row_and_its_presence() -> None:
     spec, draw = spec_of(X, B, C), np.random.default_rng(1)
     names = pseudonyms(b"\x01" * 32, [b"a", b"b", b"c"], spec_digest="0" * 64)
     rows = np.column_stack([np.full(3, 2**14), draw.integers(-(2**15), 2**15, (3, 4))])
-    with_one, without = (mechanism_of(spec).accumulator(spec, 5) for _ in range(2))
+    with_one, without = (mechanism_of(spec).accumulator(spec.terms, 5) for _ in range(2))
     with_one.add(names, rows)
     without.add(names[:2], rows[:2])
     moved = with_one.total() - without.total()
@@ -53,7 +53,7 @@ def test_block_moves_by_the_root_of_k_times_the_row_and_its_presence() -> None:
 def test_forecast_counts_the_noise_that_is_drawn(row_norm: float | None) -> None:
     spec = spec_of(X, B, C, row_norm=row_norm)
     plan = plan_block(spec, spec.parties[0])
-    assert noise_variance(closed(terms_of(spec))) == pytest.approx([(plan.sigma * plan.step) ** 2] * 4, rel=1e-3)
+    assert noise_variance(closed(spec)) == pytest.approx([(plan.sigma * plan.step) ** 2] * 4, rel=1e-3)
 
 
 @pytest.mark.parametrize("row_norm", [None, 0.001, 0.5, 1.0])
@@ -62,9 +62,9 @@ def test_sensitivity_is_of_presence_and_row_or_of_values_alone(row_norm: float |
     [party] = spec.parties
     longest = int(min(Fraction(8, 3), Fraction(row_norm or 9) ** 2) * 4**15)
     bound = 4**14 + longest
-    assert row_bound(spec, party) == row_sensitivity(spec, party, Adjacency.ADD_REMOVE) == bound
+    assert row_bound(spec.terms, party) == row_sensitivity(spec.terms, party, Adjacency.ADD_REMOVE) == bound
     apart = int(min(Fraction(10), 4 * Fraction(row_norm or 9) ** 2) * 4**15)
-    assert row_sensitivity(spec, party, Adjacency.REPLACE_ONE) == apart
+    assert row_sensitivity(spec.terms, party, Adjacency.REPLACE_ONE) == apart
     plan = plan_block(spec, party)
     assert plan.cost.replacement is not None
     for rho, moved in ((plan.loss, bound), (plan.cost.replacement.rho, apart)):
@@ -98,7 +98,7 @@ def test_no_subject_more_and_no_other_values_move_a_block_farther_than_either_fi
     assert plan.cost.replacement is not None
 
     def block(*rows: list[int]) -> NDArray[np.int64]:
-        made = mechanism_of(spec).accumulator(spec, 5)
+        made = mechanism_of(spec).accumulator(spec.terms, 5)
         if rows:
             q = clip(np.array(rows, np.int64))
             made.add(names[: len(rows)], np.column_stack([np.full(len(rows), presence(15)), q]))

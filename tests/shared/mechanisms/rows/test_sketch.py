@@ -176,7 +176,7 @@ def test_bad_rows_are_refused_and_leave_the_sum_alone(
 
 
 def test_ones_projection_refuses_a_negative_count() -> None:
-    with pytest.raises(MixingError, match="subjects"):
+    with pytest.raises(MixingError, match="people"):
         ones_projection(Projection(SEED, 1, 1), -1)
 
 

@@ -99,10 +99,12 @@ def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(
     spec = spec_of(parties, bounds=bounds)
     world = exchanged(spec, draw=seeded_noise(3))
     blocks = {name: world.submit(name, seeded_noise([4, i])) for i, name in enumerate(NAMES)}
-    expected, at = second_moment(world), places(spec)
+    expected, at = second_moment(world), places(spec.terms)
     for i, party in enumerate(spec.parties):
         later = world.exchange.evaluators(party.name)
-        noise = block_noise(spec, party, sigma=world.side(party.name).sigma, draw=seeded_noise([4, i]), others=later)
+        noise = block_noise(
+            spec.terms, party, sigma=world.side(party.name).sigma, draw=seeded_noise([4, i]), others=later
+        )
         own = at[party.name]
         expected[:, own] += noise
         expected[own] += noise.T
@@ -111,7 +113,7 @@ def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(
         expected[at[owner], at[evaluator]] += noise
         expected[at[evaluator], at[owner]] += noise.T
     matrix = assemble(spec, [blocks[name] for name in NAMES])
-    assert np.array_equal(open_matrix(spec, matrix), expected)
+    assert np.array_equal(open_matrix(spec.terms, matrix), expected)
     found = second_moments(spec, RELEASE, matrix)
     np.testing.assert_array_equal(found.gram, expected / 4**spec.fraction_bits)
 
@@ -178,7 +180,7 @@ def test_release_without_noise_is_the_second_moment_exactly(
         rows = {name: np.where(found < 0, -ENTRY_LIMIT, ENTRY_LIMIT) for name, found in rows.items()}
     world = exchanged(spec_of(parties, n=n, bounds=bounds), rows)
     blocks = [world.submit(party.name, no_noise) for party in parties]
-    opened = open_matrix(world.exchange.spec.document, assemble(world.exchange.spec.document, blocks))
+    opened = open_matrix(world.exchange.spec.document.terms, assemble(world.exchange.spec.document, blocks))
     assert opened.tolist() == exact(world)
 
 
@@ -198,7 +200,7 @@ def test_rows_of_many_blocks_have_exact_moments_too() -> None:
     world = exchanged(spec_of(parties, n=n), rows)
     assert len(list(world.exchange.layout("clinic").blocks())) > 2
     blocks = [world.submit(name, no_noise) for name in ("clinic", "lab")]
-    opened = open_matrix(world.exchange.spec.document, assemble(world.exchange.spec.document, blocks))
+    opened = open_matrix(world.exchange.spec.document.terms, assemble(world.exchange.spec.document, blocks))
     assert np.array_equal(opened, second_moment(world))
 
 
@@ -211,7 +213,7 @@ def test_own_moments_are_exact_where_sums_exceed_what_a_float_holds() -> None:
 
 
 def test_a_party_uploads_nothing_in_the_rows_of_parties_before_it(world: Exchanging) -> None:
-    at = places(SPEC)
+    at = places(SPEC.terms)
     block = world.submit("lab", seeded_noise(4))
     assert not block[at["clinic"]].any()
     assert block[at["lab"]].all()
@@ -222,14 +224,14 @@ def test_opened_entries_read_back_as_signed_up_to_the_correctness_bound() -> Non
     spec = spec_of(THREE[2:], n=2)
     for value in (2**63 - 1, -(2**63), 0, -1):
         matrix = np.array([[0, value], [0, value]])
-        assert open_matrix(spec, matrix)[0, 1] == value
+        assert open_matrix(spec.terms, matrix)[0, 1] == value
 
 
 def test_entry_farther_out_than_data_and_noise_is_refused_and_one_at_the_limit_is_not() -> None:
     spec = spec_of(THREE[:2], n=50)
     sigmas = [plan.sigma for plan in plan_blocks(spec)]
-    matrix = np.zeros((len(spec.columns),) * 2, np.int64)
-    clinic, lab = (place.start for place in places(spec).values())
+    matrix = np.zeros((len(spec.matrix_columns),) * 2, np.int64)
+    clinic, lab = (place.start for place in places(spec.terms).values())
     for sign in (1, -1):
         matrix[clinic, lab] = sign * (50 * 4**14 + 13 * sum(sigmas))
         second_moments(spec, RELEASE, matrix)
@@ -258,7 +260,7 @@ def counting(entropy: Callable[[int], bytes]) -> tuple[Callable[[int], bytes], l
 
 def zeros_for(world: Exchanging) -> Callable[[str], Block]:
     """No noise, for the registry's reply."""
-    return lambda owner: np.zeros((world.exchange.columns(owner), 1), np.int64)
+    return lambda owner: np.zeros((world.exchange.width(owner), 1), np.int64)
 
 
 def test_a_message_reads_one_key_of_entropy_and_another_key_makes_another_message(either: Exchanging) -> None:
@@ -308,7 +310,7 @@ def test_messages_have_the_sizes_and_places_that_follow_from_the_spec(bounds: Bo
         reply, owners = world.answered(name), exchange.owners(name)
         pieces = [piece for owner in owners for piece in reply.columns(owner)]
         for owner in owners:
-            assert len(reply.columns(owner)) == exchange.columns(name)
+            assert len(reply.columns(owner)) == exchange.width(name)
             assert sum(map(len, reply.columns(owner))) == exchange.part_size(owner, name)
         pieces += reply.proofs if exchange.proved and owners else ()
         assert b"".join(pieces) == world.answers[name]
@@ -451,7 +453,7 @@ def test_largest_noise_on_the_largest_products_is_not_refused(bounds: Bounds) ->
     for name in rows:
         world.encrypt(name)
     most = cross_noise(
-        PAIR,
+        PAIR.terms,
         PAIR.party("registry"),
         2,
         sigma=world.side("registry").sigma,

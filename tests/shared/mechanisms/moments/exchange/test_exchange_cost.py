@@ -23,7 +23,7 @@ from commingle.shared.release.audit import PartyAudit, PartyHistory, confirm_by_
 from commingle.shared.release.charge import Charge, ChargeState, ChargeTerms
 from commingle.shared.release.ledger_fold import LedgerFold, SignedEntry
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
-from commingle.shared.release.resolve import closed, terms_of
+from commingle.shared.release.resolve import closed
 from commingle.shared.release.verification import verify_release
 from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD, Layout
 from tests.golden import world
@@ -160,7 +160,7 @@ def test_mechanisms_without_an_exchange_take_nothing_of_delta_and_say_nothing() 
 
 def test_plan_says_which_part_of_delta_the_exchange_takes() -> None:
     spec = exchanging()
-    design = terms_of(spec)
+    design = spec.terms
     assert closed(design).delta_implementation == closed(spec).taken_by_exchange
     said = exchange_words(exchange_of(design), closed(spec).taken_by_exchange)
     assert f"Of delta the exchange takes {closed(spec).taken_by_exchange:.2g}" in " ".join(said)

@@ -170,8 +170,8 @@ def test_one_flipped_bit_of_signed_columns_is_refused(place: str) -> None:
 
 
 def zeros_for(owner: str, party: str = "registry") -> Block:
-    columns = honest().exchange.columns
-    return np.zeros((columns(owner), columns(party)), np.int64)
+    width = honest().exchange.width
+    return np.zeros((width(owner), width(party)), np.int64)
 
 
 def refused_reply(body: bytes, party: str = "registry") -> None:

@@ -98,7 +98,7 @@ WEIGHTED = (
 
 
 def spec_of(parties: tuple[PartySpec, ...] = THREE, *, n: int = 4100, **changes: object) -> ReleaseSpec:
-    bits: Any = fraction_bits_of(14, [party.terms for party in parties])
+    bits: Any = fraction_bits_of(14, parties)
     spec = ReleaseSpec(
         study="Blood",
         created=NOW,
