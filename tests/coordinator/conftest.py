@@ -8,7 +8,7 @@ import pytest
 
 from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub, Parties
-from tests.world.exchange import Exchanging, approved
+from tests.world.exchange import Relayed, approved
 from tests.world.postgres import PostgresServer
 
 
@@ -46,7 +46,17 @@ def parties(hub: Hub) -> tuple[Honest, Honest]:
 
 
 @pytest.fixture
-def exchanging(hub: Hub, parties: Parties) -> Exchanging:
+def clinic(parties: Parties) -> Honest:
+    return parties[0]
+
+
+@pytest.fixture
+def registry(parties: Parties) -> Honest:
+    return parties[1]
+
+
+@pytest.fixture
+def exchanging(hub: Hub, parties: Parties) -> Relayed:
     return approved(hub, parties)
 
 

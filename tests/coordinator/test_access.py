@@ -16,6 +16,8 @@ from commingle.shared.release.matrix import ARROW_STREAM
 from tests.world.coordinator import Honest, Hub, Parties, Proposed, key_of, problem
 from tests.world.transport import InProcess
 
+READS = ("/v1/parties", "/v1/parties/clinic", "/v1/parties/clinic/keys", "/v1/releases", "/v1/events")
+
 
 def approval_of(hub: Hub, proposed: Proposed, party: Honest) -> httpx.Request:
     """Clinic's approval, signed and not yet sent."""
@@ -98,8 +100,7 @@ def test_no_signature_and_altered_body_path_header_and_key_are_refused(hub: Hub,
     assert hub.kinds(proposed) == ["proposal"]
 
 
-def test_altered_upload_is_refused_before_it_is_looked_at(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+def test_altered_upload_is_refused_before_it_is_looked_at(hub: Hub, parties: Parties, clinic: Honest) -> None:
     approved = hub.approved(parties)
     block = hub.block(approved, clinic)
     path = f"/v1/releases/{approved.id}/blocks/clinic"
@@ -123,9 +124,8 @@ def test_bad_signature_on_a_public_read_is_refused_and_none_is_not(hub: Hub, par
 
 
 def test_directory_that_cannot_be_read_is_a_storage_fault_and_no_fault_of_the_signer(
-    hub: Hub, parties: Parties
+    hub: Hub, parties: Parties, clinic: Honest
 ) -> None:
-    clinic, _ = parties
     proposed = hub.proposed(parties)
     hub.sql("ALTER TABLE parties RENAME TO away")
     auth, content = hub.auth(clinic.key), encode(clinic.approval(proposed))
@@ -137,12 +137,9 @@ def test_directory_that_cannot_be_read_is_a_storage_fault_and_no_fault_of_the_si
     assert hub.http.put(path, content=content, auth=auth).status_code == 201
 
 
-READS = ("/v1/parties", "/v1/parties/clinic", "/v1/parties/clinic/keys", "/v1/releases", "/v1/events")
-
-
-def test_closed_reads_need_a_members_signature_or_a_token(hub: Hub, parties: Parties) -> None:
+def test_closed_reads_need_a_members_signature_or_a_token(hub: Hub, clinic: Honest, registry: Honest) -> None:
     token = create_token(hub.coordinator, name="learner", scope="read", lifetime=None)
-    proposed = hub.proposed(parties)
+    proposed = hub.proposed([clinic, registry])
     of_release = tuple(f"/v1/releases/{proposed.id}{part}" for part in ("", "/manifest", "/matrix", "/moments"))
     with closed(hub) as http:
         for path in (*READS, *of_release):
@@ -150,7 +147,7 @@ def test_closed_reads_need_a_members_signature_or_a_token(hub: Hub, parties: Par
             assert problem(http.get(path)) == (401, "unauthenticated"), path
             assert problem(http.get(path, headers={"Authorization": "Bearer x"})) == (401, "unauthenticated")
             assert problem(http.get(path, auth=hub.auth(key_of("x")))) == (401, "request-signature")
-            assert {http.get(path, auth=hub.auth(parties[0].key)).status_code} == expected
+            assert {http.get(path, auth=hub.auth(clinic.key)).status_code} == expected
             assert {http.get(path, headers={"Authorization": f"Bearer {token}"}).status_code} == expected
         assert http.get("/v1/coordinator").status_code == 200  # whom a party is about to enrol with
 

@@ -24,8 +24,7 @@ def with_body(party: Honest, honest: Block, body: bytes, **changes: Any) -> Bloc
     return party.signed(body, changed)
 
 
-def test_same_bytes_again_are_200_and_other_bytes_409(hub: Hub, parties: Parties, approved: Proposed) -> None:
-    clinic, _ = parties
+def test_same_bytes_again_are_200_and_other_bytes_409(hub: Hub, clinic: Honest, approved: Proposed) -> None:
     block, other = hub.block(approved, clinic), hub.block(approved, clinic)
     assert hub.upload(approved, "clinic", block).status_code == 201
     assert hub.state(approved) == "collecting"
@@ -47,8 +46,7 @@ def test_repeat_is_200_after_publication_but_not_with_another_body(hub: Hub, par
     assert hub.state(proposed) == "published"
 
 
-def test_wrong_key_release_or_party_is_refused(hub: Hub, parties: Parties, approved: Proposed) -> None:
-    clinic, registry = parties
+def test_wrong_key_release_or_party_is_refused(hub: Hub, clinic: Honest, registry: Honest, approved: Proposed) -> None:
     block = hub.block(approved, clinic)
     forged = clinic.signed(block.body, block.statement, key_of("thief"))
     assert problem(hub.upload(approved, "clinic", forged)) == (403, "signature")
@@ -65,9 +63,8 @@ def test_wrong_key_release_or_party_is_refused(hub: Hub, parties: Parties, appro
 
 
 def test_statement_of_another_shape_or_noise_or_set_of_approvals_is_refused(
-    hub: Hub, parties: Parties, approved: Proposed
+    hub: Hub, clinic: Honest, approved: Proposed
 ) -> None:
-    clinic, _ = parties
     shapes: list[dict[str, Any]] = [{"rows": 17}, {"columns": ("age",)}, {"columns": ("weight", "age")}]
     for changes in (*shapes, {"sigma": 1}, {"sigma": 0}, {"approvals": "0" * 64}):
         refused = hub.upload(approved, "clinic", hub.block(approved, clinic, **changes))
@@ -100,24 +97,21 @@ def wrong_bodies() -> dict[str, bytes]:
     }
 
 
-def test_signed_body_that_is_not_the_block_is_refused(hub: Hub, parties: Parties, approved: Proposed) -> None:
-    clinic, _ = parties
+def test_signed_body_that_is_not_the_block_is_refused(hub: Hub, clinic: Honest, approved: Proposed) -> None:
     for which, body in wrong_bodies().items():
         bad = with_body(clinic, hub.block(approved, clinic), body)
         assert problem(hub.upload(approved, "clinic", bad)) == (422, "block"), which
     assert hub.kinds(approved) == ["proposal", "approval", "approval"]
 
 
-def test_body_that_differs_from_its_statement_is_refused(hub: Hub, parties: Parties, approved: Proposed) -> None:
-    clinic, _ = parties
+def test_body_that_differs_from_its_statement_is_refused(hub: Hub, clinic: Honest, approved: Proposed) -> None:
     block = hub.block(approved, clinic)
     for body in (block.body[:-1], block.body + b"\0", bytes([block.body[0] ^ 1]) + block.body[1:]):
         assert problem(hub.upload(approved, "clinic", block, body=body)) == (422, "block")
     assert hub.upload(approved, "clinic", block).status_code == 201
 
 
-def test_body_beyond_the_largest_honest_one_is_413(hub: Hub, parties: Parties, approved: Proposed) -> None:
-    clinic, _ = parties
+def test_body_beyond_the_largest_honest_one_is_413(hub: Hub, clinic: Honest, approved: Proposed) -> None:
     block = hub.block(approved, clinic)
     limit = largest_body(block.statement.rows, len(block.statement.columns))
     assert problem(hub.upload(approved, "clinic", block, body=bytes(limit + 1))) == (413, "too-large")
@@ -134,8 +128,7 @@ def test_malformed_or_missing_statement_header_is_422(hub: Hub, approved: Propos
         assert problem(answer) == (422, "document"), header
 
 
-def test_upload_before_every_approval_is_refused(hub: Hub, parties: Parties) -> None:
-    clinic, registry = parties
+def test_upload_before_every_approval_is_refused(hub: Hub, parties: Parties, clinic: Honest, registry: Honest) -> None:
     proposed = hub.proposed(parties)
     hub.approve(proposed, "clinic", clinic.approval(proposed))
     both = hub.approvals(proposed) | {"registry": registry.approval(proposed).approval}
@@ -154,9 +147,8 @@ def test_upload_after_the_end_is_refused(hub: Hub, parties: Parties, approved: P
 
 
 def test_blob_directory_that_does_not_work_is_503_and_nothing_is_recorded(
-    hub: Hub, parties: Parties, approved: Proposed, tmp_path: Path
+    hub: Hub, clinic: Honest, approved: Proposed, tmp_path: Path
 ) -> None:
-    clinic, _ = parties
     block = hub.block(approved, clinic)
     blobs = tmp_path / "blobs"
     blobs.write_text("not a directory")
@@ -168,8 +160,7 @@ def test_blob_directory_that_does_not_work_is_503_and_nothing_is_recorded(
     assert hub.upload(approved, "clinic", block).status_code == 201
 
 
-def test_statement_about_integers_that_were_not_sent_is_refused(hub: Hub, parties: Parties, approved: Proposed) -> None:
-    clinic, _ = parties
+def test_statement_about_integers_that_were_not_sent_is_refused(hub: Hub, clinic: Honest, approved: Proposed) -> None:
     honest = hub.block(approved, clinic)
     zeros = np.zeros((16, 2), np.int64)
     body = encode_block(zeros, honest.statement.columns)

@@ -136,13 +136,6 @@ def test_coordinator_that_takes_its_time_is_waited_for(command: Command, home: P
         thread.join(20)
 
 
-def test_every_command_shows_examples(command: Command) -> None:
-    for name in ("init", "serve", "invite", "propose", "releases", "revoke"):
-        code, out, _ = command(name, "--help")
-        assert code == 0
-        assert f"commingle coordinator {name}" in out
-
-
 def test_tokens_are_made_listed_and_revoked(command: Command, home: Path) -> None:
     made = command.json("token", "create", "--home", home, "--name", "learner", "--scope", "read")
     assert made["token"].startswith("commingle-token.v1.")

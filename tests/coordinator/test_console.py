@@ -13,7 +13,7 @@ from commingle.shared.runtime.pages.local import LinkDoor, Session
 from commingle.shared.runtime.pages.sso import SsoDoor
 from commingle.shared.runtime.server import Served, listen, serving
 from tests.world.coordinator import Hub, Parties
-from tests.world.exchange import Exchanging
+from tests.world.exchange import Relayed
 from tests.world.pages import Tags
 from tests.world.provider import browser as browser_at
 from tests.world.provider import signing_provider, sso_settings
@@ -86,7 +86,7 @@ def test_round_is_followed_from_proposal_to_publication(inside: httpx.Client, hu
     assert '<span class="chip bad">aborted</span>' in inside.get("/").text
 
 
-def test_exchange_is_followed_message_by_message(hub: Hub, exchanging: Exchanging) -> None:
+def test_exchange_is_followed_message_by_message(hub: Hub, exchanging: Relayed) -> None:
     with hub.store.read() as tx:
         row = tx.releases.get(exchanging.proposed.id)
     assert row is not None

@@ -121,9 +121,8 @@ def rotate(hub: Hub, request: RotationRequest, *, signer: SigningKey, party: str
 
 
 def test_rotation_replaces_the_key_keeps_the_history_and_is_repeated_under_the_new_key(
-    hub: Hub, parties: Parties
+    hub: Hub, clinic: Honest, registry: Honest
 ) -> None:
-    clinic, registry = parties
     request = rotation(clinic.key, NEW)
     answer = rotate(hub, request, signer=clinic.key)
     assert answer.status_code == 201
@@ -138,9 +137,8 @@ def test_rotation_replaces_the_key_keeps_the_history_and_is_repeated_under_the_n
 
 
 def test_old_key_is_nothing_after_its_rotation_and_never_comes_back_and_the_new_one_works(
-    hub: Hub, parties: Parties
+    hub: Hub, parties: Parties, clinic: Honest, registry: Honest
 ) -> None:
-    clinic, registry = parties
     rotate(hub, rotation(clinic.key, NEW), signer=clinic.key)
     stale = hub.http.get("/v1/releases", auth=hub.auth(clinic.key))
     assert problem(stale) == (401, "request-signature")
@@ -156,8 +154,7 @@ def test_old_key_is_nothing_after_its_rotation_and_never_comes_back_and_the_new_
     assert problem(hub.enrol(other.enrolment(hub.invited("lab")))) == (409, "name-taken")
 
 
-def test_rotation_by_others_or_to_keys_not_held_is_refused(hub: Hub, parties: Parties) -> None:
-    clinic, registry = parties
+def test_rotation_by_others_or_to_keys_not_held_is_refused(hub: Hub, clinic: Honest, registry: Honest) -> None:
     thief = key_of("thief")
     attempts = {
         "signed by a fellow member": (rotation(clinic.key, thief), registry.key, (403, "scope")),

@@ -1,7 +1,6 @@
 """What an operator asks, and that every answer is what `shared/wire.py` declares: no field more, none less."""
 
 import json
-import re
 
 import pytest
 
@@ -17,7 +16,7 @@ from commingle.shared.wire import (
     ReleaseSteps,
 )
 from tests.world.coordinator import Hub, Parties, problem
-from tests.world.exchange import Exchanging
+from tests.world.exchange import Relayed
 
 
 def test_working_coordinator_is_healthy_and_ready_and_its_probe_leaves_nothing_behind(hub: Hub) -> None:
@@ -70,20 +69,9 @@ def test_long_polls_are_counted_apart_from_answers(hub: Hub) -> None:
     assert 'commingle_coordinator_request_seconds_count{route="/v1/releases"}' in counted
 
 
-def test_unknown_paths_and_methods_are_problems(hub: Hub) -> None:
-    assert problem(hub.http.get("/v2/releases")) == (404, "http")
-    assert problem(hub.http.delete("/v1/parties")) == (405, "http")
-
-
-def test_openapi_describes_every_endpoint_with_resolvable_references_and_a_page_shows_it(hub: Hub) -> None:
+def test_interface_is_explained_on_a_page(hub: Hub) -> None:
     page = hub.http.get("/docs")
     assert (page.status_code, "PUT /v1/releases/{release}/blocks/{party}" in page.text) == (200, True)
-    document = hub.http.get("/openapi.json").json()
-    assert "/v1/releases/{release}/blocks/{party}" in document["paths"]
-    references = set(re.findall(r'"\$ref": "([^"]*)"', json.dumps(document)))
-    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
-    assert references
-    assert references <= known
 
 
 PAGES: list[tuple[str, type[Answer]]] = [
@@ -105,9 +93,7 @@ def declared(kind: type[Answer], text: str) -> object:
 
 
 @pytest.mark.parametrize(("path", "kind"), PAGES)
-def test_answers_have_exactly_the_declared_fields(
-    path: str, kind: type[Answer], hub: Hub, exchanging: Exchanging
-) -> None:
+def test_answers_have_exactly_the_declared_fields(path: str, kind: type[Answer], hub: Hub, exchanging: Relayed) -> None:
     exchanging.send_all("columns", "reply")
     asked = path.format(release=exchanging.proposed.id)
     answer = hub.http.get(asked, auth=hub.auth(exchanging.parties[0].key))

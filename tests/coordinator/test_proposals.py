@@ -5,27 +5,14 @@ from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from commingle.shared.documents.dsse import payload_type
-from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.model import canonical_json, encode
+from commingle.shared.documents.model import canonical_json
 from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.forecast.forecast import computed_forecast, forecast_of
 from tests.world.coordinator import Honest, Hub, Parties, key_of, problem
-
-
-def envelope_of(payload: bytes, key: SigningKey) -> dict[str, Any]:
-    """A valid signature over whatever bytes."""
-    kind = payload_type("spec")
-    signature = key.sign(b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload))
-    return {
-        "payload": b64encode(payload).decode(),
-        "payloadType": kind,
-        "signatures": [{"keyid": key.fingerprint, "sig": b64encode(signature).decode()}],
-    }
+from tests.world.documents import sign_bytes
 
 
 def test_proposal_is_recorded_and_shown_and_the_same_again_makes_no_event(hub: Hub, parties: Parties) -> None:
@@ -95,15 +82,14 @@ def test_altered_payload_is_refused(hub: Hub, parties: Parties) -> None:
     assert problem(hub.http.post("/v1/releases", json=envelope, auth=hub.auth(hub.key))) == (403, "signature")
 
 
-def test_parties_must_be_enrolled_with_the_keys_named(hub: Hub, parties: Parties) -> None:
-    clinic, registry = parties
+def test_parties_must_be_enrolled_with_the_keys_named(hub: Hub, clinic: Honest, registry: Honest) -> None:
     stranger = Honest("clinic", key_of("somebody else"))
     assert problem(hub.propose(hub.signed(hub.spec([stranger, registry])))) == (422, "spec")
     other_sealing = Honest("clinic", clinic.key, sealing_key="33" * 32)
     assert problem(hub.propose(hub.signed(hub.spec([other_sealing, registry])))) == (422, "spec")
     names = hub.spec([clinic, registry]).model_dump(mode="json")
     names["parties"][0]["name"] = "nobody"
-    envelope = envelope_of(canonical_json(names), hub.key)
+    envelope = sign_bytes(canonical_json(names), kind="spec", key=hub.key).model_dump(mode="json")
     refused = hub.http.post("/v1/releases", json=envelope, auth=hub.auth(hub.key))
     assert problem(refused) == (422, "spec")
     assert "nobody is not enrolled" in refused.json()["detail"]
@@ -117,14 +103,6 @@ def test_expired_and_distant_specs_are_refused(hub: Hub, parties: Parties) -> No
     assert problem(hub.propose(hub.signed(ancient))) == (422, "spec")
     hub.clock.move(hours=73)
     assert problem(hub.propose(hub.signed(spec))) == (422, "spec")
-
-
-def test_proposal_padded_with_white_space_is_refused_and_nothing_of_it_is_kept(hub: Hub, parties: Parties) -> None:
-    padded = envelope_of(encode(hub.spec(parties)) + b" " * 100_000, hub.key)
-    answer = hub.http.post("/v1/releases", json=padded, auth=hub.auth(hub.key))
-    assert problem(answer) == (422, "document")
-    assert "canonical" in answer.json()["detail"]
-    assert hub.http.get("/v1/releases").json()["items"] == []
 
 
 def test_envelope_is_stored_as_it_is_encoded_and_not_as_it_came(hub: Hub, parties: Parties) -> None:
@@ -159,7 +137,11 @@ def test_signed_nonsense_is_a_422_problem(hub: Hub, parties: Parties) -> None:
     for field, value in NONSENSE:
         spec = hub.spec(parties).model_dump(mode="json") | {field: "here"}
         payload = canonical_json(spec).decode().replace('"here"', value).encode()
-        answer = hub.http.post("/v1/releases", json=envelope_of(payload, hub.key), auth=hub.auth(hub.key))
+        answer = hub.http.post(
+            "/v1/releases",
+            json=sign_bytes(payload, kind="spec", key=hub.key).model_dump(mode="json"),
+            auth=hub.auth(hub.key),
+        )
         assert problem(answer)[0] == 422, (field, value)
     assert hub.http.get("/v1/releases").json()["items"] == []
 
@@ -185,8 +167,7 @@ def test_unknown_releases_are_404_whatever_they_are_called(hub: Hub) -> None:
         assert problem(hub.http.get(f"/v1/releases/{release}/events")) == (404, "unknown")
 
 
-def test_list_is_of_one_party_and_of_what_is_open_or_over(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+def test_list_is_of_one_party_and_of_what_is_open_or_over(hub: Hub, parties: Parties, clinic: Honest) -> None:
     going_on, ended = hub.proposed(parties), hub.proposed(parties, study="other")
     assert hub.reject(ended, "clinic", clinic.rejection(ended)).status_code == 201
 
@@ -210,8 +191,7 @@ def test_every_approval_moves_the_round_to_approved(hub: Hub, parties: Parties) 
     assert set(hub.show(proposed)["approvals"]) == {"clinic", "registry"}
 
 
-def test_same_approval_again_is_200_and_another_is_409(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+def test_same_approval_again_is_200_and_another_is_409(hub: Hub, parties: Parties, clinic: Honest) -> None:
     proposed = hub.proposed(parties)
     assert hub.approve(proposed, "clinic", clinic.approval(proposed)).status_code == 201
     assert hub.approve(proposed, "clinic", clinic.approval(proposed)).status_code == 200
@@ -257,8 +237,7 @@ def test_unequal_subjects_abort_and_the_reason_names_who_agrees(hub: Hub, partie
     assert hub.kinds(proposed) == ["proposal", "approval", "approval"]
 
 
-def test_rejection_ends_a_proposal(hub: Hub, parties: Parties) -> None:
-    clinic, registry = parties
+def test_rejection_ends_a_proposal(hub: Hub, parties: Parties, clinic: Honest, registry: Honest) -> None:
     proposed = hub.proposed(parties)
     answer = hub.reject(proposed, "clinic", clinic.rejection(proposed, "budget"))
     assert (answer.status_code, answer.json()["state"]) == (201, "rejected")
@@ -270,8 +249,7 @@ def test_rejection_ends_a_proposal(hub: Hub, parties: Parties) -> None:
     assert problem(hub.approve(proposed, "registry", registry.approval(proposed))) == (409, "state")
 
 
-def test_withdrawal_after_approval_aborts(hub: Hub, parties: Parties) -> None:
-    clinic, registry = parties
+def test_withdrawal_after_approval_aborts(hub: Hub, parties: Parties, clinic: Honest, registry: Honest) -> None:
     proposed = hub.approved(parties)
     hub.upload(proposed, "registry", hub.block(proposed, registry))
     answer = hub.reject(proposed, "clinic", clinic.rejection(proposed, "block_lost"))
@@ -279,8 +257,7 @@ def test_withdrawal_after_approval_aborts(hub: Hub, parties: Parties) -> None:
     assert answer.json()["reason"] == "clinic withdrew: block_lost"
 
 
-def test_rejection_with_a_wrong_key_is_refused(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+def test_rejection_with_a_wrong_key_is_refused(hub: Hub, parties: Parties, clinic: Honest) -> None:
     proposed = hub.proposed(parties)
     assert problem(hub.reject(proposed, "registry", clinic.rejection(proposed))) == (403, "signature")
     thief = Honest("clinic", key_of("thief"))

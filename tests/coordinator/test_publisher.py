@@ -13,7 +13,7 @@ from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.publisher import Publisher, ask_again, publish
 from tests.world.command import eventually
-from tests.world.coordinator import Hub, Parties, Proposed, problem
+from tests.world.coordinator import Honest, Hub, Parties, Proposed, problem
 from tests.world.waiting import at_once
 
 
@@ -224,8 +224,7 @@ def test_messages_of_exchanges_are_looked_for_after_events_and_each_minute(hub: 
     assert blobs.looks == 3
 
 
-def test_incomplete_rounds_are_left_alone(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+def test_incomplete_rounds_are_left_alone(hub: Hub, parties: Parties, clinic: Honest) -> None:
     proposed = hub.approved(parties)
     hub.upload(proposed, "clinic", hub.block(proposed, clinic))
     hub.publisher.run_once()
@@ -262,8 +261,7 @@ def test_files_of_an_unpublished_release_are_refused_as_not_published(hub: Hub, 
         assert problem(hub.http.get(f"/v1/releases/{'0' * 64}/{name}")) == (404, "unknown")
 
 
-def test_published_release_refuses_everything_but_repeats(hub: Hub, published: Proposed, parties: Parties) -> None:
-    clinic, _ = parties
+def test_published_release_refuses_everything_but_repeats(hub: Hub, published: Proposed, clinic: Honest) -> None:
     assert hub.approve(published, "clinic", clinic.approval(published)).status_code == 200
     assert problem(hub.reject(published, "clinic", clinic.rejection(published))) == (409, "state")
     assert hub.state(published) == "published"

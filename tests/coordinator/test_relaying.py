@@ -43,8 +43,7 @@ def send(
     return hub.http.put(path, content=content, auth=hub.auth(key or key_of("clinic")))
 
 
-def test_identity_is_shown_to_members_as_it_was_signed(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+def test_identity_is_shown_to_members_as_it_was_signed(hub: Hub, clinic: Honest) -> None:
     assert hub.http.get("/v1/parties/clinic").json()["identity"] is None
     envelope = identity(clinic)
     codes = [publish(hub, "clinic", envelope, key=clinic.key).status_code for _ in range(2)]
@@ -53,8 +52,7 @@ def test_identity_is_shown_to_members_as_it_was_signed(hub: Hub, parties: Partie
     assert Envelope.model_validate(shown, strict=False) == envelope
 
 
-def test_identity_that_is_not_the_members_own_is_refused(hub: Hub, parties: Parties) -> None:
-    clinic, registry = parties
+def test_identity_that_is_not_the_members_own_is_refused(hub: Hub, clinic: Honest, registry: Honest) -> None:
     attempts = [
         (identity(registry), (403, "signature")),
         (identity(clinic, key=registry.key), (403, "signature")),
@@ -67,8 +65,7 @@ def test_identity_that_is_not_the_members_own_is_refused(hub: Hub, parties: Part
     assert hub.http.get("/v1/parties/clinic").json()["identity"] is None
 
 
-def test_second_identity_under_one_key_cannot_bring_another_sealing_key(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+def test_second_identity_under_one_key_cannot_bring_another_sealing_key(hub: Hub, clinic: Honest) -> None:
     publish(hub, "clinic", identity(clinic), key=clinic.key)
     new = key_of("clinic, second key")
     rotate(hub.coordinator, "clinic", rotation(clinic.key, new))

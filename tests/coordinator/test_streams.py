@@ -31,8 +31,7 @@ def server_sent(text: str) -> list[dict[str, Any]]:
     return events
 
 
-def test_events_carry_seq_kind_party_and_state(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+def test_events_carry_seq_kind_party_and_state(hub: Hub, parties: Parties, clinic: Honest) -> None:
     proposed = hub.proposed(parties)
     hub.approve(proposed, "clinic", clinic.approval(proposed))
     page = hub.http.get("/v1/events").json()
@@ -129,8 +128,7 @@ def test_stream_tells_the_whole_round_and_ends(hub: Hub, parties: Parties) -> No
     assert (nothing.status_code, nothing.text) == (200, "")
 
 
-def test_stream_follows_a_round_to_its_end(hub: Hub, parties: Parties) -> None:
-    clinic, _ = parties
+def test_stream_follows_a_round_to_its_end(hub: Hub, parties: Parties, clinic: Honest) -> None:
     proposed = hub.proposed(parties)
     with meanwhile(lambda: hub.http.get(f"/v1/releases/{proposed.id}/events").text) as text:
         hub.proposed(parties, study="another, whose events are not ours")

@@ -29,10 +29,8 @@ from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.home.home import Home
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
-from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.dp.calibration import gaussian_epsilon
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.release.matrix import decode_matrix
@@ -199,8 +197,7 @@ class Prepared:
             parts = [client.get(f"{at}/{part}").content for part in ("manifest", "matrix", "moments")]
         found, sums = world.coordinator.found(self.release), list[int]()
         for name in PAIR:
-            keys = [found.document.party(name).verifying_key]
-            sums += open_envelope(found.blocks[name], BlockStatement, keys=keys).document.sums or ()
+            sums += found.statement(name).sums or ()
         matrix = decode_matrix(found.document, parts[1]).ravel()
         return Seen(calls, np.array(sums, np.int64), matrix, Release.of(ReleaseFiles(*parts)).privacy)
 

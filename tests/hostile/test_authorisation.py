@@ -24,7 +24,7 @@ from commingle.shared.release.matrix import ARROW_STREAM
 from tests.hostile.attack import Endpoint, endpoints, hub_with_releases
 from tests.world.coordinator import Honest, Hub, key_of, problem
 from tests.world.documents import START
-from tests.world.exchange import PATHS, Exchanging, Kind, approved
+from tests.world.exchange import PATHS, Kind, Relayed, approved
 from tests.world.transport import InProcess, pool_of_threads
 
 pytestmark = pytest.mark.slow  # every caller at every endpoint
@@ -154,7 +154,7 @@ def reply(hub: Hub, key: SigningKey, _: str) -> Change:
     return message(exchanging, "reply", key)
 
 
-def message(exchanging: Exchanging, kind: Kind, key: SigningKey) -> Change:
+def message(exchanging: Relayed, kind: Kind, key: SigningKey) -> Change:
     made = exchanging.make(kind, CLINIC, key)
     assert made.body
     return Change(exchanging.path(PATHS[kind], "clinic"), made.body, made.headers)
@@ -342,7 +342,7 @@ class Served:
 
     hub: Hub
     releases: list[str]
-    exchanging: Mapping[bool, Exchanging]
+    exchanging: Mapping[bool, Relayed]
     apps: Mapping[bool, FastAPI]
 
     def client(self, *, public: bool, auth: httpx.Auth | None = None) -> httpx.Client:

@@ -7,13 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx
 import pytest
 from structlog.testing import capture_logs
 
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.release.rounds import State
 from tests.hostile.actors import LocalUser
@@ -26,8 +24,7 @@ from tests.world.consortium import (
     write_csv,
 )
 from tests.world.coordinator import problem
-from tests.world.local_api import network_app, operator_app
-from tests.world.transport import InProcess
+from tests.world.local_api import network_app, operator, operator_app, system
 
 QUERY = "SELECT * FROM stays"
 ATTRIBUTES = [attribute.model_dump(mode="json") for attribute in SCHEMAS["clinic"]]
@@ -49,17 +46,6 @@ def home(consortium: Consortium, allowed: Path) -> Home:
         db.executemany("INSERT INTO stays VALUES (:subject, :age, :bmi)", rows_of("clinic"))
     db.close()
     return consortium.homes["clinic"]
-
-
-def system(agent: Agent, app: Callable[[Agent], Any] = network_app) -> httpx.Client:
-    """The party's own system, which may do all that a token can."""
-    token = create_token(agent.home, name="system", scopes=EVERY_SCOPE, lifetime=None, now=agent.clock())
-    headers = {"Authorization": f"Bearer {token}"}
-    return httpx.Client(transport=InProcess(app(agent)), base_url="http://agent", headers=headers)
-
-
-def operator(agent: Agent) -> httpx.Client:
-    return httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent")
 
 
 def file(path: object) -> dict[str, str]:
@@ -141,7 +127,7 @@ SINGLED_OUT: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("app", [network_app, operator_app])
 def test_token_chooses_neither_source_nor_key_nor_schema(consortium: Consortium, app: Callable[[Agent], Any]) -> None:
-    with consortium.agent("clinic") as agent, system(agent, app) as http:
+    with consortium.agent("clinic") as agent, system(agent, app=app) as http:
         before = agent.datasets.all()
         for what, replace in product(SINGLED_OUT, ("true", "false")):
             body = {**registration(file(consortium.table("clinic"))), **SINGLED_OUT[what]}

@@ -1,4 +1,5 @@
 import json
+import re
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,19 @@ OF_OTHERS |= {"RegressionView", "ReleaseDetails", "ReleaseDetail"}
 @pytest.mark.parametrize("name", SERVICES)
 def test_kept_description_is_what_the_service_serves(name: str) -> None:
     assert (FOLDER / name).read_text() == descriptions()[name], "run: python -m tests.packaging.openapi"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_reference_leads_somewhere_and_every_operation_may_answer_with_a_problem(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    document = json.loads(text)
+    references = set(re.findall(r'"\$ref": ?"([^"]*)"', text))
+    assert references
+    assert references <= {f"#/components/schemas/{model}" for model in document["components"]["schemas"]}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert "application/problem+json" in operation["responses"]["default"]["content"]
+            assert "422" not in operation["responses"]
 
 
 @pytest.mark.parametrize("name", SERVICES)

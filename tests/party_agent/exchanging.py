@@ -16,8 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
-
 from commingle.party_agent.private.kept_rows import KeptRows
 from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.dsse import Envelope, seal
@@ -25,10 +23,8 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.releasing import dying_at, rejection_of, state_of
+from tests.party_agent.releasing import cut_off, dying_at, rejection_of, state_of
 from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise
-from tests.world.transport import no_fault, unreachable
 
 STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]] = {
     "columns": ColumnsStatement,
@@ -147,17 +143,12 @@ def step_all(consortium: Consortium) -> None:
 
 def keep_back(consortium: Consortium, party: str, kind: MessageKind) -> None:
     """That party makes a message and cannot send it."""
-    consortium.coordinator.before = unreachable("PUT", PATHS[kind])
-    with pytest.raises(UnreachableError):
-        consortium.step(party)
-    consortium.coordinator.before = no_fault
+    cut_off(consortium, party, PATHS[kind])
 
 
 def messages(consortium: Consortium, release: str, kind: MessageKind) -> dict[str, Envelope]:
     """What the coordinator has, by party."""
-    shares = consortium.coordinator.found(release).row.shares
-    shown = {name: share.columns if kind == "columns" else share.reply for name, share in shares.items()}
-    return {name: envelope for name, envelope in shown.items() if envelope is not None}
+    return consortium.coordinator.found(release).signed(kind)
 
 
 def body_of(consortium: Consortium, release: str, party: str, kind: MessageKind) -> bytes:

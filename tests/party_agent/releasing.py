@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.rounds.proposals import Decision
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
@@ -15,7 +18,7 @@ from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.world.consortium import Consortium, CrashError, Noise, rows_of, write_csv
+from tests.world.consortium import SCHEMAS, Consortium, CrashError, Noise, rows_of, write_csv
 from tests.world.transport import no_fault, unreachable
 
 
@@ -49,13 +52,18 @@ def approved_by_all(pair: Consortium, **choices: Any) -> str:
     return release
 
 
+def cut_off(consortium: Consortium, party: str, part: str, *, draw: Sampler | None = None) -> None:
+    """That party looks, and cannot send what goes to a path that contains `part`."""
+    consortium.coordinator.before = unreachable("PUT", part)
+    with pytest.raises(UnreachableError):
+        consortium.step(party, draw=draw)
+    consortium.coordinator.before = no_fault
+
+
 def stored(pair: Consortium) -> str:
     """A release whose block is stored at the clinic and has not reached the coordinator."""
     release = approved_by_all(pair)
-    pair.coordinator.before = unreachable("PUT", "/blocks/")
-    with pytest.raises(UnreachableError):
-        pair.step("clinic")
-    pair.coordinator.before = no_fault
+    cut_off(pair, "clinic", "/blocks/")
     assert state_of(pair, release) == "stored"
     return release
 
@@ -109,6 +117,21 @@ def dying_at(point: str, *, nth: int = 1) -> Iterator[None]:
             yield
     finally:
         faults.arm(lambda _: None)
+
+
+def register_partitions(pair: Consortium, folder: Path) -> Path:
+    """The clinic's table in partitions, registered in place of its file."""
+    request = DatasetRequest(
+        subjects="listed",
+        name="main",
+        source=PartitionedSource(path=str(folder)),
+        subject_id="subject",
+        attributes=SCHEMAS["clinic"],
+    )
+    with pair.agent("clinic") as agent:
+        found = agent.datasets.register(request, replace=True)
+        assert found.view(counts=False).source == str(folder)
+    return folder
 
 
 def blocks_before_and_after_the_file(pair: Consortium) -> tuple[bytes, bytes]:

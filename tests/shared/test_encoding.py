@@ -100,11 +100,6 @@ def test_what_is_no_value_is_marked_and_still_refused_at_registration(attribute:
         encode_conforming(attribute, cells)
 
 
-def test_column_of_missing_values_only_is_all_midpoint() -> None:
-    for values in (column([None, None]), column([None, None], pa.string()), column([None, None], pa.float64())):
-        assert encoded(MIDPOINT, values) == [0, 0]
-
-
 @pytest.mark.parametrize("attribute", [NUMBER, BINARY, LEVELS], ids=lambda a: a.kind)
 def test_missing_value_is_refused_with_column_and_count(attribute: Attribute) -> None:
     with pytest.raises(DataError, match=f"column {attribute.name}: 2 missing values"):
@@ -120,11 +115,6 @@ def test_missing_value_is_refused_with_column_and_count(attribute: Attribute) ->
 def test_nan_and_infinity_are_refused_with_count(attribute: Attribute, values: "pa.Array[Any]") -> None:
     with pytest.raises(DataError, match="column x: 2 values are NaN or infinite"):
         encode_conforming(attribute, values)
-
-
-def test_nan_beside_missing_values_is_not_taken_for_missing() -> None:
-    with pytest.raises(DataError, match="1 values are NaN"):
-        encode_conforming(MIDPOINT, column([None, float("nan"), 1.0]))
 
 
 @pytest.mark.parametrize(
@@ -172,12 +162,6 @@ def test_unknown_level_is_refused_with_count_and_known_levels(attribute: Attribu
     with pytest.raises(DataError, match=r"column \w: 2 values are not among the levels") as refused:
         encode_conforming(attribute, column(["zebra", "lion"]))
     assert "zebra" not in refused.value.diagnostics()
-
-
-def test_levels_that_cannot_be_text_are_refused() -> None:
-    for values in (column([["no"]]), column([b"\xff"])):
-        with pytest.raises(DataError, match=r"column b: 1 values are not among the levels no, yes"):
-            encode_conforming(BINARY, values)
 
 
 def test_type_without_text_is_refused_and_a_cell_without_text_is_missing() -> None:

@@ -21,11 +21,13 @@ from commingle.shared.documents.statements import (
     RotationRequest,
     SignedDocument,
     Sums,
+    approval_set_digest,
+    open_approvals,
 )
 from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec
-from commingle.shared.release.matrix import content_digest, encode_block, encode_matrix, second_moments
+from commingle.shared.release.matrix import assemble, content_digest, encode_block, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -140,6 +142,35 @@ def published_files(
         software=software,
     )
     return encode(SignedDocument.of(said, proposer)), file, moments
+
+
+def publication(
+    spec: Verified[ReleaseSpec],
+    blocks: Mapping[str, NDArray[np.int64]],
+    keys: Mapping[str, SigningKey],
+    *,
+    proposer: SigningKey,
+    approvals: Mapping[str, Envelope],
+    published: datetime,
+    transcripts: Mapping[str, Digest] | None = None,
+    sums: Mapping[str, Sums | None] | None = None,
+) -> tuple[bytes, bytes, bytes]:
+    """What a coordinator publishes of these blocks, each signed by its party: manifest, matrix and moments."""
+    relied_on = approval_set_digest(open_approvals(approvals, spec))
+    signed = {}
+    for party in spec.document.parties:
+        _, said = block_statement(
+            spec.document,
+            party,
+            blocks[party.name],
+            release=spec.digest,
+            approvals=relied_on,
+            transcript=(transcripts or {}).get(party.name),
+            sums=(sums or {}).get(party.name),
+        )
+        signed[party.name] = seal(said, key=keys[party.name])
+    matrix = assemble(spec.document, [blocks[party.name] for party in spec.document.parties])
+    return published_files(spec, matrix, proposer=proposer, approvals=approvals, blocks=signed, published=published)
 
 
 def manifest(

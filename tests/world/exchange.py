@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import httpx
@@ -34,6 +35,10 @@ OCTETS = "application/octet-stream"
 PATHS: Mapping[str, str] = {"columns": "columns", "reply": "replies"}
 """Where each kind of message is sent."""
 Kind: TypeAlias = Literal["columns", "reply"]
+EARLIER: Mapping[Kind, tuple[Kind, ...]] = {"columns": (), "reply": ("columns",)}
+"""What everybody has sent before a message of a kind is due."""
+SENDER: Mapping[Kind, int] = {"columns": 0, "reply": 1}
+"""Who has something to say in it: the last party encrypts nothing, the first replies nothing."""
 Statement: TypeAlias = ColumnsStatement | ReplyStatement
 
 
@@ -76,8 +81,8 @@ def rows_of_party(party: Honest, proposed: Proposed) -> NDArray[np.int64]:
 
 
 @dataclass
-class Exchanging:
-    """A moments release that every party has approved, and its parties in the spec's order."""
+class Relayed:
+    """A moments release that all parties have approved, relayed by a coordinator; parties in the spec's order."""
 
     hub: Hub
     proposed: Proposed
@@ -158,6 +163,21 @@ class Exchanging:
         self.sent[kind, party.name] = made
         return made
 
+    def due(self, kind: Kind) -> tuple[Honest, Message]:
+        """A message that nobody has sent yet, with its sender, and everything before it sent."""
+        self.send_all(*EARLIER[kind])
+        sender = self.parties[SENDER[kind]]
+        return sender, self.make(kind, sender)
+
+    def fetched(self, kind: Kind) -> httpx.Response:
+        """What the other one of two parties gets of the message of `due`."""
+        sender, reader = self.parties if kind == "columns" else self.parties[::-1]
+        return self.get(PATHS[kind], sender.name, by=reader.name)
+
+    def kept(self) -> list[Path]:
+        """What the coordinator has on its disk of all exchanges that run."""
+        return [path for path in (self.hub.home / "blobs" / "running").rglob("*") if path.is_file()]
+
     def send_all(self, *kinds: Kind) -> None:
         """Of every party."""
         for kind in kinds:
@@ -197,13 +217,13 @@ class Exchanging:
             assert answer.status_code == 201, answer.text
 
 
-def approved(hub: Hub, parties: Sequence[Honest], **changes: Any) -> Exchanging:
+def approved(hub: Hub, parties: Sequence[Honest], **changes: Any) -> Relayed:
     """A moments release that every party has approved."""
     proposed = hub.proposed(parties, mechanism="moments", **changes)
     for party in parties:
         answer = hub.approve(proposed, party.name, party.approval(proposed))
         assert answer.status_code == 201, answer.text
-    return Exchanging(hub, proposed, parties)
+    return Relayed(hub, proposed, parties)
 
 
 def exact_moments(proposed: Proposed, parties: Sequence[Honest]) -> NDArray[np.int64]:
@@ -212,3 +232,8 @@ def exact_moments(proposed: Proposed, parties: Sequence[Honest]) -> NDArray[np.i
     rows = np.hstack([intercept, *(rows_of_party(party, proposed) for party in parties)])
     found: NDArray[np.int64] = rows.T @ rows
     return found
+
+
+def of_three(hub: Hub, parties: Sequence[Honest], **changes: Any) -> Relayed:
+    """The same with a laboratory."""
+    return approved(hub, [*parties, hub.enrolled("lab")], **changes)

@@ -2,7 +2,7 @@
 
 import io
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.decision import Party
@@ -38,6 +39,25 @@ def operator_app(agent: Agent) -> FastAPI:
 def network_app(agent: Agent) -> FastAPI:
     """The local API as it is on the network: only tokens count."""
     return create_app(LocalApi(alone(agent), loops=None, peer_is_operator=False))
+
+
+def operator(agent: Agent) -> httpx.Client:
+    """Asks it without a token, on the socket."""
+    return httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent")
+
+
+def token_of(agent: Agent, *scopes: AgentScope, name: str = "system") -> str:
+    """A token of the party's own system for these scopes, or for all."""
+    made = frozenset(scopes) or EVERY_SCOPE
+    return create_token(agent.home, name=name, scopes=made, lifetime=None, now=agent.clock())
+
+
+def system(
+    agent: Agent, *scopes: AgentScope, name: str = "system", app: Callable[[Agent], FastAPI] = network_app
+) -> httpx.Client:
+    """Asks it with such a token."""
+    headers = {"Authorization": f"Bearer {token_of(agent, *scopes, name=name)}"}
+    return httpx.Client(transport=InProcess(app(agent)), base_url="http://agent", headers=headers)
 
 
 def operator_client(home: Home) -> httpx.Client:
@@ -82,8 +102,8 @@ def declare(agent: Agent, name: str, attributes: Iterable[Attribute], **changes:
     """As the operator declares a data set whose rows are pushed."""
     schema = [attribute.model_dump(mode="json") for attribute in attributes]
     declared = {"name": name, "source": {"kind": "pushed"}, "subject_id": "subject", "subjects": "listed"}
-    with httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent") as operator:
-        answer = operator.post("/v1/datasets?replace=true", json={**declared, "attributes": schema, **changes})
+    with operator(agent) as http:
+        answer = http.post("/v1/datasets?replace=true", json={**declared, "attributes": schema, **changes})
         assert answer.status_code == 201
 
 

@@ -36,18 +36,18 @@ from commingle.shared.documents.schema import (
     Whitening,
 )
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import SignedDocument, approval_set_digest, open_approvals
+from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyParty
 from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.encoding import bounded_rows, cells_for, encode_attribute
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.checks import Member, build_spec, open_spec, read_spec
-from commingle.shared.release.matrix import assemble, release_sizes
+from commingle.shared.release.checks import open_spec, read_spec
+from commingle.shared.release.matrix import release_sizes
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
 from tests.world.coordinator import Hub
-from tests.world.documents import HEAD, approvals_of, block_statement, published_files
+from tests.world.documents import HEAD, approvals_of, publication, spec_of
 from tests.world.noise import seeded_noise
 from tests.world.transport import InProcess, pool_of_threads
 
@@ -128,25 +128,14 @@ def published(**facts: Any) -> tuple[str, ReleaseFiles]:
 
 
 def _signed(asked: Study, blocks_of: Callable[[Verified[ReleaseSpec]], list[Integers]]) -> tuple[str, ReleaseFiles]:
-    spec = build_spec(
-        asked,
-        members={name: Member(key.verifying_key.raw.hex(), key.fingerprint) for name, key in PARTIES.items()},
-        proposer=COORDINATOR.fingerprint,
-        seed=bytes(range(32)),
-        now=NOW,
-    )
-    envelope = seal(spec, key=COORDINATOR)
-    opened = open_spec(envelope, [COORDINATOR.verifying_key])
+    spec = spec_of(asked, PARTIES, proposer=COORDINATOR, seed=bytes(range(32)), now=NOW)
+    opened = open_spec(seal(spec, key=COORDINATOR), [COORDINATOR.verifying_key])
     approvals = approvals_of(opened.digest, PARTIES, created=NOW)
-    relied_on = approval_set_digest(open_approvals(approvals, opened))
-    seen = HEAD if mechanism_of(spec).interactive else None
-    made, signed = blocks_of(opened), {}
-    for party, block in zip(spec.parties, made, strict=True):
-        _, said = block_statement(spec, party, block, release=opened.digest, approvals=relied_on, transcript=seen)
-        signed[party.name] = seal(said, key=PARTIES[party.name])
+    seen = dict.fromkeys(PARTIES, HEAD) if mechanism_of(spec).interactive else {}
+    blocks = dict(zip((party.name for party in spec.parties), blocks_of(opened), strict=True))
     return opened.digest, ReleaseFiles(
-        *published_files(
-            opened, assemble(spec, made), proposer=COORDINATOR, approvals=approvals, blocks=signed, published=NOW
+        *publication(
+            opened, blocks, PARTIES, proposer=COORDINATOR, approvals=approvals, published=NOW, transcripts=seen
         )
     )
 

@@ -12,17 +12,21 @@ from threading import RLock
 from typing import Any
 
 import httpx
+import numpy as np
+from numpy.typing import NDArray
 
 from commingle.coordinator.members import invite, newest_heads
 from commingle.coordinator.proposals import propose
 from commingle.coordinator.store.releases import ReleaseRow
 from commingle.party_agent.ledger.ledger import Ledger
-from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.dsse import Envelope, open_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.release.checks import open_spec, read_spec
+from commingle.shared.release.matrix import check_block
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults
 from tests.world.coordinator import Hub, SetClock
@@ -67,27 +71,19 @@ class Found:
 
     @property
     def approvals(self) -> dict[str, Envelope]:
-        return self._signed("approval")
+        return self.signed("approval")
 
     @property
     def alignments(self) -> dict[str, Envelope]:
-        return self._signed("alignment")
+        return self.signed("alignment")
 
     @property
     def rejections(self) -> dict[str, Envelope]:
-        return self._signed("rejection")
+        return self.signed("rejection")
 
     @property
     def blocks(self) -> dict[str, Envelope]:
-        return self._signed("statement")
-
-    @property
-    def columns(self) -> dict[str, Envelope]:
-        return self._signed("columns")
-
-    @property
-    def replies(self) -> dict[str, Envelope]:
-        return self._signed("reply")
+        return self.signed("statement")
 
     def body(self, party: str) -> bytes:
         """The bytes of a party's block."""
@@ -96,7 +92,17 @@ class Found:
         with self.hub.coordinator.blobs.open(digest) as file:
             return file.read()
 
-    def _signed(self, kind: str) -> dict[str, Envelope]:
+    def statement(self, party: str) -> BlockStatement:
+        """What a party signed of its block."""
+        keys = [self.document.party(party).verifying_key]
+        return open_envelope(self.blocks[party], BlockStatement, keys=keys).document
+
+    def block(self, party: str) -> NDArray[np.int64]:
+        """The integers of a party's block, which are those that it signed."""
+        return check_block(self.body(party), self.statement(party))
+
+    def signed(self, kind: str) -> dict[str, Envelope]:
+        """What parties signed of one kind."""
         signed = {name: getattr(share, kind) for name, share in self.row.shares.items()}
         return {name: envelope for name, envelope in signed.items() if envelope is not None}
 

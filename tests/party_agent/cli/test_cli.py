@@ -403,12 +403,6 @@ def test_altered_ledger_is_told_before_anything_else(run: Command, consortium: C
     assert (code, "was altered" in err) == (1, True)
 
 
-def test_second_command_at_the_same_time_says_that_the_home_is_in_use(run: Command, consortium: Consortium) -> None:
-    with consortium.agent("clinic"):
-        code, _, err = run("ledger", "--home", consortium.homes["clinic"].root)
-    assert (code, "another agent works on" in err) == (1, True)
-
-
 @pytest.mark.slow
 def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Command, consortium: Consortium) -> None:
     release = consortium.propose()

@@ -299,21 +299,19 @@ def test_members_and_ledger_show_keys_and_charges(
     assert "Length &amp; stay" in page
 
 
+def table_form(session: Session, name: str, table: Path, **more: str) -> dict[str, str]:
+    """What the page about tables sends."""
+    about = {"name": name, "path": str(table), "subject_id": "patient", "subjects": "listed"}
+    return {**about, "csrf": session.csrf, **more}
+
+
 def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_typed(
     inside: httpx.Client, door: LinkDoor, local: LocalApi, tmp_path: Path
 ) -> None:
     table = tmp_path / "new.csv"
     table.write_text("patient,age\np1,30\np2,190\n")
     schema = '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'
-    given = {
-        "name": "second",
-        "path": str(table),
-        "subject_id": "patient",
-        "subjects": "listed",
-        "schema": schema,
-        "csrf": door.only.csrf,
-        "knowledge": "yes",
-    }
+    given = table_form(door.only, "second", table, schema=schema, knowledge="yes")
     refused = [
         inside.post("/datasets", data=given | {"csrf": "x"}),
         inside.post("/datasets", data=given | {"schema": "[<b>"}),
@@ -339,15 +337,7 @@ def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
 ) -> None:
     table = tmp_path / "stays.csv"
     table.write_text("patient;Alter;age;glucose;sex;<b>note\np1;SENTINEL;30,5;5,8;f;77317731\np2;41;90;6,1;m;12\n")
-    form = {
-        "name": "stays",
-        "path": str(table),
-        "subject_id": "patient",
-        "subjects": "listed",
-        "csrf": door.only.csrf,
-        "separator": ";",
-    }
-    form |= {"encoding": "utf-8", "decimal": ","}
+    form = table_form(door.only, "stays", table, separator=";", encoding="utf-8", decimal=",")
     page = inside.post("/datasets", data=form | {"do": "draft"}).text
     assert "No row was looked at." in page
     answer = inside.post("/datasets", data=form | {"do": "draft", "separator": ","})
@@ -385,7 +375,7 @@ def test_file_with_tabs_is_drafted_and_registered(
 ) -> None:
     table = tmp_path / "stays.tsv.csv"
     table.write_text("patient\tage\np1\t30\np2\t41\n")
-    form = {"name": "stays", "path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": door.only.csrf}
+    form = table_form(door.only, "stays", table)
     assert '<option value="tab">tab</option>' in inside.get("/datasets").text
     assert inputs(inside.post("/datasets", data=form | {"do": "draft", "separator": "tab"}).text)["upper-0"] == "120"
     form |= {"separator": "tab", "schema": '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'}
@@ -398,8 +388,7 @@ def test_file_of_whose_columns_nothing_is_known_shows_no_name(
 ) -> None:
     table = tmp_path / "headless.csv"
     table.write_text("patient,SENTINEL\np1,1\n")
-    form = {"path": str(table), "subject_id": "patient", "subjects": "listed", "csrf": door.only.csrf, "do": "draft"}
-    answer = inside.post("/datasets", data=form)
+    answer = inside.post("/datasets", data=table_form(door.only, "", table, do="draft"))
     assert (answer.status_code, "nothing is known" in answer.text, "SENTINEL" in answer.text) == (409, True, False)
 
 

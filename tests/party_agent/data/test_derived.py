@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -26,8 +25,7 @@ from commingle.shared.documents.schema import Attribute, BinaryAttribute, Numeri
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.private.tables import rows_of as rows_in
 from tests.world.consortium import Consortium, write_csv
-from tests.world.local_api import arrow_of, csv_of, declare, operator_app
-from tests.world.transport import InProcess
+from tests.world.local_api import arrow_of, csv_of, declare, operator
 
 AGE, STAY, LOG, RATIO, SEX = WRITTEN = (
     "age = age_at(born, 2026-01-01)",
@@ -257,7 +255,7 @@ def test_rows_that_are_pushed_are_held_against_what_is_made_of_them(pair: Consor
     derived = [parse_derived(text).model_dump(mode="json") for text in DERIVE]
     with pair.agent("clinic") as agent:
         declare(agent, "stays", SCHEMA, subject_id="id", subjects="keyed", people="others", derived=derived)
-        with httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent") as http:
+        with operator(agent) as http:
             for number, (media, body) in enumerate(PUSHED.items()):
                 upload = f"/v1/datasets/stays/uploads/{number}"
                 http.put(upload)

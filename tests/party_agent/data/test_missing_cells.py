@@ -22,7 +22,6 @@ from commingle.shared.documents.terms import MechanismName
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.releasing import published
-from tests.party_agent.rounds.test_two_stage_rounds import statement_of
 from tests.world.consortium import SCHEMAS, Consortium, N, rows_of, write_csv
 from tests.world.noise import no_noise
 from tests.world.tampering import URL
@@ -87,7 +86,7 @@ def test_release_without_noise_has_the_marks_and_zeros_beside_them(gaps: Consort
 def test_first_stage_sums_marks_too_and_the_release_verifies(gaps: Consortium, mechanism: MechanismName) -> None:
     found = release_of(gaps, mechanism, 0.25)
     assert found.columns == ("(intercept)", "scaled[age]", "scaled[bmi]", "scaled[bmi=missing]", "scaled[charges]")
-    sums = statement_of(gaps, found.id, "clinic").sums
+    sums = gaps.coordinator.found(found.id).statement("clinic").sums
     assert sums is not None
     assert len(sums) == 3 + 2
     assert sums[2] == pytest.approx(10 << 15)

@@ -18,7 +18,6 @@ from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.edge.api import LocalApi, OwnThread
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.errors import DataError, LostError
-from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.agent import Agent
@@ -38,7 +37,7 @@ from tests.world.consortium import (
     strictly,
     write_csv,
 )
-from tests.world.local_api import alone, serving_at
+from tests.world.local_api import alone, serving_at, token_of
 from tests.world.noise import no_noise
 
 HUNDREDS = 300
@@ -48,8 +47,8 @@ HUNDREDS = 300
 def serving(consortium: Consortium) -> Iterator[tuple[Agent, LocalApi, httpx.Client]]:
     """An agent on a socket, its API, and the party's own system, whose token may have tables read again."""
     with consortium.agent("clinic") as agent:
-        token = create_token(agent.home, name="system", scopes=EVERY_SCOPE, lifetime=None, now=agent.clock())
-        api, headers = LocalApi(alone(agent), loops=None, peer_is_operator=False), {"Authorization": f"Bearer {token}"}
+        headers = {"Authorization": f"Bearer {token_of(agent)}"}
+        api = LocalApi(alone(agent), loops=None, peer_is_operator=False)
         with (
             serving_at(agent.home.socket, create_app(api)),
             httpx.Client(

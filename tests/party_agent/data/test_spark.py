@@ -12,17 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.private.engine import IN_PROCESS
-from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.private.sources import FileSource, open_table
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.party_agent.private.lake import lake
 from tests.party_agent.private.releases import Release, request_of
 from tests.party_agent.private.test_partitions import before_noise
-from tests.party_agent.releasing import blocks_before_and_after_the_file
-from tests.world.consortium import SCHEMAS, Consortium, rows_of
+from tests.party_agent.releasing import blocks_before_and_after_the_file, register_partitions
+from tests.world.consortium import Consortium, rows_of
 
 pytestmark = pytest.mark.slow
 
@@ -97,14 +95,6 @@ def test_release_of_what_spark_wrote_is_that_of_the_partys_file(spark: Any, pair
     rows = [{**row, "ward": str(place % 3)} for place, row in enumerate(rows_of("clinic"))]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "one.parquet")
     folder = written(spark, tmp_path / "one.parquet", tmp_path / "lake", "ward")
-    request = DatasetRequest(
-        subjects="listed",
-        name="main",
-        source=PartitionedSource(path=str(folder)),
-        subject_id="subject",
-        attributes=SCHEMAS["clinic"],
-    )
-    with pair.agent("clinic") as agent:
-        agent.datasets.register(request, replace=True)
+    register_partitions(pair, folder)
     parts, whole = blocks_before_and_after_the_file(pair)
     assert parts == whole

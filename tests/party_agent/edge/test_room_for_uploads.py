@@ -7,14 +7,13 @@ import httpx
 import pytest
 
 from commingle.party_agent.home.home import PushingLimits
-from commingle.party_agent.home.tokens import create_token
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.wire.answers import CSV
+from tests.world import local_api
 from tests.world.consortium import SCHEMAS, rows_of
 from tests.world.coordinator import problem
 from tests.world.disks import mounted
-from tests.world.local_api import csv_of, declare, network_app, operator_app
-from tests.world.transport import InProcess
+from tests.world.local_api import csv_of, declare
 
 SLOTS, ALL_SLOTS, OF_TOKENS = 4, 16, 12
 ROWS = rows_of("clinic")
@@ -50,13 +49,11 @@ class System:
 
 
 def system(agent: Agent, name: str) -> System:
-    token = create_token(agent.home, name=name, scopes=frozenset({"register"}), lifetime=None, now=agent.clock())
-    headers = {"Authorization": f"Bearer {token}"}
-    return System(httpx.Client(transport=InProcess(network_app(agent)), base_url="http://agent", headers=headers))
+    return System(local_api.system(agent, "register", name=name))
 
 
 def operator(agent: Agent) -> System:
-    return System(httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent"))
+    return System(local_api.operator(agent))
 
 
 def limit(agent: Agent, **limits: int) -> None:

@@ -12,14 +12,13 @@ import pytest
 import structlog
 
 from commingle import PartyClient
-from commingle.party_agent.home.tokens import AgentScope, create_token
 from commingle.party_agent.operate.backup import write_backup
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.runtime.errors import RemoteProblemError
 from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, rows_of, strictly
 from tests.world.coordinator import problem
-from tests.world.local_api import arrow_of, csv_of, declare, network_app
+from tests.world.local_api import arrow_of, csv_of, declare, network_app, system, token_of
 from tests.world.transport import InProcess
 
 PLACE = "/v1/datasets/stays/uploads/monday"
@@ -32,19 +31,9 @@ def agent(agent: Agent) -> Agent:
     return agent
 
 
-def token(agent: Agent, name: str, *scopes: AgentScope) -> str:
-    made = frozenset(scopes or ("register",))
-    return create_token(agent.home, name=name, scopes=made, lifetime=None, now=agent.clock())
-
-
-def system(agent: Agent, name: str = "etl") -> httpx.Client:
-    headers = {"Authorization": f"Bearer {token(agent, name)}"}
-    return httpx.Client(transport=InProcess(network_app(agent)), base_url="http://agent", headers=headers)
-
-
 @pytest.fixture
 def etl(agent: Agent) -> Iterator[httpx.Client]:
-    with system(agent) as http:
+    with system(agent, "register", name="etl") as http:
         yield http
 
 
@@ -99,7 +88,7 @@ def test_piece_that_is_sent_again_takes_its_own_place_and_an_upload_that_of_the_
 
 
 def test_release_is_made_of_rows_that_were_pushed(consortium: Consortium) -> None:
-    with consortium.agent("clinic") as agent, system(agent) as etl:
+    with consortium.agent("clinic") as agent, system(agent, "register", name="etl") as etl:
         declare(agent, "main", SCHEMAS["clinic"])
         etl.put(PLACE.replace("stays", "main"))
         pieces = f"{PLACE.replace('stays', 'main')}/pieces/1"
@@ -131,10 +120,12 @@ def test_dictionaries_are_refused_from_others_and_decoded_by_the_client(agent: A
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    with system(agent) as http:
+    with system(agent, "register", name="etl") as http:
         http.put(PLACE)
         assert problem(put(http, 1, sink.getvalue(), ARROW)) == (422, "piece")
-    with PartyClient("http://agent", token=token(agent, "own"), transport=InProcess(network_app(agent))) as party:
+    with PartyClient(
+        "http://agent", token=token_of(agent, "register", name="own"), transport=InProcess(network_app(agent))
+    ) as party:
         made = party.push("stays", table, rows_at_once=7)
     assert made.n == 40
 
@@ -188,7 +179,7 @@ def test_upload_of_another_system_is_not_there(agent: Agent, etl: httpx.Client) 
     """Else closing it would tell of a guessed subject whether it is among the other's."""
     etl.put(PLACE)
     put(etl, 1, csv_of(ROWS))
-    with system(agent, "other") as other:
+    with system(agent, "register", name="other") as other:
         assert problem(other.get(PLACE)) == (404, "unknown")
         assert problem(put(other, 2, csv_of(ROWS))) == (404, "unknown")
         assert problem(other.post(f"{PLACE}/close", json={"pieces": 1})) == (404, "unknown")
@@ -230,7 +221,9 @@ def test_rows_are_for_their_owner_alone_and_in_no_backup(agent: Agent, etl: http
 
 def test_client_goes_on_with_what_was_interrupted_and_passes_on_the_agents_words(agent: Agent) -> None:
     bad = [*ROWS[:7], {**ROWS[7], "age": "old"}]
-    with PartyClient("http://agent", token=token(agent, "own"), transport=InProcess(network_app(agent))) as party:
+    with PartyClient(
+        "http://agent", token=token_of(agent, "register", name="own"), transport=InProcess(network_app(agent))
+    ) as party:
         with pytest.raises(RemoteProblemError, match=r"^row 2, column age: 1 values are not numbers$") as refused:
             party.push("stays", bad, upload="u", rows_at_once=3)
         assert refused.value.problem == "data"

@@ -1,6 +1,6 @@
 """Every rule of a party's own policy, one at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from commingle.party_agent.home.policy import (
 )
 from commingle.party_agent.private.sources import FileSource
 from commingle.shared.documents.keys import SigningKey
-from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyParty
 from commingle.shared.documents.terms import Bounds
@@ -217,27 +217,33 @@ def test_attribute_that_differs_from_the_registered_one_waits_and_the_difference
     assert said in only.message
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [({}, []), ({"upper": 11.0}, ["schema"]), ({"unit": "g"}, ["schema"]), ({"missing": "midpoint"}, ["schema"])],
-)
-def test_intervals_are_of_the_number_that_is_registered(changed: dict[str, Any], expected: list[str]) -> None:
-    of_x = CutNumber.model_validate({**X.model_dump(), "cuts": (2.5, 5.0), **changed}).as_levels
-    (asked, other) = (spec := spec_with()).parties
-    cut = spec.model_copy(update={"parties": (asked.model_copy(update={"attributes": (of_x,)}), other)})
-    assert [rule for rule, _ in found(cut, GOOD)] == expected
+def intervals_of_x(**changed: Any) -> Attribute:
+    return CutNumber.model_validate({**X.model_dump(), "cuts": (2.5, 5.0), **changed}).as_levels
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [({}, []), ({"upper": 11.0}, ["schema"]), ({"missing": "indicator"}, ["schema"]), ({"name": "y"}, ["schema"])],
-)
-def test_pairs_are_of_attributes_that_are_registered(changed: dict[str, Any], expected: list[str]) -> None:
+def pairs_with_x(**changed: Any) -> Attribute:
     said = {"name": "both", "cross": ({**X.model_dump(), "cuts": (5.0,), **changed}, B)}
-    pairs = Crossed.model_validate(said).as_levels
+    return Crossed.model_validate(said).as_levels
+
+
+@pytest.mark.parametrize("made", [intervals_of_x, pairs_with_x])
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, []),
+        ({"upper": 11.0}, ["schema"]),
+        ({"unit": "g"}, ["schema"]),
+        ({"missing": "indicator"}, ["schema"]),
+        ({"name": "y"}, ["schema"]),
+    ],
+)
+def test_what_is_made_of_attributes_is_of_those_that_are_registered(
+    made: Callable[..., Attribute], changed: dict[str, Any], expected: list[str]
+) -> None:
     (asked, other) = (spec := spec_with()).parties
-    crossed = spec.model_copy(update={"parties": (asked.model_copy(update={"attributes": (pairs,)}), other)})
-    assert [rule for rule, _ in found(crossed, GOOD) if rule != "max_cells"] == expected
+    changed_to = asked.model_copy(update={"attributes": (made(**changed),)})
+    findings = found(spec.model_copy(update={"parties": (changed_to, other)}))
+    assert [rule for rule, _ in findings if rule != "max_cells"] == expected
 
 
 def test_all_findings_are_told_at_once() -> None:

@@ -65,15 +65,6 @@ def test_token_may_do_what_its_scope_says_and_nothing_else(
     assert seen == {scope: DONE[scope] if scope == granted else 403 for scope in CALLS}
 
 
-@pytest.mark.parametrize(
-    ("http", "done"), [(operator_app, {**DONE, "register": 200}), (network_app, NOTHING_DONE)], indirect=["http"]
-)
-def test_who_sends_no_token_may_do_everything_at_the_socket_and_nothing_elsewhere(
-    consortium: Consortium, http: httpx.Client, done: dict[str, int]
-) -> None:
-    assert {scope: call(http, consortium, scope, None) for scope in CALLS} == done
-
-
 def test_expired_revoked_and_altered_tokens_let_nobody_in(
     consortium: Consortium, home: Home, http: httpx.Client
 ) -> None:

@@ -3,8 +3,8 @@
 import json
 import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from threading import Barrier, Thread
 from typing import Any
 
 import httpx
@@ -34,6 +34,7 @@ from tests.party_agent.cli.test_cli import at
 from tests.world.command import Command
 from tests.world.consortium import AUTOMATIC, Consortium, consortium_of, strictly
 from tests.world.transport import InProcess, on_a_socket
+from tests.world.waiting import at_once
 
 TWO = AUTOMATIC.model_copy(update={"approvals": 2})  # what would be approved by itself is not
 ADAMS, BERG = "Dr. Adams", "Dr. Berg"
@@ -161,18 +162,13 @@ def test_rejection_by_either_ends_it(api: httpx.Client, agents: Agents, consorti
 
 
 def test_two_at_the_same_moment_are_two_or_one_of_them_is_told(agents: Agents, release: str) -> None:
-    barrier, rulings = Barrier(2), [Ruling(by=n, token=n, person=n) for n in "ab"]
+    rulings = [Ruling(by=n, token=n, person=n) for n in "ab"]
 
     def decide(ruling: Ruling) -> None:
-        barrier.wait()
         with suppress(ConflictError):
             agents.approve(release, ruling)
 
-    threads = [Thread(target=decide, args=(ruling,)) for ruling in rulings]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(decide, ruling) for ruling in rulings))
     first = agents.ledger.first_approval(release)
     assert first in rulings
     assert first is not None

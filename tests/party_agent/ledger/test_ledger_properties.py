@@ -74,7 +74,8 @@ class LedgerMachine(RuleBasedStateMachine):
             assert before is None or before.state is not ChargeState.DEBITED
         else:
             assert before is not None
-            assert (answer.attempt, answer.rho_units) == (before.attempt + 1, before.loss.rho.units)
+            again = (before.attempt + 1, before.loss.rho.units, "a" * 64)
+            assert (answer.attempt, answer.rho_units, answer.approvals) == again
             self.debits.append(answer)
 
     @rule(data=st.data())
@@ -97,7 +98,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def withdraw(self, release: str) -> None:
         before = self.ledger.charge(release)
         with self.store.transaction() as db:
-            self.ledger.withdraw(db, release)
+            withdrawn = self.ledger.withdraw(db, release)
+        open_ones = {ChargeState.RESERVED, ChargeState.DEBITED, ChargeState.STORED}
+        assert withdrawn == (before is not None and before.state in open_ones)
         if before is not None and before.state is ChargeState.RESERVED:
             self.spent -= before.loss.rho  # the only way down
             self.replaced -= before.cost.replaced.rho

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.release.checks import read_spec
 from tests.party_agent.releasing import publish
 from tests.world.consortium import Consortium, strictly
+from tests.world.waiting import at_once
 
 
 @pytest.fixture
@@ -157,11 +158,7 @@ def test_writers_of_many_threads_wait_for_each_other(store: AgentStore) -> None:
             with store.transaction() as db:
                 db.execute("INSERT INTO datasets VALUES (?, '{}')", (f"{number}-{i}",))
 
-    threads = [Thread(target=write, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(write, number) for number in range(4)))
     assert len(names(store)) == 80
 
 

@@ -1,6 +1,6 @@
 """A party replaces its key, or leaves: agents over the real coordinator, in this process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
@@ -24,7 +24,7 @@ from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.party_agent.releasing import decision_of, look, state_of
 from tests.world.consortium import BY_HAND, Consortium, strictly
 from tests.world.documents import enrolment
-from tests.world.transport import InProcess
+from tests.world.transport import InProcess, no_fault
 
 
 @contextmanager
@@ -41,11 +41,17 @@ def rotate(pair: Consortium, *, abandon_open: bool = False) -> Fingerprint:
         return rotate_key(agents, abandon_open=abandon_open)
 
 
-def lose(pair: Consortium, lost: Callable[[httpx.Request], bool]) -> None:
-    """Answers to these requests do not come back."""
+def interrupt(pair: Consortium, end: str) -> None:
+    """Answers to requests whose path ends so are lost while the clinic changes its keys."""
+    lose(pair, end)
+    with pytest.raises(UnreachableError):
+        rotate(pair)
+    pair.coordinator.after = no_fault
 
+
+def lose(pair: Consortium, end: str) -> None:
     def fault(request: httpx.Request) -> None:
-        if lost(request):
+        if request.url.path.endswith(end):
             raise httpx.ReadError("lost", request=request)
 
     pair.coordinator.after = fault
@@ -99,11 +105,8 @@ def test_sealing_key_is_replaced_with_the_signing_key_and_can_be_sealed_to(pair:
 @pytest.mark.parametrize("point", ["/keys", "/identity"])
 def test_sealing_key_is_one_and_the_same_after_an_interruption(pair: Consortium, point: str) -> None:
     clinic = pair.homes["clinic"]
-    lose(pair, lambda request: request.url.path.endswith(point))
-    with pytest.raises(UnreachableError):
-        rotate(pair)
+    interrupt(pair, point)
     prepared = clinic.next_sealing_key.read_bytes()
-    lose(pair, lambda _: False)
     rotate(pair)
     assert (clinic.root / "keys" / "sealing.key").read_bytes() == prepared
     assert shown_sealing_keys(pair) == {clinic.sealing_key().hex()}
@@ -111,10 +114,7 @@ def test_sealing_key_is_one_and_the_same_after_an_interruption(pair: Consortium,
 
 def test_kill_between_the_two_keys_is_finished_by_repeating_it(pair: Consortium) -> None:
     clinic = pair.homes["clinic"]
-    lose(pair, lambda request: request.url.path.endswith("/identity"))
-    with pytest.raises(UnreachableError):
-        rotate(pair)
-    lose(pair, lambda _: False)
+    interrupt(pair, "/identity")
     clinic.next_sealing_key.rename(clinic.root / "keys" / "sealing.key")  # as far as adopt_next_key got
     sealing_key = clinic.sealing_key()
     rotate(pair)
@@ -137,11 +137,8 @@ def test_open_approval_under_the_old_key_is_given_back_when_asked_to_abandon_it(
 def test_interrupted_rotation_is_finished_by_repeating_it(pair: Consortium) -> None:
     clinic = pair.homes["clinic"]
     old = key_of(clinic)
-    lose(pair, lambda request: request.url.path.endswith("/keys"))
-    with pytest.raises(UnreachableError):
-        rotate(pair)
+    interrupt(pair, "/keys")
     assert key_of(clinic) == old
-    lose(pair, lambda _: False)
     new = rotate(pair)
     assert new == key_of(clinic) == pair.coordinator.hub.http.get("/v1/parties/clinic").json()["fingerprint"]
     assert len(pair.coordinator.hub.http.get("/v1/parties/clinic/keys").json()["items"]) == 2
@@ -150,11 +147,8 @@ def test_interrupted_rotation_is_finished_by_repeating_it(pair: Consortium) -> N
 
 def test_rotation_the_coordinator_never_got_is_taken_up_with_the_same_key(pair: Consortium) -> None:
     clinic = pair.homes["clinic"]
-    lose(pair, lambda _: True)
-    with pytest.raises(UnreachableError):
-        rotate(pair)
+    interrupt(pair, "")
     prepared = clinic.prepare_next_key().fingerprint
-    lose(pair, lambda _: False)
     assert rotate(pair) == prepared
 
 
@@ -224,12 +218,12 @@ def test_party_leaves_once_nothing_of_its_is_open_and_comes_back_with_its_budget
         leave_consortium(pair)
     look(pair, "insurer", "clinic", "insurer")
     pair.step("clinic")
-    lose(pair, lambda request: request.url.path.endswith("/departure"))
+    lose(pair, "/departure")
     with pytest.raises(UnreachableError) as lost:
         leave_consortium(pair)
     assert "--unannounced" in lost.value.remedy
     assert home.consortia()
-    lose(pair, lambda _: False)
+    pair.coordinator.after = no_fault
     leave_consortium(pair)  # its coordinator says that it is no member any more
     assert not home.consortia()
     shown = pair.coordinator.hub.http.get("/v1/parties/clinic").json()

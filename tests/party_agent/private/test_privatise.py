@@ -79,13 +79,6 @@ def test_whitened_rows_are_mapped_exactly_then_clipped_then_mixed(tmp_path: Path
     assert np.array_equal(sketch, mixed("rmgm", block))
 
 
-def test_chosen_attributes_are_mixed_in_the_order_of_the_choice(tmp_path: Path) -> None:
-    columns, chosen = columns_of(), (LEVELS, BINARY)
-    snapshot = snapshot_of(tmp_path, columns, NUMBER, BINARY, LEVELS).choose(chosen)
-    block, _ = before_noise(snapshot, request_of("rmgm", *chosen))
-    assert np.array_equal(block, mixed("rmgm", naive_rows(columns, chosen)))
-
-
 @pytest.mark.parametrize("mechanism", RELEASES)
 def test_block_is_the_same_whatever_the_order_of_the_source_and_the_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mechanism: Release
@@ -171,10 +164,3 @@ def test_changed_cell_is_a_row_like_any_other(tmp_path: Path, what: str, encoded
     was, becomes = (int(cell / 2) if mechanism == "moments" else cell for cell in cells)
     moved = signs_of(np.array([rank])) if mechanism == "rmgm" else (np.arange(N) == rank)[:, None]
     assert np.array_equal(after - before, moved * (becomes - was))
-
-
-def test_progress_is_told_rows(tmp_path: Path) -> None:
-    seen: list[int] = []
-    snapshot = snapshot_of(tmp_path, columns_of(), NUMBER, piece=25)
-    leaving(snapshot, request_of("rmgm", NUMBER), draw=Noise(), progress=seen.append)
-    assert seen == [25, 50, 60]

@@ -8,7 +8,7 @@ from commingle.party_agent.edge.loop import Loop
 from commingle.party_agent.errors import ConflictError, LostError
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
 from commingle.party_agent.regression.service import Regressions
-from commingle.shared.documents.regression import RegressionMethod
+from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
@@ -32,14 +32,20 @@ DRAWS_OF_TWO_STAGES = 5  # sums, squares; squares, products and sums of mapped r
 POINTS = ("party.regression.debited", "party.regression.drawn", "party.committing", "party.regression.stored")
 
 
+def interrupt(hospital: Consortium, asked: RegressionRequest, point: str = POINTS[0]) -> None:
+    """Power is cut when that regression comes to a point; its debit is on the disk."""
+    nth = 2 if point == "party.committing" else 1  # the first is that of the debit
+    with hospital.agent("clinic") as agent, dying_at(point, nth=nth):
+        Regressions(agent).ask(asked)
+
+
 @pytest.mark.parametrize("method", ["ssp", "two_stage"])
 @pytest.mark.parametrize("point", POINTS)
 def test_crash_at_any_step_costs_one_charge_and_leaves_one_result(
     hospital: Consortium, point: str, method: RegressionMethod
 ) -> None:
     asked = request(method=method)
-    with hospital.agent("clinic") as agent, dying_at(point, nth=2 if point == "party.committing" else 1):
-        Regressions(agent).ask(asked)
+    interrupt(hospital, asked, point)
     with hospital.agent("clinic") as agent:
         (before,) = Regressions(agent).all()
         assert before.document is None  # what is stored is not shown before it is witnessed
@@ -57,8 +63,7 @@ def test_crash_at_any_step_costs_one_charge_and_leaves_one_result(
 
 @pytest.mark.parametrize("point", POINTS[:3])
 def test_loop_finishes_what_a_crash_interrupted_under_the_same_charge(hospital: Consortium, point: str) -> None:
-    with hospital.agent("clinic") as agent, dying_at(point, nth=2 if point == "party.committing" else 1):
-        Regressions(agent).ask(request())
+    interrupt(hospital, request(), point)
     noise = Noise()
     with hospital.agent("clinic", draw=noise) as agent:
         spent = agent.ledger.spent()
@@ -91,8 +96,7 @@ def test_both_stages_are_drawn_after_the_debit_and_again_after_a_crash(hospital:
 
 def test_regression_that_was_paid_for_at_a_lower_price_is_given_up_before_any_noise(hospital: Consortium) -> None:
     """Nothing is drawn, and the loop does not try for ever."""
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(request())
+    interrupt(hospital, request())
     noise = Noise()
     with hospital.agent("clinic", draw=noise) as agent:
         charge_less(agent.ledger, only_charge(agent).release)
@@ -105,8 +109,7 @@ def test_regression_that_was_paid_for_at_a_lower_price_is_given_up_before_any_no
 
 def test_interrupted_regression_keeps_the_bounds_it_was_paid_for(hospital: Consortium) -> None:
     asked = request(bounds={"age": (25.0, 75.0)})
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(asked)
+    interrupt(hospital, asked)
     narrower = (ATTRIBUTES[0], NumericAttribute(name="age", lower=30, upper=70), *ATTRIBUTES[2:])
     with hospital.agent("clinic") as agent:
         register(hospital, agent, replace=True, attributes=narrower)
@@ -115,8 +118,7 @@ def test_interrupted_regression_keeps_the_bounds_it_was_paid_for(hospital: Conso
 
 
 def test_loop_finishes_regressions_only_when_the_ledgers_witness_is_back(hospital: Consortium) -> None:
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(request())
+    interrupt(hospital, request())
     hospital.coordinator.before = unreachable("GET", "")
     with hospital.agent("clinic") as agent:
         with pytest.raises(UnreachableError):
@@ -146,8 +148,7 @@ def test_loop_leaves_what_somebody_is_computing_alone_and_pays_for_nothing(hospi
 
 
 def test_interrupted_regression_whose_snapshot_is_lost_is_given_up_by_the_loop(hospital: Consortium) -> None:
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(request())
+    interrupt(hospital, request())
     lose_snapshots(hospital)
     with hospital.agent("clinic") as agent:
         loop = Loop(agent)
@@ -163,15 +164,6 @@ def test_crash_before_the_debit_is_committed_costs_nothing(hospital: Consortium)
     with hospital.agent("clinic") as agent:
         assert agent.ledger.charges() == []
         assert Regressions(agent).all() == []
-
-
-def test_noise_is_drawn_after_the_debit_is_on_disk(hospital: Consortium) -> None:
-    states: list[ChargeState] = []
-    noise = Noise()
-    with hospital.agent("clinic", draw=noise) as agent:
-        noise.meanwhile = lambda: states.append(only_charge(agent).state)
-        Regressions(agent).ask(request())
-    assert set(states) == {ChargeState.DEBITED}
 
 
 def test_result_of_an_attempt_that_was_overtaken_is_not_recorded(hospital: Consortium) -> None:
@@ -222,8 +214,7 @@ def test_snapshot_that_is_lost_after_the_debit_gives_the_regression_up_and_stays
 @pytest.mark.parametrize("again", [False, True])
 def test_rows_that_were_paid_for_are_what_is_computed_with(hospital: Consortium, *, again: bool) -> None:
     """However the table changes meanwhile: here another subject, other cells and no attribute that was asked for."""
-    with hospital.agent("clinic", draw=Noise()) as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(request())
+    interrupt(hospital, request())
     write_csv(hospital.table("clinic"), [{**row, "subject": f"t{i}"} for i, row in enumerate(table(seed=2))])
     with hospital.agent("clinic", draw=Noise()) as agent:
         if again:
@@ -237,8 +228,7 @@ def test_rows_that_were_paid_for_are_what_is_computed_with(hospital: Consortium,
 
 def test_interrupted_auto_is_finished_by_the_method_that_was_paid_for(hospital: Consortium) -> None:
     asked = request(method="auto", epsilon=0.1)
-    with hospital.agent("clinic") as agent, dying_at("party.regression.debited"):
-        Regressions(agent).ask(asked)
+    interrupt(hospital, asked)
     narrower = Policy(regressions=RegressionPolicy(methods=frozenset({"ssp"})))
     hospital.homes["clinic"].save_policy(narrower)
     with hospital.agent("clinic") as agent:

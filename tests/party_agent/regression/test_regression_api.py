@@ -4,9 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +13,6 @@ from click.testing import CliRunner, Result
 from commingle.__main__ import main
 from commingle.party_agent.cli.party import party
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
-from commingle.party_agent.home.tokens import create_token
 from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.services.client.verify_cli import verify
 from commingle.shared.documents.errors import SignatureError, SpecError, VerificationError
@@ -26,8 +23,8 @@ from commingle.shared.runtime import faults
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.regression.asking import clinic, request, table
 from tests.world.consortium import Consortium, CrashError, write_csv
-from tests.world.local_api import network_app, operator_app
-from tests.world.transport import InProcess, on_a_socket
+from tests.world.local_api import operator
+from tests.world.transport import on_a_socket
 
 
 @contextmanager
@@ -51,7 +48,7 @@ def hospital(tmp_path: Path) -> Iterator[Consortium]:
 def api(hospital: Consortium) -> Iterator[httpx.Client]:
     with (
         hospital.agent("clinic") as agent,
-        httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent") as client,
+        operator(agent) as client,
     ):
         yield client
 
@@ -86,16 +83,6 @@ def test_refusals_are_problems_and_cost_nothing(api: httpx.Client, body: bytes, 
     answer = api.post("/v1/regressions", content=body)
     assert (answer.status_code, answer.json()["type"]) == (status, f"urn:commingle:problem:{code}")
     assert api.get("/v1/ledger").json()["charges"] == []
-
-
-@pytest.mark.parametrize(("scope", "status"), [("read", 403), ("register", 403), ("decide", 201)])
-def test_spending_takes_the_scope_that_decides(hospital: Consortium, scope: Any, status: int) -> None:
-    with hospital.agent("clinic") as agent:
-        now = agent.clock()
-        token = create_token(agent.home, name="own", scopes=frozenset({scope}), lifetime=timedelta(hours=1), now=now)
-        headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(transport=InProcess(network_app(agent)), base_url="http://agent", headers=headers) as client:
-            assert client.post("/v1/regressions", content=encode(request())).status_code == status
 
 
 def run(*arguments: object) -> Result:

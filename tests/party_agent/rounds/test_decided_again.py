@@ -12,9 +12,9 @@ from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.exchanging import PATHS, columned, messages, replied, reply_signed, signed
-from tests.party_agent.releasing import approved_by_all, look, rejection_of, state_of
+from tests.party_agent.releasing import approved_by_all, cut_off, look, rejection_of, state_of, stored
 from tests.world.consortium import AUTOMATIC, EVERY_KIND, Consortium, Noise, consortium_of, soon
-from tests.world.transport import no_fault, unreachable
+from tests.world.transport import unreachable
 
 
 def forbid(consortium: Consortium, party: str = "clinic") -> None:
@@ -31,12 +31,7 @@ def test_release_forbidden_after_its_approval_is_not_debited(pair: Consortium) -
 
 
 def test_block_of_a_release_forbidden_after_the_debit_is_never_sent(pair: Consortium) -> None:
-    release = approved_by_all(pair)
-    pair.coordinator.before = unreachable("PUT", "/blocks/")
-    with pytest.raises(UnreachableError):
-        pair.step("clinic")
-    pair.coordinator.before = no_fault
-    assert state_of(pair, release) is ChargeState.STORED
+    release = stored(pair)
     forbid(pair)
     for _ in range(2):
         pair.step("clinic")
@@ -47,10 +42,7 @@ def test_block_of_a_release_forbidden_after_the_debit_is_never_sent(pair: Consor
 
 def test_approval_forbidden_before_it_was_sent_stays_here(pair: Consortium) -> None:
     release = pair.propose()
-    pair.coordinator.before = unreachable("PUT", "/approvals/")
-    with pytest.raises(UnreachableError):
-        pair.step("clinic")
-    pair.coordinator.before = no_fault
+    cut_off(pair, "clinic", "/approvals/")
     forbid(pair)
     pair.step("clinic")
     assert "clinic" not in pair.coordinator.found(release).approvals

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -30,10 +29,10 @@ from tests.world.consortium import (
     Consortium,
     consortium_of,
     rows_of,
-    soon,
     strictly,
     write_csv,
 )
+from tests.world.waiting import at_once
 
 
 def test_policy_without_automatic_approval_waits_for_a_person(consortium: Consortium) -> None:
@@ -139,9 +138,7 @@ def test_budget_that_does_not_suffice_is_rejected_by_itself(tmp_path: Path) -> N
     consortium = Consortium(tmp_path)
     for name, cap in (("clinic", 1.5), ("insurer", 10.0)):
         consortium.add(name, policy=AUTOMATIC, epsilon_cap=cap)
-        write_csv(consortium.table(name), rows_of(name))
-        with consortium.agent(name) as agent:
-            consortium.register(agent)
+        consortium.equip(name)
     consortium.pin_everybody()
     releases = [consortium.propose(title=str(i)) for i in range(4)]
     consortium.step("clinic")
@@ -250,36 +247,18 @@ def test_proposal_of_ones_own_or_by_a_pinned_member_is_considered(pair: Consorti
     assert "clinic" in pair.coordinator.found(release).approvals
 
 
-def test_expired_proposal_is_given_up_and_its_reservation_returns(pair: Consortium) -> None:
-    release = pair.propose()
-    pair.step("clinic")
-    soon(pair, hours=100)
-    pair.coordinator.work()
-    assert pair.state(release) == "expired"
-    with pair.agent("clinic") as agent:
-        agent.step(strictly)
-        assert agent.ledger.spent() == ZERO
-
-
 def test_approval_and_rejection_at_the_same_moment_end_in_one_decision(consortium: Consortium) -> None:
     for i in range(8):
         release = consortium.propose(title=str(i))
         with consortium.agent("clinic") as agent:
             agent.step(strictly)
-            barrier = Barrier(4)
 
-            def decide(decision: Callable[[str], object], release: str = release, barrier: Barrier = barrier) -> None:
-                barrier.wait()
+            def decide(decision: Callable[[str], object], release: str = release) -> None:
                 with suppress(ConflictError, RemoteProblemError):
                     decision(release)
 
             approve = partial(agent.approve, ruling=BY_A_PERSON)
-            decisions = (approve, agent.reject, approve, agent.reject)
-            threads = [Thread(target=decide, args=(decision,)) for decision in decisions]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            at_once(*(partial(decide, decision) for decision in 2 * (approve, agent.reject)))
             approved = agent.ledger.signature(release, "approval") is not None
             proposal, charge = agent.proposals.get(release), agent.ledger.charge(release)
             assert proposal.decision is Decision.REJECTED  # a rejection is always the last word

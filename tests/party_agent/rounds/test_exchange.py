@@ -14,17 +14,15 @@ from numpy.typing import NDArray
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError, LostError, StaleLedgerError
 from commingle.party_agent.wire.coordinator_client import MessageKind
-from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import Whitening
-from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.allocation import scales
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import open_matrix
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.release.audit import verify_party_audit
-from commingle.shared.release.matrix import assemble, check_block, prepared_release, second_moments
+from commingle.shared.release.matrix import assemble, prepared_release, second_moments
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
@@ -47,7 +45,7 @@ from tests.party_agent.exchanging import (
     secret_of,
     signed,
 )
-from tests.party_agent.releasing import change_table, look, published, reason_of, spent, state_of
+from tests.party_agent.releasing import change_table, cut_off, look, published, reason_of, spent, state_of
 from tests.world.consortium import (
     BLOOD_CONTRASTS,
     BY_A_PERSON,
@@ -61,7 +59,7 @@ from tests.world.consortium import (
 )
 from tests.world.noise import no_noise
 from tests.world.tampering import charge_less
-from tests.world.transport import answering, no_fault, unreachable
+from tests.world.transport import answering
 
 REACHES = 47
 """How often either party of a pair comes by a fault point in a moments round."""
@@ -71,11 +69,7 @@ each_bounds = pytest.mark.parametrize("bounds", get_args(Bounds))
 def matrix_of(consortium: Consortium, release: str) -> NDArray[np.int64]:
     """All parties' blocks side by side."""
     found = consortium.coordinator.found(release)
-    blocks = []
-    for party in found.document.parties:
-        statement = open_envelope(found.blocks[party.name], BlockStatement, keys=[party.verifying_key])
-        blocks.append(check_block(found.body(party.name), statement.document))
-    return assemble(found.document, blocks)
+    return assemble(found.document, [found.block(party.name) for party in found.document.parties])
 
 
 def opened(consortium: Consortium, release: str) -> NDArray[np.float64]:
@@ -319,10 +313,7 @@ def test_coordinator_that_was_set_back_after_a_block_was_stored_is_sent_all_of_i
     pair: Consortium, party: str
 ) -> None:
     release = replied(pair)
-    pair.coordinator.before = unreachable("PUT", "/blocks/")
-    with pytest.raises(UnreachableError):
-        pair.step(party)
-    pair.coordinator.before = no_fault
+    cut_off(pair, party, "/blocks/")
     before = {kind: messages(pair, release, kind) for kind in PATHS}
     forget_messages(pair, release, party)
     for kind in PATHS:
@@ -396,14 +387,11 @@ def test_message_leaves_only_once_the_ledgers_entry_of_it_is_witnessed(
     pair: Consortium, stage: Callable[[Consortium], str], kind: MessageKind
 ) -> None:
     release = stage(pair)
-    pair.coordinator.before = unreachable("PUT", "/ledger-heads")
-    with pytest.raises(UnreachableError):
-        pair.step("clinic")
+    cut_off(pair, "clinic", "/ledger-heads")
     with pair.agent("clinic") as agent:
         assert agent.exchanges.made(release, kind)
     assert "clinic" not in messages(pair, release, kind)
     assert received(pair, "clinic", kind) == []
-    pair.coordinator.before = no_fault
     finish(pair, release)
 
 

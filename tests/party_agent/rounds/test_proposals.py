@@ -9,7 +9,7 @@ import pytest
 from commingle import PartyClient, Release
 from commingle.coordinator.publisher import prune
 from commingle.party_agent.errors import NotFoundError
-from commingle.party_agent.home.tokens import AgentScope, create_token
+from commingle.party_agent.home.tokens import AgentScope
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import RETENTION
 from commingle.shared.documents.dsse import seal
@@ -22,7 +22,7 @@ from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.world.command import run_command
 from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, Noise, soon, strictly
 from tests.world.coordinator import problem
-from tests.world.local_api import network_app, operator_app, serving_at
+from tests.world.local_api import network_app, operator_app, serving_at, system, token_of
 from tests.world.transport import InProcess, unreachable
 
 PARTIES = tuple(StudyParty(name=n, dataset="main", attributes=SCHEMAS[n]) for n in ("clinic", "insurer"))
@@ -30,8 +30,7 @@ STUDY = Study(study="Charges", mechanism="dgm", epsilon=1, delta=1e-5, n=40, tar
 
 
 def party(agent: Agent, *scopes: AgentScope) -> PartyClient:
-    name = "-".join(scopes)
-    token = create_token(agent.home, name=name, scopes=frozenset(scopes), lifetime=None, now=agent.clock())
+    token = token_of(agent, *scopes, name="-".join(scopes))
     return PartyClient("http://agent", token=token, transport=InProcess(network_app(agent)))
 
 
@@ -128,9 +127,7 @@ def test_command_proposes_and_says_what_it_will_be_worth(
 
 
 def test_download_of_what_nobody_asked_of_this_party_is_refused(agent: Agent) -> None:
-    token = create_token(agent.home, name="r", scopes=frozenset({"read"}), lifetime=None, now=agent.clock())
-    headers = {"Authorization": f"Bearer {token}"}
-    with httpx.Client(transport=InProcess(network_app(agent)), base_url="http://agent", headers=headers) as http:
+    with system(agent, "read") as http:
         assert problem(http.get(f"/v1/releases/{'0' * 64}/matrix")) == (404, "unknown")
         assert http.get(f"/v1/releases/{'0' * 64}/ledger").status_code == 422
 
@@ -140,7 +137,7 @@ def test_waiting_outlasts_an_agent_that_does_not_answer_and_ends_in_time(
 ) -> None:
     monkeypatch.setattr("commingle.party_agent.edge.client.FOLLOW_SECONDS", 0.01)
     release, away = consortium.propose(), [True]
-    token = create_token(agent.home, name="w", scopes=frozenset({"read"}), lifetime=None, now=agent.clock())
+    token = token_of(agent, "read")
     inner = InProcess(network_app(agent))
 
     def sometimes(request: httpx.Request) -> httpx.Response:

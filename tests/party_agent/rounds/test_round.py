@@ -9,26 +9,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.home.home import EngineSettings
 from commingle.party_agent.private import engine
-from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.schema import Whitening
-from commingle.shared.documents.statements import AlignmentStatement, BlockStatement
+from commingle.shared.documents.statements import AlignmentStatement
 from commingle.shared.release.charge import ChargeState
-from commingle.shared.release.matrix import check_block
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.private.lake import write_partitions
 from tests.party_agent.private.tables import column
-from tests.party_agent.releasing import approved_by_all, blocks_before_and_after_the_file, look, spent, state_of
+from tests.party_agent.releasing import (
+    approved_by_all,
+    blocks_before_and_after_the_file,
+    look,
+    register_partitions,
+    spent,
+    state_of,
+)
 from tests.world.consortium import (
     BLOOD_CONTRASTS,
     LINKAGE,
     NAMES,
-    SCHEMAS,
     Consortium,
     N,
     Noise,
@@ -48,10 +51,7 @@ def test_three_agents_bring_a_release_to_publication(trio: Consortium, mechanism
     found = trio.coordinator.found(release)
     assert trio.state(release) == "published"
     for name in NAMES:
-        share = found.document.party(name)
-        plan = plan_block(found.document, share)
-        statement = open_envelope(found.blocks[name], BlockStatement, keys=[share.verifying_key]).document
-        block = check_block(found.body(name), statement)
+        plan, block = plan_block(found.document, found.document.party(name)), found.block(name)
         assert block.shape == (plan.rows, len(plan.columns))
         assert noises[name].calls == [(plan.sigma, block.size)]
         charge = trio.charge(name, release)
@@ -69,10 +69,8 @@ def test_whitened_release_is_published_with_the_noise_of_its_row_norm(pair: Cons
         pair.step("insurer")
     found = pair.coordinator.found(release)
     assert pair.state(release) == "published"
-    keys = [found.document.party("clinic").verifying_key]
-    statement = open_envelope(found.blocks["clinic"], BlockStatement, keys=keys).document
-    assert statement.columns == ("whitened[age]", "whitened[bmi]")
-    rows = check_block(found.body("clinic"), statement) - noise.drawn[0].reshape(N, 2)
+    assert found.statement("clinic").columns == ("whitened[age]", "whitened[bmi]")
+    rows = found.block("clinic") - noise.drawn[0].reshape(N, 2)
     squared = (rows**2).sum(axis=1)
     assert squared.max() <= 1 << 30  # (2^15)^2: the norm 1 in steps
     assert np.count_nonzero(squared > 0.999 * (1 << 30)) > N // 4
@@ -100,10 +98,7 @@ def test_published_dgm_block_minus_noise_is_the_encoded_table_by_rank(tmp_path: 
         consortium.step("clinic")
     consortium.step("lab", draw=noise)
     found = consortium.coordinator.found(release)
-    statement = open_envelope(
-        found.blocks["lab"], BlockStatement, keys=[found.document.party("lab").verifying_key]
-    ).document
-    block = check_block(found.body("lab"), statement) - noise.drawn[0].reshape(N, 4)
+    block = found.block("lab") - noise.drawn[0].reshape(N, 4)
     by_id = {row["subject"]: row for row in _table(consortium.table("lab"))}
     for rank, subject in enumerate(sorted(by_id, key=str.encode)):
         row = by_id[subject]
@@ -137,10 +132,7 @@ def test_rounds_of_different_noise_differ_only_by_the_noise(tmp_path: Path) -> N
         for _ in range(3):
             consortium.step("clinic", draw=noise)
             consortium.step("lab")
-        found = consortium.coordinator.found(release)
-        keys = [found.document.party("clinic").verifying_key]
-        statement = open_envelope(found.blocks["clinic"], BlockStatement, keys=keys).document
-        mixed.append(check_block(found.body("clinic"), statement) - noise.drawn[0].reshape(16, 2))
+        mixed.append(consortium.coordinator.found(release).block("clinic") - noise.drawn[0].reshape(16, 2))
     assert np.array_equal(mixed[0], mixed[1])
 
 
@@ -151,21 +143,9 @@ def _table(path: Path) -> list[dict[str, str]]:
 
 @pytest.fixture
 def folder(pair: Consortium, tmp_path: Path) -> Path:
-    """The clinic's table in partitions, registered in place of its file."""
     rows = rows_of("clinic")
     columns = {name: column([row[name] for row in rows]) for name in rows[0]}
-    folder = write_partitions(tmp_path / "lake", columns, [9, 20])
-    request = DatasetRequest(
-        subjects="listed",
-        name="main",
-        source=PartitionedSource(path=str(folder)),
-        subject_id="subject",
-        attributes=SCHEMAS["clinic"],
-    )
-    with pair.agent("clinic") as agent:
-        found = agent.datasets.register(request, replace=True)
-        assert found.view(counts=False).source == str(folder)
-    return folder
+    return register_partitions(pair, write_partitions(tmp_path / "lake", columns, [9, 20]))
 
 
 def test_release_of_partitions_is_that_of_the_file(pair: Consortium, folder: Path) -> None:

@@ -5,9 +5,9 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from threading import Barrier, Thread
 
 import pytest
 
@@ -18,7 +18,6 @@ from commingle.party_agent.errors import ConflictError, LedgerError, StaleLedger
 from commingle.party_agent.operate.adoption import LostBranch, adopt_branch, find_lost_branch
 from commingle.party_agent.operate.compose import compose_agents
 from commingle.party_agent.regression.service import Regressions
-from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.statements import SignedDocument
@@ -28,13 +27,13 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.runtime.settings import system_clock
 from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.regression.asking import clinic, request
-from tests.party_agent.releasing import dying_at, look, publish
+from tests.party_agent.releasing import cut_off, dying_at, look, publish
 from tests.world.consortium import BY_A_PERSON, Consortium, Noise, second_beside, soon, strictly
 from tests.world.transport import no_fault, on_a_socket, unreachable
+from tests.world.waiting import at_once
 
 
 def allow(consortium: Consortium, releases: float) -> None:
@@ -105,21 +104,12 @@ def test_loops_of_two_consortia_do_not_pass_the_cap_together(pair: Consortium) -
     allow(pair, 1.5)
     pair.propose(), second.propose(title="another study")
     with pair.agents("clinic") as agents:
-        together = Barrier(2)
 
         def attend(_: str, work: Callable[[], None]) -> None:
             with suppress(ConflictError):  # the other one was approved after this one was examined
                 work()
 
-        def look(agent: Agent) -> None:
-            together.wait()
-            agent.step(attend)
-
-        threads = [Thread(target=look, args=(agent,)) for agent in agents.consortia]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(*(partial(agent.step, attend) for agent in agents.consortia))
         assert len(agents.ledger.charges()) == 1
         assert agents.ledger.spent() <= agents.ledger.cap.rho
 
@@ -326,11 +316,8 @@ def test_regression_whose_witness_goes_away_is_kept_and_shown_when_it_is_back(tm
 def test_block_leaves_only_after_its_debit_was_witnessed(pair: Consortium) -> None:
     release = pair.propose()
     look(pair, "clinic", "insurer")
-    pair.coordinator.before = unreachable("PUT", "ledger-heads")
-    with pytest.raises(RemoteError):
-        pair.step("clinic")
+    cut_off(pair, "clinic", "ledger-heads")
     assert pair.coordinator.received == {}
-    pair.coordinator.before = no_fault
     look(pair, "clinic", "insurer", "clinic")
     assert pair.state(release) == "published"
 

@@ -13,12 +13,11 @@ from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.party_agent.rounds.jobs import Viewer
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
-from commingle.shared.documents.dsse import open_envelope
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.row_maps import row_map
-from commingle.shared.documents.statements import BlockStatement, SignedDocument
+from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.first_stage import first_stage_loss
@@ -36,12 +35,6 @@ from tests.world.noise import no_noise
 PAIR = ("clinic", "insurer")
 
 
-def statement_of(consortium: Consortium, release: str, party: str) -> BlockStatement:
-    found = consortium.coordinator.found(release)
-    keys = [found.document.party(party).verifying_key]
-    return open_envelope(found.blocks[party], BlockStatement, keys=keys).document
-
-
 @pytest.mark.parametrize("mechanism", ["dgm", "moments"])
 def test_release_without_noise_holds_rows_scaled_and_cut_by_its_sums_and_is_undone(
     pair: Consortium, mechanism: Literal["dgm", "moments"]
@@ -53,7 +46,7 @@ def test_release_without_noise_holds_rows_scaled_and_cut_by_its_sums_and_is_undo
     assert "a key that calls itself clinic signed the sums by which its columns are undone" in found.published.findings
     undone = []
     for name in PAIR:
-        x, sums = rows_by_subject(pair.table(name)), statement_of(pair, release, name).sums
+        x, sums = rows_by_subject(pair.table(name)), pair.coordinator.found(release).statement(name).sums
         assert sums is not None
         exactly = np.concatenate([x.sum(axis=0) * 2**15, (x**2).sum(axis=0) * 2**30])
         assert sums == pytest.approx(exactly, rel=1e-3, abs=2**15)
@@ -98,7 +91,7 @@ def test_sums_of_a_party_that_crashed_are_those_its_columns_were_signed_with(
     look(pair, *5 * PAIR, draw=noise)
     columns = decode(ColumnsStatement, messages(pair, release, "columns")[party].payload_bytes)
     assert columns.sums is not None
-    assert statement_of(pair, release, party).sums == columns.sums
+    assert pair.coordinator.found(release).statement(party).sums == columns.sums
     published(pair, release)
 
 
@@ -108,8 +101,8 @@ def test_block_without_the_sums_that_the_spec_calls_for_is_refused(
 ) -> None:
     release = pair.propose(mechanism="rmgm", first_stage_share=0.25)
     look(pair, *PAIR, *PAIR)
-    statement = statement_of(pair, release, "clinic")
-    spec = pair.coordinator.found(release).document
+    found = pair.coordinator.found(release)
+    statement, spec = found.statement("clinic"), found.document
     plan = plan_block(spec, spec.party("clinic"))
     assert plan.describes(statement)
     assert not plan.describes(statement.model_copy(update=change))

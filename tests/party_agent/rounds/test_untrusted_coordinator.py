@@ -274,13 +274,6 @@ def test_ledger_restored_from_before_a_release_halts(pair: Consortium, since: st
         agent.step(strictly)
 
 
-def test_ledger_that_was_deleted_halts(pair: Consortium) -> None:
-    approved_by_all(pair)
-    pair.homes["clinic"].database.unlink()
-    with pytest.raises(StaleLedgerError):
-        pair.step("clinic")
-
-
 def test_look_back_of_a_ledger_in_order_asks_for_no_release_that_ended_here(pair: Consortium) -> None:
     done = approved_by_all(pair)
     look(pair, "clinic", "insurer", "clinic")

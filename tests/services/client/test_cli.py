@@ -199,11 +199,6 @@ def test_missing_directory_unreachable_and_strange_coordinators_are_one_error(
         assert (code, "has no release 0000" in err) == (1, True)
 
 
-def test_error_as_json_is_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run_command(capsys, "verify", str(tmp_path), "--json")
-    assert (code, json.loads(out)["error"]["code"]) == (1, "release-directory")
-
-
 @pytest.mark.parametrize("line", ["table tables stage readmitted", "describe tables --by stage"])
 def test_picture_of_an_answer_is_written_in_the_form_of_its_name(
     releases: Path, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -267,12 +262,6 @@ def test_verify_refuses_an_altered_matrix_with_exit_code_1(tmp_path: Path, capsy
     code, out, err = run_command(capsys, "verify", tmp_path)
     assert (code, out) == (1, "")
     assert "Error: the matrix file is not the one that was signed" in err
-
-
-@pytest.mark.parametrize("name", ["fit", "describe", "survival", "table", "synthesize", "export", "verify"])
-def test_help_shows_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run_command(capsys, name, "--help")
-    assert (code, f"commingle {name} ./release" in out) == (0, True)
 
 
 @pytest.mark.parametrize(

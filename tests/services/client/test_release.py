@@ -12,7 +12,7 @@ from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.estimation.errors import UnknownAttributeError
 from commingle.shared.runtime.errors import SettingsError
 from tests.world.documents import flipped
-from tests.world.released import COORDINATOR, SLOPES, STRANGER, WHITENING, published, resigned
+from tests.world.released import COORDINATOR, SLOPES, WHITENING, published
 
 TARGET = "charges, yearly"
 
@@ -110,13 +110,6 @@ def test_file_that_is_altered_cut_off_or_missing_is_refused(directory: Path, nam
     path.unlink()
     with pytest.raises(ReleaseDirectoryError, match=name):
         Release.load(directory)
-
-
-def test_other_key_than_the_pinned_one_is_refused() -> None:
-    forged = resigned(published()[1], STRANGER)
-    Release.of(forged)
-    with pytest.raises(VerificationError, match="not by the trusted coordinator"):
-        Release.of(forged, trusted_coordinator=COORDINATOR.fingerprint)
 
 
 def test_fingerprint_may_be_pasted_in_capitals_and_what_is_none_is_no_mismatch() -> None:

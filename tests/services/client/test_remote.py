@@ -31,64 +31,52 @@ def client_of(fake: ServingCoordinator, *, cache: Path | None = None, trusted: s
     return ReleaseClient(HUB, transport=fake.transport, cache=cache, trusted_coordinator=trusted)
 
 
-def test_fetched_release_is_verified_and_fits() -> None:
-    release_id, files = published()
-    with client_of(ServingCoordinator.serving((release_id, files)), trusted=COORDINATOR.fingerprint) as client:
-        release = client.fetch(release_id)
-    assert (release.id, release.files, release.pinned) == (release_id, files, True)
+ID, FILES = published()
 
 
-def test_everything_over_a_real_socket() -> None:
-    release_id, files = published()
-    fake = ServingCoordinator.serving((release_id, files))
+@pytest.fixture
+def fake() -> ServingCoordinator:
+    return ServingCoordinator.serving((ID, FILES))
+
+
+def test_everything_over_a_real_socket(fake: ServingCoordinator) -> None:
     with on_a_socket(fake.answer) as url, ReleaseClient(url, trusted_coordinator=COORDINATOR.fingerprint) as client:
         assert client.coordinator().name == "hub"
-        assert [summary.id for summary in client.releases()] == [release_id]
-        assert client.fetch(release_id).files == files
+        assert [summary.id for summary in client.releases()] == [ID]
+        release = client.fetch(ID)
+        assert (release.id, release.files, release.pinned) == (ID, FILES, True)
         with pytest.raises(UnknownReleaseError):
             client.fetch("0" * 64)
 
 
 def test_body_cut_short_by_the_network_is_unreachable() -> None:
-    fake = ServingCoordinator.serving(published())
+    fake = ServingCoordinator.serving((ID, FILES))
     with (
         on_a_socket(fake.answer, cut_bytes=10) as url,
         ReleaseClient(url) as client,
         pytest.raises(UnreachableError),
     ):
-        client.fetch(published()[0])
+        client.fetch(ID)
 
 
 @pytest.mark.parametrize("name", ["manifest", "matrix", "moments"])
 def test_tampered_file_is_refused_and_not_cached(name: str, tmp_path: Path) -> None:
-    release_id, files = published()
-    parts = {part: getattr(files, part) for part in ("manifest", "matrix", "moments")}
+    parts = {part: getattr(FILES, part) for part in ("manifest", "matrix", "moments")}
     tampered = ReleaseFiles(**{**parts, name: flipped(parts[name], len(parts[name]) // 2)})
-    with client_of(ServingCoordinator.serving((release_id, tampered)), cache=tmp_path) as client:
+    with client_of(ServingCoordinator.serving((ID, tampered)), cache=tmp_path) as client:
         with pytest.raises((ProtocolError, NonsenseError)):
-            client.fetch(release_id)
+            client.fetch(ID)
         assert client.cache is not None
         assert client.cache.releases() == ()
 
 
 def test_another_valid_release_in_its_place_is_refused() -> None:
-    release_id, _ = published()
     _, other = published(mechanism="dgm")
     with (
-        client_of(ServingCoordinator.serving((release_id, other))) as client,
+        client_of(ServingCoordinator.serving((ID, other))) as client,
         pytest.raises(VerificationError, match="came in answer"),
     ):
-        client.fetch(release_id)
-
-
-def test_release_signed_by_another_coordinator_is_refused() -> None:
-    release_id, files = published()
-    fake = ServingCoordinator.serving((release_id, resigned(files, STRANGER)))
-    with (
-        client_of(fake, trusted=COORDINATOR.fingerprint) as client,
-        pytest.raises(VerificationError, match="trusted coordinator"),
-    ):
-        client.fetch(release_id)
+        client.fetch(ID)
 
 
 def test_coordinator_with_another_key_than_pinned_is_told() -> None:
@@ -106,9 +94,8 @@ def test_coordinator_whose_fingerprint_is_not_that_of_its_key_is_told() -> None:
 
 
 def test_all_pages_are_listed_once_and_in_order() -> None:
-    _, files = published()
     ids = [f"{i:064x}" for i in range(7)]
-    fake = ServingCoordinator(files=dict.fromkeys(ids, files), page_size=3)
+    fake = ServingCoordinator(files=dict.fromkeys(ids, FILES), page_size=3)
     assert [summary.id for summary in client_of(fake).releases()] == ids
     assert len(fake.requests) == 3
 
@@ -175,66 +162,61 @@ def test_what_is_no_address_is_refused_at_once(url: str) -> None:
         ReleaseClient(url)
 
 
-def test_cached_release_needs_no_coordinator(tmp_path: Path) -> None:
-    release_id, files = published()
-    fake = ServingCoordinator.serving((release_id, files))
-    client_of(fake, cache=tmp_path).fetch(release_id)
+def test_cached_release_needs_no_coordinator(fake: ServingCoordinator, tmp_path: Path) -> None:
+    client_of(fake, cache=tmp_path).fetch(ID)
     fake.instead = refused
-    again = client_of(fake, cache=tmp_path).fetch(release_id)
-    assert again.files == files
+    again = client_of(fake, cache=tmp_path).fetch(ID)
+    assert again.files == FILES
     assert len(fake.requests) == 4  # three files and the log of member keys
 
 
 @pytest.mark.parametrize("damage", [flipped, lambda _: b"", lambda data: data[:-1]], ids=["flipped", "empty", "cut"])
 @pytest.mark.parametrize("which", range(3))
-def test_damaged_cache_is_noticed_and_mended(tmp_path: Path, damage: Callable[[bytes], bytes], which: int) -> None:
-    release_id, files = published()
-    fake = ServingCoordinator.serving((release_id, files))
-    client_of(fake, cache=tmp_path).fetch(release_id)
-    blob = tmp_path / "blobs" / files.digests[which]
+def test_damaged_cache_is_noticed_and_mended(
+    fake: ServingCoordinator, tmp_path: Path, damage: Callable[[bytes], bytes], which: int
+) -> None:
+    client_of(fake, cache=tmp_path).fetch(ID)
+    blob = tmp_path / "blobs" / FILES.digests[which]
     blob.write_bytes(damage(blob.read_bytes()))
-    assert client_of(fake, cache=tmp_path).fetch(release_id).files == files
+    assert client_of(fake, cache=tmp_path).fetch(ID).files == FILES
     assert len(fake.requests) == 8
-    client_of(fake, cache=tmp_path).fetch(release_id)
+    client_of(fake, cache=tmp_path).fetch(ID)
     assert len(fake.requests) == 8
 
 
 @pytest.mark.parametrize("index", [b"", b"\xff\xfe", b"../../etc/passwd", b"0" * 64])
-def test_damaged_index_is_noticed(tmp_path: Path, index: bytes) -> None:
-    release_id, files = published()
-    fake = ServingCoordinator.serving((release_id, files))
-    client_of(fake, cache=tmp_path).fetch(release_id)
-    (tmp_path / "releases" / release_id).write_bytes(index)
-    assert client_of(fake, cache=tmp_path).fetch(release_id).files == files
+def test_damaged_index_is_noticed(fake: ServingCoordinator, tmp_path: Path, index: bytes) -> None:
+    client_of(fake, cache=tmp_path).fetch(ID)
+    (tmp_path / "releases" / ID).write_bytes(index)
+    assert client_of(fake, cache=tmp_path).fetch(ID).files == FILES
 
 
-def test_cache_filled_with_a_consistent_forgery_is_not_believed(tmp_path: Path) -> None:
-    release_id, files = published()
-    fake = ServingCoordinator.serving((release_id, files))
+def test_cache_filled_with_a_consistent_forgery_is_not_believed(fake: ServingCoordinator, tmp_path: Path) -> None:
     client = client_of(fake, cache=tmp_path, trusted=COORDINATOR.fingerprint)
     assert client.cache is not None
-    client.cache.put(release_id, resigned(files, STRANGER))
-    assert client.fetch(release_id).files == files
+    client.cache.put(ID, resigned(FILES, STRANGER))
+    assert client.fetch(ID).files == FILES
 
 
 def test_cache_that_cannot_be_written_does_not_stop_a_fetch(tmp_path: Path) -> None:
-    release_id, files = published()
     (tmp_path / "cache").touch()
-    client = client_of(ServingCoordinator.serving((release_id, files)), cache=tmp_path / "cache")
-    assert client.fetch(release_id).files == files
+    client = client_of(ServingCoordinator.serving((ID, FILES)), cache=tmp_path / "cache")
+    assert client.fetch(ID).files == FILES
 
 
 def test_matrix_larger_than_its_manifest_allows_is_not_read() -> None:
-    release_id, files = published()
-    bloated = ReleaseFiles(files.manifest, files.matrix + bytes(64 << 20), files.moments)
-    fake = ServingCoordinator.serving((release_id, bloated))
+    bloated = ReleaseFiles(FILES.manifest, FILES.matrix + bytes(64 << 20), FILES.moments)
+    fake = ServingCoordinator.serving((ID, bloated))
     with client_of(fake) as client, pytest.raises(NonsenseError, match="more than the"):
-        client.fetch(release_id)
+        client.fetch(ID)
 
 
-def test_size_in_a_manifest_of_another_key_is_not_believed() -> None:
-    release_id, files = published()
-    fake = ServingCoordinator.serving((release_id, resigned(files, STRANGER)))
-    with client_of(fake, trusted=COORDINATOR.fingerprint) as client, pytest.raises(VerificationError):
-        client.fetch(release_id)
+def test_release_signed_by_another_coordinator_is_refused_before_its_matrix_is_asked_for() -> None:
+    """Its manifest would say how large that may be."""
+    fake = ServingCoordinator.serving((ID, resigned(FILES, STRANGER)))
+    with (
+        client_of(fake, trusted=COORDINATOR.fingerprint) as client,
+        pytest.raises(VerificationError, match="trusted coordinator"),
+    ):
+        client.fetch(ID)
     assert not any(path.endswith("/matrix") for path in fake.requests)

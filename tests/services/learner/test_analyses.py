@@ -107,11 +107,6 @@ def test_lasso_where_scikit_learn_is_missing_is_not_implemented(
     assert post(http, "ridge-path", {"target": TARGET}).status_code == 200
 
 
-def test_release_or_analysis_that_does_not_exist_is_not_found(http: httpx.Client) -> None:
-    assert post(http, "pca", {}, release="0" * 64).status_code == 404
-    assert post(http, "kmeans", {}).status_code == 404
-
-
 @pytest.mark.parametrize("asked", COMPUTATIONS, ids=lambda asked: asked.name)
 def test_example_is_answered_with_the_fields_of_its_answers_example(asked: Computation) -> None:
     worlds = dict.fromkeys(("survival", "hazard_ratios"), published_survival)

@@ -1,7 +1,6 @@
 """`commingle plan`, and `--encodings`: which encoding of numbers a public table speaks for."""
 
 import json
-from collections.abc import Callable
 from fractions import Fraction
 from math import isqrt
 from pathlib import Path
@@ -42,7 +41,6 @@ STUDY = {
         },
     ],
 }
-Shape = Callable[[np.ndarray], np.ndarray]
 
 
 @pytest.fixture
@@ -201,6 +199,9 @@ def test_subjects_are_planned_as_a_study_that_leaves_them_open_has_them(command:
         assert dgm["shared_error"] is None
 
 
+ENCODINGS = "--encodings needs a STUDY, a public --table and a --target."
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -214,28 +215,22 @@ def test_subjects_are_planned_as_a_study_that_leaves_them_open_has_them(command:
         (["STUDY", "--epsilon", "0"], "epsilon"),
         (["STUDY", "--table", "STUDY"], "neither .csv nor .parquet"),
         (["absent.json"], "cannot read"),
+        (["STUDY", "--table", "OTHER"], "no column 'smoker'"),
+        (["STUDY", "--out", "STUDY/plan"], "Error: cannot write to"),
+        (["STUDY", "--target", "charges", "--encodings"], ENCODINGS),
+        (["STUDY", "--table", "TABLE", "--encodings"], ENCODINGS),
     ],
 )
 def test_question_that_cannot_be_is_one_clear_message(
-    command: Command, study: Path, table: Path, arguments: list[str], said: str
+    command: Command, study: Path, table: Path, tmp_path: Path, *, arguments: list[str], said: str
 ) -> None:
-    files = {"STUDY": str(study), "TABLE": str(table)}
+    (other := tmp_path / "other.csv").write_text("age,charges\n1,2\n3,4\n")
+    files = {"STUDY": str(study), "TABLE": str(table), "OTHER": str(other), "STUDY/plan": str(study / "plan")}
     code, out, err = command(*(files.get(argument, argument) for argument in arguments))
     assert code in {1, 2}
     assert out == ""
     assert said in err
     assert "Traceback" not in err
-
-
-def test_table_without_an_attribute_is_refused_by_name(command: Command, study: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.csv").write_text("age,charges\n1,2\n3,4\n")
-    _, _, err = command(study, "--table", tmp_path / "other.csv")
-    assert "no column 'smoker'" in err
-
-
-def test_folder_that_cannot_be_written_is_one_clear_message(command: Command, study: Path) -> None:
-    code, _, err = command(study, "--out", study / "plan")
-    assert (code, err.startswith("Error: cannot write to")) == (1, True)
 
 
 def test_n_is_proposed_from_own_tables_to_two_digits_with_what_that_reveals(
@@ -251,10 +246,6 @@ def test_n_is_proposed_from_own_tables_to_two_digits_with_what_that_reveals(
     assert "A study's n is public" in err
     assert "not as many" in command(study, *both, "--subjects", "listed")[2]
     assert "--data sets --n" in command(study, *both, "--n", 9)[2]
-
-
-def test_help_shows_examples(command: Command) -> None:
-    assert "commingle plan study.json --table public.csv" in command("--help")[1]
 
 
 def test_public_table_with_semicolons_and_commas_is_read_and_said_to_be(
@@ -302,20 +293,15 @@ def test_tables_of_a_study_are_planned_with_shares_and_cuts(command: Command, tm
     assert "NAME[LEVEL]=SHARE" in err
 
 
-def bent(folder: Path, shape: Shape, *, mechanism: str = "moments") -> tuple[Path, Path]:
-    draw = np.random.default_rng(0)
-    age = draw.uniform(0, 100, 600)
-    charges = (shape(age / 50 - 1) + draw.normal(0, 30, 600)).clip(0, 1000)
-    lines = [f"{a:.3f},{draw.choice(['no', 'yes'])},{c:.3f}" for a, c in zip(age, charges, strict=True)]
-    study, table = folder / "study.json", folder / "public.csv"
-    study.write_text(json.dumps(STUDY | {"mechanism": mechanism, "epsilon": 1, "n": 20_000}))
-    table.write_text("\n".join(["age,smoker,charges", *lines]))
-    return study, table
-
-
 @pytest.mark.slow  # four forecasts of half a second each
 def test_bent_line_takes_squares_and_the_study_that_is_written_has_them(command: Command, tmp_path: Path) -> None:
-    study, table = bent(tmp_path, lambda x: 200 + 600 * x**2)
+    draw = np.random.default_rng(0)
+    age = draw.uniform(0, 100, 600)
+    charges = (200 + 600 * (age / 50 - 1) ** 2 + draw.normal(0, 30, 600)).clip(0, 1000)
+    lines = [f"{a:.3f},{draw.choice(['no', 'yes'])},{c:.3f}" for a, c in zip(age, charges, strict=True)]
+    study, table = tmp_path / "study.json", tmp_path / "public.csv"
+    study.write_text(json.dumps(STUDY | {"mechanism": "moments", "epsilon": 1, "n": 20_000}))
+    table.write_text("\n".join(["age,smoker,charges", *lines]))
     words = (study, "--table", table, "--target", "charges", "--encodings")
     code, out, _ = command(*words, "--out", tmp_path / "plan")
     assert code == 0
@@ -327,13 +313,3 @@ def test_bent_line_takes_squares_and_the_study_that_is_written_has_them(command:
     squared = clinic.attributes[1]
     assert isinstance(squared, NumericAttribute)
     assert squared.product == (clinic.attributes[0],) * 2
-
-
-@pytest.mark.parametrize("left_out", ["table", "target"])
-def test_what_is_needed_is_asked_for(command: Command, tmp_path: Path, left_out: str) -> None:
-    study, table = bent(tmp_path, lambda x: 500 + x)
-    options = {"table": ("--table", table), "target": ("--target", "charges")}
-    words = [word for name, pair in options.items() if name != left_out for word in pair]
-    code, _, err = command(study, *words, "--encodings")
-    assert code == 2
-    assert "--encodings needs a STUDY, a public --table and a --target." in err

@@ -11,6 +11,7 @@ from commingle.__main__ import commingle, main
 from commingle.coordinator.cli import coordinator
 from commingle.party_agent.cli.party import party
 from commingle.shared.runtime.cli import LazyGroup
+from tests.world.command import run_command
 
 
 @pytest.mark.parametrize("group", [commingle, party, coordinator], ids=lambda group: group.name)
@@ -20,6 +21,20 @@ def test_list_of_commands_says_what_each_command_says(group: LazyGroup) -> None:
         command = group.get_command(context, name)
         assert command is not None
         assert (name, said) == (command.name, command.get_short_help_str(limit=100))
+
+
+RELEASES = ("fit", "describe", "survival", "table", "synthesize", "export", "verify")
+EXAMPLES = [
+    *((f"coordinator {name}", "") for name in ("init", "serve", "invite", "propose", "releases", "revoke")),
+    *((name, "./release") for name in RELEASES),
+    ("plan", "study.json --table public.csv"),
+]
+
+
+@pytest.mark.parametrize(("command", "given"), EXAMPLES)
+def test_help_shows_examples(command: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, *command.split(), "--help")
+    assert (code, f"commingle {command} {given}".strip() in out.partition("Examples:")[2]) == (0, True)
 
 
 def test_schema_tells_of_every_command_what_its_parser_takes(capsys: pytest.CaptureFixture[str]) -> None:

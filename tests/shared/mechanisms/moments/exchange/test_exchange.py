@@ -1,8 +1,7 @@
-"""The whole exchange: what comes out, what is refused and who is named for it, what is signed."""
+"""The whole exchange: what comes out, what is refused, who is named for it, and what nobody sees."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,31 +12,23 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from commingle.party_agent.rounds.release_files import ExchangeFiles
-from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError, SpecError, VerificationError
+from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.manifest import Manifest
-from commingle.shared.documents.model import WireModel, decode, encode
-from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, PartySpec
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.spec import PartySpec
 from commingle.shared.documents.statements import DeviationError, SignedDocument
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import block_noise, cross_noise, open_matrix, places
 from commingle.shared.mechanisms.moments.exchange.documents import (
-    Quotation,
-    ReplyStatement,
-    columns_digest,
     open_columns,
-    open_reply_statement,
-    quotations,
-    quoted,
-    recorded_transcript,
 )
 from commingle.shared.mechanisms.moments.exchange.products import own_moments, verify_bounds, verify_reply
 from commingle.shared.proving.lengths import column_proofs
 from commingle.shared.release.matrix import assemble, second_moments
 from commingle.shared.release.plan import plan_blocks
 from commingle.shared.release.verification import verify_release
-from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout, byte_count
+from commingle.shared.ring.parameters import ENTRY_LIMIT
 from tests.shared.mechanisms.moments.exchange.world import (
     KEYS,
     NAMES,
@@ -60,10 +51,10 @@ from tests.world.noise import no_noise, seeded_noise
 from tests.world.ring import seeded
 from tests.world.side import Exchanging
 
+RELEASE = "0" * 64
+
 SPEC = spec_of()
 PAIR = spec_of((party_spec("clinic", *NUMBERS), party_spec("registry", SEX)), n=300)
-RELEASE = "0" * 64
-PRIMES = Layout(b"", 1, 1).parameters.primes
 BOTH: tuple[Bounds, ...] = ("trusted", "proved")
 
 
@@ -116,16 +107,17 @@ def test_opened_matrix_is_the_second_moment_plus_exactly_the_parties_noise(
     assert np.array_equal(open_matrix(spec.terms, matrix), expected)
     found = second_moments(spec, RELEASE, matrix)
     np.testing.assert_array_equal(found.gram, expected / 4**spec.fraction_bits)
-
-
-def test_whitened_release_verifies_under_the_names_of_its_mixtures() -> None:
-    world = exchanged(spec_of(WHITENED), draw=seeded_noise(3))
-    blocks = {name: world.submit(name, seeded_noise(4)) for name in NAMES}
-    checked = verify_release(
-        *published(world, blocks, dict.fromkeys(NAMES, world.transcript())), trusted_coordinator=None
-    )
-    mixtures = ("whitened[age]", "whitened[bmi]", "whitened[blood=A]", "whitened[blood=B]", "whitened[blood=AB]")
-    assert checked.moments.columns == ("(intercept)", *mixtures, "sex")
+    files = published(world, blocks, dict.fromkeys(NAMES, world.transcript()))
+    checked = verify_release(*files, trusted_coordinator=None)
+    assert checked.manifest.privacy.trust == (TRUST_PROVED if bounds == "proved" else TRUST_MOMENTS)
+    signed = {name: open_columns(world.exchange, world.columns[name], name).document.sums for name in NAMES}
+    assert dict(checked.sums) == {name: sums for name, sums in signed.items() if sums is not None}
+    assert {name for name, sums in signed.items() if sums is not None} == {
+        party.name for party in parties if party.first_stage_share is not None
+    }
+    if parties is WHITENED:
+        mixtures = ("whitened[age]", "whitened[bmi]", "whitened[blood=A]", "whitened[blood=B]", "whitened[blood=AB]")
+        assert checked.moments.columns == ("(intercept)", *mixtures, "sex")
 
 
 def test_published_release_verifies_and_other_transcripts_do_not(world: Exchanging) -> None:
@@ -151,16 +143,6 @@ def test_release_whose_bounds_are_proved_says_whom_one_has_to_trust_and_a_manife
     forged = encode(SignedDocument.of(said, KEYS["coordinator"]))
     with pytest.raises(VerificationError, match="privacy statement"):
         verify_release(forged, *files[1:], trusted_coordinator=None)
-
-
-def test_release_of_two_stages_verifies_with_the_sums_that_were_signed_with_the_columns() -> None:
-    world = exchanged(spec_of(STAGED), draw=seeded_noise(3))
-    blocks = {name: world.submit(name, seeded_noise(4)) for name in NAMES}
-    files = published(world, blocks, dict.fromkeys(NAMES, world.transcript()))
-    checked = verify_release(*files, trusted_coordinator=None)
-    signed = {name: open_columns(world.exchange, world.columns[name], name).document.sums for name in NAMES}
-    assert dict(checked.sums) == {name: sums for name, sums in signed.items() if sums is not None}
-    assert {name: sums is None for name, sums in signed.items()} == {"clinic": False, "lab": True, "registry": False}
 
 
 def shapes() -> st.SearchStrategy[tuple[int, tuple[int, ...]]]:
@@ -329,59 +311,6 @@ def test_no_two_owners_releases_or_sets_of_approvals_share_a_layout(world: Excha
 # --- who is named for what ------------------------------------------------------------------------------------------
 
 
-def unreduced(body: bytes, at: int, plane: int = 0) -> bytes:
-    """With one residue of a plane that is not below its prime."""
-    return body[:at] + PRIMES[plane].to_bytes(4, "little") + body[at + 4 :]
-
-
-COLUMNS_FAULTS: Mapping[str, Callable[[bytes], bytes]] = {
-    "unreduced residue in the key": lambda body: unreduced(body, 0),
-    "unreduced residue in a block": lambda body: unreduced(body, byte_count((5, 8192))),
-    "last residue not below the last prime": lambda body: unreduced(body, len(body) - 4, 4),
-    "a word less": lambda body: body[:-4],
-    "no block": lambda body: body[: byte_count((5, 8192))],
-    "half of the key": lambda body: body[:1000],
-    "nothing": lambda _: b"",
-}
-REPLY_FAULTS: Mapping[str, Callable[[bytes], bytes]] = {
-    "unreduced residue": lambda body: unreduced(body, 0),
-    "last residue not below its prime": lambda body: unreduced(body, len(body) - 4, 2),
-    "a word less": lambda body: body[:-4],
-    "another word in what is opened": lambda body: body[:-4] + bytes(4),
-    "nothing": lambda _: b"",
-}
-
-
-@pytest.mark.parametrize("fault", COLUMNS_FAULTS)
-def test_columns_that_are_no_ciphertexts_are_their_owners_deviation(pair: Exchanging, fault: str) -> None:
-    wrong = COLUMNS_FAULTS[fault](pair.bodies["clinic"])
-    with pytest.raises(DeviationError, match="clinic") as refused:
-        pair.reply_body("registry", zeros_for(pair), columns={"clinic": pair.sent("clinic", wrong)})
-    assert refused.value.party == "clinic"
-
-
-@pytest.mark.parametrize("fault", REPLY_FAULTS)
-def test_part_that_is_no_reply_is_its_evaluators_deviation(pair: Exchanging, fault: str) -> None:
-    with pytest.raises(DeviationError, match="registry") as refused:
-        pair.open("clinic", "registry", REPLY_FAULTS[fault](pair.answers["registry"]))
-    assert refused.value.party == "registry"
-
-
-@pytest.mark.parametrize("kind", ["columns", "reply"])
-def test_message_of_another_length_is_its_senders_deviation_and_is_not_read(
-    either: Exchanging, kind: str, tmp_path: Path
-) -> None:
-    sender, whole = (
-        ("clinic", either.bodies["clinic"]) if kind == "columns" else ("registry", either.answers["registry"])
-    )
-    files = ExchangeFiles(tmp_path)
-    for wrong in (whole[:-4], whole + bytes(4), whole[:1000], b""):
-        files.put("release", kind, [wrong])
-        with ExitStack() as held, pytest.raises(DeviationError, match="another length") as refused:
-            files.view(held, "release", kind, sender=sender, size=len(whole))
-        assert refused.value.party == sender
-
-
 def test_messages_are_read_from_files_as_they_are_from_memory(either: Exchanging, tmp_path: Path) -> None:
     exchange, files = either.exchange, ExchangeFiles(tmp_path)
     files.put("release", "columns", [either.bodies["clinic"]])
@@ -476,165 +405,6 @@ def test_arbitrary_bytes_are_their_senders_deviation(data: bytes, bounds: Bounds
             verify_bounds(world.sent("clinic", data))
         with pytest.raises(DeviationError, match="registry"):
             verify_reply(world.answered("registry", data), {name: world.sent(name) for name in world.exchange.parties})
-
-
-# --- what is signed -------------------------------------------------------------------------------------------------
-
-
-def test_columns_signed_by_another_or_for_others_are_refused(world: Exchanging) -> None:
-    with pytest.raises(SignatureError):
-        open_columns(world.exchange, world.signed_columns("clinic", KEYS["lab"]), "clinic")
-    with pytest.raises(DocumentError, match="another release or member"):
-        open_columns(world.exchange, world.signed_columns("clinic", KEYS["lab"]), "lab")
-    with pytest.raises(DocumentError, match="another release or member"):
-        open_columns(world.exchange, world.signed_columns("clinic", spec="11" * 32), "clinic")
-    with pytest.raises(DocumentError, match="another set of approvals"):
-        open_columns(world.exchange, world.signed_columns("clinic", approvals="11" * 32), "clinic")
-    again = start(SPEC, head="11" * 32)
-    with pytest.raises(DocumentError, match="another set of approvals"):
-        open_columns(again.exchange, world.columns["clinic"], "clinic")
-    assert open_columns(world.exchange, world.columns["clinic"], "clinic").envelope == world.columns["clinic"]
-
-
-@pytest.mark.parametrize(
-    ("party", "sums"), [("clinic", None), ("clinic", (1, 2, 3)), ("clinic", (1,) * 5), ("lab", (1,))]
-)
-def test_columns_without_the_sums_of_their_first_stage_are_refused(party: str, sums: tuple[int, ...] | None) -> None:
-    staged = start(spec_of(STAGED, n=400))
-    staged.bodies[party] = b""
-    with pytest.raises(DocumentError, match="sums of its first stage"):
-        open_columns(staged.exchange, staged.signed_columns(party, sums=sums), party)
-    open_columns(staged.exchange, staged.signed_columns(party), party)
-
-
-def test_reply_signed_by_another_or_for_another_release_or_party_is_refused(world: Exchanging) -> None:
-    with pytest.raises(SignatureError):
-        open_reply_statement(world.exchange, world.signed_reply("lab", KEYS["clinic"]), "lab")
-    with pytest.raises(DocumentError, match="another release or member"):
-        open_reply_statement(world.exchange, world.signed_reply("lab", KEYS["registry"]), "registry")
-    with pytest.raises(DocumentError, match="another release or member"):
-        open_reply_statement(world.exchange, world.signed_reply("lab", spec="11" * 32), "lab")
-    assert open_reply_statement(world.exchange, world.replies["lab"], "lab").envelope == world.replies["lab"]
-
-
-def test_nobody_agrees_before_all_columns_and_replies_are_there(world: Exchanging) -> None:
-    for missing in NAMES:
-        columns = {name: sent for name, sent in world.columns.items() if name != missing}
-        replies = {name: sent for name, sent in world.replies.items() if name != missing}
-        with pytest.raises(ExchangeError, match=f"no columns by {missing}"):
-            columns_digest(world.exchange, columns)
-        for changes in ({"columns": columns}, {"replies": replies}):
-            with pytest.raises(ExchangeError, match=f"by {missing} yet"):
-                replace(world, **changes).transcript()  # type: ignore[arg-type] # either is of its field
-
-
-def test_columns_of_a_stranger_are_refused(world: Exchanging) -> None:
-    with pytest.raises(SpecError, match="stranger is not a member"):
-        columns_digest(world.exchange, {**world.columns, "stranger": world.columns["lab"]})
-
-
-def test_party_that_shows_each_of_two_others_one_set_of_columns_is_named_with_both(world: Exchanging) -> None:
-    """By either of the two, from what it was shown and the other's reply: the coordinator passes on what it likes."""
-    first, second = world.columns["clinic"], world.signed_columns("clinic", body_sha256="11" * 32)
-    other = replace(world, columns={**world.columns, "clinic": second})
-    mixed = {**world.replies, "registry": other.signed_reply("registry")}
-    for columns, evidence in ((world.columns, (second, first)), (other.columns, (first, second))):
-        with pytest.raises(DeviationError, match=r"clinic .* two sets of columns") as found:
-            replace(world, columns=columns, replies=mixed).transcript()
-        assert (found.value.party, found.value.evidence) == ("clinic", evidence)
-
-
-@pytest.mark.parametrize("how", ["forged", "of another party", "left out", "other sums"])
-def test_party_that_quotes_what_nobody_signed_is_named_and_nobody_else(world: Exchanging, how: str) -> None:
-    quotes = quotations(world.exchange, world.columns)
-    clinic, lab = quotes["clinic"], quotes["lab"]
-    altered = {
-        "forged": {**quotes, "clinic": clinic.model_copy(update={"body_sha256": "11" * 32})},
-        "of another party": {**quotes, "clinic": lab},
-        "left out": {name: quote for name, quote in quotes.items() if name != "clinic"},
-        "other sums": {**quotes, "clinic": clinic.model_copy(update={"sums": (1, 2)})},
-    }[how]
-    replies = {**world.replies, "lab": world.signed_reply("lab", columns=altered)}
-    with pytest.raises(DeviationError, match=r"quote") as found:
-        replace(world, replies=replies).transcript()
-    assert (found.value.party, found.value.evidence) == ("lab", None)
-
-
-def test_quotation_is_the_statement_again_whatever_it_holds(world: Exchanging) -> None:
-    staged = start(spec_of(STAGED, n=400))
-    staged.bodies = staged.answers = dict.fromkeys(NAMES, b"")
-    staged.columns = {name: staged.signed_columns(name) for name in NAMES}
-    for made in (world, staged):
-        said = open_reply_statement(made.exchange, made.signed_reply("lab"), "lab").document
-        assert quoted(made.exchange, said) == made.columns
-
-
-class Unversioned(WireModel):
-    """A statement of columns without fields that have defaults."""
-
-    spec: str
-    party: str
-    approvals: str
-    body_sha256: str
-
-    @classmethod
-    def signed_as(cls) -> str:
-        return "columns"
-
-
-def test_columns_stated_in_other_bytes_than_a_quotation_has_are_refused(world: Exchanging) -> None:
-    """Or whoever quotes them would seem to quote what was never signed."""
-    said = open_columns(world.exchange, world.columns["clinic"], "clinic").document
-    shorter = Unversioned(**said.model_dump(include=set(Unversioned.model_fields)))
-    with pytest.raises(DocumentError, match="stated without a field"):
-        open_columns(world.exchange, seal(shorter, key=KEYS["clinic"]), "clinic")
-
-
-def test_reply_of_the_most_parties_and_columns_is_within_what_a_statement_can_have() -> None:
-    quote = Quotation(body_sha256="0" * 64, sig="s" * 88, sums=(-(1 << 63),) * (2 * MAX_COLUMNS // MAX_PARTIES))
-    names = [f"{number:063}" for number in range(MAX_PARTIES)]
-    reply = ReplyStatement(spec="0" * 64, party=names[0], columns=dict.fromkeys(names, quote), body_sha256="0" * 64)
-    assert len(encode(reply)) <= ReplyStatement.largest_bytes
-
-
-def test_digests_and_transcript_change_with_everything_they_stand_for(world: Exchanging) -> None:
-    staged = start(spec_of(STAGED, n=400))
-    staged.bodies = dict.fromkeys(NAMES, b"")
-    sums = staged.sums["clinic"]
-    assert sums is not None
-    seen = {columns_digest(staged.exchange, {n: staged.signed_columns(n) for n in NAMES})}
-    others = {n: staged.signed_columns(n) for n in ("lab", "registry")}
-    changed = staged.signed_columns("clinic", sums=(sums[0] + 1, *sums[1:]))
-    seen.add(columns_digest(staged.exchange, {"clinic": changed, **others}))
-    seen |= {columns_digest(world.exchange, world.columns), world.transcript()}
-    for name in NAMES:
-        columns = {**world.columns, name: world.signed_columns(name, body_sha256="11" * 32)}
-        seen.add(columns_digest(world.exchange, columns))
-        agreed = replace(world, columns=columns)
-        seen.add(replace(agreed, replies={n: agreed.signed_reply(n) for n in NAMES}).transcript())
-        replies = {**world.replies, name: world.signed_reply(name, body_sha256="11" * 32)}
-        seen.add(replace(world, replies=replies).transcript())
-    again = start(SPEC, head="11" * 32)
-    again.bodies, again.answers = world.bodies, world.answers
-    again.columns = {n: again.signed_columns(n) for n in NAMES}
-    seen.add(replace(again, replies={n: again.signed_reply(n) for n in NAMES}).transcript())
-    assert len(seen) == 4 + 3 * 3 + 1
-
-
-def test_transcript_of_a_coordinators_history_is_the_one_that_is_signed(world: Exchanging) -> None:
-    columns, replies = ({n: sent.digest for n, sent in found.items()} for found in (world.columns, world.replies))
-    assert recorded_transcript(world.exchange, columns=columns, replies=replies) == world.transcript()
-    for kind, name in ((kind, name) for kind in ("columns", "replies") for name in NAMES):
-        other: dict[str, dict[str, str]] = {"columns": dict(columns), "replies": dict(replies)}
-        other[kind][name] = "11" * 32
-        assert recorded_transcript(world.exchange, **other) != world.transcript()
-        del other[kind][name]
-        assert recorded_transcript(world.exchange, **other) != world.transcript()
-
-
-def test_release_of_a_kind_without_an_exchange_has_none() -> None:
-    with pytest.raises(ExchangeError, match="needs no exchange"):
-        start(spec_of(mechanism="dgm", fraction_bits=15))
 
 
 # --- what nobody sees -----------------------------------------------------------------------------------------------

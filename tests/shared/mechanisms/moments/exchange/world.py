@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import first_stage_of, row_map
@@ -29,9 +28,8 @@ from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.release.checks import read_spec
-from commingle.shared.release.matrix import assemble
 from commingle.shared.release.resolve import closed
-from tests.world.documents import HEAD, block_statement, published_files
+from tests.world.documents import HEAD, publication
 from tests.world.noise import no_noise, seeded_noise
 from tests.world.ring import seeded
 from tests.world.side import Exchanging, agreed
@@ -171,24 +169,13 @@ def published(
     world: Exchanging, blocks: Mapping[str, Block], transcripts: Mapping[str, str]
 ) -> tuple[bytes, bytes, bytes]:
     """Manifest, matrix and moments that a coordinator would publish."""
-    document, key = world.exchange.spec.document, KEYS["coordinator"]
-    statements = {
-        party.name: block_statement(
-            document,
-            party,
-            blocks[party.name],
-            release=world.exchange.spec.digest,
-            approvals=world.exchange.approved,
-            transcript=transcripts.get(party.name),
-            sums=world.sums[party.name],
-        )[1]
-        for party in document.parties
-    }
-    return published_files(
+    return publication(
         world.exchange.spec,
-        assemble(document, [blocks[name] for name in world.exchange.parties]),
-        proposer=key,
+        blocks,
+        KEYS,
+        proposer=KEYS["coordinator"],
         approvals={name: found.envelope for name, found in world.exchange.approvals.items()},
-        blocks={name: seal(said, key=KEYS[name]) for name, said in statements.items()},
-        published=document.created,
+        published=world.exchange.spec.document.created,
+        transcripts=transcripts,
+        sums=world.sums,
     )
