@@ -52,16 +52,35 @@ class LogRatios:
     Attributes:
         logs: (...).
         errors: (...) their standard errors.
+        of_rates: noise may leave a rate near 0, where its logarithm has a long tail to below: ends are then those of
+            ratios, r (1 +- z error), the lower one 0 where there is none. An error above 1 leaves the upper end where
+            that of the logarithm is: r itself may be far too low.
     """
 
     logs: Array
     errors: Array
     confidence_level: float
+    of_rates: bool = False
 
     @property
     def intervals(self) -> Array:
         """(..., 2) of the logarithms."""
-        return around(self.logs, normal_reach(self.confidence_level) * self.errors)
+        reach = normal_reach(self.confidence_level) * self.errors
+        found = around(self.logs, reach)
+        if self.of_rates:
+            with np.errstate(divide="ignore"):
+                found[..., 0] = self.logs + np.log1p(-np.minimum(reach, 1.0))
+            found[..., 1] = self.logs + np.where(self.errors <= 1, np.log1p(reach), reach)
+        return found
+
+    @property
+    def p_values(self) -> Array:
+        """(...) that there is no difference, as intervals say it."""
+        by_ratio = self.of_rates & ((self.errors <= 1) | (self.logs > 0))
+        # 1 is an end of r (1 +- z error) where 1 - 1 / r is z errors from 0
+        return two_sided(
+            -np.expm1(np.where(by_ratio, -self.logs, 0.0)) + np.where(by_ratio, 0.0, self.logs), self.errors
+        )
 
     @property
     def ratios(self) -> Array:

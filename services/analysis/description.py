@@ -169,12 +169,10 @@ def _lines(sums: CrossProducts, name: str, by: str | None, z: float) -> list[_Li
     if isinstance(sums.prepared.attributes[name], NumericAttribute):
         return [_mean(sums, name, (labels, groups), z)]
     levels, indicators = sums.levels(name)
-    counts, noise = sums.sums(products(indicators, groups))
-    cells = Cells(levels, labels, counts.reshape(len(levels), -1), noise)
-    covariance = cells.covariance()
+    cells = Cells.between(sums, (levels, indicators), (labels, groups))
     found = []
     for place, label in enumerate(levels):
-        shares = [_share(cells, covariance, (place, g), z) for g in range(len(labels))]
+        shares = [_share(cells, (place, g), z) for g in range(len(labels))]
         values, intervals = (np.array(each) for each in zip(*shares, strict=True))
         p, p_trend = _tests(cells) if place == 0 else (np.nan, np.nan)
         line = _Line(f"{name} = {label}", cells.counts[place], values, intervals, p_value=p, trend_p_value=p_trend)
@@ -189,15 +187,13 @@ def _tests(cells: Cells) -> tuple[float, float]:
     return float(chdtrc(degrees, statistic)), trend(filled, (known.rows, known.columns))
 
 
-def _share(cells: Cells, covariance: Array, at: tuple[int, int], z: float) -> tuple[float, tuple[float, float]]:
-    which = np.zeros((2, *cells.counts.shape))
-    which[0][at] = 1.0
-    which[1, :, at[1]] = 1.0
-    which = which.reshape(2, -1)
-    some, everybody = (which @ cells.counts.ravel()).tolist()
+def _share(cells: Cells, at: tuple[int, int], z: float) -> tuple[float, tuple[float, float]]:
+    levels, groups = (np.eye(size)[place] for size, place in zip(cells.counts.shape, at, strict=True))
+    found, covariance = cells.sums(np.array([levels, np.ones_like(levels)]), groups[None])
+    some, everybody = found.ravel().tolist()
     if everybody <= 0:
         return float("nan"), (0.0, 1.0)
-    low, high = fieller(some, everybody, mapped(which, covariance), z)
+    low, high = fieller(some, everybody, covariance, z)
     return min(max(some / everybody, 0.0), 1.0), (min(low, 1.0), min(high, 1.0))
 
 

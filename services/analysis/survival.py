@@ -21,7 +21,7 @@ from commingle.services.plotting import COLOURS, axes_on, entitle, plain_label, 
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, Levelled
 from commingle.shared.estimation.cells import ENOUGH, Cells, mapped
-from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
 
@@ -212,7 +212,7 @@ def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
     spread = z * np.sqrt(mapped((halves * S) @ J, covariance)) if reached else np.nan
     return {
         "at_risk": n,
-        "at_risk_errors": standard_errors(mapped(risk, cells.noise)),
+        "at_risk_errors": standard_errors(mapped(risk, cells.noise.covariance)),
         "events": d,
         "survival": shares,
         "survival_intervals": bands,
@@ -256,7 +256,7 @@ def log_rank(cells: Cells) -> tuple[float, int]:
     kept = slice(0, G - 1)
     if not used.any():
         return float("nan"), 0
-    covariance = (V + mapped(J, cells.noise))[kept, kept]
+    covariance = (V + mapped(J, cells.noise.covariance))[kept, kept]
     return float(D[kept] @ np.linalg.solve(covariance, D[kept])), G - 1
 
 
@@ -276,9 +276,7 @@ def time_by_event(prepared: PreparedMoments, outcome: str) -> tuple[Intervals, t
 def _cells(sums: CrossProducts, outcome: str, by: str | None) -> Cells:
     if by is not None:
         return Cells.of(sums, outcome, by).known()
-    levels, indicators = sums.levels(outcome)
-    counts, noise = sums.sums(products(indicators, sums.present(outcome)[None]))
-    return Cells(levels, (EVERYBODY,), counts[:, None], noise).known()
+    return Cells.between(sums, sums.levels(outcome), ((EVERYBODY,), sums.present(outcome)[None])).known()
 
 
 def _few(groups: tuple[str, ...], reached: list[int], intervals: tuple[str, ...]) -> list[str]:

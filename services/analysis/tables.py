@@ -16,10 +16,11 @@ from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, normal_reach, percent
 from commingle.services.plotting import draw_intervals, draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
-from commingle.shared.estimation.cells import Cells, compared, mapped
+from commingle.shared.estimation.cells import Cells, compared
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.product_noise import inverse_form
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,44 +29,47 @@ if TYPE_CHECKING:
 def independence(cells: Cells) -> tuple[float, int]:
     """The chi-squared statistic of independence that knows the noise, and its degrees of freedom; NaN of one level.
 
-    D^T Cov(D)^-1 D of `_departures` without the last row and column; a score test.
+    D^T Cov(D)^- D of `_Departures`; a score test.
     """
     if min(cells.counts.shape) <= 1:
         return float("nan"), 0
-    D, covariance = _departures(cells)
-    a, b = np.indices(cells.counts.shape).reshape(2, -1)
-    kept = np.flatnonzero((a < cells.counts.shape[0] - 1) & (b < cells.counts.shape[1] - 1))
-    return float(D[kept] @ np.linalg.solve(covariance[np.ix_(kept, kept)], D[kept])), len(kept)
+    found, (rows, columns) = _Departures(cells), cells.counts.shape
+    scale = found.expected + cells.noise.variances
+    return inverse_form(found.covaried, scale, found.values), (rows - 1) * (columns - 1)
 
 
 def trend(cells: Cells, order: tuple[tuple[str, ...], tuple[str, ...]]) -> float:
     """The p value of a test that knows the noise for a trend across ordered levels; NaN of two levels by two.
 
-    With s_a and t_b the places of levels in their order, U = sum_ab s_a t_b D_ab of `_departures`; U^2 / Var(U) has one
+    With s_a and t_b the places of levels in their order, U = sum_ab s_a t_b D_ab of `_Departures`; U^2 / Var(U) has one
     degree of freedom (Mantel, 1963; of a level with an event or not, Cochran, 1954, and Armitage, 1955).
     """
     if min(cells.counts.shape) < 2 or max(cells.counts.shape) <= 2:  # noqa: PLR2004 - as above
         return float("nan")
     s, t = ([said.index(label) for label in of] for said, of in zip(order, (cells.rows, cells.columns), strict=True))
-    D, covariance = _departures(cells)
-    weights = np.outer(s, t).ravel().astype(np.float64)
-    return float(chdtrc(1, (weights @ D) ** 2 / (weights @ covariance @ weights)))
+    found, weights = _Departures(cells), np.outer(s, t).astype(np.float64)
+    return float(chdtrc(1, np.sum(weights * found.values) ** 2 / np.sum(weights * found.covaried(weights))))
 
 
-def _departures(cells: Cells) -> tuple[Array, Array]:
-    """D and Cov(D), D_ab = c_ab - r_a s_b / T with r, s and T the sums of rows, of columns and of all.
+class _Departures:
+    """D_ab = c_ab - r_a s_b / T with r, s and T the sums of rows, of columns and of all, and Cov(D).
 
     D is 0 on average where nothing is associated, and Cov(D) is by the counts that are then expected.
     """
-    c = cells.counts
-    rows, columns, total = c.sum(axis=1), c.sum(axis=0), c.sum()
-    expected = np.outer(rows, columns) / total
-    a, b = np.indices(c.shape).reshape(2, -1)
-    same_row, same_column = np.equal.outer(a, a), np.equal.outer(b, b)
-    # dD_ab / dc_kl = [ab = kl] - [a = k] s_b / T - [b = l] r_a / T + r_a s_b / T^2
-    J = (same_row & same_column) - same_row * (columns[b] / total)[:, None] - same_column * (rows[a] / total)[:, None]
-    J = J + (expected.ravel() / total)[:, None]
-    return (c - expected).ravel(), mapped(J, cells.covariance(expected))
+
+    def __init__(self, cells: Cells) -> None:
+        c, self._noise = cells.counts, cells.noise
+        self._rows, self._columns, self._total = c.sum(axis=1), c.sum(axis=0), c.sum()
+        self.expected = np.outer(self._rows, self._columns) / self._total
+        self.values = c - self.expected
+
+    def covaried(self, w: Array) -> Array:
+        """Cov(D) w for w (L1, L2), as J (N + diag(expected)) J^T w."""
+        # dD_ab / dc_kl = [ab = kl] - [a = k] s_b / T - [b = l] r_a / T + r_a s_b / T^2
+        r, s = self._rows / self._total, self._columns / self._total
+        v = w - (w @ s)[:, None] - r @ w + r @ w @ s
+        v = self._noise.along(v) + np.maximum(self.expected, 0.0) * v
+        return np.asarray(v - np.outer(v.sum(axis=1), s) - np.outer(r, v.sum(axis=0)) + v.sum() * np.outer(r, s))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -84,7 +88,7 @@ class CrossTable(Drawn):
         differences, ratios, odds_ratios: (R,) of shares against the reference, NaN at the reference itself.
         statistic, degrees_of_freedom, p_value: of the test of independence that knows the noise.
         trend_p_value: of the test of a trend across levels in the study's order; NaN of two levels by two.
-        noise: (L1 L2, L1 L2) the covariance of the noise in the counts.
+        cells: the counts with the law of their noise.
     """
 
     row: str
@@ -112,7 +116,12 @@ class CrossTable(Drawn):
     sentence: str
     warnings: tuple[str, ...]
     subjects: tuple[str, ...]
-    noise: Array = field(repr=False)
+    cells: Cells = field(repr=False)
+
+    @property
+    def noise(self) -> Array:
+        """(L1 L2, L1 L2) the covariance of the noise in the counts."""
+        return self.cells.noise.covariance
 
     def table(self) -> ResultTable:
         places = [self.compared.index(label) if label in self.compared else None for label in self.rows]
@@ -229,9 +238,9 @@ def cross_table(
         trend_p_value=trend(plain.filled(), (plain.rows, plain.columns)),
         confidence_level=confidence_level,
         sentence=_sentence(row, f"{column} = {event}", known.rows, base, made),
-        warnings=(*_merged(plain, known), *_few(few), *whose.doubts),
+        warnings=(*counted_as_one((row, column), plain, known), *_few(few), *whose.doubts),
         subjects=whose.notes,
-        noise=cells.noise,
+        cells=cells,
     )
 
 
@@ -253,10 +262,21 @@ def _span(errors: Array) -> str:
     return least if least == most else f"{least} to {most} people"
 
 
-def _merged(before: Cells, after: Cells) -> list[str]:
-    gone = [label for label in (*before.rows, *before.columns) if label not in (*after.rows, *after.columns)]
-    who = f"Noise leaves open whether there is anybody with {', '.join(gone)}"
-    return [f"{who}: these levels count as one, other."] if gone else []
+def counted_as_one(names: tuple[str, str], before: Cells, after: Cells) -> list[str]:
+    """Which levels of two attributes `Cells.merged` has put together, and of how many people."""
+    said, sizes = [], after.counts.shape
+    for axis, (old, new) in enumerate(((before.rows, after.rows), (before.columns, after.columns))):
+        gone = [label for label in old if label not in new]
+        for place in (i for i, label in enumerate(new) if label not in old):
+            weights = [np.eye(size)[[place]] if a == axis else np.ones((1, size)) for a, size in enumerate(sizes)]
+            people, reach = (
+                (weights[0] @ after.counts @ weights[1].T).item(),
+                2 * after.noise.of(*weights).errors.item(),
+            )
+            low, high = (max(round(people + by), 0) for by in (-reach, reach))
+            who = f"Noise leaves open whether there is anybody with {names[axis]} = {', '.join(gone)}"
+            said.append(f"{who}: these levels count as one, other, of {low:,} to {high:,} people.")
+    return said
 
 
 def _few(levels: tuple[str, ...]) -> list[str]:

@@ -18,11 +18,10 @@ import numpy as np
 from commingle.services.analysis.covariance import Covariance, columns_of, estimate
 from commingle.services.client.metadata import Distribution, citation, croissant, dcat, privacy_sentence
 from commingle.services.errors import NoSignalError, OutputError
-from commingle.services.intervals import standard_errors
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text, markdown_row
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.estimation.cells import Cells
-from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import EstimationError, NoTablesError
 from commingle.shared.estimation.prepared import PreparedMoments
@@ -224,8 +223,8 @@ def _counts(prepared: PreparedMoments, names: Sequence[str]) -> list[tuple[objec
         except NoTablesError:
             continue
         levelled.append(name)
-        counts, noise = sums.sums(products(indicators, sums.present(name)[None]))
-        cells = zip(labels, counts.tolist(), standard_errors(noise).tolist(), strict=True)
+        counts, noise = sums.crossed(indicators, sums.present(name)[None])
+        cells = zip(labels, counts.ravel().tolist(), noise.errors.ravel().tolist(), strict=True)
         found += [(name, level, "", "", count, error) for level, count, error in cells]
     for one, other in combinations(levelled, 2):
         table = Cells.of(sums, one, other)

@@ -1,7 +1,7 @@
 """Generalised linear models of one release of moments (docs/odds-ratios.md), and how well they do."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from commingle.services.intervals import (
     percent,
     require_confidence,
     standard_errors,
-    two_sided,
 )
 from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar, outcome_of
@@ -53,7 +52,7 @@ class GeneralisedFit(Drawn):
         coefficients: (p,), log odds or rate ratios.
         standard_errors: (p,).
         intervals: (p, 2) of the coefficients.
-        p_values: (p,) two-sided, of the normal law.
+        p_values: (p,) two-sided.
         ratios: (p,) odds or rate ratios; of the intercept, the odds or the rate where all levels are the first.
         ratio_intervals: (p, 2).
         covariance: (p, p).
@@ -66,6 +65,7 @@ class GeneralisedFit(Drawn):
         n: people with an outcome, and `n_interval` (2,).
         about: whom the model speaks of.
         prior: what was assumed of coefficients.
+        schema: of the features, and `places` of their levels among those of the model, where rare ones count as one.
         law: of the outcome.
     """
 
@@ -98,6 +98,7 @@ class GeneralisedFit(Drawn):
     subjects: tuple[str, ...]
     warnings: tuple[str, ...]
     schema: tuple[Levelled, ...] = field(repr=False)
+    places: tuple[NDArray[np.intp], ...] = field(repr=False)
     law: Outcome = field(repr=False)
 
     def predict(self, rows: Mapping[str, Values]) -> Array:
@@ -111,12 +112,11 @@ class GeneralisedFit(Drawn):
         lacking = [name for name in self.features if name not in rows]
         if lacking or len({len(rows[name]) for name in self.features}) != 1:
             raise RowsError("a feature is missing, or of another length", remedy=f"Give {', '.join(self.features)}.")
-        places = [
+        levels = [
             level_places(attribute, rows[attribute.name]) for attribute in self.schema
         ]  # a marked gap is the last
-        sizes = [len(attribute.levels) + (attribute.missing == "indicator") for attribute in self.schema]
-        blocks = [np.eye(size)[place, 1:] for size, place in zip(sizes, places, strict=True)]
-        X = np.hstack([np.ones((len(places[0]), 1)), *blocks])
+        blocks = [np.eye(at.max() + 1)[at[each], 1:] for at, each in zip(self.places, levels, strict=True)]
+        X = np.hstack([np.ones((len(levels[0]), 1)), *blocks])
         return self.law.prediction(X, self.coefficients)
 
     def table(self) -> ResultTable:
@@ -235,7 +235,7 @@ class _Fitted:
 def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> GeneralisedFit:
     outcome, factors, b, covariance = fitted.equation.law, fitted.equation.factors, fitted.b, fitted.covariance
     prepared, z, checked = fitted.equation.sums.prepared, normal_reach(confidence_level), _calibration(fitted)
-    estimates = LogRatios(b, standard_errors(covariance), confidence_level)
+    estimates = LogRatios(b, standard_errors(covariance), confidence_level, of_rates=outcome.family == "poisson")
     n, n_interval = _people(fitted, z)
     effects = effect_errors = np.full(len(b), np.nan)
     area, area_interval = None, None
@@ -256,7 +256,7 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
         coefficients=b,
         standard_errors=estimates.errors,
         intervals=estimates.intervals,
-        p_values=two_sided(b, estimates.errors),
+        p_values=estimates.p_values,
         ratios=estimates.ratios,
         ratio_intervals=estimates.ratio_intervals,
         covariance=covariance,
@@ -276,18 +276,19 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
         about=_about(fitted),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=whose.notes,
-        warnings=(*_cautions(checked, levels), *whose.doubts),
+        warnings=(*fitted.equation.merged, *_cautions(checked, levels), *whose.doubts),
         schema=tuple(a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)),
+        places=tuple(fitted.equation.places),
         law=outcome,
     )
 
 
 def _people(fitted: _Fitted, z: float) -> tuple[int, tuple[int, int]]:
     at = np.unique(fitted.design.present, axis=0)
-    counts, covariance = fitted.equation.sums.sums(products(at, fitted.equation.law.known[None]))
+    counts, noise = fitted.equation.sums.crossed(at, fitted.equation.law.known[None])
     least = int(counts.argmin())
-    reach = z * float(standard_errors(covariance)[least])
-    low, n, high = (max(round(float(counts[least]) + by), 0) for by in (-reach, 0.0, reach))
+    reach = z * noise.errors[least].item()
+    low, n, high = (max(round(counts[least].item() + by), 0) for by in (-reach, 0.0, reach))
     return n, (low, high)
 
 
@@ -304,7 +305,7 @@ def _about(fitted: _Fitted) -> str:
 def _sentence(outcome: Outcome, factors: list[Factor], estimates: LogRatios) -> str:
     said = {"binomial": f"odds of {outcome.name} are", "ordinal": f"odds of a higher level of {outcome.name} are"}
     what, start = said.get(outcome.family, f"expected count of {outcome.name} is"), outcome.alone
-    of_features = LogRatios(estimates.logs[start:], estimates.errors[start:], estimates.confidence_level)
+    of_features = replace(estimates, logs=estimates.logs[start:], errors=estimates.errors[start:])
     return of_features.clearest(what, *terms_of(factors)) or ""
 
 
@@ -378,11 +379,10 @@ def _calibration(fitted: _Fitted) -> Calibration:
     expected = (design.weights * mu) @ who / np.maximum(design.weights @ who, 1e-12)
     with_event, with_outcome = products(columns, outcome.value[None]), products(columns, outcome.known[None])
     observed, forms = ratios(sums, with_event, with_outcome)
-    people, _ = sums.sums(with_outcome)
-    variance = np.diag(sums.covariance(forms)) + outcome.variance(expected) / np.maximum(people, 1.0)
+    people, _ = sums.crossed(columns, outcome.known[None])
+    variance = np.diag(sums.covariance(forms)) + outcome.variance(expected) / np.maximum(people.ravel(), 1.0)
     few = np.zeros(len(columns), np.bool_)
     if outcome.family == "binomial":
-        for form in (with_event, with_outcome - with_event):
-            count, noise = sums.sums(form)
-            few |= count < _SURE * np.sqrt(np.maximum(np.diag(noise), 0.0) + np.maximum(count, 1.0))
+        counts, noise = sums.crossed(columns, np.array([outcome.value, outcome.known - outcome.value]))
+        few |= np.any(counts < _SURE * np.sqrt(noise.variances + np.maximum(counts, 1.0)), axis=1)
     return Calibration(expected, observed, np.sqrt(np.maximum(variance, 0.0)), few)

@@ -15,7 +15,7 @@ from commingle.services.analysis.survival import time_by_event
 from commingle.services.analysis.tables import facts_of_test
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
-from commingle.services.intervals import INTERVALS, LogRatios, percent, require_confidence, standard_errors, two_sided
+from commingle.services.intervals import INTERVALS, LogRatios, percent, require_confidence, two_sided
 from commingle.services.models.formula import Formula
 from commingle.services.models.hazards import Hazards
 from commingle.services.models.score import Equation
@@ -24,10 +24,11 @@ from commingle.services.plotting import draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, Levelled
 from commingle.shared.estimation.cells import ENOUGH
-from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import names_of
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.product_noise import ProductNoise
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes
@@ -179,7 +180,7 @@ def hazard_ratios(
         sentence=found.clearest(f"the hazard of {event} is", terms, references)
         or f"Noise leaves open how the hazard of {event} goes with these features.",
         subjects=whose.notes,
-        warnings=(*_cautions(few, gone, times.levels, size, changes.p_value), *whose.doubts),
+        warnings=(*equation.merged, *_cautions(few, gone, times.levels, size, changes.p_value), *whose.doubts),
     )
 
 
@@ -199,19 +200,19 @@ def _law(sums: CrossProducts, outcome: str) -> Hazards:
     left, ended = indicators[known][::2], indicators[known][1::2]
     later = np.cumsum((left + ended)[::-1], axis=0)[::-1]
     present = sums.present(outcome)
-    enough = _stand_out(*sums.sums(products(later, present[None])))
+    enough = _stand_out(*sums.crossed(later, present[None]))
     size = min(int(np.append(enough, False).argmin()), len(enough) - 1)
-    if not _stand_out(*sums.sums(products(ended[:size].sum(axis=0)[None], present[None]))).all():
+    if not _stand_out(*sums.crossed(ended[:size].sum(axis=0)[None], present[None])).all():
         raise LevelError(
             "noise leaves open whether anybody at risk had the event", remedy="Use a release with a larger epsilon."
         )
     levels = np.vstack([ended[:size], left[:size], later[size : size + 1]])
-    counts, _ = sums.sums(products(levels, present[None]))
-    return Hazards.of(levels, present, counts, np.ones((size, 1)), gaps=len(known) < len(labels))
+    counts, _ = sums.crossed(levels, present[None])
+    return Hazards.of(levels, present, counts.ravel(), np.ones((size, 1)), gaps=len(known) < len(labels))
 
 
-def _stand_out(counts: Array, noise: Array) -> NDArray[np.bool_]:
-    return np.asarray(counts > ENOUGH * np.hypot(standard_errors(noise), np.sqrt(np.maximum(counts, 0.0))))
+def _stand_out(counts: Array, noise: ProductNoise) -> NDArray[np.bool_]:
+    return np.asarray(counts > ENOUGH * np.sqrt(noise.variances + np.maximum(counts, 0.0))).ravel()
 
 
 def _fit(equation: Equation[Hazards], basis: Array) -> tuple[Array, Array]:
@@ -255,11 +256,11 @@ def _rare(equation: Equation[Hazards]) -> tuple[Array, NDArray[np.bool_], list[s
     sums, law, few = equation.sums, equation.law, list[str]()
     found, open_levels = [], []
     for f in equation.factors:
-        events, noise = sums.sums(products(f.indicators, law.indicators[: law.size].sum(axis=0)[None]))
-        people, people_noise = sums.sums(products(f.indicators, law.known[None]))
-        rare = ~_stand_out(events, noise) | (people < _CLEAR * standard_errors(people_noise))
+        events, noise = sums.crossed(f.indicators, law.indicators[: law.size].sum(axis=0)[None])
+        people, people_noise = sums.crossed(f.indicators, law.known[None])
+        rare = ~_stand_out(events, noise) | (people < _CLEAR * people_noise.errors).ravel()
         few += [name for name, so in zip(f.names, rare, strict=True) if so]
-        found.append(events[1:])
+        found.append(events[1:, 0])
         open_levels.append(~_stand_out(people, people_noise)[1:])
     return np.concatenate(found), np.concatenate(open_levels), few
 

@@ -153,7 +153,7 @@ class Ordered(Outcome):
     def of(cls, sums: CrossProducts, name: str, labels: tuple[str, ...], indicators: Array, *, gaps: bool) -> Self:
         """Levels of a release in the order of the study; no share counts as less than one in a thousand."""
         present = sums.present(name)
-        counts, _ = sums.sums(products(indicators, present[None]))
+        counts = sums.crossed(indicators, present[None])[0].ravel()
         kept = np.maximum(counts, _LEAST * max(float(counts.sum()), 1.0))
         shares = kept / kept.sum()
         return cls(

@@ -131,12 +131,16 @@ class Equation(Generic[L]):
     Attributes:
         sums: in the columns that are used.
         rows: of the features and, last, of who has an outcome, where some lack it.
+        places: of each level of each attribute among the levels of its factor.
+        merged: what is to be said of levels that count as one.
         n: subjects.
     """
 
     sums: CrossProducts
     rows: WeightedRows
     factors: list[Factor]
+    places: list[NDArray[np.intp]]
+    merged: list[str]
     law: L
     n: int
 
@@ -144,7 +148,7 @@ class Equation(Generic[L]):
     def of(
         cls, sums: CrossProducts, outcome: str, law: L, features: Sequence[str], entropy: int | Sequence[int]
     ) -> "Equation[L]":
-        """The equation of the law of an attribute, `outcome`, by features.
+        """The equation of the law of an attribute, `outcome`, by features, whose rare levels count as one.
 
         Raises:
             NoTablesError: a feature without levels.
@@ -154,10 +158,13 @@ class Equation(Generic[L]):
         prepared, factors = sums.prepared, [Factor.of(sums, name) for name in features]
         sums, factors, kept = in_use(sums, factors, law.forms, (outcome,))
         law = law.at(kept)
+        together = [f.together(sums, law.present) for f in factors]
+        factors = [factor for factor, _, _ in together]
         observed = Factor("", ("known", GAP), np.array([law.known, law.present - law.known]), law.present)
         rows = weighted_rows(sums, [*factors, *([observed] if law.gaps else [])], entropy=entropy)
         used = [i for name in (outcome, *features) for i in prepared.columns[name]]
-        return cls(sums, rows, factors, law, prepared.shared(used))
+        places, merged = [at for _, at, _ in together], [said for _, _, each in together for said in each]
+        return cls(sums, rows, factors, places, merged, law, prepared.shared(used))
 
     def solved(self, law: L) -> tuple[Design, Array, Errors]:
         """The design and the coefficients (p,) of this law, and their errors."""

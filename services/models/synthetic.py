@@ -21,7 +21,7 @@ from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text
 from commingle.shared.documents.schema import Levelled, NumericAttribute
 from commingle.shared.errors import MissingExtraError
-from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import FeaturesError, NoTablesError
 from commingle.shared.estimation.method import names_of
@@ -280,15 +280,15 @@ def _fidelity(
 ) -> tuple[float, float, float]:
     """Distances of one table: of the rows from the release, of the release by noise, and of the rows beyond noise.
 
-    With shares p = c / T, Cov(p) = (I - p 1') N (I - p 1')' / T^2 = s^2 on its diagonal, and D the rows' less p:
+    With shares p = c / T, s^2 = Var(c - p T) / T^2, Var = N_ii - 2 p_i (N 1)_i + p_i^2 1' N 1, and D the rows' less p:
     sum |D| / 2, E sum |e| / 2 = sum s / sqrt(2 pi), and sum |D| / 2 sqrt(1 - sum s^2 / sum D^2), or 0.
     """
     one, other = (law.factors[place] for place in pair)
-    counts, noise = sums.sums(products(one.indicators, other.indicators))
+    counts, noise = sums.crossed(one.indicators, other.indicators)
     total = max(float(counts.sum()), 1.0)
-    p = counts / total
-    J = (np.eye(len(p)) - p[:, None]) / total
-    s = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", J, noise, J), 0.0))
+    p, along = counts.ravel() / total, noise.along(np.ones_like(counts))
+    variance = noise.variances.ravel() - 2 * p * along.ravel() + p**2 * along.sum()
+    s = np.sqrt(np.maximum(variance, 0.0)) / total
     cells = law.codes[:, pair[0]] * len(other.labels) + law.codes[:, pair[1]]
     D = np.bincount(cells, weights, minlength=len(p)) - p
     distance, squares = float(np.abs(D).sum()) / 2, float(D @ D)

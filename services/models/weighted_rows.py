@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.services.analysis.tables import counted_as_one
 from commingle.shared import loops as library
-from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.cells import Cells
+from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import FeaturesError
 
@@ -57,6 +59,17 @@ class Factor:
         """An attribute of a release. Raises NoTablesError, UnknownAttributeError."""
         labels, indicators = sums.levels(name)
         return cls(name, labels, indicators, sums.present(name))
+
+    def together(self, sums: CrossProducts, others: Array) -> tuple[Self, NDArray[np.intp], list[str]]:
+        """With levels that hardly anybody may have as one (`Cells.merged`), but for the first, the reference.
+
+        Counted are the people who are among `others` (q,) too. Besides: which place each level has come to, and what
+        to say of it.
+        """
+        cells = Cells.between(sums, (self.labels, self.indicators), (("",), others[None]))
+        labels, each = cells.together(0, self.labels[0])
+        said = counted_as_one((self.name, ""), cells, cells.merged(self.labels[0], ""))
+        return replace(self, labels=labels, indicators=each @ self.indicators), each.argmax(axis=0), said
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -384,13 +397,12 @@ def _tables(sums: CrossProducts, factors: Sequence[Factor]) -> tuple[dict[tuple[
     """Shares (L_j, L_k) of each pair, no cell below half its noise, and the information (d, d) beyond that of noise."""
     tables, information = dict[tuple[int, int], Array](), np.zeros((len(factors),) * 2)
     for (j, one), (k, other) in combinations(enumerate(factors), 2):
-        counts, noise = sums.sums(products(one.indicators, other.indicators))
-        errors = np.sqrt(np.maximum(np.diag(noise), 0.0))
-        cells = np.maximum(counts, 0.5 * errors + 0.5).reshape(len(one.labels), -1)
+        counts, noise = sums.crossed(one.indicators, other.indicators)
+        cells = np.maximum(counts, 0.5 * noise.errors + 0.5)
         P = cells / cells.sum()
         alone = P.sum(axis=1)[:, None] * P.sum(axis=0)
         # chance alone adds half the mean square of errors over what is expected
-        by_noise = np.sum((errors.reshape(P.shape) / cells.sum()) ** 2 / alone) / 2
+        by_noise = np.sum((noise.errors / cells.sum()) ** 2 / alone) / 2
         information[j, k] = information[k, j] = np.sum(P * np.log(P / alone)) - by_noise
         tables[j, k], tables[k, j] = P, P.T
     return tables, information
@@ -409,8 +421,8 @@ def _tree(information: Array) -> tuple[int, NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _shares(sums: CrossProducts, factor: Factor) -> Array:
-    counts, _ = sums.sums(products(factor.indicators, factor.present[None]))
-    kept = np.maximum(counts, 0.5)
+    counts, _ = sums.crossed(factor.indicators, factor.present[None])
+    kept = np.maximum(counts.ravel(), 0.5)
     return np.asarray(kept / kept.sum())
 
 

@@ -11,8 +11,9 @@ from typing import Any, Self
 import numpy as np
 
 from commingle.shared.documents.schema import GAP
-from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.product_noise import ProductNoise
 
 ENOUGH = 5.0
 """Standard errors, of noise and sampling, that a count is above none for intervals and tests to hold (measured)."""
@@ -25,25 +26,31 @@ class Cells:
     Attributes:
         rows, columns: labels, a gap last.
         counts: (L1, L2) unbiased, so that some may be negative.
-        noise: (L1 L2, L1 L2) the covariance of their noise.
+        noise: in them.
     """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     counts: Array
-    noise: Array
+    noise: ProductNoise
 
     @classmethod
     def of(cls, sums: CrossProducts, row: str, column: str) -> Self:
         """The table of two attributes of a release. Raises NoTablesError, UnknownAttributeError."""
-        (rows, left), (columns, right) = sums.levels(row), sums.levels(column)
-        counts, noise = sums.sums(products(left, right))
-        return cls(rows, columns, counts.reshape(len(rows), len(columns)), noise)
+        return cls.between(sums, sums.levels(row), sums.levels(column))
+
+    @classmethod
+    def between(
+        cls, sums: CrossProducts, rows: tuple[tuple[str, ...], Array], columns: tuple[tuple[str, ...], Array]
+    ) -> Self:
+        """The table of labels and their 0/1 combinations of the columns of a release, (L1, q) and (L2, q)."""
+        (row_labels, left), (column_labels, right) = rows, columns
+        return cls(row_labels, column_labels, *sums.crossed(left, right))
 
     @property
     def errors(self) -> Array:
         """(L1, L2) standard errors of the noise."""
-        return np.sqrt(np.maximum(np.diag(self.noise), 0.0)).reshape(self.counts.shape)
+        return self.noise.errors
 
     def known(self) -> "Cells":
         """The counts of people both of whose cells are known."""
@@ -51,18 +58,24 @@ class Cells:
         return self.at(rows, columns)
 
     def at(self, rows: list[int], columns: list[int]) -> "Cells":
-        places = np.add.outer(np.array(rows, np.intp) * len(self.columns), np.array(columns, np.intp)).ravel()
         return Cells(
             tuple(self.rows[i] for i in rows),
             tuple(self.columns[j] for j in columns),
             self.counts[rows][:, columns],
-            self.noise[np.ix_(places, places)],
+            self.noise.of(np.eye(len(self.rows))[rows], np.eye(len(self.columns))[columns]),
         )
 
-    def covariance(self, expected: Array | None = None) -> Array:
-        """The covariance of counts as a sample of the population: noise, and a Poisson law of the expected counts."""
-        drawn = np.maximum(self.counts if expected is None else expected, 0.0)
-        return np.asarray(self.noise + np.diag(drawn.ravel()))
+    def covariance(self) -> Array:
+        """(L1 L2, L1 L2) of the counts as a sample of the population: noise, and a Poisson law of the counts."""
+        return np.asarray(self.noise.covariance + np.diag(np.maximum(self.counts, 0.0).ravel()))
+
+    def sums(self, rows: Array, columns: Array) -> tuple[Array, Array]:
+        """Counts by weights, `rows` (c, L1) and `columns` (d, L2): (c, d), and their covariance (c d, c d)."""
+        found, size = rows @ self.counts @ columns.T, len(rows) * len(columns)
+        drawn = np.einsum(
+            "ia,ja,kb,lb,ab->ikjl", rows, rows, columns, columns, np.maximum(self.counts, 0.0), optimize=True
+        )
+        return found, self.noise.of(rows, columns).covariance + drawn.reshape(size, size)
 
     def filled(self) -> "Cells":
         """Without levels that hardly anybody may have."""
@@ -74,11 +87,11 @@ class Cells:
 
         By released counts alone. A gap, that row and that column stay as they are.
         """
-        (rows, one), (columns, other) = (self._together(axis, kept) for axis, kept in enumerate((row, column)))
-        whole: Array = np.kron(one, other).astype(np.float64)
-        return Cells(rows, columns, one @ self.counts @ other.T, mapped(whole, self.noise))
+        (rows, one), (columns, other) = self.together(0, row), self.together(1, column)
+        return Cells(rows, columns, one @ self.counts @ other.T, self.noise.of(one, other))
 
-    def _together(self, axis: int, kept: str) -> tuple[tuple[str, ...], Array]:
+    def together(self, axis: int, kept: str) -> tuple[tuple[str, ...], Array]:
+        """Labels as `merged` has them along an axis, and which of its L levels each holds: (L', L) of 0 and 1."""
         labels, enough = (self.rows, self.columns)[axis], self._enough(axis)
         few = [i for i, label in enumerate(labels) if i not in enough and label not in {GAP, kept}]
         unit = np.eye(len(labels))
@@ -90,11 +103,11 @@ class Cells:
         return tuple(other if i == few[0] else labels[i] for i in left), unit[left]
 
     def _enough(self, axis: int) -> list[int]:
-        size = self.counts.shape[axis]
-        which = np.indices(self.counts.shape)[axis].ravel()
-        sums = np.equal.outer(np.arange(size), which) * 1.0
-        counts, variances = sums @ self.counts.ravel(), np.diag(mapped(sums, self.covariance()))
-        return [i for i in range(size) if counts[i] > ENOUGH * np.sqrt(variances[i])]
+        each, all_of = np.eye(self.counts.shape[axis]), np.ones((1, self.counts.shape[1 - axis]))
+        noise = self.noise.of(each, all_of) if axis == 0 else self.noise.of(all_of, each)
+        counts, drawn = self.counts.sum(axis=1 - axis), np.maximum(self.counts, 0.0).sum(axis=1 - axis)
+        errors = np.sqrt(noise.variances.ravel() + drawn)
+        return np.flatnonzero(counts > ENOUGH * errors).tolist()
 
 
 def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, float]:
@@ -122,28 +135,23 @@ def mapped(jacobian: Array, covariance: Array) -> Array:
 
 def compared(cells: Cells, event: int, base: int, z: float) -> dict[str, Array]:
     """Shares of the event, and their differences and ratios, of each level of rows against one (`against`)."""
-    covariance = cells.covariance()
-    each = [against(cells.counts, covariance, (i, base), event, z) for i in range(len(cells.rows))]
+    each = [against(cells, (i, base), event, z) for i in range(len(cells.rows))]
     return {name: np.array([found[name] for found in each], np.float64) for name in each[0]}
 
 
-def against(counts: Array, covariance: Array, rows: tuple[int, int], event: int, z: float) -> dict[str, Any]:
+def against(cells: Cells, rows: tuple[int, int], event: int, z: float) -> dict[str, Any]:
     """Shares, differences and ratios of row i against row j, from (e_i, n_i, e_j, n_j), those with the event and all.
 
     Args:
-        counts: (L1, L2).
-        covariance: (L1 L2, L1 L2) of their errors.
+        cells: counts.
         rows: i and j.
         event: the column whose shares are compared.
         z: quantile of the normal law.
     """
     i, j = rows
-    which = np.zeros((4, *counts.shape))
-    which[0, i, event] = which[2, j, event] = 1.0
-    which[1, i] = which[3, j] = 1.0
-    which = which.reshape(4, -1)
-    e1, n1, e0, n0 = (which @ counts.ravel()).tolist()
-    C = mapped(which, covariance)
+    with_event, everybody = np.eye(len(cells.columns))[event], np.ones(len(cells.columns))
+    found_sums, C = cells.sums(np.eye(len(cells.rows))[[i, j]], np.array([with_event, everybody]))
+    e1, n1, e0, n0 = found_sums.ravel().tolist()
     share = (e1 / n1, fieller(e1, n1, C[:2, :2], z)) if n1 > 0 else (np.nan, (0.0, 1.0))
     found = {"shares": float(np.clip(share[0], 0.0, 1.0)), "share_intervals": np.minimum(share[1], 1.0)}
     unknown = {"differences": (np.nan, -1.0, 1.0), "ratios": (np.nan, 0.0, inf), "odds_ratios": (np.nan, 0.0, inf)}

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
-from commingle.shared.estimation.entry_noise import NoisyEntries, PublishedNoise
+from commingle.shared.estimation.entry_noise import NoisyEntries, PairLaw, PublishedNoise
 from commingle.shared.estimation.errors import NoTablesError
 from commingle.shared.estimation.pair_noise import covariances_of
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.product_noise import ProductNoise
 
 Array = NDArray[np.float64]
 
@@ -134,9 +135,24 @@ class CrossProducts:
 
     def covariance(self, forms: Array) -> Array:
         """(t, t) of the noise of <W, S> for t symmetric W, (t, q, q): what was published, and strangers that met."""
-        counts = np.maximum(np.diag(self.values)[self.whose], 1.0)
-        law = self.values / counts * np.equal.outer(self.whose, self.whose)
-        return covariances_of(forms, self.undo, self.noise, self.strangers[np.ix_(self.whose, self.whose)], law)
+        return covariances_of(forms, self.undo, self.noise, self._strangers(np.arange(len(self.whose))))
+
+    def crossed(self, left: Array, right: Array) -> tuple[Array, ProductNoise]:
+        """sum_s (l v_s)(r v_s) for each l of `left` (a, q) with each r of `right` (b, q): (a, b), and its noise."""
+        used = np.flatnonzero(left.any(axis=0) | right.any(axis=0))
+        values, left, right, undo = self.values[np.ix_(used, used)], left[:, used], right[:, used], self.undo[used]
+        columns = np.flatnonzero(undo.any(axis=0))
+        undo = undo[:, columns]
+        parts = [(self.noise.on(columns).law, left @ undo, right @ undo)]
+        if self.strangers.any():
+            parts.append((self._strangers(used), left, right))
+        return left @ values @ right.T, ProductNoise(tuple(parts))
+
+    def _strangers(self, used: NDArray[np.intp]) -> PairLaw:
+        whose = self.whose[used]
+        counts = np.maximum(np.diag(self.values)[whose], 1.0)
+        law = self.values[np.ix_(used, used)] / counts * np.equal.outer(whose, whose)
+        return PairLaw(self.strangers[np.ix_(whose, whose)], law)
 
     def _places(self, name: str) -> tuple[Attribute, tuple[int, ...]]:
         attribute, before = self.prepared.attribute(name), len(self.strangers) - 1  # the intercept is a presence

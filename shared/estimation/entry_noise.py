@@ -42,8 +42,67 @@ class EntryNoise:
         return float(2 * weighted.sum() - np.trace(weighted))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PairLaw:
+    """Symmetric noise E of p columns with Cov(<W, E>, <U, E>) = 2 tr((W * s) L U L): all noise here is of this form.
+
+    What was published has it (`PublishedNoise.law`). So have pairs of different subjects that met: s counts them, entry
+    by entry, and L has the second moments of one subject of each party, 0 between two parties. Subject s of one party
+    and r of another add eps u_s w_r, eps = +-1 at random (docs/proofs/keyed-subjects.md, 5.1).
+
+    Attributes:
+        s: (p, p) symmetric, multiplied entry by entry.
+        L: (p, p) symmetric; L (W * s) L is so too.
+    """
+
+    s: Array
+    L: Array
+
+    def covariances(self, forms: Array) -> Array:
+        """Of t symmetric W, (t, p, p): (t, t)."""
+        k, l = np.triu_indices(len(self.L))  # noqa: E741 - both factors are symmetric
+        scaled = forms[:, k, l] * (self.s[k, l] * np.where(k < l, 4, 2))
+        return np.asarray(scaled @ (self.L @ forms @ self.L)[:, k, l].T)
+
+    def along(self, form: Array) -> Array:
+        """Cov(<W, E>, <U, E>) = <U, C> for every symmetric U: C (p, p), for one W."""
+        return np.asarray(2 * self.L @ (form * self.s) @ self.L)
+
+    def across(self, left: Array, right: Array) -> Array:
+        """Covariances of l E r for each l of `left` (a, p) with each r of `right` (b, p): (a, b, a, b).
+
+        With l' = L l and r' = L r, sum_kl s_kl ((l_a l'_c)_k (r_b r'_d)_l + (l_a r'_d)_k (r_b l'_c)_l).
+        """
+        a, b, p = len(left), len(right), len(self.L)
+        turned, other = left @ self.L, right @ self.L
+        X = (left[:, None] * turned).reshape(-1, p)
+        Y = (right[:, None] * other).reshape(-1, p)
+        found = self._between(X, Y).reshape(a, a, b, b).transpose(0, 2, 1, 3)
+        X = (left[:, None] * other).reshape(-1, p)
+        Y = (right[:, None] * turned).reshape(-1, p)
+        return np.asarray(found + self._between(X, Y).reshape(a, b, b, a).transpose(0, 2, 3, 1))
+
+    def variances(self, left: Array, right: Array) -> Array:
+        """Of the same, (a, b)."""
+        turned, other = left @ self.L, right @ self.L
+        X, Y = left[:, None] * other, right * turned[:, None]
+        used = np.flatnonzero(X.any(axis=(0, 1)) | Y.any(axis=(0, 1)))
+        X, Y = X[..., used], Y[..., used]
+        both = np.einsum("abk,abk->ab", X @ self.s[np.ix_(used, used)], Y)
+        return np.asarray((left * turned) @ self.s @ (right * other).T + both)
+
+    def _between(self, X: Array, Y: Array) -> Array:
+        k, l = np.flatnonzero(X.any(axis=0)), np.flatnonzero(Y.any(axis=0))  # noqa: E741 - few where levels differ
+        return np.asarray(X[:, k] @ (self.s[np.ix_(k, l)] @ Y[:, l].T))
+
+
 class PublishedNoise(ABC):
     """E, symmetric, of p published columns."""
+
+    @property
+    @abstractmethod
+    def law(self) -> PairLaw:
+        """Its covariances as two matrices."""
 
     @abstractmethod
     def on(self, columns: NDArray[np.intp]) -> "PublishedNoise":
@@ -68,6 +127,10 @@ class MixedRows(PublishedNoise):
     gram: Array
     rows: int
 
+    @property
+    def law(self) -> PairLaw:
+        return PairLaw(np.full_like(self.gram, 1 / self.rows), self.gram)
+
     def on(self, columns: NDArray[np.intp]) -> "MixedRows":
         return MixedRows(self.gram[np.ix_(columns, columns)], self.rows)
 
@@ -88,6 +151,10 @@ class NoisyEntries(PublishedNoise):
     """Independent E_kl = E_lk of these variances, (p, p)."""
 
     variance: Array
+
+    @property
+    def law(self) -> PairLaw:
+        return PairLaw(self.variance - np.diag(np.diag(self.variance) / 2), np.eye(len(self.variance)))
 
     def on(self, columns: NDArray[np.intp]) -> "NoisyEntries":
         return NoisyEntries(self.variance[np.ix_(columns, columns)])

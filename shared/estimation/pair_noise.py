@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.estimation.entry_noise import Array, EntryNoise, PublishedNoise
+from commingle.shared.estimation.entry_noise import Array, EntryNoise, PairLaw, PublishedNoise
 from commingle.shared.estimation.pairwise import Pairs
 
 _NEARLY = 0.95
@@ -113,35 +113,20 @@ def form_covariances(pairs: Pairs, forms: Array) -> Array:
     law = np.eye(len(whose))
     law[parties:, parties:] = pairs.covariance
     law *= np.equal.outer(pairs.owner[whose], pairs.owner[whose])
-    return covariances_of(forms, pairs.centring, pairs.noise, pairs.counts.strangers[np.ix_(whose, whose)], law)
+    return covariances_of(
+        forms, pairs.centring, pairs.noise, PairLaw(pairs.counts.strangers[np.ix_(whose, whose)], law)
+    )
 
 
-def covariances_of(forms: Array, undo: Array, noise: PublishedNoise, strangers: Array, law: Array) -> Array:
-    """Covariances of the errors of <W, S> for t symmetric W over q columns, `undo` (q, p) of published ones: (t, t).
-
-    `strangers` and `law` are as in `of_strangers`.
-    """
+def covariances_of(forms: Array, undo: Array, noise: PublishedNoise, strangers: PairLaw) -> Array:
+    """Covariances of the errors of <W, S> for t symmetric W over q columns, `undo` (q, p) of published ones: (t, t)."""
     used = np.flatnonzero(forms.any(axis=(0, 1)))
     forms, undo, at = forms[:, used[:, None], used], undo[used], np.ix_(used, used)
     columns = np.flatnonzero(undo.any(axis=0))
     undo = undo[:, columns]
     found = noise.on(columns).covariances(undo.T @ forms @ undo)
-    return np.asarray(found + of_strangers(forms, strangers[at], law[at])) if strangers.any() else found
-
-
-def of_strangers(forms: Array, strangers: Array, law: Array) -> Array:
-    """What pairs of different subjects that met add to the covariances of <W, E>: 2 tr((W strangers) L U L), (t, t).
-
-    docs/proofs/keyed-subjects.md, 5.1: subject s of one party and r of another add eps u_s w_r, eps = +-1 at random.
-
-    Args:
-        forms: (t, q, q) symmetric W.
-        strangers: (q, q) how many pairs met, entry by entry of E.
-        law: (q, q) L, second moments of one subject of each party; 0 between two parties.
-    """
-    k, l = np.triu_indices(len(law))  # noqa: E741 - both are symmetric
-    met = forms[:, k, l] * (strangers[k, l] * np.where(k < l, 4, 2))
-    return np.asarray(met @ (law @ forms @ law)[:, k, l].T)
+    met = PairLaw(strangers.s[at], strangers.L[at])
+    return np.asarray(found + met.covariances(forms)) if met.s.any() else found
 
 
 def _overlaps(n: Array, owner: NDArray[np.intp]) -> tuple[Array, Array]:

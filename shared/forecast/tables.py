@@ -306,7 +306,7 @@ def _forecast(
     level = 1 + int(len(shares) - 2 - shares[:0:-1].argmin())  # the rarest but the first, the last one of equals
     at = (level, 0, len(known.columns) - 1)
     cells = with_odds_ratio(sums, table, at, assumed.odds_ratio).known()
-    found = against(cells.counts, cells.covariance(), at[:2], at[2], _Z)
+    found = against(cells, at[:2], at[2], _Z)
     low, high = found["odds_intervals"]
     share_low, share_high = found["share_intervals"]
     apart_low, apart_high = found["difference_intervals"]
@@ -346,7 +346,7 @@ def _needed(terms: Terms, assumed: Assumptions) -> Callable[[tuple[str, str], tu
             if sums is None:
                 return n > terms.n  # too many for an exchange
             cells = with_odds_ratio(sums, table, at, assumed.odds_ratio).known()
-            found = against(cells.counts, cells.covariance(), at[:2], at[2], _Z + _POWER)
+            found = against(cells, at[:2], at[2], _Z + _POWER)
             low, high = found["odds_intervals"]
             return bool(not low <= 1 <= high)
 

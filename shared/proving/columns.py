@@ -192,7 +192,7 @@ def column_witness(statement: Columns, key: SecretKey, rows: NDArray[np.integer]
         [
             secret_bits(secret, length),
             *(
-                filled_up(members, each.bound).reshape(-1, length).astype(np.int32)
+                filled_up(members, each.bound).reshape(-1, length)
                 for members, each in zip(
                     (errors.reshape(1, -1, length), rows_in_groups(ciphertexts, rows)), statement.squares, strict=True
                 )
@@ -201,7 +201,7 @@ def column_witness(statement: Columns, key: SecretKey, rows: NDArray[np.integer]
     )
 
 
-def opened_secrets(ciphertexts: Ciphertexts, key: SecretKey) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def opened_secrets(ciphertexts: Ciphertexts, key: SecretKey) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The secret, (N,), and all errors, the public key's first, (polynomials, N).
 
     Modulo the last prime a ciphertext holds no message, so that its errors are what its secret leaves of it.
@@ -219,34 +219,35 @@ def opened_secrets(ciphertexts: Ciphertexts, key: SecretKey) -> tuple[NDArray[np
     return secret, errors
 
 
-def secret_bits(secret: NDArray[np.int64], length: int) -> NDArray[np.int32]:
+def secret_bits(secret: NDArray[np.int32], length: int) -> NDArray[np.int32]:
     """Two rows of bits for each l ternary numbers, which are their sum less 1."""
     parts = secret.reshape(-1, 1, length)
     return np.concatenate([parts >= 0, parts >= 1], axis=1).reshape(-1, length).astype(np.int32)
 
 
-def rows_in_groups(ciphertexts: Ciphertexts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+def rows_in_groups(ciphertexts: Ciphertexts, rows: NDArray[np.integer]) -> NDArray[np.int32]:
     """A segment's rows as the matrix has them, zeros where there are none: (groups, columns, l).
 
     Raises:
         DomainError: another shape, or entries beyond 2^14.
     """
-    return ciphertexts.in_groups(within_limits(rows, (ciphertexts.count, ciphertexts.layout.columns)).astype(np.int64))
+    return ciphertexts.in_groups(within_limits(rows, (ciphertexts.count, ciphertexts.layout.columns)).astype(np.int32))
 
 
-def filled_up(members: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
+def filled_up(members: NDArray[np.int32], bound: int) -> NDArray[np.int32]:
     """By group and member, (groups, members, l), and behind them four numbers whose squares fill up the bound.
 
     Raises:
         DomainError: rows are beyond it.
     """
-    missing = bound - (members**2).sum(axis=1)
+    missing = bound - np.einsum("gml,gml->gl", members, members, dtype=np.int64)
     if missing.min() < 0:
         raise DomainError("rows are beyond their bound")
-    filling = four_squares(missing.ravel()).reshape(SQUARES, *missing.shape)
+    filling = four_squares(missing.ravel()).astype(np.int32).reshape(SQUARES, *missing.shape)
     return np.concatenate([members, filling.transpose(1, 0, 2)], axis=1)
 
 
-def _centred(numbers: Residues, prime: int) -> NDArray[np.int64]:
-    signed = numbers.astype(np.int64)
-    return np.where(signed > prime // 2, signed - prime, signed)
+def _centred(numbers: Residues, prime: int) -> NDArray[np.int32]:
+    signed = numbers.astype(np.int32)  # primes are below 2^31
+    signed[signed > prime // 2] -= np.int32(prime)
+    return signed

@@ -34,7 +34,7 @@ from commingle.shared.proving.verifier import verify_relations
 from commingle.shared.ring.encryption import Entropy, SecretKey, within_limits
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout
-from commingle.shared.ring.replies import HiddenSums
+from commingle.shared.ring.replies import Hiding
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def prove_replies(
     statement: Replies,
     key: SecretKey | None,
     rows: NDArray[np.integer],
-    hidden: Sequence[Sequence[HiddenSums]],
+    hidden: Sequence[Sequence[Hiding]],
     entropy: Entropy,
 ) -> list[bytes]:
     """A proof of the statement, which tells nothing else, in parts.
@@ -230,7 +230,7 @@ def prove_replies(
         statement: about replies that were made of these rows.
         key: the evaluator's own, of its ciphertexts, if it has any.
         rows: its own, (n, d'), those of its ciphertexts.
-        hidden: what each reply was made of, column by column (`ring.replies.hide_sums`).
+        hidden: what each reply was hidden by, column by column (`ring.replies.hide_sums`).
         entropy: private; only tests give others than the operating system's.
 
     Raises:
@@ -251,7 +251,7 @@ def verify_replies(statement: Replies, received: Sequence[bytes]) -> None:
 
 
 def reply_witness(
-    relation: Relation, key: SecretKey | None, rows: NDArray[np.integer], hidden: Sequence[Sequence[HiddenSums]]
+    relation: Relation, key: SecretKey | None, rows: NDArray[np.integer], hidden: Sequence[Sequence[Hiding]]
 ) -> NDArray[np.int32]:
     """The matrix that makes one of a statement's relations true, (rows, l). Arguments are those of `prove_replies`."""
     if isinstance(relation, Joined):
@@ -268,7 +268,7 @@ def reply_witness(
     raise DomainError("a part of no proof of replies")
 
 
-def _drawn_witness(drawn: Drawn, hidden: Sequence[Sequence[HiddenSums]]) -> NDArray[np.int32]:
+def _drawn_witness(drawn: Drawn, hidden: Sequence[Sequence[Hiding]]) -> NDArray[np.int32]:
     found = np.zeros((drawn.rows, drawn.sizes.message), np.int32)
     for number, columns in enumerate(hidden):
         bits = _number_bits(columns, drawn.sizes.ring.flood_bits).T.ravel()
@@ -280,7 +280,7 @@ def _drawn_witness(drawn: Drawn, hidden: Sequence[Sequence[HiddenSums]]) -> NDAr
     return found
 
 
-def _number_bits(columns: Sequence[HiddenSums], flood_bits: int) -> NDArray[np.uint8]:
+def _number_bits(columns: Sequence[Hiding], flood_bits: int) -> NDArray[np.uint8]:
     """The bits of each number's flood and of its noise, column by column, each raised to be none below zero."""
     pairs = [pair for column in columns for pair in zip(column.floods, column.noise, strict=True)]
     if any(abs(noise) >> NOISE_BITS for _, noise in pairs):
@@ -295,11 +295,11 @@ def _rows_witness(part: Evaluated, key: SecretKey, rows: NDArray[np.integer]) ->
     length, (start, stop) = part.sizes.message, part.ciphertexts.segment
     secret, errors = opened_secrets(part.ciphertexts, key)
     columns = rows_in_groups(part.ciphertexts, rows[start:stop])
-    others = (held.reshape(-1, length).astype(np.int32) for held in (errors, columns))
+    others = (held.reshape(-1, length) for held in (errors, columns))
     return np.concatenate([secret_bits(secret, length), *others])
 
 
 def _bounded_witness(part: Bounded, rows: NDArray[np.integer]) -> NDArray[np.int32]:
     start, stop = part.segment
-    held = within_limits(rows[start:stop], (stop - start, part.layout.columns)).astype(np.int64)
-    return filled_up(part.in_groups(held), part.squares[0].bound).reshape(-1, part.sizes.message).astype(np.int32)
+    held = within_limits(rows[start:stop], (stop - start, part.layout.columns)).astype(np.int32)
+    return filled_up(part.in_groups(held), part.squares[0].bound).reshape(-1, part.sizes.message)

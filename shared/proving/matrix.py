@@ -11,7 +11,7 @@ from commingle.shared.proving.parameters import RANGE_BITS, RANGES, REPEATS, Siz
 from commingle.shared.ring.encryption import Entropy
 from commingle.shared.ring.residues import Residues
 
-_BATCH_WORDS = 1 << 23  # values that are held at one time, whole rows
+_BATCH_WORDS = 1 << 21  # values that are held at one time, whole rows
 _SUMMED_ROWS = 64  # as floats at one time
 _KEPT_WORDS = 5 << 20  # modulo each of five primes: 105 MB
 

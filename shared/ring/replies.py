@@ -119,27 +119,41 @@ class InnerProducts:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class HiddenSums:
-    """One column of the evaluator's sums, hidden and not yet rounded, and what was drawn for it. Its repr says nothing.
+class Hiding:
+    """What was drawn to hide one column of the evaluator's sums, which its proof is about. Its repr says nothing.
 
     Attributes:
-        second: second halves, (primes, groups, N).
-        first: numbers modulo q, one for each of the owner's columns.
         blind: the secret of the fresh encryption of zero, (groups, N).
         error: its errors, (groups, N).
         floods: one for each number.
         noise: the evaluator's, for each number.
     """
 
-    second: Residues = field(repr=False)
-    first: list[int] = field(repr=False)
-    blind: NDArray[np.int64] = field(repr=False)
-    error: NDArray[np.int64] = field(repr=False)
+    blind: NDArray[np.int8] = field(repr=False)
+    error: NDArray[np.int8] = field(repr=False)
     floods: list[int] = field(repr=False)
     noise: list[int] = field(repr=False)
 
     def __repr__(self) -> str:
-        return "HiddenSums(…)"
+        return f"{type(self).__name__}(…)"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HiddenSums(Hiding):
+    """One column of the evaluator's sums, hidden and not yet rounded, and what was drawn for it.
+
+    Attributes:
+        second: second halves, (primes, groups, N).
+        first: numbers modulo q, one for each of the owner's columns.
+    """
+
+    second: Residues = field(repr=False)
+    first: list[int] = field(repr=False)
+
+    @property
+    def hiding(self) -> Hiding:
+        """What is kept for the proof: the sums are in the reply."""
+        return Hiding(self.blind, self.error, self.floods, self.noise)
 
 
 def make_reply(found: InnerProducts, public_key: bytes, noise: NDArray[np.int64], entropy: Entropy) -> Iterator[bytes]:
@@ -203,7 +217,7 @@ def _hidden(
         (word + flood + ring.delta * number) % ring.modulus
         for word, flood, number in zip(hidden, drawn, noise, strict=True)
     ]
-    return HiddenSums(second, numbers, blind, error, drawn, noise)
+    return HiddenSums(blind.astype(np.int8), error.astype(np.int8), drawn, noise, second, numbers)
 
 
 def whole_reply(layout: Layout, hidden: HiddenSums) -> bytes:

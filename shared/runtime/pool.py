@@ -31,7 +31,7 @@ from commingle.shared.runtime.threads import threads
 
 CPU_SECONDS = 10
 MEMORY_BYTES = 2 << 30
-"""What a worker may have of its own: a table of two attributes of 127 levels would take 8 GB of everybody's."""
+"""What a worker may have of its own: a request of a few bytes may ask for matrices of many levels."""
 _NICENESS = 5  # who answers short requests comes first
 _DYING_SECONDS = 10
 _LESS = "Ask for less at a time: fewer attributes, levels, penalties or rows."

@@ -262,7 +262,7 @@ def assert_out_of_range(statement: Relation, matrix: "Residual") -> None:
 
 
 def every_error(made: Member) -> NDArray[np.int64]:
-    return opened_secrets(made.ciphertexts(), made.key)[1]
+    return opened_secrets(made.ciphertexts(), made.key)[1].astype(np.int64)
 
 
 def with_errors(made: Member, errors: NDArray[np.int64]) -> Member:

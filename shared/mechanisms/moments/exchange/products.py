@@ -27,7 +27,7 @@ from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.ring.encryption import SEED_BYTES, Entropy, encrypt, keystream, public_key, secret_key
 from commingle.shared.ring.errors import CiphertextError
 from commingle.shared.ring.replies import (
-    HiddenSums,
+    Hiding,
     InnerProducts,
     hide_sums,
     make_reply,
@@ -98,15 +98,19 @@ def reply_pieces(
     """
     exchange, private = own.exchange, keystream(entropy(SEED_BYTES))
     replies: list[list[bytes]] = []
-    hidden: list[list[HiddenSums]] = []
+    hidden: list[list[Hiding]] = []
     for owner, columns in owners.items():
         with _named(owner):
             found, drawn = _products(columns, rows, exchange.width(own.party)), noise(owner)
             if not exchange.proved:
                 yield from make_reply(found, columns.public_key, drawn, private)
                 continue
-            hidden.append(list(hide_sums(found, columns.public_key, drawn, private)))
-            replies.append([whole_reply(found.layout, column) for column in hidden[-1]])
+            replies.append([])
+            hidden.append([])
+            for column in hide_sums(found, columns.public_key, drawn, private):
+                replies[-1].append(whole_reply(found.layout, column))
+                hidden[-1].append(column.hiding)  # without the sums, which are as large as the reply
+            del found, column
         yield from replies[-1]
     if replies:
         encrypted, parameters = exchange.encrypts(own.party), exchange.layout(own.party).parameters

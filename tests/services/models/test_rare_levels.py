@@ -1,0 +1,107 @@
+"""Rare levels of a model's features count as one, by the rule of tables, and intervals hold what they say."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commingle.services.analysis import cross_table
+from commingle.services.intervals import LogRatios
+from commingle.services.models import glm
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.estimation.prepared import PreparedMoments
+from tests.world.categorical import release_of
+
+SITES, PAIN = ("a", "b", "c", "d", "e"), ("none", "mild", "strong")
+ATTRIBUTES: tuple[Attribute, ...] = (
+    BinaryAttribute(name="sex", levels=("f", "m")),
+    CategoricalAttribute(name="site", levels=SITES, missing="indicator"),
+    BinaryAttribute(name="back", levels=("no", "yes")),
+    NumericAttribute(name="visits", lower=0, upper=40),
+    CategoricalAttribute(name="pain", levels=PAIN),
+)
+RARE = 0.6
+"""Log odds ratio of sites c, d and e against a; of counts, a third of it."""
+
+
+def released(
+    shares: tuple[float, ...], seed: int, *, epsilon: float = 3.0, overlap: float | None = None, n: int = 6000
+) -> PreparedMoments:
+    """Of sites with these shares, the last that of missing ones."""
+    draw = np.random.default_rng(seed)
+    site, sex = draw.choice(6, n, p=shares), draw.integers(0, 2, n)
+    eta = -1 + 0.5 * sex + np.array([0, 0.3, RARE, RARE, RARE, 0])[site]
+    pain = np.sum(draw.random(n)[:, None] > 1 / (1 + np.exp(eta[:, None] - [-0.9, 0.8])), axis=1)
+    cells: dict[str, list[Any]] = {
+        "sex": np.array(["f", "m"])[sex].tolist(),
+        "site": np.array([*SITES, None])[site].tolist(),
+        "back": np.where(draw.random(n) < 1 / (1 + np.exp(-eta)), "yes", "no").tolist(),
+        "visits": draw.poisson(np.exp(0.6 + eta / 3)).astype(float).tolist(),
+        "pain": np.array(PAIN)[pain].tolist(),
+    }
+    return release_of(ATTRIBUTES, (2, 3), cells, epsilon=epsilon, overlap=overlap, seed=seed, pseudonyms=seed)
+
+
+FEW = (0.6, 0.383, 0.004, 0.004, 0.004, 0.005)
+
+
+@pytest.mark.parametrize("overlap", [None, 0.8])
+def test_levels_of_hardly_anybody_are_one_as_in_a_table(overlap: float | None) -> None:
+    prepared = released(FEW, 1, overlap=overlap)
+    table, found = cross_table(prepared, "site", "back"), glm(prepared, "back ~ sex + site")
+    assert table.rows == ("a", "b", "other (c, d, e)", "missing")
+    assert found.levels[2:] == tuple(f"site[{label}]" for label in table.rows)
+    assert found.terms[2:] == ("site[b]", "site[other (c, d, e)]", "site[missing]")
+    said = [each for each in found.warnings if "count as one" in each]
+    assert said == [each for each in table.warnings if "count as one" in each]
+    assert "with site = c, d, e: these levels count as one, other, of " in said[0]
+    assert said[0].endswith(" people.")
+    assert said[0] in found.to_dict()["warnings"]
+    assert said[0] in found.summary().replace("\n", " ")
+
+
+def test_person_of_a_level_that_counts_as_another_is_predicted_as_that() -> None:
+    found = glm(released(FEW, 1), "back ~ sex + site")
+    chances = found.predict({"sex": ["f"] * 6, "site": [*SITES, None]})
+    b = dict(zip(found.terms, found.coefficients, strict=True))
+    logs = np.array([0.0, b["site[b]"], *[b["site[other (c, d, e)]"]] * 3, b["site[missing]"]])
+    assert chances == pytest.approx(1 / (1 + np.exp(-b["(intercept)"] - logs)))
+
+
+def test_reference_and_one_rare_level_alone_stay() -> None:
+    one = glm(released((0.6, 0.37, 0.003, 0.02, 0.007, 0), 2, epsilon=20.0), "back ~ site")
+    assert one.levels[:3] == ("site[a]", "site[b]", "site[c]")
+    reference = glm(released((0.003, 0.989, 0.003, 0.003, 0.002, 0), 2), "back ~ site")
+    assert reference.levels[:3] == ("site[a]", "site[b]", "site[other (c, d, e)]")
+
+
+def test_ends_of_a_rate_ratio_are_as_far_from_it_and_p_values_say_the_same() -> None:
+    logs, errors = np.array([2.0, 2.0, -1.0, -0.2, 0.2, -9.0]), np.array([0.1, 0.6, 0.1, 0.2, 0.09, 4.0])
+    found = LogRatios(logs, errors, 0.95, of_rates=True)
+    assert found.ratio_intervals[0] == pytest.approx(np.exp(2) * np.array([1 - 0.196, 1.196]), rel=1e-3)
+    assert found.ratio_intervals[1] == pytest.approx([0, np.exp(2) * (1 + 1.176)], rel=1e-3)
+    assert found.intervals[-1] == pytest.approx([-np.inf, -9 + 1.96 * 4], rel=1e-3)
+    apart = (found.ratio_intervals > 1).all(axis=1) | (found.ratio_intervals < 1).all(axis=1)
+    assert ((found.p_values < 0.05) == apart).all()
+    assert apart.tolist() == [True, False, True, False, True, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shares", "epsilon", "overlap"),
+    [(FEW, 1.0, None), (FEW, 3.0, None), ((0.6, 0.36, 0.015, 0.015, 0.01, 0), 3.0, None), (FEW, 10.0, 0.8)],
+)
+def test_intervals_of_rare_levels_hold(shares: tuple[float, ...], epsilon: float, overlap: float | None) -> None:
+    """40 tables and releases of fixed seeds, a standard error of .035 where levels count as one.
+
+    Intervals of rate ratios as wide to both sides of their logarithms would hold .80 to .90 here.
+    """
+    found: dict[str, list[bool]] = {"binomial": [], "poisson": [], "ordinal": []}
+    for seed in range(40):
+        prepared = released(shares, seed, epsilon=epsilon, overlap=overlap)
+        for (family, held), name, part in zip(found.items(), ("back", "visits", "pain"), (1, 1 / 3, 1), strict=True):
+            fit = glm(prepared, f"{name} ~ sex + site", family=family)
+            rare = [i for i, term in enumerate(fit.terms) if term[5:-1] in SITES[2:] or "other" in term]
+            held += [bool(low <= RARE * part <= high) for low, high in fit.intervals[rare]]
+    for family, held in found.items():
+        assert np.mean(held) > 0.9, family

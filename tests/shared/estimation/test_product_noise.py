@@ -1,0 +1,127 @@
+"""Noise of tables by parts is that of all forms at once, in time and memory that tables of many levels leave."""
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commingle.services.analysis import cross_table
+from commingle.services.analysis.tables import independence
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
+from commingle.shared.estimation.cells import Cells, mapped
+from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.entry_noise import MixedRows, NoisyEntries, PairLaw, PublishedNoise
+from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.product_noise import inverse_form
+from tests.world.categorical import release_of
+
+STAGE = CategoricalAttribute(name="stage", levels=("i", "ii", "iii"), missing="indicator")
+SITE = CategoricalAttribute(name="site", levels=("a", "b", "c", "d"))
+BACK = BinaryAttribute(name="back", levels=("no", "yes"))
+
+
+def released(overlap: float | None) -> PreparedMoments:
+    draw, n = np.random.default_rng(4), 600
+    cells: dict[str, list[Any]] = {
+        "stage": np.array(["i", "ii", "iii", None])[draw.integers(0, 4, n)].tolist(),
+        "site": draw.choice(SITE.levels, n, p=[0.6, 0.3, 0.06, 0.04]).tolist(),
+        "back": draw.choice(BACK.levels, n).tolist(),
+    }
+    return release_of((STAGE, SITE, BACK), (2, 1), cells, epsilon=3.0, overlap=overlap, seed=1)
+
+
+def noises() -> list[PublishedNoise]:
+    draw = np.random.default_rng(2)
+    variance, rows = draw.uniform(1, 2, (6, 6)), draw.normal(size=(9, 6))
+    return [NoisyEntries(variance + variance.T), MixedRows(rows.T @ rows, 9)]
+
+
+@pytest.mark.parametrize("noise", noises(), ids=("entries", "rows"))
+def test_law_of_noise_has_its_covariances(noise: PublishedNoise) -> None:
+    draw = np.random.default_rng(3)
+    left, right = draw.normal(size=(3, 6)), draw.normal(size=(2, 6)) * (np.arange(6) < 4)
+    forms = products(left, right)
+    expected = noise.covariances(forms)
+    assert noise.law.covariances(forms) == pytest.approx(expected)
+    assert noise.law.across(left, right).reshape(6, 6) == pytest.approx(expected)
+    assert noise.law.variances(left, right).ravel() == pytest.approx(np.diag(expected))
+    assert [np.sum(noise.law.along(forms[0]) * form) for form in forms] == pytest.approx(expected[0])
+
+
+def test_strangers_of_two_parties_have_their_covariances() -> None:
+    draw = np.random.default_rng(3)
+    whose, rows = np.array([0, 0, 0, 1, 1]), draw.normal(size=(9, 5))
+    same = np.equal.outer(whose, whose)
+    law = PairLaw(np.where(same, 0.0, 7.0), rows.T @ rows * same)
+    left, right = draw.normal(size=(3, 5)) * (whose == 0), draw.normal(size=(2, 5))
+    forms = products(left, right)
+    expected = 2 * np.einsum("tkl,kl,ukl->tu", forms, law.s, law.L @ forms @ law.L)
+    assert law.across(left, right).reshape(6, 6) == pytest.approx(expected)
+    assert law.variances(left, right).ravel() == pytest.approx(np.diag(expected))
+    assert [np.sum(law.along(forms[0]) * form) for form in forms] == pytest.approx(expected[0])
+
+
+@pytest.mark.parametrize("overlap", [None, 0.8])
+@pytest.mark.parametrize("pair", [("stage", "site"), ("site", "back"), ("site", "site")])
+def test_tables_by_parts_are_those_of_all_forms(overlap: float | None, pair: tuple[str, str]) -> None:
+    sums = CrossProducts.of(released(overlap))
+    (_, left), (_, right) = map(sums.levels, pair)
+    counts, covariance = sums.sums(products(left, right))
+    cells = Cells.of(sums, *pair)
+    assert cells.counts.ravel() == pytest.approx(counts)
+    assert cells.noise.covariance == pytest.approx(covariance, rel=1e-9, abs=1e-9)
+    assert cells.errors.ravel() == pytest.approx(np.sqrt(np.diag(covariance)))
+    w = np.random.default_rng(1).normal(size=cells.counts.shape)
+    assert cells.noise.along(w).ravel() == pytest.approx(covariance @ w.ravel())
+    rows, columns = w[:, :2].T, w[:1]
+    found, both = cells.sums(rows, columns)
+    which = np.asarray(np.kron(rows, columns), np.float64)
+    assert found.ravel() == pytest.approx(which @ counts)
+    assert both == pytest.approx(mapped(which, covariance + np.diag(np.maximum(counts, 0))))
+
+
+@pytest.mark.parametrize("overlap", [None, 0.8])
+def test_independence_is_that_of_the_whole_covariance(overlap: float | None) -> None:
+    cells = Cells.of(CrossProducts.of(released(overlap)), "stage", "site").known().filled()
+    c, (rows, columns) = cells.counts, cells.counts.shape
+    r, s, total = c.sum(axis=1), c.sum(axis=0), c.sum()
+    expected = np.outer(r, s) / total
+    # D_ab = c_ab - r_a s_b / T, to first order
+    J = np.eye(c.size) + np.tile((expected.ravel() / total)[:, None], c.size)
+    J -= np.kron(np.eye(rows), np.outer(s / total, np.ones(columns)))
+    J -= np.kron(np.outer(r / total, np.ones(rows)), np.eye(columns))
+    kept = [a * columns + b for a in range(rows - 1) for b in range(columns - 1)]
+    covariance = mapped(J, cells.noise.covariance + np.diag(expected.ravel()))[np.ix_(kept, kept)]
+    D = (c - expected).ravel()[kept]
+    statistic, degrees = independence(cells)
+    assert statistic == pytest.approx(float(D @ np.linalg.solve(covariance, D)), rel=1e-9)
+    assert degrees == len(kept)
+
+
+def test_form_of_a_singular_covariance_is_that_of_its_inverse_within_its_range() -> None:
+    draw = np.random.default_rng(1)
+    centring = np.eye(8) - 1 / 8
+    C = centring @ np.diag(draw.uniform(1, 9, 8)) @ centring
+    x = centring @ draw.normal(size=8)
+    expected = x @ np.linalg.pinv(C) @ x
+    assert inverse_form(lambda v: C @ v, np.diag(C), x) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.slow
+def test_table_of_127_levels_by_127_takes_little_memory_and_time() -> None:
+    """All its covariances would take 2 GB."""
+    levels, n = tuple(f"l{i}" for i in range(127)), 60_000
+    many = [CategoricalAttribute(name=name, levels=levels) for name in ("a", "b")]
+    draw = np.random.default_rng(1)
+    a = draw.integers(0, 127, n)
+    b = np.where(draw.random(n) < 0.02, a, draw.integers(0, 127, n))
+    cells = {name: np.array(levels)[codes].tolist() for name, codes in (("a", a), ("b", b))}
+    prepared = release_of((*many, BACK), (2, 1), cells | {"back": ["no", "yes"] * (n // 2)}, epsilon=100.0, seed=1)
+    tracemalloc.start()
+    found = cross_table(prepared, "a", "b")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert found.degrees_of_freedom == 126**2
+    assert found.p_value < 1e-6
