@@ -65,7 +65,7 @@ class Blobs(Protocol):
         """What was stored so, as a file the caller closes."""
 
     def running_releases(self) -> tuple[str, ...]:
-        """Releases of which such files may be there."""
+        """Releases that may have such files."""
 
     def remove_running(self, release: str) -> None:
         """Remove all of a release."""

@@ -258,7 +258,7 @@ class Publisher:
             clean(self._coordinator)
 
     def _exchanges_over(self, newest: int) -> tuple[str, ...]:
-        """Releases that are over and of which messages may be there.
+        """Releases that are over and may still have messages.
 
         Looked for after events, as buckets charge for every look; and each minute, as a message may have come too late.
         """
@@ -335,8 +335,8 @@ def prune(coordinator: Coordinator) -> int:
 def clean(coordinator: Coordinator) -> int:
     """Remove what is a day old and belongs to no release that is open or published; how many files.
 
-    Files are stored before they are recorded, perhaps by another replica at this moment. Whoever records one looks for
-    it in the same transaction (`require_blobs`); it is removed in a transaction, too, and there is one writer at a
+    Files are stored before they are recorded, perhaps by another replica at this moment. The transaction that records a
+    file looks for it (`require_blobs`); it is removed in a transaction, too, and there is one writer at a
     time. So either it is gone before it is recorded, which is then refused and repeated, or it is recorded before it
     is looked at, and stays.
     """

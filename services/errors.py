@@ -11,7 +11,7 @@ ServicesError              something about a published release that a person can
 shared.estimation.errors.EstimationError
 ├── AnalysisError            an analysis that cannot be computed as asked
 │   ├── PenaltyError         a penalty or an l1_ratio that is none
-│   ├── NestedError          two models of which neither contains the other as asked
+│   ├── NestedError          two models, and neither contains the other as asked
 │   ├── InstrumentsError     fewer instruments than endogenous features
 │   ├── LevelError           a level that an attribute does not have, or one attribute where two are needed
 │   └── NoSignalError        nothing of a column, or of a combination of columns, is left beside the noise

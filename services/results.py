@@ -213,7 +213,7 @@ def markdown_row(texts: Iterable[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """For HTML: names come from whoever proposed the release."""
+    """For HTML: names come from the proposer of the release."""
     return html.escape(printable(text))
 
 

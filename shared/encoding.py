@@ -1,7 +1,7 @@
 """Raw values to fixed-point integers, the only code that does it: for agents, the planner and the simulation.
 
-Pure functions of public bounds and of one cell at a time; no row is held. Encoding is total. Whoever wants to refuse
-cells asks for that (`encode_conforming`): errors name a column and a count, never a value.
+Pure functions of public bounds and of one cell at a time; no row is held. Encoding is total. A caller that wants to
+refuse cells asks for that (`encode_conforming`): errors name a column and a count, never a value.
 """
 
 from collections import Counter
@@ -114,7 +114,7 @@ def encode_attribute(attribute: Attribute, *cells: Cells) -> EncodedAttribute:
 
 
 def encode_conforming(attribute: Attribute, *cells: Cells, gaps: bool = False) -> EncodedAttribute:
-    """As `encode_attribute`, for whoever may be told what their cells are like and should correct them.
+    """As `encode_attribute`, for owners, who may be told what their cells are like and should correct them.
 
     Args:
         attribute: its `missing` says whether empty cells are accepted.

@@ -1,6 +1,6 @@
 """What a coordinator answers: one set of models for who serves them and for who reads them.
 
-The coordinator only ever constructs these, so it serves every field declared here and no other. Whoever reads ignores
+The coordinator only ever constructs these, so it serves every field declared here and no other. A reader ignores
 fields that a newer coordinator adds (not states), does without what may be absent, and believes nothing that is not
 signed.
 """

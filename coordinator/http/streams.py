@@ -47,7 +47,7 @@ class _Waiter:
 
 
 class Feed:
-    """The newest event's number, and that of each member's releases.
+    """The newest event's number, and the newest one of each member's releases.
 
     Both are looked up after every event for which somebody waits, and else every `POLL_SECONDS`.
     """

@@ -259,8 +259,8 @@ def draft(
 ) -> None:
     """Draft a schema from public knowledge: what is known of columns of these names. No row is looked at.
 
-    Bounds that were taken from private rows would tell of them without noise and without a charge. Columns of which
-    nothing is known are listed, for you to add.
+    Bounds that were taken from private rows would tell of them without noise and without a charge. Columns that
+    nothing is known about are listed, for you to add.
     """
     if not all("=" in one for one in units):
         raise click.UsageError("give units as COLUMN=UNIT")

@@ -108,7 +108,7 @@ def known_ranges(table: Path | None = None) -> tuple[Range, ...]:
 def draft_schema(
     columns: Iterable[str], ranges: Iterable[Range], units: Mapping[str, str]
 ) -> tuple[list[tuple[Attribute, Range]], list[str]]:
-    """Attributes of the columns that a range is known for, each with that range; and the columns of which none is.
+    """Attributes of the columns that a range is known for, each with that range; and the other columns.
 
     A column is known by its name, with or without its unit behind it. Where a range is known in several units and
     neither `units` nor the name says which, it is not known.

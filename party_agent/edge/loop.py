@@ -25,7 +25,7 @@ from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, Unr
 from commingle.shared.wire import ReleaseSteps
 
 _log = structlog.get_logger()
-_MOST_SILENT = 2  # streams one after the other of which nothing came, though the coordinator was there just before
+_MOST_SILENT = 2  # streams one after the other that brought nothing, though the coordinator was there just before
 
 
 @dataclass(slots=True)

@@ -58,7 +58,7 @@ def require_another(first: Ruling, second: Ruling) -> None:
 
 
 def is_signed_on(person: str) -> bool:
-    """Whether a name is that of somebody who signed on: no other name has an address in it."""
+    """Whether the person signed on: no other name has an address in it."""
     return "://" in person
 
 

@@ -107,7 +107,7 @@ def adopt_branch(agents: Agents, branch: LostBranch) -> None:
             agents.proposals.end(lost.release, state=lost.view.state, seen=seen, coordinator=coordinator)
         else:
             agents.proposals.see(lost.spec, lost.view, seen=seen, coordinator=coordinator)
-    # what is adopted already, and of which a coordinator has shown more since, is not charged again
+    # what is adopted already is not charged again, though a coordinator has shown more of it since
     charged = {lost.release: agents.ledger.charge(lost.release) for lost in branch.releases}
     adopted = {release for release, charge in charged.items() if charge and charge.state is ChargeState.ADOPTED}
     lacking = (lost for lost in branch.releases if lost.release not in adopted)

@@ -1,6 +1,6 @@
 """Rows that a party's own system sends in pieces: read, held against their schema, and kept.
 
-Privacy. Whoever sends a piece knows its rows; whoever else reads an answer or a log does not. So a refusal names the
+Privacy. The sender of a piece knows its rows; other readers of an answer or a log do not. So a refusal names the
 number of a row and a column and no value, and it follows from this piece and its public schema alone: never from rows
 that others sent, or that are here already.
 """

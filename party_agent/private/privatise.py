@@ -193,7 +193,7 @@ def privatise(
     the last row of the reading that it is for.
 
     Args:
-        snapshot: of the data set, of which the party's attributes are chosen in the spec's order.
+        snapshot: the data set's, with the party's attributes chosen in the spec's order.
         request: spec, share and plan.
         charge: the committed debit. It must cover the plan.
         draw: sampler of Gaussian noise on a lattice, seeded by the operating system.
@@ -223,7 +223,7 @@ def exchanged_rows(
     """The bounded rows of one party, from the last reading of its snapshot for this release; and their sums.
 
     Args:
-        snapshot: of the data set, of which the party's attributes are chosen in the spec's order.
+        snapshot: the data set's, with the party's attributes chosen in the spec's order.
         request: spec, share and plan.
         charge: the committed debit. It must cover the plan.
         draw: as for `privatise`; of the sums only.
@@ -246,7 +246,7 @@ def _mix_rows(
     """What the mechanism makes of each partition's rows, not private yet, and the first stage's sums.
 
     Raises:
-        LostError: the snapshot is gone or damaged; no noise has been drawn then, or only that of sums which go nowhere.
+        LostError: the snapshot is gone or damaged; no noise has been drawn then, or only for sums that go nowhere.
             Reading the parts raises it, too: none may be used before the last.
         ValueError: the charge does not cover the plan, or is for another snapshot (faults of the caller).
     """

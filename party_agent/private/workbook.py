@@ -1,4 +1,4 @@
-"""An Excel workbook (.xlsx) as its records: a zip archive of XML, of which each row and each text is looked at alone.
+"""An Excel workbook (.xlsx) as its records: a zip archive of XML; each row and each text is looked at alone.
 
 An XML parser ends at the first odd character, and with it every row behind. Here tags alone decide where an element
 begins and ends: what somebody typed into a cell stands in XML as `&lt;`, or in a CDATA section, so no cell can begin or
@@ -99,7 +99,7 @@ class Workbook:
 
 
 class SharedTexts:
-    """The texts that cells share, of which no more are read than the cells so far have asked for."""
+    """The texts that cells share. No more of them are read than the cells so far have asked for."""
 
     def __init__(self, book: Workbook) -> None:
         self._next, self._found, self._bytes = book.texts(), list[str | bytes](), 0

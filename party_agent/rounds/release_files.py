@@ -59,7 +59,7 @@ class Outbox:
 
 @dataclass(frozen=True, slots=True)
 class FileBytes:
-    """A file as bytes, of which as many are in memory as are worked with.
+    """A file as bytes. Only those that are worked with are in memory.
 
     Attributes:
         file: open.

@@ -253,7 +253,7 @@ class CoordinatorClient:
 
 
 def _height(signed: SignedDocument, party: str) -> int | None:
-    """That of a ledger head, None where it is not the party's."""
+    """The height of a ledger head, None where it is not the party's."""
     try:
         return open_head(signed, party=party)[0].height
     except ProtocolError:

@@ -1,7 +1,8 @@
-"""The agent's Unix socket, `HOME/agent.sock`: both its ends, each of which checks who is at the other.
+"""The agent's Unix socket, `HOME/agent.sock`: both its ends; each checks who is at the other.
 
-Whoever reaches it as the home's user, or as root, is the operator and needs no token, so there is none that another
-process could catch. Neither end takes an address from the environment or from a file, so nothing leads it elsewhere.
+A process that reaches it as the home's user, or as root, is the operator. It needs no token, so there is none that
+another process could catch. Neither end takes an address from the environment or from a file, so nothing leads it
+elsewhere.
 
 The kernel says who is at the other end (SO_PEERCRED). Where it does not, outside Linux, the modes of home (0700) and
 socket (0600) alone decide.

@@ -1,6 +1,6 @@
 """The covariance of columns of the private table, as a release tells it: its principal and partial correlations.
 
-It is that of the posterior mode, and so are the components.
+It is the posterior mode's, and so are the components.
 """
 
 from collections.abc import Sequence
@@ -210,7 +210,7 @@ def pca(
     """Components of these attributes, or of all; a level of a categorical attribute is a column of its own.
 
     Raises:
-        EstimationError: an unknown attribute, or one of which nothing is left beside the noise.
+        EstimationError: an unknown attribute, or one that the noise covers wholly.
     """
     covariance = estimate(prepared, columns_of(prepared, attributes))
     units = covariance.deviations if standardise else np.ones(len(covariance.labels))

@@ -1,7 +1,7 @@
 """The three files of a published release, byte for byte as the coordinator serves them, and a cache of them on disk.
 
-The cache is never believed. Bytes that no longer have their name's digest count as absent, and whoever takes a release
-out verifies it like a fresh download.
+The cache is never believed. Bytes that no longer have their name's digest count as absent, and a caller that
+takes a release out verifies it like a fresh download.
 """
 
 import logging

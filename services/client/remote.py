@@ -131,7 +131,7 @@ class ReleaseClient:
         """Every key the coordinator has had for every member, verified, and the signed log as served.
 
         Args:
-            coordinator: whose log it must be; the trusted one's where left out, or whoever's answers there.
+            coordinator: whose log it must be; the trusted one's where left out, or the one that answers there.
 
         Raises:
             RemoteError: the coordinator does not answer, or not as one.

@@ -25,8 +25,6 @@ from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.forecast.curves import plan as make_plan
 from commingle.shared.forecast.result import Plan
-from commingle.shared.forecast.task import assumptions_of
-from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.errors import RequestBodyError
 from commingle.shared.runtime.pool import ProcessWorker, Worker
 from commingle.shared.text import ascii_json
@@ -86,7 +84,7 @@ def predict(asked: Asked, data: bytes) -> Answer:
 def plan(data: bytes) -> Answer:
     """What a release of a study would be worth: expected errors and R-squared, before any budget is spent."""
     body = parse(PlanBody, data)
-    made = make_plan(terms_of(body.study), assumptions_of(body.study, body.assumptions()))
+    made = make_plan(body.study, body.assumptions())
     return Answer(ascii_json(_PLAN.dump_python(made, mode="json")))
 
 

@@ -31,7 +31,7 @@ class Hazards(Law):
         indicators: (2 H + 1, q) of the levels, as combinations of a release's columns.
         shares: (2 H + 1,) of the levels.
         basis: (H, r) G.
-        residuals: (r + 1, 2 H + 1) z of each level, that of leaving last.
+        residuals: (r + 1, 2 H + 1) z of each level, leaving last.
     """
 
     FORMS = ("indicators", *Law.FORMS)

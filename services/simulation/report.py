@@ -283,7 +283,7 @@ def _overview(report: dict[str, Any]) -> Table:
 
 
 def _models(release: dict[str, Any]) -> list[dict[str, Any]]:
-    """Its fits but that of the mean; none where parties share too few people, as far as noise tells."""
+    """Its fits without the mean's; none where parties share too few people, as far as noise tells."""
     return [fit for fit in release["estimators"] if fit["name"] != "constant"]
 
 

@@ -2,7 +2,7 @@
 
     commingle-invite.v1.FINGERPRINT.SECRET+ward,laboratory,registration+https://hub.example
 
-The first name is the party's own. Whoever writes the line says who the members are. Members read twelve words to each
+The first name is the party's own. The writer of the line says who the members are. Members read twelve words to each
 other to know that all were shown the same names and keys (`words_of`, docs/proofs/words.md).
 """
 

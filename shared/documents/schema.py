@@ -76,7 +76,7 @@ class NumericAttribute(WireModel):
         upper: the largest, likewise.
         unit: of the values, for people.
         missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in a column more.
-        product: the attributes of which it is the product, as the agent has them; left out, the table holds it.
+        product: the attributes that the agent multiplies to make it; left out, the table holds it.
     """
 
     kind: Literal["numeric"] = "numeric"

@@ -178,8 +178,8 @@ class IdCounts:
     """What the subject ids of a table are like. Functions of private rows: for their owner, and nobody else.
 
     Attributes:
-        missing: rows of which a cell of the key is empty.
-        invalid: others of which a cell does not follow its rule, is no text, or is too long to be part of an id.
+        missing: rows with an empty cell in the key.
+        invalid: others with a cell that does not follow its rule, is no text, or is too long to be part of an id.
         duplicates: rows behind another one with the same id.
         changed: ids that a rule writes otherwise than exact/1, which only drops what stands around them.
         unreadable: records that could not be read at all and are no rows.

@@ -58,7 +58,7 @@ class MeasuredAttribute:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of its columns: a mark is an indicator like that of a level."""
+        """The kinds of its columns: a mark is an indicator, as a level has one."""
         return (self.kind, *[Kind.CATEGORICAL] * (self.columns - 1))
 
 

@@ -9,6 +9,7 @@ from math import sqrt
 import numpy as np
 
 from commingle.shared.documents.schema import Weighted
+from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.forecast import (
@@ -23,11 +24,11 @@ from commingle.shared.forecast.forecast import (
 )
 from commingle.shared.forecast.result import Plan, Point
 from commingle.shared.forecast.tables import cut_forecasts, table_forecasts
-from commingle.shared.forecast.task import Assumptions
+from commingle.shared.forecast.task import Assumptions, assumptions_of
 from commingle.shared.forecast.words import advice
 from commingle.shared.mechanisms.prediction import RegressionTask
 from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_of
-from commingle.shared.release.resolve import closed
+from commingle.shared.release.resolve import closed, terms_of
 
 _WEIGHTS = (2, 3, 4)
 _WORTH_SAYING, _AS_GOOD = 0.95, 0.02
@@ -38,14 +39,17 @@ _LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
 _CLASSICAL_MOST = 1.0
 
 
-def plan(terms: Terms, assumed: Assumptions | None = None) -> Plan:
-    """The forecast with its curves, and the other mechanisms beside it.
+def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
+    """The forecast with its curves, and the other mechanisms beside it; about a study's own target, if it has one.
 
     Raises:
         PlanningError: there is nothing to forecast.
         PrivacyError: epsilon, delta or a row norm outside its domain.
     """
-    assumed = assumed or Assumptions()
+    if isinstance(study, Terms):
+        terms, assumed = study, assumed or Assumptions()
+    else:
+        terms, assumed = terms_of(study), assumptions_of(study, assumed)
     asked = question_of(terms, assumed)
     drawn = Question(asked.expected, ()) if len(terms.columns) > _WIDE else asked  # two more would cost twice as much
     others = [with_best_k(with_mechanism(terms, name), asked.expected) for name in MECHANISMS]

@@ -4,7 +4,7 @@ In order, each step only when all proofs of the one before hold:
 
 1. each owner    of each segment of its rows, when it has encrypted them: they are within their bound, and ciphertexts
                  and key are well formed (`columns.prove_columns`). The last party owns nothing
-2. everybody     verifies that of everybody else (`columns.verify_columns`), then replies (`ring.replies.hide_sums`,
+2. everybody     verifies the proofs of all others (`columns.verify_columns`), then replies (`ring.replies.hide_sums`,
                  `whole_reply`)
 3. evaluators    of all replies together: they are evaluations of the columns in the evaluator's own ciphertexts, or
                  of the last party of rows within their bound (`evaluator.prove_replies`)

@@ -12,7 +12,7 @@ from math import comb
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import Parameters
 
-LENGTHS = (2048, 4096, 8192)  # l: a proof has that which makes it shortest
+LENGTHS = (2048, 4096, 8192)  # l: a proof has the one that makes it shortest
 RANGES = 105  # random subsets of rows, and of positions: sums over each two of them are shown
 REPEATS = 4  # random combinations, modulo each prime, of all linear, and of all quadratic, equations
 RANGE_BITS = 59  # masks of sums are below 2^59; what is proved of every entry is |w| < 2^60
@@ -47,7 +47,7 @@ class Sizes:
 
     @property
     def places(self) -> int:
-        """4 l, of which t are opened."""
+        """4 l; t of them are opened."""
         return self.message * _RATE
 
     @property

@@ -136,7 +136,7 @@ class Reply:
         return np.hstack(found)[:, start - first * length : stop - first * length]
 
     def _stripe_weights(self, weights: ReplyWeights, first: int, held: Residues) -> Residues:
-        """Row weights of some stripes, the first of which has this number: (repeats, stripes L)."""
+        """Row weights of some stripes, counted from this one on: (repeats, stripes L)."""
         layout, prime, length = self.layout, weights.prime, self.layout.stripe_rows
         rows = first * length, min((first + len(held)) * length, layout.rows)
         slots = public_slots(layout.label, layout.indices(*rows), layout.parameters.degree, prime)

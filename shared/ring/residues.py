@@ -66,7 +66,7 @@ def forward(rows: Residues, prime: int, *, copies: int = 1, roots_of: int = 0) -
     """Each row's values at the odd powers of psi, in its place: (m, N), see `kernels.forward`.
 
     Args:
-        rows: coefficients, of which a row holds `copies`.
+        rows: coefficients; a row holds `copies` of them.
         prime: of the residues.
         copies: a power of two.
         roots_of: the degree of a longer ring, at whose first N slots the values are asked for.

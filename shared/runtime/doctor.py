@@ -85,7 +85,7 @@ def disk_space(directory: Path) -> str:
 
 
 def clock_skew(answer: httpx.Response, now: datetime) -> str:
-    """How far this clock is from that of the one who answered. Raises UnhealthyError."""
+    """How far this clock is from the clock of the service that answered. Raises UnhealthyError."""
     try:
         theirs = parsedate_to_datetime(answer.headers["Date"]).astimezone(UTC)
     except (KeyError, ValueError):

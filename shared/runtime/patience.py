@@ -23,8 +23,8 @@ class Watch:
 
     The request is sent within `sending_seconds`, from its end to the end of the answer's head pass
     `answering_seconds` at most, and from there to the end of its body `reading_seconds`, whatever comes meanwhile.
-    Then the client's connections are cut, all of them, as nobody says which one the request is on. Whoever waits on
-    one sees it broken.
+    Then the client's connections are cut, all of them, as nothing says which one the request is on. Others that wait
+    on one see it broken.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 Cells of a CSV are bytes (`csv_records`); what is missing in it is spelled as `encoding.MISSING` says, and numbers with
 a decimal comma are given with a point. Parquet keeps its types.
 
-No record ends the reading (docs/threat-model.md#no-decision-depends-on-cells). Whoever wants to have a CSV corrected
+No record ends the reading (docs/threat-model.md#no-decision-depends-on-cells). A caller that wants a CSV corrected
 that is not well formed looks at the counts.
 """
 
@@ -42,7 +42,7 @@ def is_parquet(path: Path) -> bool:
 
 @contextmanager
 def open_parquet(where: "Path | pa.NativeFile") -> Iterator[pq.ParquetFile]:
-    """A Parquet file, of which no more is fetched than is read: Arrow fetches all row groups ahead otherwise."""
+    """A Parquet file. No more of it is fetched than is read: Arrow fetches all row groups ahead otherwise."""
     with (
         where if isinstance(where, pa.NativeFile) else open_plain(where) as file,
         pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES) as parquet,

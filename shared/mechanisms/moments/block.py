@@ -60,7 +60,7 @@ TAIL = 13
 
 
 class NoisyMoments(Mechanism):
-    """Published: second moments, cross blocks of which were computed under encryption."""
+    """Published: second moments, whose cross blocks were computed under encryption."""
 
     fraction_bits = 14
     interactive = True

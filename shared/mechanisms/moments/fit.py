@@ -65,7 +65,7 @@ def measure(system: System) -> Signal:
 
 
 def entries_of(system: System) -> EntryNoise:
-    """The noise of a system of noisy moments; it is a fault of the caller to ask for that of rows."""
+    """The noise of a system of noisy moments; to ask for the noise of rows is a fault of the caller."""
     if system.entries is None:
         raise ValueError("only moments come with the variances of their entries")
     return system.entries

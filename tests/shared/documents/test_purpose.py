@@ -105,7 +105,7 @@ def test_forecasts_are_about_the_target_of_the_study() -> None:
     assert [term.term for term in found.terms] == ["(intercept)", "age"]
     assert "of 'stay'. " in found.sentences[-1]
     asked = study(**SAID)
-    assert plan(terms_of(asked), assumptions_of(asked)).forecast.target == "stay"
+    assert plan(asked).forecast.target == "stay"
     other = plan(terms_of(asked), assumptions_of(asked, Assumptions(target="bmi"))).forecast
     assert (other.target, len(other.terms)) == ("bmi", 6)  # and the mark of stay
     unsaid = forecast_of(build(study()))

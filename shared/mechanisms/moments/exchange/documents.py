@@ -122,7 +122,7 @@ def quoted(exchange: Exchange, reply: ReplyStatement) -> Mapping[str, Envelope]:
 
 
 def require_one_set(exchange: Exchange, columns: Mapping[str, Envelope], replies: Mapping[str, Envelope]) -> str:
-    """The digest of everybody's columns, of which every reply quotes the same (docs/proofs/proved-bounds.md, 7.5).
+    """The digest of everybody's columns; every reply quotes the same one (docs/proofs/proved-bounds.md, 7.5).
 
     Raises:
         ExchangeError: some columns are missing.
