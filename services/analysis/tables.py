@@ -29,13 +29,18 @@ if TYPE_CHECKING:
 def independence(cells: Cells) -> tuple[float, int]:
     """The chi-squared statistic of independence that knows the noise, and its degrees of freedom; NaN of one level.
 
-    D^T Cov(D)^- D of `_Departures`; a score test.
+    D^T Cov(D)^-1 D of `_Departures` without the last row and column, which follow from the others; a score test.
     """
     if min(cells.counts.shape) <= 1:
         return float("nan"), 0
-    found, (rows, columns) = _Departures(cells), cells.counts.shape
-    scale = found.expected + cells.noise.variances
-    return inverse_form(found.covaried, scale, found.values), (rows - 1) * (columns - 1)
+    found = _Departures(cells)
+    scale = np.maximum(found.expected, 0.0) + cells.noise.variances  # noise makes counts below zero
+
+    def covaried(w: Array) -> Array:
+        return found.covaried(np.pad(w, ((0, 1), (0, 1))))[:-1, :-1]
+
+    D = found.values[:-1, :-1]
+    return inverse_form(covaried, scale[:-1, :-1], D), D.size
 
 
 def trend(cells: Cells, order: tuple[tuple[str, ...], tuple[str, ...]]) -> float:

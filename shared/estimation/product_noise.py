@@ -54,9 +54,9 @@ class ProductNoise:
 
 
 def inverse_form(apply: Callable[[Array], Array], scale: Array, x: Array) -> float:
-    """Return x C^- x for x in the range of a C that is never written down, `apply` giving C v, by conjugate gradients.
+    """Return x C^-1 x for a positive definite C that is never written down, `apply` giving C v, by conjugate gradients.
 
-    `scale` is near the diagonal of C; x and it have any one shape.
+    `scale` is near the diagonal of C, and positive; x and it have any one shape.
     """
     from scipy.sparse.linalg import LinearOperator, cg  # noqa: PLC0415 - loads slowly
 

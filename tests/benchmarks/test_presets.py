@@ -62,7 +62,7 @@ def test_kalaja_is_as_in_the_figures_that_the_benchmark_reproduces() -> None:
 
 @pytest.mark.parametrize(("name", "n"), [("wang2018", None), ("public_moment", 2000)])
 def test_subjects_of_another_kind_than_the_papers_are_refused(name: str, n: int | None) -> None:
-    with pytest.raises(SpecError, match="subjects"):
+    with pytest.raises(SpecError, match="data sets"):
         REGRESSIONS[name].fields(n)
 
 

@@ -66,14 +66,15 @@ def require_private(attack: Attack, claim: StatedLoss, tell: Callable[[str, obje
 def test_loss_of_the_worst_records_is_no_more_than_claimed(
     tmp_path: Path, name: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """Of a person at the clinic, to everybody and to the insurer; who is keyed is there or not."""
+    """Of a person at the clinic, to everybody and to the insurer; who is keyed is there or not, alone in its bucket."""
     choices = {"epsilon": 3.0, **MECHANISMS[name]}
     prepared = Prepared(tmp_path, Csv(), ATTRIBUTES, choices)
     numbers = numbers_of(prepared)
     mine = {party.party: party.loss.own for party in numbers.privacy.per_party}["clinic"]
-    within = prepared.with_own(own(100, 1000))
+    target = sharing_a_bucket(prepared, 1)[0] if "buckets" in choices else OWN
+    within = prepared.with_own((target, *own(100, 1000)[1:]))
     without = prepared.with_own(*([] if "keyed" in choices else [own(0, 0)]))
-    apart = difference(prepared, {"clinic": within}, {"clinic": without})
+    apart = difference(prepared, {"clinic": within, "insurer": within}, {"clinic": without, "insurer": within})
     for inside in ((), ("insurer",)):
         require_private(Attack.best(numbers, apart, inside), mine, record_property)
 
