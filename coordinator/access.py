@@ -43,7 +43,7 @@ def require_member(coordinator: Coordinator, head: RequestHead, release: str) ->
     if signer is None or signer.name not in members:
         raise ScopeError(
             "the request is not signed by a member of this release",
-            remedy="What members exchange is for its members only.",
+            remedy="What members of a release exchange is for them alone.",
         )
     _refuse_replay(coordinator, request)
     return request

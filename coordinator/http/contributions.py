@@ -124,7 +124,7 @@ def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticato
 
 
 def blocks_router(coordinator: Coordinator, auth: Authenticator, publisher: Publisher, uploaded: Counter) -> APIRouter:
-    """`PUT /v1/releases/{id}/blocks/{member}`."""
+    """`PUT /v1/releases/{id}/blocks/{party}`."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
     def store(expected: Expected[BlockStatement], file: BinaryIO) -> tuple[bool, ReleaseSummary]:

@@ -198,7 +198,7 @@ def _answer(items: Iterable[bytes], last: int, heads: Iterable[bytes] | None) ->
 
 
 def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) -> APIRouter:
-    """`/v1/events`, `/v1/parties/{member}/releases` and `/v1/releases/{id}/events`."""
+    """`/v1/events`, `/v1/parties/{party}/releases` and `/v1/releases/{id}/events`."""
     router = APIRouter(prefix="/v1", tags=["events"], dependencies=[Depends(auth.reader)])
 
     steps = Steps(coordinator.store, feed)

@@ -79,7 +79,7 @@ class PartyClient:
 
     Args:
         base_url: where the agent serves its local API, https://.
-        token: of `commingle member token create`, with the scopes for what is to be done.
+        token: of `commingle party token create`, with the scopes for what is to be done.
         ca_file: PEM certificate to trust beside the system's: the agent's own.
         timeout_seconds: for each answer.
         transport: how requests travel instead, for tests and unusual networks.
@@ -261,7 +261,7 @@ class PartyClient:
         """Whether a message of the webhook was signed with its secret within five minutes of now.
 
         Args:
-            secret: as `commingle member webhook set` printed it.
+            secret: as `commingle party webhook set` printed it.
             body: as it was received.
             signature: the header `Commingle-Signature`.
         """

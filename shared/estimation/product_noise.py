@@ -11,6 +11,8 @@ import numpy as np
 
 from commingle.shared.estimation.entry_noise import Array, PairLaw
 
+_SOLVED = 1e-6  # of the right side
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProductNoise:
@@ -56,7 +58,7 @@ class ProductNoise:
 def inverse_form(apply: Callable[[Array], Array], scale: Array, x: Array) -> float:
     """Return x C^-1 x for a positive definite C that is never written down, `apply` giving C v, by conjugate gradients.
 
-    `scale` is near the diagonal of C, and positive; x and it have any one shape.
+    `scale` is near the diagonal of C, and positive; x and it have any one shape. NaN where they do not converge.
     """
     from scipy.sparse.linalg import LinearOperator, cg  # noqa: PLC0415 - loads slowly
 
@@ -64,4 +66,5 @@ def inverse_form(apply: Callable[[Array], Array], scale: Array, x: Array) -> flo
     C = LinearOperator(shape, lambda v: apply(v.reshape(x.shape)).ravel(), dtype=np.float64)
     M = LinearOperator(shape, lambda v: v.ravel() / scale.ravel(), dtype=np.float64)
     found, _ = cg(C, x.ravel(), rtol=1e-12, atol=0.0, M=M, maxiter=1000)
-    return float(found @ x.ravel())
+    left = np.linalg.norm(C @ found - x.ravel())  # rounding may keep it above what was asked for
+    return float(found @ x.ravel()) if left <= _SOLVED * np.linalg.norm(x) else float("nan")

@@ -16,7 +16,7 @@ DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 def test_image_has_the_libraries_that_its_roles_answer_with() -> None:
     asked = set(re.findall(r'extra="(\w+)"', "".join(p.read_text() for p in (ROOT / "services/analysis").glob("*.py"))))
     assert asked == {"sklearn"}
-    assert set(re.findall(r"--extra (\w+)", DOCKERFILE)) == asked | {"postgresql", "sso"}
+    assert set(re.findall(r"--extra (\w+)", DOCKERFILE)) == asked | {"postgresql", "sso", "otel"}
 
 
 def test_loops_are_built_with_the_image_and_no_compiler_is_in_what_runs() -> None:

@@ -107,6 +107,11 @@ def test_form_of_a_covariance_that_is_never_written_down_is_that_of_its_inverse(
     assert inverse_form(lambda v: C @ v, np.diag(C), x) == pytest.approx(x @ np.linalg.solve(C, x), rel=1e-10)
 
 
+def test_form_that_does_not_converge_is_no_number() -> None:
+    C = np.diag(10.0 ** np.linspace(-300, 0, 1200))
+    assert np.isnan(inverse_form(lambda v: C @ v, np.ones(1200), np.ones(1200)))
+
+
 @pytest.mark.slow
 def test_table_of_127_levels_by_127_takes_little_memory_and_time() -> None:
     """All its covariances would take 2 GB."""
