@@ -275,7 +275,7 @@ def _named_rows(snapshot: Snapshot, request: BlockRequest, release: str) -> tupl
     """What is read, and where. Keyed subjects are named here: the linkage key is not for workers."""
     if request.spec.keyed:
         if request.linkage_key is None:
-            raise ValueError("keyed people have no names without the linkage key")
+            raise ValueError("rows of keyed data sets have no names without the linkage key")
         return IN_PROCESS, [KeyedRows(snapshot, request.linkage_key, release)]
     if snapshot.n != request.spec.n:
         raise ValueError("another number of people was approved")

@@ -301,7 +301,7 @@ leaves its member.",
 
     @property
     def miscounted(self) -> str | None:
-        """That keyed data sets are twice as many as n, half as many, or farther off; None where nobody may be told."""
+        """That it holds twice as many people as n, half as many, or more apart; None where nobody may be told."""
         keyed = self.held is not None and self.subjects == "keyed"
         return miscounted(self.dataset, self.held, self.n) if keyed and self.held is not None else None
 
