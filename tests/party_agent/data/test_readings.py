@@ -62,6 +62,25 @@ def read_again(http: httpx.Client) -> int:
     return http.post("/v1/datasets/main/reading").status_code
 
 
+@contextmanager
+def held(thread: OwnThread) -> Iterator[None]:
+    """A thread in a call that lasts as long as the block."""
+    began, ended = Event(), Event()
+
+    def call() -> bool:
+        began.set()
+        return ended.wait(60)
+
+    with ThreadPoolExecutor(1) as other:
+        holding = other.submit(asyncio.run, thread.run(call))
+        try:
+            assert began.wait(60)
+            yield
+        finally:
+            ended.set()
+        assert holding.result()
+
+
 def answers(http: httpx.Client) -> list[int]:
     return [http.get(path).status_code for path in ("/healthz", "/readyz", "/v1/datasets", "/v1/ledger")]
 
@@ -79,20 +98,12 @@ def test_hundreds_of_registrations_of_fifos_leave_every_route_answering(consorti
 def test_reading_that_hangs_leaves_every_route_answering_and_others_wait_for_it(
     consortium: Consortium,
 ) -> None:
-    ended = Event()
-    with (
-        serving(consortium) as (agent, api, http),
-        ThreadPoolExecutor(1) as other,
-    ):
-        hanging = other.submit(asyncio.run, api.readings.run(ended.wait, 60))
-        try:
+    with serving(consortium) as (agent, api, http):
+        with held(api.readings):
             before = agent.datasets.get("main").snapshot
             assert {read_again(http) for _ in range(HUNDREDS)} == {202}
             assert answers(http) == [200] * 4
             assert agent.datasets.get("main").snapshot == before
-        finally:
-            ended.set()
-        assert hanging.result()
         asyncio.run(api.readings.run(bool))  # behind all of them
         assert agent.datasets.get("main").snapshot != before
 
@@ -101,15 +112,11 @@ def test_reading_that_hangs_leaves_every_route_answering_and_others_wait_for_it(
 def test_ledger_that_does_not_answer_is_told_by_readiness_while_health_answers(
     consortium: Consortium,
 ) -> None:
-    ended = Event()
-    with serving(consortium) as (_, api, http), ThreadPoolExecutor(1) as other:
-        other.submit(asyncio.run, api.ledger.run(ended.wait, 60))
-        try:
+    with serving(consortium) as (_, api, http):
+        with held(api.ledger):
             ready = http.get("/readyz")
             assert (ready.status_code, ready.json()) == (503, {"status": "busy"})
             assert http.get("/healthz").status_code == 200
-        finally:
-            ended.set()
         assert http.get("/readyz").status_code == 200
 
 
