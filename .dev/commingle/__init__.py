@@ -1,4 +1,4 @@
-"""Commingle: differentially private multi-party data release for linear regression.
+"""Commingle: differentially private data release by several parties, over HTTP.
 
 What users import. Names load on first use: importing commingle itself reads no other module.
 

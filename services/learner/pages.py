@@ -114,6 +114,11 @@ def _asks(question: str, asked: Mapping[str, Any], attributes: Sequence[Attribut
     return [_Ask("glm", {"formula": formula} | ({"family": asked["family"]} if "family" in asked else {}))]
 
 
+def _in_r(command: str) -> str:
+    """A string of JSON is one of R, but for characters written as surrogates: they stand as they are."""
+    return f"answer <- jsonlite::fromJSON(pipe({json.dumps(f'{command} --json', ensure_ascii=False)}))"
+
+
 def _command(ask: _Ask, asked: Mapping[str, Any]) -> str:
     ticked = asked.get("attributes", [])
     if ask.kind == "glm":
@@ -235,13 +240,15 @@ class _Pages:
             except CommingleError as error:
                 said, status = error.diagnostics(), self._status_of(error)
                 break
+        commands = [_command(ask, asked) for ask in asking]
         context = {
             "it": ReleaseDetail.of(held),
             "levels": {a.name: a.levels for a in attributes if a.kind != "numeric"},
             "outcomes": _followed(attributes),
             "question": question,
             "questions": _questions(held),
-            "command": "\n".join(_command(ask, asked) for ask in asking),
+            "command": "\n".join(commands),
+            "in_r": "\n".join(map(_in_r, commands)),
             "python": _fetched(self._coordinator, held) + "".join(map(_asking, asking)),
             "query": urlencode(asked, doseq=True),
             "most_rows": MAX_ROWS,
@@ -293,6 +300,8 @@ class _Pages:
             "picture": picture_of(fit, detail.attributes) if fit else None,
             "query": urlencode(query),
             "python": _python(self._coordinator, held, body),
+            "command": _fit_command(body),
+            "in_r": _in_r(_fit_command(body)),
             "coordinator": self._coordinator,
             "citation": citation(held.published),
             "kept": _kept(self._coordinator, detail),
@@ -346,6 +355,13 @@ def _in_words(attribute: Attribute) -> str:
         return f"a number from {attribute.lower:g} to {attribute.upper:g}{unit}"
     *first, last = attribute.levels
     return f"{', '.join(first)} or {last}"
+
+
+def _fit_command(body: Mapping[str, Any]) -> str:
+    features = [word for name in body["features"] for word in ("--features", name)]
+    options = {"--estimator": body["estimator"], "--interval-for": body["interval_for"]}
+    chosen = [word for option, value in options.items() if value not in {None, "table"} for word in (option, value)]
+    return f"commingle fit ./release {shlex.join(['--target', body['target'], *features, *chosen])}"
 
 
 def _python(coordinator: str, held: LoadedRelease, body: Mapping[str, Any]) -> str:

@@ -2,9 +2,17 @@
 
 import csv
 import io
+import json
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +20,8 @@ import numpy as np
 import pytest
 
 import commingle
-from commingle import ReleaseClient
+from commingle import Release, ReleaseClient
+from commingle.__main__ import main
 from commingle.services.learner.picture import HEIGHT, WIDTH, bars, forest, picture_of
 from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
@@ -129,9 +138,50 @@ def test_words_of_a_proposer_are_no_markup() -> None:
             assert "&lt;b&gt;bold&lt;/b&gt;" in page
 
 
+def lines_of(page: str) -> list[str]:
+    """Lines in a shell, in R and in Python, and what else a page offers to copy."""
+    return [unescape(lines) for lines in re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)]
+
+
+def test_shell_lines_of_the_page_fit_the_same(
+    http: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = FIT | {"estimator": "shrunken", "interval_for": "population"}
+    shell, *_ = lines_of(http.get(f"/releases/{ID}", params=asked).text)
+    Release.of(published()[1]).save(tmp_path / "release")
+    monkeypatch.chdir(tmp_path)
+    with suppress(SystemExit):
+        main([*shlex.split(shell)[1:], "--json"])
+    fitted = json.loads(capsys.readouterr().out)
+    assert fitted["coefficients"] == http.get(f"/releases/{ID}/fit.json", params=asked).json()["coefficients"]
+
+
+@pytest.mark.slow
+def test_lines_in_r_read_what_the_shell_lines_print(tmp_path: Path) -> None:
+    r = shutil.which("Rscript")
+    if r is None or subprocess.run([r, "-e", "loadNamespace('jsonlite')"], capture_output=True, check=False).returncode:
+        pytest.skip("Rscript with jsonlite is not installed")
+    release, files = published_tables()
+    with learner(ServingCoordinator.serving((release, files))) as http:
+        asked = {"row": "stage", "column": "readmitted", "reference": "iii"}
+        _, in_r, _ = lines_of(http.get(f"/releases/{release}/table", params=asked).text)
+        said = http.post(f"/v1/releases/{release}/analyses/table", json=asked).json()["sentence"]
+    Release.of(files).save(tmp_path / "release")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    own_libraries = "Sys.unsetenv('LD_LIBRARY_PATH')"  # R's own would give a Python that shares its library another one
+    done = subprocess.run(
+        [r, "-e", f"{own_libraries}\n{in_r}\ncat(answer$sentence)"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+
+
 def test_python_lines_of_the_page_fit_the_same(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = http.get(f"/releases/{ID}", params=FIT | {"estimator": "shrunken"}).text
-    lines, keeping = re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
+    _, _, lines, keeping = lines_of(http.get(f"/releases/{ID}", params=FIT | {"estimator": "shrunken"}).text)
     assert f"--release {ID} --save ./release" in keeping
     transport = ServingCoordinator.serving(published()).transport
 
@@ -140,7 +190,7 @@ def test_python_lines_of_the_page_fit_the_same(http: httpx.Client, monkeypatch: 
 
     monkeypatch.setattr(commingle, "ReleaseClient", client)
     names: dict[str, Any] = {}
-    exec(unescape(lines), names)  # noqa: S102 - what a reader would do
+    exec(lines, names)  # noqa: S102 - what a reader would do
     said = http.get(f"/releases/{ID}/fit.json", params=FIT | {"estimator": "shrunken"}).json()
     assert names["fit"].to_dict()["coefficients"] == said["coefficients"]
 
