@@ -22,7 +22,7 @@ from commingle.party_agent.errors import DataError
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.explained import explain
-from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.model import WireModel, tagged_by
 from commingle.shared.documents.schema import AttributeName, Level
 from commingle.shared.encoding import Cells, as_text, readable_numbers
 
@@ -58,6 +58,7 @@ class AgeAt(_Made):
         at: the public date.
     """
 
+    model_config = tagged_by("by")
     by: Literal["age_at"] = "age_at"
     of: tuple[Column]
     at: date
@@ -80,6 +81,7 @@ class DaysBetween(_Made):
         of: the columns that hold dates, the first and the second.
     """
 
+    model_config = tagged_by("by")
     by: Literal["days_between"] = "days_between"
     of: tuple[Column, Column]
 
@@ -95,6 +97,7 @@ class Log(_Made):
         of: the column that holds numbers.
     """
 
+    model_config = tagged_by("by")
     by: Literal["log"] = "log"
     of: tuple[Column]
 
@@ -111,6 +114,7 @@ class Ratio(_Made):
         of: the columns that hold numbers, the dividend and the divisor.
     """
 
+    model_config = tagged_by("by")
     by: Literal["ratio"] = "ratio"
     of: tuple[Column, Column]
 
@@ -128,6 +132,7 @@ class Recode(_Made):
         to: the text that stands for each.
     """
 
+    model_config = tagged_by("by")
     by: Literal["recode"] = "recode"
     of: tuple[Column]
     to: Annotated[dict[Level, Level], Field(min_length=1, max_length=1024)]

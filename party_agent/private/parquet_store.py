@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field
 
 from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.rows import RawBatch
-from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.model import WireModel, tagged_by
 from commingle.shared.encoding import Cells, has_text, no_text
 from commingle.shared.runtime.tables import UNREADABLE, open_parquet, parquet_batches
 from commingle.shared.text import printable
@@ -45,6 +45,7 @@ class PartitionedSource(WireModel):
         path: of the directory or the prefix.
     """
 
+    model_config = tagged_by("kind")
     kind: Literal["partitions"] = "partitions"
     path: Annotated[str, Field(min_length=1), AfterValidator(_address)]
 

@@ -33,7 +33,7 @@ from commingle.party_agent.private.parquet_store import (
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.private.sorting import ENTRY, RecordSorter
 from commingle.party_agent.private.sql_store import SqlSource, read_query
-from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.model import WireModel, tagged_by
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
 from commingle.shared.encoding import Cells, EncodedAttribute, encode_attribute, encode_conforming, subject_ids
@@ -165,6 +165,7 @@ class FileSource(WireModel):
         lines_per_record: most lines of a CSV's record; above 1 its cells may hold line ends (`CsvFormat`).
     """
 
+    model_config = tagged_by("kind")
     kind: Literal["file"] = "file"
     path: Annotated[str, Field(min_length=1)]
     encoding: Encoding = USUAL.encoding
@@ -195,6 +196,7 @@ def source_columns(source: FileSource) -> list[str]:
 class PushedSource(WireModel):
     """Rows that the member's own systems push to the agent."""
 
+    model_config = tagged_by("kind")
     kind: Literal["pushed"] = "pushed"
 
 

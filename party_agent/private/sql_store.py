@@ -18,7 +18,7 @@ from pydantic import Field
 
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.rows import RawBatch, cells_of
-from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.model import WireModel, tagged_by
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.runtime.plain_files import require_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
@@ -57,6 +57,7 @@ class SqlSource(WireModel):
         promised: its owner says that each row is of one person's records alone, where a parser cannot see it.
     """
 
+    model_config = tagged_by("kind")
     kind: Literal["sql"] = "sql"
     url: Annotated[str, Field(min_length=1, repr=False)]
     query: Queries

@@ -82,6 +82,11 @@ class WireModel(Described):
         return named.removeprefix("commingle/")
 
 
+def tagged_by(name: str) -> ConfigDict:
+    """The configuration of one of several models that are told apart by this field: documents always have it."""
+    return ConfigDict(json_schema_extra=lambda schema: schema.update(required=[name, *schema.get("required", ())]))
+
+
 def text_digest(text: str) -> str:
     """SHA-256 of a text, hex."""
     return sha256(text.encode()).hexdigest()

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, Wit
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.explained import as_written, explain
-from commingle.shared.documents.model import LEFT_OUT, WireModel
+from commingle.shared.documents.model import LEFT_OUT, WireModel, tagged_by
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import IntegerMap, quantise, within_unit
 from commingle.shared.dp.sensitivity import Geometry, contrast_geometry
@@ -79,6 +79,7 @@ class NumericAttribute(WireModel):
         product: the attributes that the agent multiplies to make it; left out, the table holds it.
     """
 
+    model_config = tagged_by("kind")
     kind: Literal["numeric"] = "numeric"
     name: AttributeName
     lower: float
@@ -177,6 +178,7 @@ class BinaryAttribute(WireModel):
         intervals: the number whose intervals these levels are; left out, the table holds the levels.
     """
 
+    model_config = tagged_by("kind")
     kind: Literal["binary"] = "binary"
     name: AttributeName
     levels: tuple[Level, Level]
@@ -217,6 +219,7 @@ class CategoricalAttribute(WireModel):
         cross: the two attributes whose pairs of levels these are, as the agent has them; left out, none.
     """
 
+    model_config = tagged_by("kind")
     kind: Literal["categorical"] = "categorical"
     name: AttributeName
     levels: Annotated[tuple[Level, ...], Field(min_length=3, max_length=_MOST_LEVELS, fail_fast=True)]

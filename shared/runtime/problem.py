@@ -137,6 +137,18 @@ _SERVER = {"url": "/", "description": "The service that answers with this docume
 _LICENSE = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 
 
+def _with_nulls(example: object, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> object:
+    """An example with the nulls that the framework drops from it: of fields that are always there."""
+    known = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    if isinstance(example, list):
+        return [_with_nulls(each, known.get("items", {}), schemas) for each in example]
+    if not isinstance(example, dict):
+        return example
+    fields = known.get("properties", {})
+    whole = dict.fromkeys(known.get("required", ())) | example
+    return {name: _with_nulls(value, fields.get(name, {}), schemas) for name, value in whole.items()}
+
+
 def describe(
     app: Any,  # noqa: ANN401 - a FastAPI application, at its edge
     models: Iterable[type[BaseModel]],
@@ -160,6 +172,9 @@ def describe(
             schema = model.model_json_schema(ref_template=_PLACE)
             for name, each in (schema.pop("$defs", {}) | {model.__name__: schema}).items():
                 schemas.setdefault(name, each)
+        for schema in schemas.values():
+            if "examples" in schema:
+                schema["examples"] = [_with_nulls(each, schema, schemas) for each in schema["examples"]]
         if schemes:
             components["securitySchemes"] = dict(schemes)
         for path, operations in whole["paths"].items():
