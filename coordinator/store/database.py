@@ -156,7 +156,7 @@ def check_url(url: str) -> URL:
     """The URL, parsed and mapped to the drivers in use."""
     try:
         parsed = None if "\0" in unquote(url) else make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
         parsed = None
     kind = "" if parsed is None else parsed.drivername
     if parsed is not None and kind in {"postgres", "postgresql", "postgresql+psycopg"}:

@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import partial
 from getpass import getuser
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import click
@@ -18,9 +17,10 @@ from rich.text import Text
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.home.tokens import AgentScope, create_token, revoke_token, token_of_session
+from commingle.party_agent.home.tokens import AgentScope, create_token, end_session, revoke_token, token_of_session
 from commingle.party_agent.operate.compose import (
     agent_client,
+    agent_clients,
     compose_agents,
     consortium_option,
     home_option,
@@ -322,12 +322,13 @@ def console(*, home: Home, person: str, place: Place) -> None:
     from commingle.shared.runtime.pages.sso import run_sso_console  # noqa: PLC0415 - as above
 
     settings = home.settings()  # refuses a directory that is no party's home
-    make = partial(create_console, home, reach=partial(_in_turn, home, Lock()))
+    make = partial(create_console, home, reach=agent_clients(home))
     if place.sso:
         refuse_beside("--sso", "person")
         configure_logging(service="party_console", party=settings.name)
         sso = require_sso(settings.sso, str(home.root / "settings.json"))
-        run_sso_console(make, sso, place, opened=partial(token_of_session, home, minutes=sso.session_minutes))
+        opened, closed = partial(token_of_session, home, minutes=sso.session_minutes), partial(end_session, home)
+        run_sso_console(make, sso, place, opened=opened, closed=closed)
         return
     with _token_of(home, person) as token:
         run_console(make, Session(person, token), port=place.port, command="commingle party console")
@@ -342,10 +343,4 @@ def _token_of(place: Home, person: str) -> Iterator[str | None]:
     try:
         yield create_token(place, name=name, scopes=scopes, lifetime=_LONGEST_SESSION, now=now, person=person)
     finally:
-        revoke_token(place, name)
-
-
-@contextmanager
-def _in_turn(place: Home, turn: Lock, token: str | None, /) -> Iterator[PartyClient]:
-    with turn, agent_client(place, token=token) as agent:
-        yield agent
+        revoke_token(place, name, system_clock())

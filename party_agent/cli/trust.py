@@ -10,7 +10,14 @@ from rich.table import Table
 
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token, local_tokens, revoke_token
+from commingle.party_agent.home.tokens import (
+    EVERY_SCOPE,
+    SCOPE_WORDS,
+    AgentScope,
+    create_token,
+    local_tokens,
+    revoke_token,
+)
 from commingle.party_agent.operate.compose import agent_client, calling, consortium_option, home_option, person_option
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.rounds.linkage import publish_identity, receive_linkage_key, send_linkage_key
@@ -162,8 +169,7 @@ def token() -> None:
     type=click.Choice(sorted(EVERY_SCOPE)),
     multiple=True,
     required=True,
-    help="read: status, proposals, ledger, jobs, releases; decide: approve, reject, regress; register: have "
-    "declared data sets read again, push rows; propose: releases, in this member's name. Repeatable.",
+    help=f"{'; '.join(f'{scope}: {words}' for scope, words in SCOPE_WORDS.items())}. Repeatable.",
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
 @person_option
@@ -183,29 +189,19 @@ def create(
 @json_option
 def list_tokens(*, home: Home, as_json: bool) -> None:
     """List tokens, without their secrets."""
-    items: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "scopes": sorted(one.scopes),
-            "person": one.person,
-            "created": one.created,
-            "expires": one.expires,
-        }
-        for name, one in local_tokens(home).items()
-    ]
+    known = local_tokens(home, system_clock())
 
     def text(console: Console) -> None:
-        table = Table("name", "scopes", "person", "created", "expires")
-        for item in items:
-            table.add_row(
-                item["name"],
-                ", ".join(item["scopes"]),
-                item["person"],
-                f"{item['created']}",
-                f"{item['expires'] or 'never'}",
-            )
+        table = Table("name", "scopes", "person", "made by", "created", "expires", "last used")
+        for name, one in known.items():
+            made, ends, used = one.made_by or "the operator", one.expires or "never", one.used or "never"
+            table.add_row(name, ", ".join(sorted(one.scopes)), one.person, made, f"{one.created}", f"{ends}", f"{used}")
         console.print(table)
 
+    items = [
+        {"name": name, **one.model_dump(exclude={"digest"}), "scopes": sorted(one.scopes)}
+        for name, one in known.items()
+    ]
     emit({"items": items}, as_json=as_json, text=text)
 
 
@@ -215,5 +211,5 @@ def list_tokens(*, home: Home, as_json: bool) -> None:
 @json_option
 def revoke(*, home: Home, name: str, as_json: bool) -> None:
     """Revoke a token, at once."""
-    revoke_token(home, name)
+    revoke_token(home, name, system_clock())
     emit({"name": name}, as_json=as_json, text=f"Token {name} is revoked.")

@@ -1,6 +1,7 @@
 """The console's pages and the two decisions, over HTTP.
 
-It has no way of its own to anything: every page and every decision is a request to the local API, with all its checks.
+Every page and every decision is a request to the local API, with all its checks. Tokens alone are not asked of it: a
+token that made others would outlive its own revocation.
 """
 
 import json
@@ -25,8 +26,10 @@ from commingle.party_agent.console.pages import (
     who_asks,
     worth_of,
 )
+from commingle.party_agent.console.tokens import DAYS, Maker, maker_of
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.tokens import SCOPE_WORDS
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.jobs import Viewer
@@ -47,6 +50,7 @@ _PAGES = (
     ("/ledger", "Ledger"),
     ("/datasets", "Data sets"),
     ("/members", "Members"),
+    ("/tokens", "Tokens"),
     ("/doctor", "Doctor"),
 )
 _TAB = "tab"  # which no page shows
@@ -59,6 +63,7 @@ _RULES: dict[Missing, str] = {"error": "are refused", "midpoint": "count as the 
 _NEW_DATASET = {"name": "", "path": "", "subject_id": "", "subjects": "keyed", "schema": "", "replace": ""} | {
     name: str(value) for name, value in asdict(USUAL).items() if name in _FORMATS
 }
+_NEW_TOKEN = {"name": "", "days": "30"}
 
 
 Reach: TypeAlias = Callable[[str | None], AbstractContextManager[PartyClient]]
@@ -76,6 +81,8 @@ def create_console(home: Home, door: Door, reach: Reach) -> FastAPI:
         "rules": _RULES,
         "risk_in_words": risk_in_words,
         "words_for_decision": words_for_decision,
+        "days": DAYS,
+        "scope_words": SCOPE_WORDS,
     }
     site = Site(_TEMPLATES, name=home.settings().name, pages=_PAGES, shown=shown)
     console = ConsolePages(site, door)
@@ -117,6 +124,11 @@ def _page_routes(pages_of: "Callable[[Request], _Pages]") -> APIRouter:
         pages = pages_of(request)
         return pages.show("datasets.html", lambda: pages.datasets(_NEW_DATASET))
 
+    @router.get("/tokens")
+    def tokens(request: Request) -> Response:
+        pages = pages_of(request)
+        return pages.show("tokens.html", pages.tokens)
+
     @router.get("/doctor")
     def doctor(request: Request) -> Response:
         pages = pages_of(request)
@@ -129,19 +141,23 @@ def _form_routes(pages_of: "Callable[[Request], _Pages]", console: ConsolePages)
     """What changes something: by a form that a page of this session has shown."""
     router = APIRouter()
 
-    @router.post("/proposals/{release}")
-    async def decide(request: Request, release: str) -> Response:
-        form = await read_form(request)
+    async def given(request: Request, act: Callable[[_Pages, Mapping[str, str]], Response], most: int = 0) -> Response:
+        form = await read_form(request, most=most)
         if not console.session(request).confirms(form.get("csrf", "")):
             return console.refused()
-        return await run_in_threadpool(pages_of(request).decide, release, form)
+        return await run_in_threadpool(act, pages_of(request), form)
+
+    @router.post("/proposals/{release}")
+    async def decide(request: Request, release: str) -> Response:
+        return await given(request, lambda pages, form: pages.decide(release, form))
 
     @router.post("/datasets")
     async def register(request: Request) -> Response:
-        form = await read_form(request, most=MAX_FIELDS)
-        if not console.session(request).confirms(form.get("csrf", "")):
-            return console.refused()
-        return await run_in_threadpool(pages_of(request).register, form)
+        return await given(request, _Pages.register, MAX_FIELDS)
+
+    @router.post("/tokens")
+    async def tokens(request: Request) -> Response:
+        return await given(request, _Pages.change_tokens)
 
     return router
 
@@ -194,6 +210,29 @@ class _Pages:
     def datasets(self, given: Mapping[str, str], lines: Sequence[Line] = ()) -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:
             return {"items": agent.datasets(), "given": given, "lines": lines}
+
+    def tokens(self) -> Mapping[str, Any]:
+        maker = self._maker()
+        return {"items": maker.tokens(), "scopes": sorted(maker.scopes), "given": _NEW_TOKEN, "made": ""}
+
+    def change_tokens(self, form: Mapping[str, str]) -> Response:
+        given = {name: form.get(name, usual).strip() for name, usual in _NEW_TOKEN.items()}
+        if form.get("do") not in {"make", "revoke"}:
+            return self._console.refused()
+        scopes = frozenset(name.removeprefix("scope-") for name in form if name.startswith("scope-"))
+        try:
+            maker = self._maker()
+            if form["do"] == "revoke":
+                maker.revoke(form.get("name", ""))
+                return RedirectResponse("/tokens", status_code=303)
+            days = int(given["days"]) if given["days"] in map(str, DAYS) else 0
+            made = maker.make(given["name"], scopes, days)
+        except CommingleError as fault:
+            return self.show("tokens.html", lambda: {**self.tokens(), "given": given}, error=fault.diagnostics())
+        return self.show("tokens.html", lambda: {**self.tokens(), "made": made})
+
+    def _maker(self) -> Maker:
+        return maker_of(self._home, self._session.token, system_clock())
 
     def doctor(self) -> Mapping[str, Any]:
         viewer = Viewer.PERSON if self._session.person else Viewer.OPERATOR

@@ -1,7 +1,8 @@
 """Bearer tokens of the local API for the party's systems and people: each may do what its scopes say, until revoked.
 
 They are kept as digests in `HOME/tokens.json`. The operator needs none: see `local_socket`. Who signs on to a console
-has one for as long as the session can last, so that the API checks every page and decision as it does elsewhere.
+has one for as long as the session can last, so that the API checks every page and decision as it does elsewhere. A
+token that expired is not listed, and leaves the file when that next changes.
 """
 
 import fcntl
@@ -9,15 +10,15 @@ import hmac
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from pydantic import AwareDatetime, Field, RootModel
 
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.ledger.rulings import is_signed_on
 from commingle.shared.documents.model import Digest, text_digest
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.oidc import Principal
@@ -25,8 +26,17 @@ from commingle.shared.runtime.settings import Settings, load_settings, system_cl
 from commingle.shared.runtime.sso import ConsoleScope
 
 AgentScope = Literal["read", "decide", "register", "propose"]
-EVERY_SCOPE: frozenset[AgentScope] = frozenset(get_args(AgentScope))
+SCOPE_WORDS: Mapping[AgentScope, str] = MappingProxyType(
+    {
+        "read": "status, proposals, ledger, jobs, releases",
+        "decide": "approve, reject, regress",
+        "register": "have declared data sets read again, push rows",
+        "propose": "releases, in this member's name",
+    }
+)
+EVERY_SCOPE: frozenset[AgentScope] = frozenset(SCOPE_WORDS)
 _PREFIX = "commingle-local.v1"
+_USED_TO_WITHIN = timedelta(minutes=1)  # so that most requests write nothing
 
 
 class LocalToken(Settings):
@@ -34,6 +44,8 @@ class LocalToken(Settings):
 
     Attributes:
         person: whom it was made for, and whose decisions are made with it; empty where it is a system's.
+        made_by: who made it in a console; empty for the operator.
+        used: when it last let somebody in, to within a minute.
     """
 
     digest: Digest
@@ -41,16 +53,23 @@ class LocalToken(Settings):
     created: AwareDatetime
     expires: AwareDatetime | None = None
     person: str = ""
+    made_by: str = ""
+    used: AwareDatetime | None = None
 
 
 class _Tokens(RootModel[dict[str, LocalToken]]):
     root: dict[str, LocalToken] = Field(default_factory=dict)
 
 
-def local_tokens(home: Home) -> Mapping[str, LocalToken]:
-    """Tokens by name. Read at every use, so that a revocation counts at once. Raises SettingsError."""
+def local_tokens(home: Home, now: datetime) -> Mapping[str, LocalToken]:
+    """Tokens that have not expired, by name. Read at every use, so that a revocation counts at once.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
     path = home.root / "tokens.json"
-    return load_settings(_Tokens, path).root if path.exists() else {}
+    kept = load_settings(_Tokens, path).root if path.exists() else {}
+    return {name: one for name, one in kept.items() if one.expires is None or now < one.expires}
 
 
 def create_token(
@@ -61,12 +80,15 @@ def create_token(
     lifetime: timedelta | None,
     now: datetime,
     person: str = "",
+    made_by: str = "",
 ) -> str:
     """A new token. Raises ConflictError where there is one of that name."""
     text = f"{_PREFIX}.{secrets.token_urlsafe(32)}"
     expires = None if lifetime is None else now + lifetime
-    token = LocalToken(digest=text_digest(text), scopes=scopes, created=now, expires=expires, person=person)
-    with _changing(home) as known:
+    token = LocalToken(
+        digest=text_digest(text), scopes=scopes, created=now, expires=expires, person=person, made_by=made_by
+    )
+    with _changing(home, now) as known:
         if name in known:
             raise ConflictError(f"there is a token named {name}", remedy="Revoke it, or choose another name.")
         known[name] = token
@@ -76,41 +98,64 @@ def create_token(
 def token_of_session(home: Home, principal: Principal, *, minutes: float) -> str:
     """A token for one session of a person who signed on. The person's former one ends."""
     now, person = system_clock(), principal.person
-    with _changing(home) as known:
-        for name, one in tuple(known.items()):
-            over = one.expires is not None and one.expires <= now
-            if is_signed_on(one.person) and (over or one.person == person):
-                del known[name]
+    with _changing(home, now) as known:
+        for name in [name for name, one in known.items() if one.person == person]:
+            del known[name]
     name = f"sso-{secrets.token_hex(4)} {principal.name}".strip()
     scopes = frozenset(scope for scope in get_args(ConsoleScope) if scope in principal.scopes)
-    return create_token(home, name=name, scopes=scopes, lifetime=timedelta(minutes=minutes), now=now, person=person)
+    lasts = timedelta(minutes=minutes)
+    return create_token(home, name=name, scopes=scopes, lifetime=lasts, now=now, person=person, made_by=person)
 
 
-def revoke_token(home: Home, name: str) -> None:
+def revoke_token(home: Home, name: str, now: datetime) -> None:
     """Revoke a token. Raises NotFoundError."""
-    with _changing(home) as known:
+    with _changing(home, now) as known:
         if name not in known:
             raise NotFoundError(f"there is no token named {name}", remedy="commingle party token list")
         del known[name]
 
 
+def end_session(home: Home, text: str) -> None:
+    """Revoke a session's token, if it has not ended."""
+    digest = text_digest(text)
+    with _changing(home, system_clock()) as known:
+        for name in [name for name, one in known.items() if one.digest == digest]:
+            del known[name]
+
+
 def find_token(home: Home, text: str, now: datetime) -> tuple[str, LocalToken] | None:
-    """The token with this text and its name; None where it is no valid one."""
+    """The token with this text and its name; None where it is no valid one. Its use is noted."""
     digest, found = text_digest(text), None
-    for name, token in local_tokens(home).items():
-        if hmac.compare_digest(token.digest, digest) and (token.expires is None or now < token.expires):
+    for name, token in local_tokens(home, now).items():
+        if hmac.compare_digest(token.digest, digest):
             found = name, token
+    if found is not None and not _is_noted(found[1], now):
+        with suppress(OSError):  # a full disk keeps nobody from rejecting a release
+            _note_use(home, *found, now)
     return found
 
 
+def _is_noted(token: LocalToken, now: datetime) -> bool:
+    return token.used is not None and timedelta(0) <= now - token.used < _USED_TO_WITHIN
+
+
+def _note_use(home: Home, name: str, token: LocalToken, now: datetime) -> None:
+    with _changing(home, now) as known:
+        same = known.get(name)  # meanwhile it may be revoked, or noted by another request
+        if same is not None and same.digest == token.digest and not _is_noted(same, now):
+            known[name] = same.model_copy(update={"used": now})
+
+
 @contextmanager
-def _changing(home: Home) -> Iterator[dict[str, LocalToken]]:
+def _changing(home: Home, now: datetime) -> Iterator[dict[str, LocalToken]]:
     """Tokens to be changed, by one process and thread at a time: no revocation is lost to somebody who signs on."""
     held = os.open(home.root, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
-        known = dict(local_tokens(home))
+        before = local_tokens(home, now)
+        known = dict(before)
         yield known
-        write_durably(home.root / "tokens.json", _Tokens(known).model_dump_json(indent=2).encode())
+        if known != before:
+            write_durably(home.root / "tokens.json", _Tokens(known).model_dump_json(indent=2).encode())
     finally:
         os.close(held)

@@ -1,9 +1,10 @@
 """Putting an agent together from its home directory, and reaching the one that runs; for every command of a party."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import click
@@ -146,6 +147,26 @@ def agent_client(home: Home, *, token: str | None = None) -> Iterator[PartyClien
     """
     with ExitStack() as held, PartyClient.over(_way(home, held), token=token) as client:
         yield client
+
+
+def agent_clients(home: Home) -> Callable[[str | None], AbstractContextManager[PartyClient]]:
+    """`agent_client` by a session's token, for the threads of one process: a running agent answers them side by side.
+
+    Where none runs, one thread at a time has the ledger. It has one process and one writer, and would refuse others.
+    """
+    turn = Lock()
+
+    @contextmanager
+    def client(token: str | None) -> Iterator[PartyClient]:
+        with ExitStack() as held:
+            held.enter_context(turn)
+            way = _way(home, held)
+            if isinstance(way, AgentTransport):
+                held.close()
+            with PartyClient.over(way, token=token) as agent:
+                yield agent
+
+    return client
 
 
 def _way(home: Home, held: ExitStack) -> httpx.BaseTransport:

@@ -33,6 +33,7 @@ _TIMEOUT_SECONDS = 5.0
 _LARGEST_BYTES = 1 << 20
 _LEEWAY_SECONDS = 60
 _LONGEST_PATH, _LONGEST_SUBJECT, _LONGEST_NAME = 2000, 255, 40
+_LOGGED_OUT = "http://schemas.openid.net/event/backchannel-logout"
 _AGAIN = "Open the console's address and sign in again."
 
 
@@ -84,6 +85,7 @@ class Principal:
         name: what the provider calls the person, to be shown.
         scopes: what the person's groups may do.
         id_token: the proof, with which the provider is asked to end its own session.
+        sid: what the provider calls that; empty where it does not say.
     """
 
     issuer: str
@@ -91,11 +93,25 @@ class Principal:
     name: str
     scopes: frozenset[str]
     id_token: str = field(repr=False)
+    sid: str = ""
 
     @property
     def person(self) -> str:
         """Subject and issuer, as decisions name them."""
         return f"{self.subject} at {self.issuer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a provider has ended: a session of its own or, where `sid` is empty, all of a subject."""
+
+    subject: str
+    sid: str
+
+    def ends(self, principal: Principal) -> bool:
+        """Whether that person is signed out. A session whose `sid` is not known ends with any of the subject."""
+        same = not self.sid or principal.sid == self.sid or (not principal.sid and self.subject != "")
+        return same and self.subject in {"", principal.subject}
 
 
 class _Metadata(BaseModel):
@@ -165,6 +181,13 @@ class Provider:
         after = {"client_id": settings.client_id, "post_logout_redirect_uri": f"{settings.url}/enter/left"}
         return None if endpoint is None else _with(endpoint, {"id_token_hint": id_token, **after})
 
+    def ended(self, token: str) -> Ended:
+        """What a logout token that was sent here says. Raises SignInError, UnreachableError."""
+        keys, settings = self._get(self._metadata().jwks_uri), self.settings
+        return verify_logout_token(
+            token, keys, issuer=settings.issuer, client_id=settings.client_id, now=int(self._clock())
+        )
+
     def _proved(self, token: str, keys: bytes, nonce: str) -> Principal:
         settings = self.settings
         claims = verify_id_token(
@@ -175,7 +198,9 @@ class Provider:
         scopes = frozenset[str]().union(*(settings.groups.get(group, frozenset()) for group in groups))
         names = (claims.get(name) for name in ("name", "preferred_username"))
         name = next((printable(name).strip() for name in names if isinstance(name, str) and name.strip()), "")
-        return Principal(settings.issuer, claims["sub"], name[:_LONGEST_NAME], scopes, token)
+        sid = claims.get("sid", "")
+        sid = sid if isinstance(sid, str) else ""
+        return Principal(settings.issuer, claims["sub"], name[:_LONGEST_NAME], scopes, token, sid)
 
     def _metadata(self) -> _Metadata:
         """A failure is remembered for a moment: while it lasts, nobody waits for another."""
@@ -241,30 +266,52 @@ def verify_id_token(token: str, keys: bytes, *, issuer: str, client_id: str, non
     Raises:
         SignInError: it is another's, for another, of another sign-in, over, or not signed as it must be.
     """
-    from joserfc import errors, jwt  # noqa: PLC0415 - an extra; Provider says so where it is missing
-    from joserfc.jwk import KeySet  # noqa: PLC0415 - as above
-
-    expected = jwt.JWTClaimsRegistry(
-        now=now,
-        leeway=_LEEWAY_SECONDS,
-        iss={"essential": True, "value": issuer},
-        aud={"essential": True, "value": client_id},
-        nonce={"essential": True, "value": nonce},
-        sub={"essential": True},
-        exp={"essential": True},
-        iat={"essential": True},
-    )
-    try:
-        claims = jwt.decode(token, KeySet.import_key_set(json.loads(keys)), algorithms=_ALGORITHMS).claims
-        expected.validate(claims)
-    except (errors.JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise SignInError(f"the provider's token does not hold ({type(error).__name__})", remedy=_AGAIN) from None
+    expected = {"nonce": {"essential": True, "value": nonce}, "sub": {"essential": True}}
+    claims = _claims(token, keys, issuer=issuer, client_id=client_id, now=now, expected=expected)
     alone = claims["aud"] in (client_id, [client_id])
     if claims["nonce"] != nonce or claims.get("azp", client_id if alone else None) != client_id:
         raise SignInError("the provider's token is for another", remedy=_AGAIN)
     subject = claims["sub"]
     if not (len(subject) <= _LONGEST_SUBJECT and subject.isascii() and subject.isprintable() and subject.strip()):
         raise SignInError("the provider's token names nobody", remedy=_AGAIN)
+    return claims
+
+
+def verify_logout_token(token: str, keys: bytes, *, issuer: str, client_id: str, now: int) -> Ended:
+    """What a logout token (OpenID Connect Back-Channel Logout 1.0, 2.6) ends, once it holds; arguments as above.
+
+    Raises:
+        SignInError: it does not, or it is an ID token, which has a nonce and no such event.
+    """
+    claims = _claims(token, keys, issuer=issuer, client_id=client_id, now=now, expected={"jti": {"essential": True}})
+    events, subject, sid = (claims.get(name, usual) for name, usual in (("events", {}), ("sub", ""), ("sid", "")))
+    if "nonce" in claims or not (isinstance(events, dict) and isinstance(events.get(_LOGGED_OUT), dict)):
+        raise SignInError("this is no logout token", remedy=_AGAIN)
+    if not (isinstance(subject, str) and isinstance(sid, str) and (subject or sid)):
+        raise SignInError("the logout token names nobody", remedy=_AGAIN)
+    return Ended(subject, sid)
+
+
+def _claims(
+    token: str, keys: bytes, *, issuer: str, client_id: str, now: int, expected: Mapping[str, Any]
+) -> dict[str, Any]:
+    from joserfc import errors, jwt  # noqa: PLC0415 - an extra; Provider says so where it is missing
+    from joserfc.jwk import KeySet  # noqa: PLC0415 - as above
+
+    registry = jwt.JWTClaimsRegistry(
+        now=now,
+        leeway=_LEEWAY_SECONDS,
+        iss={"essential": True, "value": issuer},
+        aud={"essential": True, "value": client_id},
+        exp={"essential": True},
+        iat={"essential": True},
+        **expected,
+    )
+    try:
+        claims = jwt.decode(token, KeySet.import_key_set(json.loads(keys)), algorithms=_ALGORITHMS).claims
+        registry.validate(claims)
+    except (errors.JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise SignInError(f"the provider's token does not hold ({type(error).__name__})", remedy=_AGAIN) from None
     return claims
 
 

@@ -54,7 +54,7 @@ class SsoSettings(Settings):
         client_id: what the provider calls this console.
         client_secret_file: holds the client's secret; None for a public client.
         url: where browsers reach the console. The provider sends them back to `URL/enter/callback` and, after they
-            left, to `URL/enter/left`.
+            left, to `URL/enter/left`. It can itself send to `URL/enter/ended` whose session is over.
         groups: what members of a group may do. Who is in none of them is let in nowhere.
         groups_claim: the claim of the ID token that lists a person's groups.
         scopes: what is asked of the provider.

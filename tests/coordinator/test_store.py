@@ -53,6 +53,7 @@ def test_unreachable_database_says_why(tmp_path: Path) -> None:
         "postgresql",
         "sqlite:///a\0b",
         "postgresql://user:a%00b@host/db",
+        "postgresql://user:secret@host:port/db",
     ],
 )
 def test_other_databases_are_refused_without_repeating_the_url(url: str) -> None:

@@ -95,7 +95,10 @@ def services(root: Path) -> Iterator[dict[str, tuple[str, str, tuple[str, ...]]]
         learners = {name: learner(served, files) for name, files in learned().items()}
         stack.enter_context(serving(served))
         yield {
-            "agent": (*clinic, ("/", f"/proposals/{release}", "/ledger", "/datasets", "/members", "/doctor", "/x")),
+            "agent": (
+                *clinic,
+                ("/", f"/proposals/{release}", "/ledger", "/datasets", "/members", "/tokens", "/doctor", "/x"),
+            ),
             "coordinator": (*hub, ("/", f"/rounds/{release}", "/members")),
             **learners,
         }

@@ -61,6 +61,10 @@ class Door(Protocol):
     def said(self) -> str:
         """How to get in."""
 
+    @property
+    def unguarded(self) -> frozenset[str]:
+        """Paths at which no browser asks, and which examine for themselves who does."""
+
     def routes(self, site: Site) -> Sequence[BaseRoute]:
         """The ways in, at addresses below /enter/, which are open to all."""
 
@@ -82,7 +86,7 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, *, door: Door, site: Site, unguarded: frozenset[str] = frozenset()) -> None:
-        self._app, self._door, self._site, self._unguarded = app, door, site, unguarded
+        self._app, self._door, self._site, self._unguarded = app, door, site, unguarded | door.unguarded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in self._unguarded:
@@ -157,6 +161,8 @@ class ConsolePages:
 
 class LinkDoor:
     """Lets in the browser that comes first with a link, for some hours. `command` is what prints the link."""
+
+    unguarded: frozenset[str] = frozenset()
 
     def __init__(self, only: Session, *, address: str, command: str, clock: Callable[[], float] = monotonic) -> None:
         self.only, self.origin = only, f"http://{address}"

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic, time
@@ -19,12 +20,13 @@ from commingle.shared.runtime.cli import say
 from commingle.shared.runtime.errors import SignInError, UnreachableError
 from commingle.shared.runtime.oidc import Principal, Provider, begin, resume
 from commingle.shared.runtime.pages.local import Door, Session
-from commingle.shared.runtime.pages.site import Site
+from commingle.shared.runtime.pages.site import HEADERS, Site, read_form
 from commingle.shared.runtime.problem import problem
 from commingle.shared.runtime.server import Application, Served, listen, run
 from commingle.shared.runtime.sso import Place, SsoSettings
 
 Answer = TypeVar("Answer")
+_ENDED = "/enter/ended"
 _AT_ONCE = 4  # threads that wait for a provider; those of people who are signed on are others
 _SIGN_IN_SECONDS = 600
 _AWAY = (
@@ -48,24 +50,29 @@ class SsoDoor:
     Args:
         provider: who says who it is.
         opened: makes the token with which a session asks the local API, where there is one.
+        closed: revokes the token of a session that somebody has ended.
     """
+
+    unguarded: frozenset[str] = frozenset({_ENDED})
 
     def __init__(
         self,
         provider: Provider,
         *,
         opened: Callable[[Principal], str] = lambda _: "",
+        closed: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         settings = provider.settings
         self.origin, self._settings = settings.url, settings
         self.said = "Sign in at the first page of this address."
-        self._provider, self._opened, self._clock = provider, opened, clock
+        self._provider, self._opened, self._closed, self._clock = provider, opened, closed, clock
         self._secure = settings.url.startswith("https:")
         prefix = "__Host-" if self._secure else ""  # which no other name of the domain can set
         of_address = text_digest(settings.url)[:8]  # cookies know no ports
         self.cookie, self._attempt = (f"{prefix}commingle-{use}-{of_address}" for use in ("session", "sign-in"))
         self._key, self._guard, self._limiter = secrets.token_bytes(32), Lock(), CapacityLimiter(_AT_ONCE)
+        self._one_at_a_time = CapacityLimiter(1)  # anybody can send logout tokens: who signs in does not wait for them
         self._sessions: dict[str, _Open] = {}
 
     def routes(self, site: Site) -> Sequence[BaseRoute]:
@@ -75,7 +82,11 @@ class SsoDoor:
         def left(_: Request) -> Response:
             return site.refused("You have left", "Sign in again to come back.", status=200, back=True)
 
+        async def ended(request: Request) -> Response:
+            return await self._ended((await read_form(request)).get("logout_token", ""))
+
         return [
+            Route(_ENDED, ended, methods=["POST"], include_in_schema=False),
             Route("/enter/callback", callback, methods=["GET"], include_in_schema=False),
             Route("/enter/left", left, methods=["GET"], include_in_schema=False),
         ]
@@ -116,13 +127,33 @@ class SsoDoor:
         answer = site.refused("You have left", "Sign in again to come back.", status=200, back=True)
         answer.delete_cookie(self.cookie, path="/", secure=self._secure, httponly=True, samesite="lax")
         if found is not None:
-            _log.info("signed out", subject=found.principal.subject, issuer=found.principal.issuer)
+            await self._close(found, "signed out")
             try:
                 if (address := await self._wait(self._provider.goodbye, found.principal.id_token)) is not None:
                     answer.headers["Refresh"] = f"0; url={address}"  # no redirect: a form may lead to no other site
             except UnreachableError:
                 pass
         return answer
+
+    async def _ended(self, token: str) -> Response:
+        """The provider itself ends sessions: in no browser, so its signature is what counts, and no origin."""
+        try:
+            ended = await to_thread.run_sync(self._provider.ended, token, limiter=self._one_at_a_time)
+        except CommingleError as error:
+            _log.warning("logout refused", reason=str(error))
+            return Response(status_code=400, headers=dict(HEADERS))
+        with self._guard:
+            over = {at: one for at, one in self._sessions.items() if ended.ends(one.principal)}
+            for at in over:
+                del self._sessions[at]
+        for one in over.values():
+            await self._close(one, "signed out by the provider")
+        return Response(headers=dict(HEADERS))
+
+    async def _close(self, over: _Open, event: str) -> None:
+        _log.info(event, subject=over.principal.subject, issuer=over.principal.issuer)
+        with suppress(OSError, CommingleError):  # it ends by itself, and nobody else knows it
+            await self._wait(self._closed, over.session.token or "")
 
     async def _callback(self, request: Request, site: Site) -> Response:
         attempt, about = resume(self._key, request.cookies.get(self._attempt, ""), now=time()), dict[str, str]()
@@ -182,9 +213,10 @@ def run_sso_console(
     place: Place,
     *,
     opened: Callable[[Principal], str] = lambda _: "",
+    closed: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve until Ctrl-C what is made for people who sign on. Raises MissingExtraError, PortInUseError."""
-    door = SsoDoor(Provider(settings), opened=opened)
+    door = SsoDoor(Provider(settings), opened=opened, closed=closed)
     served = Served(make(door), listen(host=place.host, port=place.port), place.tls)
     say(f"People sign in at {door.origin}; this listens at {served.url}.")
     run([served], announcement=None)

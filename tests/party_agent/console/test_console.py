@@ -17,11 +17,13 @@ from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.policy import Policy
+from commingle.party_agent.home.tokens import local_tokens
 from commingle.party_agent.wire.answers import Budget, CostView, LedgerView, ProposalView
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import Attachment, ReleaseSpec, headline_of
 from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.pages.local import COOKIE, LinkDoor, Session
+from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import BY_A_PERSON, Consortium, strictly
 from tests.world.pages import Tags
 from tests.world.transport import InProcess, unreachable
@@ -104,7 +106,7 @@ def test_session_ends_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/ledger", "/members", "/datasets", "/doctor", "/proposals/" + "a" * 64, "/nowhere"]
+    "path", ["/", "/ledger", "/members", "/datasets", "/tokens", "/doctor", "/proposals/" + "a" * 64, "/nowhere"]
 )
 def test_nothing_is_shown_without_the_session(
     browser: httpx.Client, consortium: Consortium, local: LocalApi, path: str
@@ -143,7 +145,17 @@ def test_every_page_is_its_own_and_loads_nothing_from_elsewhere(
     inside: httpx.Client, door: LinkDoor, consortium: Consortium, local: LocalApi
 ) -> None:
     release = proposed(consortium, local)
-    for path in ("/", "/ledger", "/members", "/datasets", "/doctor", f"/proposals/{release}", "/proposals/none", "/x"):
+    for path in (
+        "/",
+        "/ledger",
+        "/members",
+        "/datasets",
+        "/tokens",
+        "/doctor",
+        f"/proposals/{release}",
+        "/proposals/none",
+        "/x",
+    ):
         answer = inside.get(path)
         policy = answer.headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; ")
@@ -397,6 +409,68 @@ def inputs(page: str) -> dict[str, str]:
     found = [dict(re.findall(r'([a-z-]+)="([^"]*)"', tag)) | {"": tag} for tag in re.findall(r"<input[^>]*>", page)]
     sent = (one for one in found if one.get("type") != "checkbox" or " checked" in one[""])
     return {one["name"]: unescape(one["value"]) for one in sent if "value" in one}
+
+
+def test_operator_makes_a_token_that_is_shown_once_works_and_is_revoked(
+    inside: httpx.Client, door: LinkDoor, consortium: Consortium, local: LocalApi
+) -> None:
+    consortium.clock_shows = system_clock()
+    given = {
+        "csrf": door.only.csrf,
+        "do": "make",
+        "name": "etl",
+        "days": "7",
+        "scope-read": "yes",
+        "scope-propose": "y",
+    }
+    shown = inside.post("/tokens", data=given).text
+    made = re.search(r"commingle-local\.v1\.[\w-]{43}", shown)
+    assert made is not None
+    assert "shown once" in shown
+    page = inside.get("/tokens").text
+    assert "commingle-local" not in page
+    assert row_of(page, "etl")[:4] == ["etl", "propose, read", "", "the operator"]
+    assert row_of(page, "etl")[6] == "never"
+    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as api:
+        bearer = {"Authorization": f"Bearer {made[0]}"}
+        assert [api.get(path, headers=bearer).status_code for path in ("/v1/status", "/v1/ledger")] == [200, 200]
+        assert row_of(inside.get("/tokens").text, "etl")[6].startswith(f"{system_clock():%Y-%m-%d}")
+        gone = inside.post("/tokens", data={"csrf": door.only.csrf, "do": "revoke", "name": "etl"})
+        assert (gone.status_code, gone.headers["location"]) == (303, "/tokens")
+        assert api.get("/v1/status", headers=bearer).status_code == 401
+    assert "There is none." in inside.get("/tokens").text
+
+
+NO_TOKENS: dict[str, tuple[dict[str, str], int]] = {
+    "from another's form": ({"csrf": "x"}, 403),
+    "without a name": ({"name": " "}, 409),
+    "with a name that hides": ({"name": "etl\u202e"}, 409),
+    "with a long name": ({"name": "x" * 51}, 409),
+    "without an end": ({"days": "0"}, 409),
+    "with an end far away": ({"days": "3650"}, 409),
+    "of no scope": ({"scope-read": ""}, 409),
+    "of a scope that there is not": ({"scope-everything": "yes"}, 409),
+    "that is no page's": ({"do": "", "name": "nobody"}, 403),
+    "to revoke that there is not": ({"do": "revoke", "name": "nobody"}, 409),
+}
+
+
+@pytest.mark.parametrize("case", NO_TOKENS)
+def test_token_that_is_not_asked_for_as_it_must_be_is_not_made(
+    inside: httpx.Client, door: LinkDoor, local: LocalApi, case: str
+) -> None:
+    changes, status = NO_TOKENS[case]
+    given = {"csrf": door.only.csrf, "do": "make", "name": "etl", "days": "7", "scope-read": "yes"} | changes
+    answer = inside.post("/tokens", data={name: value for name, value in given.items() if name == "name" or value})
+    assert (answer.status_code, "commingle-local" in answer.text) == (status, False)
+    assert local_tokens(local.agents.home, system_clock()) == {}
+
+
+def row_of(page: str, name: str) -> list[str]:
+    """The cells of a table's row."""
+    row = re.search(rf'<tr><th scope="row">{name}</th>.*?</tr>', page, re.DOTALL)
+    assert row is not None
+    return [unescape(cell) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row[0], re.DOTALL)]
 
 
 def test_doctor_says_what_the_command_says(inside: httpx.Client, consortium: Consortium) -> None:

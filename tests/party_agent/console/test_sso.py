@@ -16,21 +16,30 @@ import pytest
 import structlog
 
 from commingle.party_agent.console.app import create_console
-from commingle.party_agent.edge.api import LocalApi
+from commingle.party_agent.console.tokens import maker_of
+from commingle.party_agent.edge.api import LocalApi, UnauthorisedError
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.client import PartyClient
+from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.policy import Policy
-from commingle.party_agent.home.tokens import create_token, local_tokens, revoke_token, token_of_session
+from commingle.party_agent.home.tokens import (
+    EVERY_SCOPE,
+    create_token,
+    end_session,
+    local_tokens,
+    revoke_token,
+    token_of_session,
+)
 from commingle.party_agent.ledger.rulings import Ruling
 from commingle.shared.errors import MissingExtraError
-from commingle.shared.runtime.oidc import Provider
+from commingle.shared.runtime.oidc import Principal, Provider
 from commingle.shared.runtime.pages.sso import SsoDoor
 from commingle.shared.runtime.server import Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.sso import SsoSettings
 from tests.world.command import run_command
 from tests.world.consortium import Consortium, strictly
-from tests.world.provider import SECRET, SigningProvider, browser, signing_provider, sso_settings
+from tests.world.provider import LOGGED_OUT, SECRET, SigningProvider, browser, signing_provider, sso_settings
 from tests.world.transport import InProcess
 
 ADAMS = {"sub": "u-adams", "name": "Dr. Adams", "groups": ["board", "others"]}
@@ -74,7 +83,10 @@ def desk_of(local: LocalApi, provider: SigningProvider, secret: Path) -> Iterato
         desk = Desk(provider, settings, local, opened)
         token = partial(token_of_session, local.agents.home, minutes=settings.session_minutes)
         desk.door = SsoDoor(
-            Provider(settings, clock=lambda: time() + desk.later), opened=token, clock=lambda: desk.seconds
+            Provider(settings, clock=lambda: time() + desk.later),
+            opened=token,
+            closed=partial(end_session, local.agents.home),
+            clock=lambda: desk.seconds,
         )
         app = create_console(local.agents.home, desk.door, lambda given: PartyClient.over(way, token=given))
         opened.enter_context(serving([Served(app, listener)]))
@@ -185,7 +197,78 @@ def test_groups_say_what_may_be_done(desk: Desk, release: str) -> None:
         answer = nobody.get("/")
         assert (answer.status_code, "none of your groups" in answer.text) == (403, True)
         assert stopped(nobody, "/ledger").status_code == 303
-    assert {tuple(sorted(one.scopes)) for one in local_tokens(desk.local.agents.home).values()} == {("read",)}
+    assert {tuple(sorted(one.scopes)) for one in local_tokens(desk.local.agents.home, system_clock()).values()} == {
+        ("read",)
+    }
+
+
+def made_by(who: httpx.Client, name: str, *scopes: str) -> str:
+    """A token that somebody makes at the console; empty where that is refused."""
+    csrf = re.search(r'name="csrf" value="([^"]+)"', who.get("/tokens").text)
+    assert csrf is not None
+    given = {"csrf": csrf[1], "do": "make", "name": name, "days": "90", **{f"scope-{one}": "yes" for one in scopes}}
+    made = re.search(r"commingle-local\.v1\.[\w-]{43}", who.post("/tokens", data=given).text)
+    return made[0] if made else ""
+
+
+def test_token_that_a_session_makes_reads_and_is_no_second_person(desk: Desk, release: str) -> None:
+    adams = desk.browser(ADAMS)
+    for scope in EVERY_SCOPE - {"read"}:  # though Adams decides, and has the page open
+        assert made_by(adams, "mine", "read", scope) == made_by(adams, "mine", scope) == ""
+    bearer = {"Authorization": f"Bearer {made_by(adams, 'mine', 'read')}"}
+    desk.provider.user = ADAMS | {"groups": []}
+    desk.seconds = 3600.0  # the session is over, and the groups are gone
+    with httpx.Client(transport=InProcess(create_app(desk.local)), base_url="http://agent", headers=bearer) as api:
+        assert api.get(f"/v1/proposals/{release}").status_code == 200
+        assert api.put(f"/v1/proposals/{release}/approval").status_code == 403
+        assert api.post("/v1/regressions", content=b"{}").status_code == 403
+    mine = local_tokens(desk.local.agents.home, system_clock())["mine"]
+    assert (mine.person, mine.made_by) == ("", f"u-adams at {desk.provider.issuer}")
+
+
+def test_token_that_the_operator_makes_approves_nothing_where_two_people_must(desk: Desk, release: str) -> None:
+    home, now = desk.local.agents.home, desk.local.agents.clock()
+    made = maker_of(home, None, now).make("desk", EVERY_SCOPE, 7)
+    decide(desk.browser(ADAMS), release)
+    with httpx.Client(transport=InProcess(create_app(desk.local)), base_url="http://agent") as api:
+        bearer = {"Authorization": f"Bearer {made}"}
+        answer = api.put(f"/v1/proposals/{release}/approval", json={"by": "Dr. Berg"}, headers=bearer)
+    assert (answer.status_code, "made for none" in answer.text) == (409, True)
+    assert desk.local.agents.ledger.charges() == []
+
+
+def test_person_can_have_so_many_tokens_and_no_more(desk: Desk) -> None:
+    home, now = desk.local.agents.home, system_clock()
+    adams = Principal(desk.provider.issuer, "u-adams", "", frozenset({"read"}), "")
+    maker = maker_of(home, token_of_session(home, adams, minutes=60), now)
+    for number in range(20):
+        maker.make(f"mine {number}", frozenset({"read"}), 1)
+    with pytest.raises(ConflictError, match="as many tokens as you can have"):
+        maker.make("mine", frozenset({"read"}), 1)
+    maker_of(home, None, now).make("etl", frozenset({"read"}), 1)
+
+
+def test_who_signed_on_sees_and_revokes_own_tokens_alone(desk: Desk) -> None:
+    home, now = desk.local.agents.home, system_clock()
+    create_token(home, name="etl", scopes=EVERY_SCOPE, lifetime=None, now=now)
+    adams, chen = desk.browser(ADAMS), desk.browser(CHEN)
+    assert made_by(adams, "mine", "read")
+    assert made_by(adams, "etl", "read") == ""  # a name is one token's
+    assert "There is none" not in adams.get("/tokens").text
+    for other in ("mine", "etl", "sso-", "u-adams"):
+        assert other not in chen.get("/tokens").text
+    for name in local_tokens(home, now):
+        csrf = re.search(r'name="csrf" value="([^"]+)"', chen.get("/tokens").text)
+        assert csrf is not None
+        answer = chen.post("/tokens", data={"csrf": csrf[1], "do": "revoke", "name": name})
+        assert (answer.status_code, "no such token of yours" in answer.text) == (409, True)
+    again = Principal(desk.provider.issuer, "u-adams", "Dr. Adams", frozenset({"read", "decide"}), "")
+    session = token_of_session(home, again, minutes=60)
+    maker_of(home, session, now).revoke("mine")
+    assert sorted(name for name in local_tokens(home, now) if not name.startswith("sso-")) == ["etl"]
+    revoke_token(home, next(name for name, one in local_tokens(home, now).items() if "u-adams" in one.person), now)
+    with pytest.raises(UnauthorisedError):
+        maker_of(home, session, now)
 
 
 def test_group_that_is_taken_away_counts_when_the_session_ends(desk: Desk, release: str) -> None:
@@ -212,10 +295,10 @@ def test_session_ends_when_nobody_looks_though_its_page_fetches_by_itself(desk: 
 
 def test_operator_ends_a_session_by_its_token(desk: Desk) -> None:
     adams, home = desk.browser(ADAMS), desk.local.agents.home
-    (name,) = local_tokens(home)
+    (name,) = local_tokens(home, system_clock())
     assert name.startswith("sso-")
-    revoke_token(home, name)
-    for path in ("/", "/ledger", "/datasets", "/members", "/doctor"):
+    revoke_token(home, name, system_clock())
+    for path in ("/", "/ledger", "/datasets", "/members", "/tokens", "/doctor"):
         answer = adams.get(path)
         assert (answer.status_code, "no valid bearer token" in answer.text) == (502, True)
 
@@ -233,7 +316,46 @@ def test_who_leaves_is_out_here_and_is_led_to_the_provider(desk: Desk) -> None:
     assert said["post_logout_redirect_uri"] == f"{desk.url}/enter/left"
     assert said["id_token_hint"].count(".") == 2
     assert adams.get("/enter/left").status_code == 200
+    assert local_tokens(desk.local.agents.home, system_clock()) == {}
     assert httpx.get(f"{desk.url}/ledger", cookies={desk.door.cookie: cookie}).status_code == 401
+
+
+def logout(desk: Desk, **changes: Any) -> int:
+    """What the console answers to a logout token of the provider."""
+    token = desk.provider.logout_token(**changes)
+    return httpx.post(f"{desk.url}/enter/ended", data={"logout_token": token}).status_code
+
+
+@pytest.mark.parametrize("changes", [{}, {"sid": "s-1"}, {"sub": None, "sid": "s-1"}], ids=str)
+def test_provider_ends_a_session_without_a_browser(desk: Desk, changes: dict[str, Any]) -> None:
+    adams, berg = desk.browser(ADAMS | {"sid": "s-1"}), desk.browser(BERG | {"sid": "s-2"})
+    assert logout(desk, **changes) == 200
+    assert stopped(adams, "/").status_code == 303
+    assert stopped(berg, "/").status_code == 200
+    (left,) = local_tokens(desk.local.agents.home, system_clock()).values()
+    assert left.person.startswith("u-berg at ")
+
+
+NO_LOGOUT: list[dict[str, Any]] = [
+    *({name: None} for name in ("iss", "aud", "iat", "exp", "jti", "events", "sub")),
+    {"iss": "https://evil.example"},
+    {"aud": "other"},
+    {"exp": 1_700_000_000},
+    {"nonce": "n"},
+    {"events": {}},
+    {"events": {LOGGED_OUT: True}},
+    {"events": LOGGED_OUT},
+    {"sub": ["u-adams"]},
+]
+
+
+def test_token_that_is_no_logout_token_of_the_provider_ends_no_session(desk: Desk) -> None:
+    adams = desk.browser(ADAMS | {"sid": "s-1"})
+    assert [logout(desk, **changes) for changes in NO_LOGOUT] == [400] * len(NO_LOGOUT)
+    assert httpx.post(f"{desk.url}/enter/ended", data={"logout_token": "x.y.z"}).status_code == 400
+    assert httpx.post(f"{desk.url}/enter/ended", content=b"\xff").status_code == 400
+    assert [logout(desk, **changes) for changes in ({"sid": "s-2"}, {"sub": "u-berg"})] == [200, 200]
+    assert stopped(adams, "/").status_code == 200
 
 
 def test_new_sign_in_ends_the_one_before_and_takes_no_cookie_from_outside(desk: Desk) -> None:
@@ -246,7 +368,7 @@ def test_new_sign_in_ends_the_one_before_and_takes_no_cookie_from_outside(desk: 
     other = desk.browser(ADAMS)
     assert stopped(planted, "/").status_code == 303
     assert stopped(other, "/").status_code == 200
-    assert len(local_tokens(desk.local.agents.home)) == 1
+    assert len(local_tokens(desk.local.agents.home, system_clock())) == 1
 
 
 def test_return_without_the_cookie_of_its_beginning_signs_nobody_in(desk: Desk) -> None:
@@ -293,7 +415,7 @@ def test_token_that_does_not_hold_signs_nobody_in(desk: Desk, changes: dict[str,
     assert nobody.get("/").status_code == 403
     desk.provider.sign = lambda _: "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ1LWFkYW1zIn0."
     assert nobody.get("/").status_code == 403
-    assert local_tokens(desk.local.agents.home) == {}
+    assert local_tokens(desk.local.agents.home, system_clock()) == {}
 
 
 WAYS = ("//evil.example/x", "/\\evil.example", "/https://evil.example", "/?next=//evil.example")

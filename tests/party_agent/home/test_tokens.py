@@ -1,6 +1,8 @@
 """Scoped tokens of the local API."""
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,11 +17,13 @@ from commingle.party_agent.home.tokens import (
     EVERY_SCOPE,
     AgentScope,
     create_token,
+    find_token,
     local_tokens,
     revoke_token,
     token_of_session,
 )
 from commingle.shared.runtime.oidc import Principal
+from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import Consortium, strictly
 from tests.world.local_api import network_app, operator_app
 from tests.world.tampering import NOW
@@ -75,10 +79,10 @@ def test_expired_revoked_and_altered_tokens_let_nobody_in(
     assert [call(http, consortium, "read", token) for token in (brief, lasting, lasting[:-1])] == [200, 200, 401]
     consortium.clock_shows += timedelta(days=1)
     assert [call(http, consortium, "read", token) for token in (brief, lasting)] == [401, 200]
-    revoke_token(home, "lasting")
+    revoke_token(home, "lasting", NOW)
     assert call(http, consortium, "read", lasting) == 401
     with pytest.raises(NotFoundError):
-        revoke_token(home, "lasting")
+        revoke_token(home, "lasting", NOW)
 
 
 def test_tokens_are_kept_hashed_and_named_once(home: Home) -> None:
@@ -99,10 +103,51 @@ def test_commands_make_list_and_revoke_tokens(home: Home, capsys: pytest.Capture
 
     made = run("create", "--name", "etl", "--scope", "read", "--scope", "register", "--expires-days", "2")
     assert made["scopes"] == ["read", "register"]
-    assert local_tokens(home)["etl"].scopes == {"read", "register"}
+    assert local_tokens(home, system_clock())["etl"].scopes == {"read", "register"}
     assert str(made["token"]) not in str(run("list"))
+    (listed,) = json.loads(json.dumps(run("list")["items"]))
+    assert (listed["made_by"], listed["used"]) == ("", None)
     run("revoke", "--name", "etl")
     assert run("list") == {"items": []}
+
+
+def test_last_use_is_told_to_within_a_minute_and_written_once_in_it(
+    consortium: Consortium, home: Home, http: httpx.Client
+) -> None:
+    token = create_token(home, name="etl", scopes=EVERY_SCOPE, lifetime=None, now=NOW)
+    assert local_tokens(home, NOW)["etl"].used is None
+    file, begun = home.root / "tokens.json", consortium.clock_shows
+    seen = []
+    for second in (0, 1, 59, 60, 61, -5):  # the last: its clock was set back
+        consortium.clock_shows = begun + timedelta(seconds=second)
+        before = file.stat().st_ino
+        call(http, consortium, "read", token)
+        call(http, consortium, "decide", token[:-1])
+        used = local_tokens(home, begun)["etl"].used
+        assert used is not None
+        seen.append(((used - begun).total_seconds(), file.stat().st_ino != before))
+    assert seen == [(0, True), (0, False), (0, False), (60, True), (60, False), (-5, True)]
+
+
+def test_full_disk_keeps_no_token_from_its_work(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = create_token(home, name="etl", scopes=EVERY_SCOPE, lifetime=None, now=NOW)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "fsync", full)
+    found = find_token(home, token, NOW)
+    assert found is not None
+    assert local_tokens(home, NOW)["etl"].used is None
+
+
+def test_expired_tokens_are_not_listed_and_leave_the_file_with_its_next_change(home: Home) -> None:
+    hour, file = timedelta(hours=1), home.root / "tokens.json"
+    create_token(home, name="console-1f3a", scopes=EVERY_SCOPE, lifetime=hour, now=NOW, person="Dr. Adams")
+    assert list(local_tokens(home, NOW + hour)) == []
+    assert "console-1f3a" in file.read_text()
+    create_token(home, name="etl", scopes=EVERY_SCOPE, lifetime=None, now=NOW + hour)
+    assert "console-1f3a" not in file.read_text()
 
 
 def test_tokens_that_are_made_and_revoked_at_once_are_all_made_and_revoked(home: Home) -> None:
@@ -111,7 +156,7 @@ def test_tokens_that_are_made_and_revoked_at_once_are_all_made_and_revoked(home:
     signing = [Principal("https://login.example", f"u-{name}", "", frozenset({"read"}), "") for name in "abcdefgh"]
     with ThreadPoolExecutor(16) as threads:
         made = [threads.submit(token_of_session, home, one, minutes=60) for one in signing]
-        gone = [threads.submit(revoke_token, home, name) for name in "abcdefgh"]
+        gone = [threads.submit(revoke_token, home, name, NOW) for name in "abcdefgh"]
         assert [each.exception() for each in made + gone] == [None] * 16
-    persons = {one.person for one in local_tokens(home).values()}
+    persons = {one.person for one in local_tokens(home, NOW).values()}
     assert persons == {f"u-{name} at https://login.example" for name in "abcdefgh"}

@@ -61,6 +61,9 @@ def test_pages_and_interface_are_for_those_who_signed_in(url: str, provider: Sig
         other = {"Origin": "https://evil.example"}
         assert people.post(f"/v1/releases/{ID}/fits", json=fit, headers=other).status_code == 403
         assert 'action="/leave"' in page.text
+        assert httpx.post(f"{url}/enter/ended", data={"logout_token": provider.logout_token()}).status_code == 200
+        assert people.get(f"/v1/releases/{ID}", headers={"Accept": "*/*"}).status_code == 401
+        assert people.get("/").status_code == 200
         assert "You have left" in people.post("/leave").text
         provider.user = {"sub": "u-dent", "groups": []}
         assert people.get("/").status_code == 403
