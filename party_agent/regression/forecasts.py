@@ -29,6 +29,8 @@ from commingle.shared.forecast.task import attribute_law
 _TAILS = 4.0
 """By how much dp_pmtolse is taken to be worse than forecast where it is compared: rows of tables have longer tails."""
 _POOR = 0.5
+_TOLD_FROM_NONE = 2.25
+"""How many standard errors of the number of rows n has to be for two stages, where that number is one of their sums."""
 _PREFERENCE = "; two_stage is taken wherever it is below 0.5"
 
 _EXPLAINED = 0.5
@@ -128,13 +130,16 @@ def _boosted_adassp(design: RegressionDesign, privacy: Privacy) -> float:
 def _two_stage(design: RegressionDesign, privacy: Privacy) -> float:
     """As from noisy sums of mapped rows, of which cutting leaves a share, with the ridge that the prior amounts to.
 
-    The map is that of first sums without noise, every column counted as a number.
+    The map is that of first sums without noise, every column counted as a number. It divides by the number of rows:
+    where noise may leave hardly any of them, the map is arbitrary.
     """
     means, centred = _centred(design)
     numbers = tuple(NumericAttribute(name=str(j), lower=-1, upper=1) for j in range(len(means) + 1))
     try:
         stages = stages_of(privacy, numbers[-1], numbers[:-1], design.n)
     except ParameterError:
+        return inf
+    if stages.first.keyed and design.n * SCALE < _TOLD_FROM_NONE * stages.first.sigma:
         return inf
     label = max(design.label, _LEAST)
     squares = np.append(np.diag(centred) + means**2, label)

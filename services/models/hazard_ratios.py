@@ -54,7 +54,7 @@ class HazardRatios(Drawn):
         terms: m labels.
         coefficients: (m,) log hazard ratios.
         standard_errors: (m,) for the population, as all that follows.
-        p_values: (m,) two-sided, of the normal law.
+        p_values: (m,) two-sided, as intervals say it.
         ratios: (m,).
         ratio_intervals: (m, 2).
         covariance: (m, m) of the coefficients.
@@ -150,7 +150,7 @@ def hazard_ratios(
     size = equation.law.size
     b, covariance = _fit(equation, np.ones((size, 1)))
     b[nobody] = covariance[nobody] = covariance[:, nobody] = np.nan
-    found = LogRatios(b, np.sqrt(np.diag(covariance)), confidence_level)
+    found = LogRatios(b, np.sqrt(np.diag(covariance)), confidence_level, of_rates=True)
     changes = _changes(equation, confidence_level)
     changes.by_interval.logs[nobody] = changes.p_values[nobody] = np.nan
     terms, references = terms_of(equation.factors)
@@ -164,7 +164,7 @@ def hazard_ratios(
         terms=terms,
         coefficients=b,
         standard_errors=found.errors,
-        p_values=two_sided(b, found.errors),
+        p_values=found.p_values,
         ratios=found.ratios,
         ratio_intervals=found.ratio_intervals,
         covariance=covariance,
@@ -248,7 +248,7 @@ def _changes(equation: Equation[Hazards], confidence_level: float) -> _Changes:
     if p_value < _SUSPICIOUS:
         b, covariance = _fit(equation, np.eye(H))
         logs, errors = b.reshape(H, m).T, np.sqrt(np.diag(covariance)).reshape(H, m).T
-    return _Changes(alone, statistic, degrees, p_value, LogRatios(logs, errors, confidence_level))
+    return _Changes(alone, statistic, degrees, p_value, LogRatios(logs, errors, confidence_level, of_rates=True))
 
 
 def _rare(equation: Equation[Hazards]) -> tuple[Array, NDArray[np.bool_], list[str]]:

@@ -4,6 +4,7 @@ A release has pairs, so of three attributes these rows say what follows from pai
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,13 +12,13 @@ import numpy as np
 from commingle.services.analysis import cross_table
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
-from commingle.services.intervals import INTERVALS, LogRatios, percent, standard_errors
+from commingle.services.intervals import INTERVALS, LogRatios, normal_reach, percent, standard_errors
 from commingle.services.models.score import feature_groups, in_common
 from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, weighted_rows
 from commingle.services.plotting import draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.estimation.cells import Cells
+from commingle.shared.estimation.cells import Cells, fieller, mapped
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
 RIDGE = 2.0
 """lambda of the weighted rows, too weak to shrink a ratio. By evidence it shrinks the very one that is asked for where
 the noise is large: intervals at epsilon 0.5 and 5,000 people then held .72, and with this one .95 (measured)."""
+_NOTHING = 1e-12  # of the other sum
 ENOUGH = 40.0
 """Standard errors of a level's count below which intervals hold less often than they say."""
 ONE_RATIO = (
@@ -45,7 +47,7 @@ class StratifiedTable(Drawn):
         reference: the level of `row` with which others are compared.
         compared: other levels of `row` that are known, (R,).
         strata: levels of `within` that are known.
-        odds_ratios: (R,) pooled over the strata.
+        odds_ratios: (R,) pooled over the strata; NaN where noise leaves it open, the interval being all of them.
         odds_intervals: (R, 2) for the population.
         log_errors: (R,) standard errors of their logarithms.
         crude: (R,) without strata, and `crude_intervals` (R, 2).
@@ -142,9 +144,11 @@ def stratified(
     others = [i for i, label in enumerate(crude.compared) if label in sure]
     compared = tuple(crude.compared[i] for i in others)
     pooled = _pooled(sums, names, (*compared, crude.reference), crude.event)
-    found = LogRatios(pooled.logs, pooled.errors, confidence_level)
+    ratios, intervals = np.exp(pooled.logs), pooled.intervals(confidence_level)
     whose = about_tables(prepared, names)
     gone = [label for label in crude.compared if label not in {*compared, crude.reference}]
+    open_levels = ", ".join(label for label, ratio in zip(compared, ratios, strict=True) if np.isnan(ratio))
+    no_ratio = f"Noise leaves open how {column} = {crude.event} goes with {row} = {open_levels}: no ratio is given."
     return StratifiedTable(
         row=row,
         column=column,
@@ -153,15 +157,16 @@ def stratified(
         reference=crude.reference,
         compared=compared,
         strata=pooled.strata,
-        odds_ratios=found.ratios,
-        odds_intervals=found.ratio_intervals,
-        log_errors=found.errors,
+        odds_ratios=ratios,
+        odds_intervals=intervals,
+        log_errors=pooled.errors,
         crude=crude.odds_ratios[others],
         crude_intervals=crude.odds_intervals[others],
         confidence_level=confidence_level,
-        sentence=_sentence(names, (compared, crude.reference, crude.event), found),
+        sentence=_sentence(names, (compared, crude.reference, crude.event), ratios, intervals),
         warnings=(
             *(f"Not compared within strata, as hardly anybody has them: {label}." for label in gone),
+            *([no_ratio] if open_levels else []),
             *pooled.warnings,
             *whose.doubts,
         ),
@@ -170,10 +175,40 @@ def stratified(
 
 
 class _Pooled(NamedTuple):
-    logs: Array
-    errors: Array
+    """Of each level R and S of `_sums`, (L, 2), with the covariance of their errors, (L, 2, 2).
+
+    One of them is nothing beside the other where noise puts cells below 0: those of weighted rows stay above 0, and do
+    not say by how much.
+    """
+
+    sums: Array
+    covariances: Array
     strata: tuple[str, ...]
     warnings: list[str]
+
+    @property
+    def logs(self) -> Array:
+        known = self.sums.min(axis=1) > _NOTHING * self.sums.max(axis=1)
+        return np.array([np.log(R / S) if so else np.nan for (R, S), so in zip(self.sums, known, strict=True)])
+
+    @property
+    def errors(self) -> Array:
+        """Of log R - log S."""
+        by_log = np.array([1.0, -1.0]) / np.where(np.isnan(self.logs)[:, None], np.nan, self.sums)
+        return np.array([standard_errors(mapped(J[None], C))[0] for J, C in zip(by_log, self.covariances, strict=True)])
+
+    def intervals(self, confidence_level: float) -> Array:
+        """(L, 2) of R / S: Fieller's, as noise may leave R or S near 0, where the logarithm has a long tail.
+
+        Where the error of the logarithm is above 1, R or S may be far too low, and its error too: no end is then nearer
+        than that of the logarithm.
+        """
+        z, by_log = normal_reach(confidence_level), LogRatios(self.logs, self.errors, confidence_level).ratio_intervals
+        found = np.array([fieller(R, S, C, z) for (R, S), C in zip(self.sums.tolist(), self.covariances, strict=True)])
+        unsure, least, most = self.errors > 1, np.minimum(found, by_log), np.maximum(found, by_log)
+        found[unsure] = np.column_stack([least[:, 0], most[:, 1]])[unsure]
+        found[np.isnan(self.logs)] = 0.0, inf
+        return found
 
 
 def _pooled(sums: CrossProducts, names: tuple[str, str, str], levels: tuple[str, ...], event: str) -> _Pooled:
@@ -186,29 +221,27 @@ def _pooled(sums: CrossProducts, names: tuple[str, str, str], levels: tuple[str,
             f"hardly anybody has another level of {names[0]!r} than {levels[0]}", remedy="Compare other attributes."
         )
     places = [factors[0].labels.index(label) for label in levels]
-    found = [_log_ratio(rows, (i, places[-1]), factors[1].labels.index(event)) for i in places[:-1]]
-    logs, gradients = np.array([log for log, _ in found]), np.column_stack([g for _, g in found])
-    errors = standard_errors(_covariance(sums, rows, whole, gradients))
-    return _Pooled(logs, errors, factors[2].labels, _rare(sums, factors))
+    found = [_sums(rows, (i, places[-1]), factors[1].labels.index(event)) for i in places[:-1]]
+    covariance = _covariance(sums, rows, whole, np.column_stack([g for _, g in found]))
+    both = np.arange(2 * len(found)).reshape(-1, 2)
+    covariances = covariance[both[:, :, None], both[:, None]]
+    return _Pooled(np.array([s for s, _ in found]), covariances, factors[2].labels, _rare(sums, factors))
 
 
-def _log_ratio(rows: WeightedRows, levels: tuple[int, int], event: int) -> tuple[float, Array]:
-    """The logarithm of the pooled odds ratio, and its gradient as a function of rows (N,).
+def _sums(rows: WeightedRows, levels: tuple[int, int], event: int) -> tuple[Array, Array]:
+    """R and S, (2,), with the pooled odds ratio R / S, and their gradients as functions of rows, (N, 2).
 
     In stratum k a, b have the level with and without the event, c, d the reference, T = a + b + c + d.
-    log R / S, R = sum a d / T, S = sum b c / T; dR = sum (d da + a dd) / T - a d dT / T^2, and S alike.
+    R = sum a d / T, S = sum b c / T; dR = sum (d da + a dd) / T - a d dT / T^2, and S alike.
     """
     in_row, has = rows.codes[:, 0][:, None] == np.array(levels), rows.codes[:, 1] == event
     at = rows.codes[:, 2][:, None] == np.arange(len(rows.factors[2].labels))
     cells = np.array([[in_row[:, j] & so for so in (has, ~has)] for j in (0, 1)]).reshape(4, -1)
     a, b, c, d = shares = np.array([(rows.weights * cell) @ at for cell in cells])  # (4, K)
     T = np.maximum(shares.sum(axis=0), np.finfo(np.float64).tiny)
-    R, S = float(np.sum(a * d / T)), float(np.sum(b * c / T))
-    if min(R, S) <= 0:
-        return float("nan"), np.zeros(len(rows.weights))
-    every = (a * d / R - b * c / S) / T**2
-    slopes = np.array([d / R, -c / S, -b / S, a / R]) / T - every
-    return float(np.log(R / S)), np.einsum("jn,jk,nk->n", cells, slopes, at)
+    products, zero = np.array([a * d, b * c]) / T, np.zeros_like(T)
+    slopes = (np.array([[d, zero, zero, a], [zero, c, b, zero]]) - products[:, None]) / T
+    return products.sum(axis=1), np.einsum("jn,sjk,nk->ns", cells, slopes, at)
 
 
 def _known(factor: Factor, attribute: Attribute) -> Factor:
@@ -252,15 +285,17 @@ def _rare(sums: CrossProducts, factors: list[Factor]) -> list[str]:
     return [said] if found else []
 
 
-def _sentence(names: tuple[str, str, str], levels: tuple[tuple[str, ...], str, str], found: LogRatios) -> str:
+def _sentence(
+    names: tuple[str, str, str], levels: tuple[tuple[str, ...], str, str], ratios: Array, intervals: Array
+) -> str:
     (row, column, within), (compared, reference, event) = names, levels
-    strength = np.abs(np.log(found.ratios))
+    strength = np.abs(np.log(ratios))
     if not np.isfinite(strength).any():
         return f"Noise leaves open how {column} = {event} goes with {row} within {within}."
     i = int(np.nanargmax(np.where(np.isfinite(strength), strength, -1.0)))
-    low, high = found.ratio_intervals[i].tolist()
+    low, high = intervals[i].tolist()
     return (
-        f"Among people with the same {within}, the odds of {column} = {event} are {found.ratios[i]:.3g} times as high "
+        f"Among people with the same {within}, the odds of {column} = {event} are {ratios[i]:.3g} times as high "
         f"with {row} = {compared[i]} as with {row} = {reference}, {low:.3g} to {high:.3g} in the population, if this "
         f"ratio is the same at every level of {within}."
     )

@@ -28,6 +28,7 @@ def test_marked_figures_are_those_of_the_data(page: str) -> None:
     [
         ("It errs 7 % more.", ["It errs 7 % more."]),
         ("It is best on three of four tables.", ["It is best on three of four tables."]),
+        ("It takes two to three times as long.", ["It takes two to three times as long."]),
         ("It errs 7 %<!--more--> more, at ε = 0.1 in figure 3.", []),
         ("It errs 7 %<!--other--> more.", ["It errs 7 %<!--other--> more."]),
         ("The paper has 7 %<!--paper-->, we 9.", [", we 9."]),

@@ -1,9 +1,12 @@
 """Moments: S + E with E of public entry variances (docs/design/estimation.md#noisy-moments).
 
 Centred moments of (x, y), q features x and the label y, are n Sigma + K^T E K - e e^T / n exactly, with K = (-mean; I)
-and e the noise of the linear terms, row 0 of E. Standard errors are those of the learner's `ols`, in closed form. What
-its `shrunken` explains is averaged over a few draws of E: each is fitted as the learner does, but for a search of the
-posterior mode that ends early, after ten steps, and knows of no columns but those of the task.
+and e the noise of the linear terms, row 0 of E. Of keyed subjects E begins with the presences of J parties, which all
+hold the same people here; to first order each column is about its mean by the presence of its party.
+
+Standard errors are those of the learner's `ols`, in closed form. What its `shrunken` explains is averaged over a few
+draws of E: each is fitted as the learner does, but for a search of the posterior mode that ends early, after ten steps,
+and knows of no columns but those of the task.
 """
 
 from dataclasses import dataclass, replace
@@ -16,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
-from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
+from commingle.shared.dp.fixed_point import presence
 from commingle.shared.estimation.entry_noise import Array, EntryNoise
 from commingle.shared.estimation.method import FAILURE
 from commingle.shared.estimation.posterior import EntryLikelihood, exponent, search
 from commingle.shared.estimation.prepared import bucket_counts
 from commingle.shared.mechanisms.moments.allocation import block_sensitivity
-from commingle.shared.mechanisms.moments.entries import entry_variances
+from commingle.shared.mechanisms.moments.entries import entry_variances, places
 from commingle.shared.mechanisms.moments.fit import (
     ENOUGH,
     Slopes,
@@ -60,13 +63,13 @@ class MomentsPlanner(Planner):
     def predict(self, terms: Terms, task: RegressionTask) -> Prediction:
         # Expected figures of the learner's `ols` and `shrunken` on a release of these terms.
         # Cov(b) = (n xx)^-1 Cov(v) (n xx)^-1 with v the noise of g - X b, around the fit on the private table.
-        n, spread, unit = _summed(terms), _spread(terms), _units(terms, task)
+        n, spread = _summed(terms), _spread(terms)
         release = _Release.of(terms, task)
-        noise, T = release.noise, release.T
+        noise, T, unit = release.noise, release.T, release.unit
         c = np.append(-task.b, 1.0)
         slopes = noise.covariance(c)
-        level = float(noise.variance[0] @ (noise.basis @ c) ** 2)  # what it shares with the slopes is small: left out
-        draws = _draws(unit.tobytes(), noise.basis.tobytes())
+        level = float(release.linear @ (noise.basis @ c) ** 2)  # what it shares with the slopes is small: left out
+        draws = _draws(unit.tobytes(), (T.T @ _centring(release.mean)).tobytes())
         r_squared = _r_squared(task, n, spread * draws.noise, release)
         return Prediction(
             covariance=task.inverse @ slopes @ task.inverse / n**2,
@@ -86,11 +89,9 @@ class MomentsPlanner(Planner):
         return expected > wald_quantile(q) and self.fits_across(terms)
 
     def count_error(self, terms: Terms) -> float:
-        unit = (presence(FRACTION_BITS) / SCALE) ** 2
-        rho = allowed_rho(terms)
-        widths = np.cumsum([1, *(len(party.columns) for party in terms.parties[:-1])])
-        products = unit_variances(terms)[np.ix_(widths, widths)]
-        worst = float(products[~np.eye(len(widths), dtype=bool)].max()) / (2 * rho * unit**2)
+        J = len(terms.parties)
+        products = unit_variances(terms)[:J, :J]
+        worst = float(products[~np.eye(J, dtype=bool)].max()) / (2 * allowed_rho(terms))
         counted = bucket_counts(np.full((2, 2), _summed(terms)), np.full((2, 2), sqrt(worst)), buckets=terms.table_rows)
         return float(counted.errors[0, 1])
 
@@ -103,11 +104,12 @@ def _summed(terms: Terms) -> int:
 
 
 def unit_variances(terms: Terms) -> Array:
-    """(p, p) variances of the entries at rho = 1/2, where sigma is the sensitivity; the intercept stands for presences.
+    """(p, p) variances of the entries at rho = 1/2, where sigma is the sensitivity; those of the intercept are first.
 
-    Epsilon and n leave them as they are, and are all alike here: they are computed once for a whole plan.
+    Those of keyed parties' presences, counted as 1, in its place. Epsilon and n leave them as they are, and are all
+    alike here: they are computed once for a whole plan.
     """
-    shape = replace(terms, k=None, n=0, epsilon=0.0, buckets=None, bounds=None, delta_implementation=None, keyed=False)
+    shape = replace(terms, k=None, n=0, epsilon=0.0, buckets=None, bounds=None, delta_implementation=None)
     return _unit_variances(shape)
 
 
@@ -117,21 +119,23 @@ def _unit_variances(terms: Terms) -> Array:
         block_sensitivity(terms, party, terms.adjacency) / (1 - Fraction(settled(party.first_stage_share) or 0))
         for party in terms.parties
     ]
-    return entry_variances(terms, [isqrt(max(ceil(m), 1) - 1) + 1 for m in moved])
+    found = entry_variances(terms, [isqrt(max(ceil(m), 1) - 1) + 1 for m in moved])
+    if not terms.keyed:
+        return found
+    present = np.isin(np.arange(len(found)), [own.start for own in places(terms).values()])
+    order = np.argsort(~present, kind="stable")
+    unit = np.where(present, 2**terms.fraction_bits / presence(terms.fraction_bits), 1.0)[order] ** 2
+    return np.asarray(found[np.ix_(order, order)] * np.outer(unit, unit))
 
 
 def _spread(terms: Terms) -> float:
     return 1 / sqrt(2 * allowed_rho(terms))
 
 
-def _index(task: RegressionTask) -> tuple[NDArray[np.intp], ...]:
-    chosen = [0, *(1 + i for i in (*task.x, task.y))]
-    return np.ix_(chosen, chosen)
-
-
-def _units(terms: Terms, task: RegressionTask) -> Array:
-    found: Array = unit_variances(terms)[_index(task)]
-    return found
+def _of(matrix: Array, task: RegressionTask, lead: int) -> Array:
+    """The leading rows and columns, and those of x and y."""
+    chosen = [*range(lead), *(lead + i for i in (*task.x, task.y))]
+    return matrix[np.ix_(chosen, chosen)]
 
 
 def _centring(mean: Array) -> Array:
@@ -157,7 +161,7 @@ def _smallest(X: Array, n: int, draws: _Draws, spread: float, T: Array) -> float
 
 
 def _r_squared(task: RegressionTask, n: int, draws: Array, release: "_Release") -> float:
-    mean = np.append(task.mean, task.mean_y)
+    mean = release.mean
     cross = task.xx @ task.b
     C = np.block([[task.xx, cross[:, None]], [cross, task.yy]])
     M = np.block([[np.ones((1, 1)), mean[None]], [mean[:, None], C + np.outer(mean, mean)]])
@@ -165,7 +169,7 @@ def _r_squared(task: RegressionTask, n: int, draws: Array, release: "_Release") 
     noises = [sign * E for E in draws[: (fits + 1) // 2] for sign in (1, -1)]  # in pairs: what is odd in E cancels
     exact = np.linalg.inv(release.T)
     found = [_fitted(n * exact @ M @ exact.T + E, n, release) for E in noises[:fits]]
-    return float(np.mean([_explained(task, n, level - task.mean_y + float(b @ task.mean), b) for level, b in found]))
+    return float(np.mean([_explained(task, n, level - mean[-1] + float(b @ mean[:-1]), b) for level, b in found]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,27 +178,60 @@ class _Release:
 
     Attributes:
         noise: in centred moments of (x, y).
+        linear: of what `noise` is of, the variance of its product with its intercept or presence.
         omega: (q, q) Cov(v) at b = 0.
+        unit: (q + 2, q + 2) variances of entries of what is published of (1, x, y) at rho = 1/2. Those of keyed columns
+            are about their means, and taken as independent.
         T: (q + 2, q + 2) with (1, x, y) = T @ what is published of them.
+        mean: (q + 1,) of (x, y); 0 where they are about it.
     """
 
     noise: EntryNoise
+    linear: Array
     omega: Array
+    unit: Array
+    spread: float
     T: Array
+    mean: Array
 
     @classmethod
     def of(cls, terms: Terms, task: RegressionTask) -> Self:
-        T = undoing(terms, task.law)[_index(task)]
-        noise = EntryNoise(
-            _units(terms, task) * _spread(terms) ** 2, T.T @ _centring(np.append(task.mean, task.mean_y))
-        )
-        return cls(noise, noise.covariance(np.append(np.zeros(len(task.b)), 1.0)), T)
+        whose, spread, mean = _owners(terms, task), _spread(terms), np.append(task.mean, task.mean_y)
+        lead, T = len(terms.parties) if terms.keyed else 1, _of(undoing(terms, task.law), task, 1)
+        unit, basis = _of(unit_variances(terms), task, lead), T.T @ _centring(mean)
+        noise = EntryNoise(unit * spread**2, np.vstack([np.eye(lead)[whose].T * basis[0], basis[1:]]))
+        linear = noise.variance[[*range(lead), *whose], range(lead + len(whose))]
+        omega = noise.covariance(np.append(np.zeros(len(task.b)), 1.0))
+        if terms.keyed:
+            unit = _about_means(unit, whose, np.linalg.solve(T, np.append(1.0, mean))[1:])
+            mean, T[1:, 0] = np.zeros(len(mean)), 0.0
+        return cls(noise, linear, omega, unit, spread, T, mean)
+
+
+def _owners(terms: Terms, task: RegressionTask) -> NDArray[np.intp]:
+    """(q + 1,) places of the parties of (x, y), all 0 where one intercept is theirs."""
+    owner = np.repeat(np.arange(len(terms.parties)), [len(party.columns) for party in terms.parties])
+    return owner[[*task.x, task.y]] * terms.keyed
+
+
+def _about_means(unit: Array, whose: NDArray[np.intp], mean: Array) -> Array:
+    """Variances of (E_ab - m_a E_ib - m_b E_aj + m_a m_b E_ij), i and j the presences of a and b, behind those of E_ia.
+
+    Twice the second term, and no third, where b is a.
+    """
+    lead, square = len(unit) - len(whose), mean**2
+    with_column, both = unit[whose, lead:], unit[np.ix_(whose, whose)]
+    side = square[:, None] * with_column
+    products = unit[lead:, lead:] + side + side.T + np.outer(square, square) * both
+    products[np.diag_indices(len(whose))] += 2 * np.diag(side)
+    linear = np.diag(with_column) + square * np.diag(both)
+    return np.block([[np.zeros((1, 1)), linear[None]], [linear[:, None], products]])
 
 
 def _fitted(published: Array, n: int, release: _Release) -> tuple[float, Array]:
-    noise, T = release.noise, release.T
+    noise, T, variance = release.noise, release.T, release.unit * release.spread**2
     steps = _STEPS_OF_WIDE if len(T) > _WIDE else _STEPS
-    M = search(EntryLikelihood.of(published, noise.variance, n=n, basis=np.asarray(np.linalg.inv(T))), steps=steps)
+    M = search(EntryLikelihood.of(published, variance, n=n, basis=np.asarray(np.linalg.inv(T))), steps=steps)
     gram = T @ published @ T.T
     X = n * (M[1:, 1:] - np.outer(M[0, 1:], M[0, 1:]))
     slopes = Slopes.of(X[:-1, :-1], X[:-1, -1], X[-1, -1], omega=release.omega, exponent=exponent(len(X)))

@@ -33,7 +33,7 @@ _HARMLESS = re.compile("|".join(_CONDITIONS))
 _FIGURES = (
     r"(?<!\w)\d[\d.,]*(?![a-zA-Z\d])",
     rf"\b(?:all|{_WORDS}) of (?:all |the )?(?:{_WORDS})\b",
-    rf"\ball (?:{_WORDS})\b|\b(?:{_WORDS}) million",
+    rf"\ball (?:{_WORDS})\b|\b(?:{_WORDS}) (?:million|times)\b",
 )
 _FIGURE = re.compile("|".join(_FIGURES))
 

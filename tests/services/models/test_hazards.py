@@ -25,14 +25,26 @@ WITHOUT = 1e5
 """An epsilon at which noise is nothing beside a person."""
 
 
-def cells_of(n: int, seed: int, *, leaving: float = 0.0, late: float | None = None) -> dict[str, list[Any]]:
-    """Weibull times to death; those of arm c leave sooner by `leaving`; `late` is the log ratio of sex after a year."""
+def cells_of(
+    n: int,
+    seed: int,
+    *,
+    leaving: float = 0.0,
+    late: float | None = None,
+    months: float = 70.0,
+    rare: float = 1.4,
+    log_ratio: float = TRUTH[2],
+) -> dict[str, list[Any]]:
+    """Weibull times to death; those of arm c leave sooner by `leaving`; `late` is the log ratio of sex after a year.
+
+    `months` are those after which 63 % would be dead. Those whose severity is above `rare` have arm c, of `log_ratio`.
+    """
     draw = np.random.default_rng(seed)
     severity = draw.normal(size=n)
-    sex, arm = (severity + draw.normal(size=n) > 0) * 1, np.digitize(severity + draw.normal(size=n), [0, 1.4])
-    by_arm = np.array([0, *TRUTH[1:]])[arm]
+    sex, arm = (severity + draw.normal(size=n) > 0) * 1, np.digitize(severity + draw.normal(size=n), [0, rare])
+    by_arm = np.array([0, TRUTH[1], log_ratio])[arm]
     hazard = draw.exponential(size=n) / np.exp(by_arm + TRUTH[0] * sex)
-    death = 70 * hazard ** (1 / 1.2)
+    death = months * hazard ** (1 / 1.2)
     if late is not None:
         year = (12 / 70) ** 1.2
         rest = np.maximum(hazard - year, 0) * np.exp((TRUTH[0] - late) * sex)
@@ -163,6 +175,22 @@ def test_intervals_hold_the_ratios_of_the_population(overlap: float | None, epsi
     held = ((low <= TRUTH) & (high >= TRUTH)).mean(axis=0)
     assert 0.89 <= held.mean() <= 0.99
     assert np.mean([each.p_value < 0.05 for each in found]) <= 0.15
+
+
+@pytest.mark.slow
+def test_intervals_of_rare_levels_with_hardly_an_event_hold() -> None:
+    """Arm c is 1 % of the people, and one or two of them die. 60 releases of fixed seeds, a standard error of .03.
+
+    With ends at r exp(+- z s) intervals would hold .79.
+    """
+    held, by_log, truth = [], [], np.log(0.5)
+    for seed in range(60):
+        cells = cells_of(5000, seed, months=500.0, rare=3.29, log_ratio=truth)
+        found = hazard_ratios(released(cells, epsilon=3.0, seed=seed), "outcome", FEATURES)
+        low, high = found.ratio_intervals[2]
+        held.append(low <= np.exp(truth) <= high)
+        by_log.append(abs(found.coefficients[2] - truth) <= 1.96 * found.standard_errors[2])
+    assert np.mean(held) > 0.9 > np.mean(by_log)
 
 
 def test_level_that_noise_hides_has_no_ratio_and_no_headline() -> None:

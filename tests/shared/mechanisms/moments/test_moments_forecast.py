@@ -6,8 +6,11 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from benchmarks.keyed import released, study, tables
+from benchmarks.release_law import proposed
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
-from commingle.shared.documents.schema import Whitening
+from commingle.shared.documents.schema import NumericAttribute, Whitening
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.estimation.entry_noise import Array
@@ -21,6 +24,7 @@ from commingle.shared.release.resolve import closed
 from tests.shared.estimation.test_noisy_moments import release, symmetric
 from tests.shared.forecast.designs import numeric
 from tests.shared.mechanisms.moments.exchange.world import spec_of
+from tests.world.noise import seeded_noise
 
 REPEATS = 150
 
@@ -94,6 +98,44 @@ def test_forecast_uses_the_noise_that_the_mechanism_states() -> None:
     stated = second_moments(spec, "0" * 64, np.zeros((len(spec.matrix_columns),) * 2, np.int64)).entry_variance
     assert stated is not None
     np.testing.assert_allclose(noise_of(spec.terms), stated, rtol=1e-6)
+
+
+def keyed_spec(sizes: tuple[int, ...], n: int) -> ReleaseSpec:
+    """Of columns x0, x1, ... within -1 and 1, in one stage."""
+    schema = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(sum(sizes))]
+    return proposed(study(schema, sizes, mechanism="moments", n=n, epsilon=1.0, keyed=True, two_stages=False))
+
+
+def test_forecast_of_keyed_people_uses_the_noise_that_the_mechanism_states_presences_first_and_as_one() -> None:
+    spec = keyed_spec((3, 2), 500)
+    stated = second_moments(spec, "0" * 64, np.zeros((7, 7), np.int64)).entry_variance
+    assert stated is not None
+    presences_first, unit = [0, 4, 1, 2, 3, 5, 6], np.array([4.0, 4.0, 1, 1, 1, 1, 1])  # a presence is one half
+    expected = np.array(stated)[np.ix_(presences_first, presences_first)] * np.outer(unit, unit)
+    np.testing.assert_allclose(noise_of(spec.terms), expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "mean"), [((2, 2, 2), -0.4), ((10, 2), -0.4), ((2, 2, 2), 0.0)])
+def test_errors_of_keyed_fits_are_forecast_whatever_the_means_of_columns(sizes: tuple[int, ...], mean: float) -> None:
+    """40 releases of one table with fixed seeds: the root mean square over slopes is known to 6 %, a level to 11 %.
+
+    Forecasts that take an intercept's noise for that of presences are too low by a quarter, and of levels by a half.
+    """
+    columns, n, draw = sum(sizes), 20_000, np.random.default_rng(1)
+    given = moments_of_columns(columns, mean=mean, seed=columns)
+    covariance = 0.64 * (given[1:, 1:] - np.outer(given[0, 1:], given[0, 1:]))
+    rows = np.clip(given[0, 1:] + draw.normal(size=(n, columns)) @ np.linalg.cholesky(covariance).T, -1, 1)
+    spec, people = keyed_spec(sizes, n), np.column_stack([np.ones(n), rows])
+    task = task_of(spec.terms, Assumptions(target=f"x{columns - 1}", second_moments=people.T @ people / n))
+    found, held = NOISY_MOMENTS.predict(closed(spec.terms), task), tables(rows, sizes, 1.0, draw)
+    ask = FitRequest(target=task.target, estimator="ols")
+    fits = [fit_prepared(released(spec, held, seeded_noise(seed)), ask).coefficients for seed in range(40)]
+    assert found.covariance is not None
+    level, *slopes = np.var(fits, axis=0).tolist()
+    assert sqrt(sum(slopes) / np.trace(found.covariance)) == pytest.approx(1, abs=0.15)
+    expected = found.level_variance + float(task.mean @ found.covariance @ task.mean)
+    assert sqrt(level / expected) == pytest.approx(1, abs=0.3)
 
 
 def test_proposal_of_a_moments_release_has_a_forecast() -> None:
