@@ -44,6 +44,9 @@ Cells: TypeAlias = "pa.Array[Any]"
 MISSING = ("", "NA", "N/A", "null", "NULL")
 """How a file without types spells a missing value."""
 
+LONGEST_CELL = 1 << 20
+"""Bytes of a text above which it is no number, level or id: it would be copied, and quoted by what refuses it."""
+
 _LARGEST_WHOLE = 2.0**53
 _ASCII_BLANKS = "".join(filter(str.isspace, map(chr, range(128))))  # what str.strip takes off
 _KINDS_OF_TEXT = (
@@ -414,11 +417,12 @@ def _by_halves(read: Callable[[Cells], Cells], cells: Cells, kind: "pa.DataType"
     try:
         return read(cells)
     except pa.ArrowException as refusal:
-        middle = len(cells) // 2
-        if middle and not isinstance(refusal, pa.ArrowNotImplementedError):  # which is of the type, so of every cell
-            return pa.concat_arrays([_by_halves(read, half, kind) for half in (cells[:middle], cells[middle:])])
-        nothing: Cells = pa.array([None] * len(cells), kind)
-        return nothing
+        is_of_type = isinstance(refusal, pa.ArrowNotImplementedError)  # so of every cell
+    middle = len(cells) // 2  # behind the refusal, which quotes the cell: no more than one is kept at a time
+    if middle and not is_of_type:
+        return pa.concat_arrays([_by_halves(read, half, kind) for half in (cells[:middle], cells[middle:])])
+    nothing: Cells = pa.array([None] * len(cells), kind)
+    return nothing
 
 
 def _text(plain: Cells) -> Cells:
@@ -427,6 +431,9 @@ def _text(plain: Cells) -> Cells:
         return _number_text(plain)
     if any(is_kind(plain.type) for is_kind in _KINDS_OF_TEXT):
         plain = plain.cast(pa.large_binary())  # text is looked at again: a file may call bytes text that are none
+        lengths = pc.call_function("binary_length", [plain])
+        if (pc.max(lengths).as_py() or 0) > LONGEST_CELL:
+            plain = pc.if_else(pc.less_equal(lengths, pa.scalar(LONGEST_CELL)), plain, pa.scalar(None, plain.type))
     return pc.utf8_trim_whitespace(plain.cast(pa.large_string()))
 
 

@@ -9,7 +9,6 @@ declared types of columns, never on a cell.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -17,8 +16,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from commingle.party_agent.errors import SourceError
-from commingle.party_agent.private.rows import RawBatch, cells_of
+from commingle.party_agent.private.rows import UNREADABLE, RawBatch, cells_of
 from commingle.shared.documents.model import WireModel, tagged_by
+from commingle.shared.encoding import LONGEST_CELL
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.runtime.plain_files import require_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
@@ -173,8 +173,12 @@ def _engine(url: str) -> "Engine":
 
 
 def _accept_any_text(connection: "sqlite3.Connection", _: object) -> None:
-    """Else one text that is no UTF-8 fails the whole query."""
-    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+    """Else one text that is no UTF-8 fails the whole query, and a long one is kept with four bytes a character."""
+    connection.text_factory = _text_of_sqlite
+
+
+def _text_of_sqlite(text: bytes) -> str | bytes:
+    return UNREADABLE if len(text) > LONGEST_CELL else text.decode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +187,14 @@ class ArrowDatabase:
 
     Attributes:
         type_of: SQL for the name of a column's type.
-        plain: types whose cells are read as they are.
+        plain: types whose cells are read as they are, and short.
+        long: other such types, with SQL for the bytes of a cell; the first is the type of what is cast to text.
         reading: runs a statement.
     """
 
     type_of: str
     plain: frozenset[str]
+    long: Mapping[str, str]
     reading: "Callable[[Engine, str], AbstractContextManager[pa.RecordBatchReader]]"
 
     def batches(self, engine: "Engine", table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -203,12 +209,20 @@ class ArrowDatabase:
         asked = f"SELECT {types} FROM (SELECT 1) one LEFT JOIN {table} ON FALSE"  # noqa: S608 - the party's own query on its own database; a row without cells, whatever rows there are
         with self.reading(engine, asked) as reader:
             declared = [cells[0].as_py() for cells in reader.read_all().columns]
-        cells = [n if t in self.plain else f"CAST({n} AS text)" for n, t in zip(columns, declared, strict=True)]
+        cells = map(self._cell, columns, declared)
         rows = f"SELECT {', '.join(cells)} FROM {table}"  # noqa: S608 - as above
         with self.reading(engine, rows) as reader:
             for batch in reader:
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):
                     yield batch.slice(start, ROWS_AT_ONCE)
+
+    def _cell(self, name: str, kind: str) -> str:
+        """SQL for a cell; one that is too long to be read stays in the database, and ends no batch of others."""
+        if kind in self.plain:
+            return name
+        cell = name if kind in self.long else f"CAST({name} AS text)"
+        length = self.long.get(kind, next(iter(self.long.values()))).format(cell)
+        return f"CASE WHEN {length} <= {LONGEST_CELL} THEN {cell} END"
 
 
 def arrow_database(engine: "Engine") -> ArrowDatabase | None:
@@ -265,14 +279,14 @@ def _from_duckdb(engine: "Engine", statement: str) -> Iterator[pa.RecordBatchRea
 _DATABASES: Mapping[str, ArrowDatabase] = {
     "postgresql+psycopg": ArrowDatabase(
         "CAST(pg_typeof({}) AS text)",
-        frozenset(
-            {"smallint", "integer", "bigint", "double precision", "boolean", "text", "character varying", "bytea"}
-        ),
+        frozenset({"smallint", "integer", "bigint", "double precision", "boolean"}),
+        dict.fromkeys(("text", "character varying", "bytea"), "octet_length({})"),
         _from_postgresql,
     ),
     "duckdb+duckdb_sqlalchemy": ArrowDatabase(
         "typeof({})",
-        frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "VARCHAR", "BLOB"}),
+        frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"}),
+        {"VARCHAR": "strlen({})", "BLOB": "octet_length({})"},
         _from_duckdb,
     ),
 }

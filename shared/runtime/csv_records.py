@@ -20,14 +20,11 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from numpy.typing import NDArray
 
-from commingle.shared.encoding import MISSING, Cells
+from commingle.shared.encoding import LONGEST_CELL, MISSING, Cells
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat
 
 LONGEST_LINE = 1 << 24
 """Bytes of a record (as UTF-8, without its line end) above which it is unreadable; longer ones are never in memory."""
-LONGEST_CELL = 1 << 20
-"""Bytes of a cell above which it is missing."""
-
 _PIECE_BYTES = 1 << 20
 _LINE_END, _RETURN, _QUOTE = b'\n\r"'
 _UNREADABLE = b'""x'  # a line that has no cells, whatever the separator

@@ -231,6 +231,27 @@ def test_neither_answers_to_a_token_nor_the_state_of_a_release_depend_on_a_row(
     ]
 
 
+@pytest.mark.parametrize("keyed", [False, True], ids=["listed", "keyed"])
+def test_no_log_line_follows_from_a_record_that_a_token_has_read_again(
+    consortium: Consortium, allowed: Path, *, keyed: bool
+) -> None:
+    """Adversary: a reader of the logs. What is logged is that a file is none."""
+    logged: dict[str, Any] = {}
+    path = write_csv(allowed / "table.csv", ROWS)
+    with consortium.agent("clinic") as agent:
+        declared = registration(file(path), name="main", subjects="keyed" if keyed else "listed")
+        with operator(agent) as person:
+            assert person.post("/v1/datasets?replace=true", json=declared).status_code == 201
+        release = consortium.propose(keyed=keyed)
+        for what, write in TABLES.items():
+            path.unlink(missing_ok=True)
+            write(path)
+            with capture_logs() as logged[what]:
+                everything_told(agent, release)
+    different = {what for what, lines in logged.items() if lines != logged["as it is"]}
+    assert different == {"nothing", "no header", "no text", "no file"}
+
+
 @pytest.mark.parametrize("subjects", ["keyed", "listed"])
 def test_rows_that_a_token_has_read_again_are_those_of_the_declared_source(
     consortium: Consortium, allowed: Path, subjects: str

@@ -6,6 +6,7 @@ charge that was debited before.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.random import Generator
@@ -117,13 +118,16 @@ def _run(
 def _encoded(snapshot: Snapshot, task: PrivateRegression, progress: Progress) -> Iterator[Encoded]:
     asked, known = (task.target, *task.features), {attribute.name: attribute for attribute in snapshot.attributes}
     registered = [known[attribute.name] for attribute in asked]
-    for _, rows in snapshot.choose(registered).records(progress):
+    width = len(encoded_columns((task.target,)))
+    # nobody first: a table that is empty has a result as one of a single person has
+    nobody = np.empty((0, len(encoded_columns(asked))), np.int64)
+    batches = (rows for _, rows in snapshot.choose(registered).records(progress))
+    for rows in chain([nobody], batches):
         start = 0
         for one, narrower in zip(registered, asked, strict=True):
             if isinstance(one, NumericAttribute) and isinstance(narrower, NumericAttribute):
                 rows[:, start] = narrowed(one, narrower, rows[:, start])
             start += len(encoded_columns((one,)))
-        width = len(encoded_columns((task.target,)))
         yield rows[:, width:], rows[:, 0]
 
 

@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 
 from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
+from commingle.party_agent.private.regression.methods import WITH_PUBLIC_ROWS
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.regression.service import Regressions
+from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
@@ -147,11 +149,20 @@ def test_edited_cell_changes_neither_what_follows_the_approval_nor_its_size(
     assert size > 0
 
 
+def read_again(agent: Agent) -> None:
+    """As a token has it read: a release knows nothing of a file that nobody reads again."""
+    before = agent.datasets.get("main").snapshot
+    agent.datasets.try_again("main")
+    assert agent.datasets.get("main").snapshot != before
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_table_of_nothing_but_odd_cells_is_released(pair: Consortium, mechanism: MechanismName) -> None:
     rows = rows_of("clinic")
     edits = {(i, name): ODD_CELLS[(i + j) % len(ODD_CELLS)] for i in range(20) for j, name in enumerate(("age", "bmi"))}
     pair.table("clinic").write_bytes(csv_bytes(rows, edits))
+    with pair.agent("clinic") as agent:
+        read_again(agent)
     release = pair.propose(mechanism=mechanism)
     for _ in range(5):
         for name in pair.homes:
@@ -174,6 +185,8 @@ def test_line_of_another_length_is_a_row_with_or_without_cells(pair: Consortium,
         pair.table("clinic").write_bytes(csv_bytes([*rows, {"subject": "s5", "age": "31", "bmi": "20"}], {}))
         pair.register(agent, replace=True)
     pair.table("clinic").write_bytes(csv_bytes(rows, {}) + line + b"\n")
+    with pair.agent("clinic") as agent:
+        read_again(agent)
     release = pair.propose()
     require_made(pair, release)
 
@@ -194,8 +207,9 @@ def test_parquet_column_of_another_type_is_released(pair: Consortium, cells: Any
     pq.write_table(pa.table(columns), path)
     with pair.agent("clinic") as agent:
         agent.datasets.register(whose(FileSource(path=str(path))), replace=True)
+        pq.write_table(pa.table({**columns, "age": cells}), path)
+        read_again(agent)
     release = pair.propose()
-    pq.write_table(pa.table({**columns, "age": cells}), path)
     require_made(pair, release)
 
 
@@ -209,11 +223,13 @@ def test_database_cell_of_another_type_is_released(pair: Consortium, cell: Any) 
     source = SqlSource(url=f"sqlite:///{path}", query="SELECT * FROM t")
     with pair.agent("clinic") as agent:
         agent.datasets.register(whose(source), replace=True)
-    release = pair.propose()
     with sqlite3.connect(path) as db:
         value = cell if str(cell).startswith("CAST") else "?"
         db.execute(f"UPDATE t SET age = {value} WHERE subject = 's7'", () if value is cell else (cell,))  # noqa: S608
     db.close()
+    with pair.agent("clinic") as agent:
+        read_again(agent)
+    release = pair.propose()
     require_made(pair, release)
 
 
@@ -243,8 +259,9 @@ def test_regression_is_answered_whatever_the_cells_are(hospital: Consortium, met
     places = [(i, name) for i in range(SMALL if everywhere else 1) for name in names]
     edits = {place: ODD_CELLS[k % (len(ODD_CELLS) - 2)] for k, place in enumerate(places)}
     hospital.table("clinic").write_bytes(csv_bytes(table(SMALL), edits))
-    asked = request(method=method, public=PUBLIC if method in {"dp_pmtolse", "dp_pmtse"} else None)
+    asked = request(method=method, public=PUBLIC if method in WITH_PUBLIC_ROWS else None)
     with hospital.agent("clinic") as agent:
+        read_again(agent)
         assert Regressions(agent).ask(asked).document is not None
         assert only_charge(agent).state is ChargeState.STORED
 
@@ -254,11 +271,28 @@ def test_regression_is_answered_whatever_the_cells_are(hospital: Consortium, met
 def test_regression_of_divided_rows_is_answered_whatever_the_cells_are(
     tmp_path: Path, mapping: str, *, intercept: bool
 ) -> None:
-    hospital = clinic(tmp_path, policy=ANYTHING, rows=SMALL, epsilon_cap=1000.0, keyed=True)
+    hospital = clinic(tmp_path, policy=ANYTHING, rows=SMALL, epsilon_cap=1000.0)
     edits = {(i, name): b"" for i in range(SMALL) for name in ("age", "smoker")}  # rows of zeros have no norm
     hospital.table("clinic").write_bytes(csv_bytes(table(SMALL), edits))
-    asked = request(mapping=mapping, intercept=intercept, keyed=True, bounds={"age": (30.0, 40.0)})
+    asked = request(mapping=mapping, intercept=intercept, bounds={"age": (30.0, 40.0)})
     with hospital.agent("clinic") as agent:
+        read_again(agent)
+        assert Regressions(agent).ask(asked).document is not None
+        assert only_charge(agent).state is ChargeState.STORED
+
+
+@pytest.mark.parametrize("method", sorted(EVERYTHING - {"ops"}))
+@pytest.mark.parametrize("people", [0, 1])
+def test_regression_is_answered_whether_the_last_person_is_there_or_not(
+    tmp_path: Path, method: str, people: int
+) -> None:
+    hospital = clinic(tmp_path, policy=ANYTHING, rows=SMALL, epsilon_cap=1000.0, keyed=True)
+    header, *lines = csv_bytes(table(SMALL), {}).splitlines(keepends=True)
+    hospital.table("clinic").write_bytes(b"".join([header, *lines[:people]]))
+    asked = request(method=method, keyed=True, public=PUBLIC if method in WITH_PUBLIC_ROWS else None)
+    with hospital.agent("clinic") as agent:
+        read_again(agent)
+        assert agent.datasets.get("main").n == people
         assert Regressions(agent).ask(asked).document is not None
         assert only_charge(agent).state is ChargeState.STORED
 
@@ -275,6 +309,7 @@ def test_edited_cell_is_no_oracle_of_a_regression(
         found = []
         for number, table_edits in ((2 * nonce, {}), (2 * nonce + 1, edits)):
             hospital.table("clinic").write_bytes(csv_bytes(table(SMALL), table_edits))
+            read_again(agent)
             answer = Regressions(agent).ask(request(number))
             assert answer.document is not None
             found.append((answer.charge and (answer.charge.loss.rho, answer.charge.state), answer.request.method))

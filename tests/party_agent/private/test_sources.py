@@ -2,12 +2,14 @@
 
 import re
 import sqlite3
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -473,3 +475,53 @@ def test_id_that_nobody_can_read_is_none_and_the_others_are_there(tmp_path: Path
     assert ids == [b"p1", b"p2", *([odd.encode()] if is_text else [])]
     with pytest.raises(DataError, match="1 duplicate" if is_text else "2 subject ids do not follow their rule"):
         found.require_one_row_each(key)
+
+
+def _parquet_of(path: Path, long: str) -> FileSource:
+    values = [*map(str, range(1000)), long]
+    pq.write_table(pa.table({"id": [f"p{place}" for place in range(1001)], "x": values}), path / "t.parquet")
+    return FileSource(path=str(path / "t.parquet"))
+
+
+def _sqlite_of(path: Path, long: str) -> SqlSource:
+    with sqlite3.connect(path / "t.db") as db:
+        db.execute("CREATE TABLE t (id, x)")
+        db.executemany("INSERT INTO t VALUES (?, ?)", [(f"p{place}", place) for place in range(1000)])
+        db.execute("INSERT INTO t VALUES ('p1000', ?)", [long])
+    db.close()
+    return SqlSource(url=f"sqlite:///{path}/t.db", query="SELECT * FROM t")
+
+
+def _duckdb_of(path: Path, long: str) -> SqlSource:
+    with duckdb.connect(path / "t.duckdb") as db:
+        db.execute("CREATE TABLE t AS SELECT 'p' || i AS id, i::VARCHAR AS x FROM range(1000) r(i)")
+        db.execute("INSERT INTO t VALUES ('p1000', ?)", [long])
+    return SqlSource(url=f"duckdb:///{path}/t.duckdb", query="SELECT * FROM t")
+
+
+@pytest.mark.parametrize("write", [_parquet_of, _sqlite_of, _duckdb_of])
+def test_long_cell_takes_no_memory_that_others_would_miss_and_is_missing(
+    tmp_path: Path, write: Callable[[Path, str], FileSource | SqlSource]
+) -> None:
+    """A text that was no number stood in one error for each halving: 30 MB of them took 3.5 GB, and a small agent."""
+    source = write(tmp_path, "\U0001f469" + "x" * (16 << 20))
+    one = X.model_copy(update={"missing": "indicator"})
+    tracemalloc.start()
+    try:
+        (piece,) = open_table(source, KEY, [one], engine=IN_PROCESS).scan(strict=False).sorter
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
+    rows = dict(zip(piece[0].to_pylist(), piece[1].tolist(), strict=True))
+    assert len(rows) == 1001
+    assert [who for who, row in rows.items() if row[1]] == [b"p1000"]
+
+
+@pytest.mark.slow
+def test_cells_that_fill_a_batch_of_duckdb_end_no_reading() -> None:
+    query = (
+        "SELECT 'p' || i AS id, CASE WHEN i < 3 THEN repeat('1', 750000000) ELSE i::VARCHAR END AS x FROM range(9) r(i)"
+    )
+    source = SqlSource(url="duckdb:///:memory:", query=query, promised=True)
+    found = open_table(source, KEY, [X], engine=IN_PROCESS).scan(strict=False)
+    assert sum(len(ids) for ids, _ in found.sorter) == 9

@@ -19,10 +19,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from commingle.shared.encoding import MISSING
+from commingle.shared.encoding import LONGEST_CELL, MISSING
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, Decimal, Encoding, Separator
 from commingle.shared.runtime.csv_records import (
-    LONGEST_CELL,
     LONGEST_LINE,
     FileBatch,
     cells_of_line,
