@@ -23,6 +23,7 @@ _CELL = "padding:.25em .8em;border:none;background:none"
 _TEXT = f"{_CELL};text-align:left"
 _NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
 _LEAST_P = 0.001
+_LONG = 1e5  # numbers from here on are said with a power of ten
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MARKDOWN = str.maketrans({"\\": r"\\", "|": r"\|"})
 _LATEX = str.maketrans(
@@ -256,4 +257,6 @@ def number_text(value: float, form: str) -> str:
     if form == "p" and value < _LEAST_P:
         return f"<{_LEAST_P:g}"
     form = ".3f" if form == "p" else form
+    if form == ".3f" and _LONG <= abs(value) < math.inf:
+        form = ".2g"
     return "" if math.isnan(value) else format(value, form).replace("-", "\u2212").replace("inf", "\u221e")

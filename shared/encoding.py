@@ -143,7 +143,8 @@ def encode_conforming(attribute: Attribute, *cells: Cells, gaps: bool = False) -
     if encoded.unreadable and not isinstance(attribute, NumericAttribute):
         raise DataError(
             f"column {name}: {encoded.unreadable} values are not among the levels {', '.join(attribute.levels)}",
-            remedy="Add the level to the schema or correct the values.",
+            remedy="Correct the values, add the levels to the schema, or name each text that the column holds in "
+            f"--derive '{name} = recode({name}, OLD=NEW, ...)'.",
         )
     if encoded.not_finite:
         raise DataError(

@@ -207,7 +207,8 @@ def say_found(console: Console, found: DatasetView) -> None:
         console.print(f"  {words}.")
     for attribute, count in (found.clipped or {}).items():
         if count:
-            console.print(f"  {attribute}: {count} values were outside the bounds and are clipped")
+            doubt = ": are the bounds in the unit of the table?" if 2 * count > (found.n or 0) else ""
+            console.print(f"  {attribute}: {count} values were outside the bounds and are clipped{doubt}")
     for one in found.attributes:
         if words := words_for_missing(one, (found.missing or {}).get(one.name)):
             console.print(f"  {words}")

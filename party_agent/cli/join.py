@@ -123,7 +123,8 @@ def join(
     say(f"{invitation.party} is enrolled at {membership.coordinator().url}.")
     if source is not None and _is_registered(home, dataset):
         say(
-            f"Data set {dataset} is registered already and stays. Another table: commingle party datasets add --replace"
+            f"Data set {dataset} is registered already and stays. To register another table or other options: "
+            f"commingle party datasets add {dataset} --home {home.root} --replace --source … --subject-id … --schema …"
         )
     elif source is not None and schema is not None:
         said: dict[str, Any] = {"subject_id": subject_id, "id_rules": id_rules, "listed": listed, "people": people}

@@ -21,6 +21,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import RECOMMENDED_MECHANISM, Study
 from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
+from commingle.shared.forecast.words import bent_words
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.drafting import EPSILON, Share, Wish, draft, tried
 from commingle.shared.release.plan import plan_block
@@ -260,7 +261,7 @@ def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec) -> No
         console.print(f"  asks {party.name} for {', '.join(a.name for a in party.attributes)} of {party.dataset}")
     if made.target is None:
         console.print("  names no target: forecasts are about the middle one of all columns")
-    for sentence in outlook_of(spec)[:2]:
+    for sentence in (*outlook_of(spec)[:2], *bent_words(spec.terms)):
         console.print(f"  {sentence}")
     console.print(f"Check it: commingle study check {out}")
     console.print(
@@ -276,7 +277,7 @@ def _show_check(console: Console, spec: ReleaseSpec, answers: Sequence[_Answer],
         for finding in each.findings:
             console.print(f"  {finding.message}. Type {each.mend(finding)}.")
     if own is None:
-        for sentence in outlook_of(spec)[:2]:
+        for sentence in (*outlook_of(spec)[:2], *bent_words(spec.terms)):
             console.print(sentence)
     else:
         console.print("\nWhat the agent of this home would say, by its own policy, pins, data and budget:")

@@ -31,12 +31,14 @@ from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import SCOPE_WORDS
 from commingle.party_agent.operate.doctor import examine_home
+from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
 from commingle.party_agent.wire.answers import CHARGE_STATES, risk_in_words, words_for_decision
 from commingle.shared.documents.schema import Missing, asked_as, parse_attributes
 from commingle.shared.documents.spec import headline_of
+from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
 from commingle.shared.runtime.errors import SettingsError
@@ -60,8 +62,10 @@ _FORMATS: dict[str, tuple[str, ...]] = {
     "decimal": get_args(Decimal),
 }
 _RULES: dict[Missing, str] = {"error": "are refused", "midpoint": "count as the middle", "indicator": "are marked"}
-_NEW_DATASET = {"name": "", "path": "", "subject_id": "", "subjects": "keyed", "schema": "", "replace": ""} | {
-    name: str(value) for name, value in asdict(USUAL).items() if name in _FORMATS
+_NEW_DATASET = dict.fromkeys(("name", "path", "subject_id", "derived", "schema", "replace"), "") | {
+    "subjects": "keyed",
+    "id_rule": EXACT[0],
+    **{name: str(value) for name, value in asdict(USUAL).items() if name in _FORMATS},
 }
 _NEW_TOKEN = {"name": "", "days": "30"}
 
@@ -79,6 +83,7 @@ def create_console(home: Home, door: Door, reach: Reach) -> FastAPI:
         "width": WIDTH,
         "formats": _FORMATS,
         "rules": _RULES,
+        "id_rules": RULE_NAMES,
         "risk_in_words": risk_in_words,
         "words_for_decision": words_for_decision,
         "days": DAYS,
@@ -251,8 +256,9 @@ class _Pages:
                 raise SettingsError("no file is named", remedy="Say where it is.")
             said = {name: given[name] for name in ("path", *_FORMATS)}
             source = FileSource.model_validate({**said, "separator": said["separator"].replace(_TAB, "\t")})
+            derived = [parse_derived(line) for line in given["derived"].splitlines() if line.strip()]
             if form.get("do") == "draft":
-                lines = propose(source, given["subject_id"], lines)
+                lines = propose(source, given["subject_id"], lines, made=[one.name for one in derived])
                 return self.show("datasets.html", lambda: self.datasets(given, lines))
             if form.get("knowledge") != "yes":
                 raise SettingsError("bounds and levels are public", remedy="Confirm that none was read off the rows.")
@@ -261,6 +267,8 @@ class _Pages:
                 "name": given["name"],
                 "source": source.model_dump(mode="json"),
                 "subject_id": given["subject_id"],
+                "id_rules": None if given["id_rule"] == EXACT[0] else [given["id_rule"]],
+                "derived": [one.model_dump(mode="json") for one in derived],
                 "subjects": "listed" if given["subjects"] == "listed" else "keyed",
                 "attributes": [attribute.model_dump(mode="json") for attribute in attributes],
             }

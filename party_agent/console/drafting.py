@@ -60,15 +60,15 @@ def lines_of(form: Mapping[str, str]) -> list[Line]:
     return lines
 
 
-def propose(source: FileSource, subject_id: str, typed: Sequence[Line]) -> list[Line]:
-    """A line for each column of a file but the one that identifies subjects: as it was typed, or as it is known."""
+def propose(source: FileSource, subject_id: str, typed: Sequence[Line], *, made: Sequence[str] = ()) -> list[Line]:
+    """A line for each column of a file, or made of it, but the one that identifies subjects: as typed, or as known."""
     columns = source_columns(source)
     if subject_id not in columns:
         raise SettingsError(
             "the file has no column of the name that says who a row is about",
             remedy=other_format(source) or "Check the name.",
         )
-    others = [name for name in columns if name != subject_id]
+    others = [name for name in dict.fromkeys((*columns, *made)) if name != subject_id]
     if len(others) > MAX_COLUMNS:
         raise SettingsError(f"{len(others)} columns are more than a form holds", remedy="Give the schema as JSON.")
     before = {line.name: line for line in typed}

@@ -185,6 +185,11 @@ def parse_derived(text: str) -> Derived:
             remedy=f"Write it like this: {_EXAMPLES[by]}",
         )
     if by == "age_at":
+        if not _is_date(given[1]):
+            raise SpecError(
+                f"derived column {name}: {given[1]!r} is no date, with its year first",
+                remedy=f"Write it like this: {_EXAMPLES[by]}",
+            )
         said |= {"of": given[:1], "at": given[1]}
     if by == "recode":
         pairs = [[side.strip() for side in one.split("=", 1)] for one in given[1:]]
@@ -200,6 +205,13 @@ def parse_derived(text: str) -> Derived:
         raise SpecError(
             f"derived column {name}: {explain(error, said)}", remedy=f"Write it like this: {_EXAMPLES[by]}"
         ) from None
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def source_columns(wanted: Sequence[str], derived: Sequence[Derived]) -> list[str]:

@@ -310,7 +310,7 @@ def miscounted(dataset: str, held: int, n: int) -> str | None:
     """That a keyed data set holds twice as many people as n, half as many, or farther off: for its owner alone."""
     if n < _FAR * held < _FAR**2 * n:
         return None
-    costs = "too few buckets lose people" if n < held else "it costs noise or time"
+    costs = "with so few buckets many people share one, and are left out" if n < held else "it costs noise or time"
     return (
         f"{dataset} holds {held:,} people, and the study says n = {n:,}: {costs}. Only you are "
         "shown this. If you ask for another n, say two digits: what you say of yours is not protected."

@@ -34,7 +34,7 @@ class Description(Drawn):
         counts: (lines, G).
         values: (lines, G) shares, or means in original units.
         intervals: (lines, G, 2) for the population.
-        deviations: (lines,) standard deviations of numbers; NaN for levels.
+        deviations: (lines,) standard deviations of numbers, 0 where noise hides how much they vary; NaN for levels.
         p_values: (lines,) of tests that know the noise, at an attribute's first line.
         trend_p_values: (lines,) of a trend across groups and levels in the study's order.
     """
@@ -62,7 +62,7 @@ class Description(Drawn):
                 ResultColumn(f"{of}people", self.counts[:, g], ",.0f"),
                 ResultColumn(f"{of}share or mean", self.values[:, g], forms, interval=self.intervals[:, g]),
             ]
-        columns.append(ResultColumn("sd", self.deviations, ".3g"))
+        columns.append(ResultColumn("sd", np.where(self.deviations > 0, self.deviations, np.nan), ".3g"))
         if self.by:
             columns.append(ResultColumn("p", self.p_values, "p"))
         if not np.isnan(self.trend_p_values).all():

@@ -250,7 +250,9 @@ def cross_table(
 
 
 def facts_of_test(name: str, statistic: float, degrees: int, p_value: float) -> tuple[tuple[str, str], ...]:
-    """A chi-squared test as facts of a table."""
+    """A chi-squared test as facts of a table; none where there was nothing to test."""
+    if np.isnan(statistic):
+        return ()
     return (name, f"{statistic:.1f}"), ("degrees of freedom", f"{degrees}"), ("p", number_text(p_value, "p"))
 
 

@@ -98,7 +98,7 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
     """The same for a page: a headline, a table as texts, and where its intervals are drawn."""
     result = _result(kind, asked, data)
     table = result.table()
-    headline = getattr(result, "sentence", table.title)
+    headline = getattr(result, "sentence", "") or table.title
     drawn = list(map(bars, table.columns)) if _has_intervals(table) else lengths(table)
     columns = [
         {"heading": c.heading, "texts": c.numerals(), "reaches": c.reaches(), "bars": places}

@@ -55,7 +55,7 @@ _ALSO = {"hazard-ratios": "survival"}
 _FIELDS = {
     "describe": ("by",),
     "table": ("row", "column", "within", "event", "reference"),
-    "glm": ("target", "family"),
+    "glm": ("target", "family", "event"),
     "survival": ("outcome", "by"),
     "synthesize": ("rows",),
 }
@@ -87,7 +87,7 @@ def _asked_of(question: str, given: QueryParams, attributes: Sequence[Attribute]
     names = [a.name for a in attributes if a.kind != "numeric"]
     proposals: dict[str, tuple[tuple[str, ...], Sequence[str | int]]] = {
         "table": (("row", "column"), names),
-        "glm": (("target",), names[-1:]),
+        "glm": (("target",), ([a.name for a in attributes if isinstance(a, BinaryAttribute)] or names)[-1:]),
         "survival": (("outcome",), list(_followed(attributes)) or names[-1:]),
         "synthesize": (("rows",), [_USUAL_ROWS]),
     }
@@ -110,7 +110,7 @@ def _asks(question: str, asked: Mapping[str, Any], attributes: Sequence[Attribut
         return [_Ask(question, dict(asked))]
     others = [a.name for a in attributes if a.kind != "numeric" and a.name != asked.get("target")]
     features = " + ".join(f"`{name}`" for name in asked.get("attributes", others))
-    formula = f"`{asked.get('target', '')}` ~ {features}"
+    formula = f"`{asked.get('target', '')}`{_event(asked)} ~ {features}"
     return [_Ask("glm", {"formula": formula} | ({"family": asked["family"]} if "family" in asked else {}))]
 
 
@@ -119,11 +119,21 @@ def _in_r(command: str) -> str:
     return f"answer <- jsonlite::fromJSON(pipe({json.dumps(f'{command} --json', ensure_ascii=False)}))"
 
 
+def _event(asked: Mapping[str, Any]) -> str:
+    return f"[{asked['event']}]" if asked.get("event") and asked.get("family", "binomial") == "binomial" else ""
+
+
 def _command(ask: _Ask, asked: Mapping[str, Any]) -> str:
     ticked = asked.get("attributes", [])
     if ask.kind == "glm":
         features = [word for name in ticked for word in ("--features", name)]
-        words = ["--target", asked.get("target", ""), *features, "--family", asked.get("family", "binomial")]
+        words = [
+            "--target",
+            asked.get("target", "") + _event(asked),
+            *features,
+            "--family",
+            asked.get("family", "binomial"),
+        ]
         return f"commingle fit ./release {shlex.join(words)}"
     places = [ask.body[name] for name in _PLACES.get(ask.kind, ()) if name in ask.body]
     options = [
@@ -313,9 +323,12 @@ class _Pages:
 
 def _headline(fit: Mapping[str, Any]) -> str:
     *first, last = fit["features"]
-    by, explained = f"{', '.join(first)} and {last}" if first else last, fit["diagnostics"]["r_squared"]
-    if explained is None:
+    by, found = f"{', '.join(first)} and {last}" if first else last, fit["diagnostics"]
+    explained, error = found["r_squared"], found["r_squared_error"]
+    if explained is None or error is None:
         return f"{fit['target']} by {by}"
+    if max(explained, error) > 1:
+        return f"Noise hides what {by} {'explain' if first else 'explains'} of {fit['target']}"
     verb = "explain" if first else "explains"
     if explained < _NOTHING:
         return f"{by} {verb} next to nothing of {fit['target']}"

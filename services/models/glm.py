@@ -137,7 +137,10 @@ class GeneralisedFit(Drawn):
                 ResultColumn("p", self.p_values, "p"),
                 ResultColumn("marginal effect", self.marginal_effects, ".4f"),
             ),
-            notes=(self.sentence, COVERED[self.interval_for], self.about, self.prior, *self.subjects),
+            notes=(
+                *((self.sentence,) if self.sentence else ()),
+                *(COVERED[self.interval_for], self.about, self.prior, *self.subjects),
+            ),
             warnings=self.warnings,
         )
 
@@ -179,7 +182,7 @@ class Calibration:
         expected: (t,) by the model.
         observed: (t,) as released.
         errors: (t,) of `observed`, noise and drawing.
-        few: (t,) whether hardly anybody may have the event, or not have it.
+        few: (t,) whether hardly anybody may have the event, or not have it; of counts, whether hardly any may be there.
     """
 
     expected: Array
@@ -248,6 +251,7 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
         area_interval = (max(area - z * error, 0.0), min(area + z * error, 1.0))
     whose = about_tables(prepared, (*fitted.asked.features, fitted.asked.outcome))
     levels = tuple(label for f in factors for label in f.names)
+    few = [level for level, so in zip(levels, checked.few, strict=True) if so]
     return GeneralisedFit(
         family=outcome.family,
         outcome=outcome.name,
@@ -272,11 +276,11 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
         n_interval=n_interval,
         confidence_level=confidence_level,
         interval_for=covers,
-        sentence=_sentence(outcome, factors, estimates),
+        sentence=_sentence(outcome, factors, estimates, few),
         about=_about(fitted),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=whose.notes,
-        warnings=(*fitted.equation.merged, *_cautions(checked, levels), *whose.doubts),
+        warnings=(*fitted.equation.merged, *_cautions(few, outcome.family), *whose.doubts),
         schema=tuple(a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)),
         places=tuple(fitted.equation.places),
         law=outcome,
@@ -302,19 +306,23 @@ def _about(fitted: _Fitted) -> str:
     return f"The model speaks of {whom}.{said}"
 
 
-def _sentence(outcome: Outcome, factors: list[Factor], estimates: LogRatios) -> str:
+def _sentence(outcome: Outcome, factors: list[Factor], estimates: LogRatios, few: list[str]) -> str:
+    terms, references = terms_of(factors)
+    doubtful = np.array([not {term, base}.isdisjoint(few) for term, base in zip(terms, references, strict=True)])
     said = {"binomial": f"odds of {outcome.name} are", "ordinal": f"odds of a higher level of {outcome.name} are"}
     what, start = said.get(outcome.family, f"expected count of {outcome.name} is"), outcome.alone
-    of_features = replace(estimates, logs=estimates.logs[start:], errors=estimates.errors[start:])
-    return of_features.clearest(what, *terms_of(factors)) or ""
+    logs = np.where(doubtful, np.nan, estimates.logs[start:])
+    return replace(estimates, logs=logs, errors=estimates.errors[start:]).clearest(what, terms, references) or ""
 
 
-def _cautions(checked: Calibration, levels: tuple[str, ...]) -> tuple[str, ...]:
-    few = [level for level, so in zip(levels, checked.few, strict=True) if so]
+def _cautions(few: list[str], family: str) -> tuple[str, ...]:
     if not few:
         return ()
-    said = f"At {', '.join(few)} hardly anybody may have the event, or hardly anybody not: the data may leave their "
-    return (said + "odds open, and the prior has the say.",)
+    if family == "poisson":
+        said, what = "the noise may be as large as what is counted", "rates"
+    else:
+        said, what = "hardly anybody may have the event, or hardly anybody not", "odds"
+    return (f"At {', '.join(few)} {said}: the data may leave their {what} open, and the prior has the say.",)
 
 
 def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) -> tuple[float, float]:
@@ -382,7 +390,8 @@ def _calibration(fitted: _Fitted) -> Calibration:
     people, _ = sums.crossed(columns, outcome.known[None])
     variance = np.diag(sums.covariance(forms)) + outcome.variance(expected) / np.maximum(people.ravel(), 1.0)
     few = np.zeros(len(columns), np.bool_)
-    if outcome.family == "binomial":
-        counts, noise = sums.crossed(columns, np.array([outcome.value, outcome.known - outcome.value]))
+    if outcome.family != "ordinal":
+        others = [outcome.known - outcome.value] if outcome.family == "binomial" else []
+        counts, noise = sums.crossed(columns, np.array([outcome.value, *others]))
         few |= np.any(counts < _SURE * np.sqrt(noise.variances + np.maximum(counts, 1.0)), axis=1)
     return Calibration(expected, observed, np.sqrt(np.maximum(variance, 0.0)), few)

@@ -92,6 +92,8 @@ def explain(error: ValidationError, said: object = None, kind: type[BaseModel] |
         problem = _problem(each["type"], each["msg"], each.get("ctx", {}))
         if each["type"] == "extra_forbidden":
             problem = "is no field of this" + _meant(str(each["loc"][-1]), kind)
+        if each["type"].startswith("union_tag") and not {"cross", "product"}.isdisjoint(each["loc"]):
+            problem += "; write the whole attribute there, not its name alone"
         if problem not in (problems := found.setdefault(where, [])):
             problems.append(problem)
     if (whole := found.get("")) is not None:

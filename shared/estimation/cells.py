@@ -168,11 +168,11 @@ def against(cells: Cells, rows: tuple[int, int], event: int, z: float) -> dict[s
             max(p1 - p0 - reach, -1.0),
             min(p1 - p0 + reach, 1.0),
         )
-        unknown["ratios"] = (p1 / p0 if p0 > 0 else np.nan, *fieller(p1, p0, V, z))
+        unknown["ratios"] = (max(p1 / p0, 0.0) if p0 > 0 else np.nan, *fieller(p1, p0, V, z))
         # odds ratio u / v, u = p1 (1 - p0), v = p0 (1 - p1)
         u, v = p1 * (1 - p0), p0 * (1 - p1)
         K = np.array([[1 - p0, -p1], [-p0, 1 - p1]])
-        unknown["odds_ratios"] = (u / v if v > 0 else np.nan, *fieller(u, v, mapped(K, V), z))
+        unknown["odds_ratios"] = (max(u / v, 0.0) if v > 0 else np.nan, *fieller(u, v, mapped(K, V), z))
     singular = {"differences": "difference", "ratios": "ratio", "odds_ratios": "odds"}
     for name, (value, low, high) in unknown.items():
         found[name] = value

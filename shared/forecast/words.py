@@ -37,13 +37,7 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
     if f.shared_error is not None:
         said.append(_shared(f.n, f.shared_error))
     said += _weighed(terms)
-    shares = {settled(party.first_stage_share) for party in terms.parties} - {None}
-    if shares:
-        part = " or ".join(f"{share:.0%}" for share in sorted(share for share in shares if share is not None))
-        said.append(
-            f"Two stages: {part} of a member's budget buys noisy sums of its own columns, and its rows are scaled and "
-            "cut as these suggest. The forecast counts what scaling brings, and about what cutting takes."
-        )
+    said += _two_stages(terms)
     if terms.cut:
         said.append(
             f"Rows of {', '.join(terms.cut)} are cut to a row norm. The forecast is about the cut rows and does not "
@@ -55,6 +49,29 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
     for why in why_not:
         said.append(f"This would be refused when it is proposed: {why}.")
     return (*said, _assumed(f, whitened=bool(terms.whitened)))
+
+
+def _two_stages(terms: Terms) -> list[str]:
+    shares = {settled(party.first_stage_share) for party in terms.parties} - {None}
+    if not shares:
+        return []
+    part = " or ".join(f"{share:.0%}" for share in sorted(share for share in shares if share is not None))
+    scaled = (
+        f"Two stages: {part} of a member's budget buys noisy sums of its own columns, and its rows are scaled and cut "
+        "as these suggest. The forecast counts what scaling brings, and about what cutting takes."
+    )
+    return [scaled, *bent_words(terms)]
+
+
+def bent_words(terms: Terms) -> tuple[str, ...]:
+    """That rows are cut, where a release has tables, whose intervals do not count it."""
+    if not mechanism_of(terms).interactive or all(settled(party.first_stage_share) is None for party in terms.parties):
+        return ()
+    said = (
+        "Cutting rows bends counts, means, tables and odds ratios, and their intervals do not count that. For those, "
+        'give every number "cuts", or say "first_stage_share": null for each member: then no row is cut.'
+    )
+    return (said,)
 
 
 def _weighed(terms: Terms) -> list[str]:

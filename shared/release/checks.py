@@ -23,7 +23,7 @@ from commingle.shared.dp.fixed_point import check_exact_range
 from commingle.shared.mechanisms.registry import mechanism_of, sketched_names
 from commingle.shared.release.resolve import closed
 
-_REMEDY = "Correct the study file and propose it again."
+_REMEDY = "Correct the study and try again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,10 @@ def build_spec(
     """
     unknown = [party.name for party in study.parties if party.name not in members]
     if unknown:
-        raise SpecError(f"not enrolled: {', '.join(unknown)}", remedy="Invite and enrol every member first.")
+        raise SpecError(
+            f"not enrolled: {', '.join(unknown)}",
+            remedy="Correct the name in the study, or invite and enrol that member first.",
+        )
     empty = [party.name for party in study.parties if not party.attributes]
     if empty:
         raise SpecError(f"no attributes are asked of {', '.join(empty)}", remedy="Give each at least one attribute.")

@@ -162,6 +162,7 @@ def test_unknown_level_is_refused_with_count_and_known_levels(attribute: Attribu
     with pytest.raises(DataError, match=r"column \w: 2 values are not among the levels") as refused:
         encode_conforming(attribute, column(["zebra", "lion"]))
     assert "zebra" not in refused.value.diagnostics()
+    assert f"--derive '{attribute.name} = recode({attribute.name}, OLD=NEW, ...)'" in refused.value.remedy
 
 
 def test_type_without_text_is_refused_and_a_cell_without_text_is_missing() -> None:

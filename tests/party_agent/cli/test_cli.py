@@ -92,6 +92,14 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(
     code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--replace")
     assert code == 0
     assert "Data set main: 40 people, keyed (add_remove)." in out
+    assert "in the unit of the table?" not in out
+    grams = write_csv(tmp_path / "grams.csv", [row | {"bmi": "30000"} for row in rows_of("clinic")])
+    code, out, _ = run(
+        *(grams if part == table else part for part in add), "--schema", schema_file(tmp_path), "--replace"
+    )
+    assert "bmi: 40 values were outside the bounds and are clipped: are the bounds in the unit of the table?" in out
+    code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--replace")
+    assert code == 0
     code, out, _ = run("datasets", "list", "--home", home, "--json")
     assert [item["name"] for item in json.loads(out)["items"]] == ["main"]
     code, out, _ = run("ledger", "--home", home, "--json")

@@ -62,6 +62,11 @@ def test_study_is_written_of_schemas_and_options_alone(
     answers = command.json("check", out)["answers"]
     assert [(each["party"], each["allowed"]) for each in answers] == [("ward", True), ("lab", True)]
     assert "exists" in command("new", *schemas, *wanted)[2]
+    bends = 'give every number "cuts", or say "first_stage_share": null'
+    assert bends in " ".join(command("new", *schemas, *wanted, "--replace")[1].split())
+    assert bends in " ".join(command("check", out)[1].split())
+    command("new", *schemas, *wanted, "--replace", "--mechanism", "rmgm")
+    assert bends not in " ".join(command("check", out)[1].split())
 
 
 @pytest.mark.parametrize(
@@ -137,6 +142,10 @@ MISTAKES: list[tuple[str, Callable[[Document], object]]] = [
     ("attribute stay: cuts must increase", lambda d: STAY_HERE(d).update(cuts=[40])),
     ("levels: is to have 3 entries at least; an attribute with two", lambda d: SEX_HERE(d).update(levels=["f", "m"])),
     ("attribute sex, level number 1: is to be text in quotation", lambda d: SEX_HERE(d).update(levels=[0, 1, 2])),
+    (
+        'cross number 1: needs a "kind": numeric, binary or categorical; write the whole attribute there, not its name',
+        lambda d: at("parties", 0, "attributes")(d).append({"name": "x", "cross": ["stay", "sex"]}),
+    ),
     ("there is no attribute 'los' (there are stay, sex, age)", lambda d: d.update(target="los")),
 ]
 

@@ -344,6 +344,28 @@ def test_table_is_registered_as_by_the_command_and_a_refusal_keeps_what_was_type
     assert inside.post("/datasets", data=given | {"replace": "yes"}).status_code == 303
 
 
+def test_table_is_registered_with_columns_made_of_others_and_a_rule_for_its_ids(
+    inside: httpx.Client, door: LinkDoor, local: LocalApi, tmp_path: Path
+) -> None:
+    table = tmp_path / "births.csv"
+    table.write_text("patient,born\n001,1990-05-01\n002,2000-05-01\n")
+    schema = '[{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]'
+    given = table_form(door.only, "births", table, schema=schema, knowledge="yes", id_rule="digits/1")
+    wrong = inside.post("/datasets", data=given | {"derived": "age = age_at(born, 01.06.2025)"})
+    assert wrong.status_code == 409
+    assert "Write it like this: age = age_at(born, 2026-01-01)" in wrong.text
+    made = {"derived": "\nage = age_at(born, 2025-06-01)\r\n"}
+    drafted = inputs(inside.post("/datasets", data=given | made | {"do": "draft"}).text)
+    assert {"born", "age"} <= set(drafted.values())
+    assert inside.post("/datasets", data=given | {"id_rule": "any"} | made).status_code == 409
+    assert inside.post("/datasets", data=given | made).status_code == 303
+    found = local.agents.datasets.get("births")
+    assert ([str(one) for one in found.derived], found.id_rules) == (["age = age_at(born, 2025-06-01)"], ("digits/1",))
+    page = inside.get("/datasets").text
+    assert "<code>age = age_at(born, 2025-06-01)</code>" in page
+    assert page.count("beyond its bounds") == 1  # of the other table
+
+
 def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
     inside: httpx.Client, door: LinkDoor, local: LocalApi, tmp_path: Path
 ) -> None:

@@ -75,6 +75,16 @@ def test_table_without_noise_is_that_of_the_rows_with_the_test_of_pearson() -> N
     assert f"{found.odds_ratios[2]:.3g}" in found.sentence
 
 
+def test_noise_makes_no_ratio_negative_and_a_test_of_nothing_is_left_out() -> None:
+    never = np.array([0.3, 0.0, 0.0])
+    tables = [cross_table(released(2000, 1, never, seed=seed), "stage", "back") for seed in range(6)]
+    assert min(each.counts[1:, 1].min() for each in tables) < 0
+    assert min(np.nanmin(values) for each in tables for values in (each.ratios, each.odds_ratios)) == 0
+    nobody = cross_table(released(2000, 1, np.zeros(3), seed=1), "stage", "back")
+    assert np.isnan(nobody.statistic)
+    assert [name for name, _ in nobody.table().facts] == ["people", "intervals"]
+
+
 def test_people_with_a_missing_cell_are_counted_and_left_out_of_what_is_compared() -> None:
     found = cross_table(released(3000, 1, epsilon=1e4), "smoker", "back", event="no", reference="yes")
     rows = counted(cells_of(3000, 1), "smoker", "back")
@@ -105,6 +115,17 @@ def test_description_without_noise_is_that_of_the_rows() -> None:
     stage = counted(cells, "back", "stage")
     assert pytest.approx(stage / stage.sum(axis=1, keepdims=True), abs=1e-3) == found.values[1:4].T
     assert found.p_values[1] == pytest.approx(chi2_contingency(stage.T, correction=False).pvalue, rel=0.1)
+
+
+def test_deviation_that_noise_hides_is_left_out() -> None:
+    cells = {**cells_of(300, 1), "age": [55.0] * 300}
+    found = [describe(release_of(ATTRIBUTES, (2, 2), cells, epsilon=0.5, seed=s), ["age"]) for s in range(8)]
+    hidden = [each for each in found if each.deviations[0] == 0]
+    assert hidden
+    sd = hidden[0].table().columns[-1]
+    assert sd.heading == "sd"
+    assert np.isnan(sd.numbers).all()
+    assert "%" not in hidden[0].table().to_text().split("age (years)")[1].split("\n")[0]
 
 
 def test_description_of_everybody_has_one_group_and_no_tests() -> None:

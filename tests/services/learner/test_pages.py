@@ -260,6 +260,29 @@ def test_table_on_a_page_has_the_interfaces_sentence_as_its_headline(tables: tup
     assert "An arrow means that an interval goes on." in page
 
 
+def test_event_of_an_outcome_with_more_than_two_levels_is_chosen_on_the_page(
+    tables: tuple[str, httpx.Client],
+) -> None:
+    address, http = tables
+    asked = {"target": "stage", "family": "binomial", "event": "iii", "attributes": "smoker"}
+    answer = http.post(f"/v1{address}/analyses/glm", json={"formula": "stage[iii] ~ smoker"}).json()
+    page = unescape(http.get(f"{address}/glm", params=asked).text)
+    assert re.findall(r"<h1>(.*)</h1>", page) == [answer["sentence"]]
+    assert "--target 'stage[iii]' --features smoker --family binomial" in page
+    assert "<option selected>iii</option>" in page
+    assert http.get(f"{address}/glm", params=asked | {"family": "ordinal"}).status_code == 200
+
+
+def test_page_of_a_release_that_is_mostly_noise_claims_nothing_in_its_headline() -> None:
+    release, files = published_tables(60)
+    with learner(ServingCoordinator.serving((release, files))) as http:
+        asked = {"target": "age", "feature": ["stage", "smoker", "readmitted"]}
+        fit = unescape(http.get(f"/releases/{release}", params=asked).text)
+        assert "<h1>Noise hides what stage, smoker and readmitted explain of age</h1>" in fit
+        odds = unescape(http.get(f"/releases/{release}/glm").text)
+        assert "<h1>Binomial model of readmitted[yes]</h1>" in odds
+
+
 def test_table_within_a_third_attribute_is_the_interfaces_and_a_file(tables: tuple[str, httpx.Client]) -> None:
     address, http = tables
     asked = {"row": "stage", "column": "readmitted", "within": "smoker"}

@@ -8,6 +8,7 @@ import pytest
 from commingle.services.analysis import cross_table
 from commingle.services.intervals import LogRatios
 from commingle.services.models import glm
+from commingle.services.results import number_text
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.categorical import release_of
@@ -84,6 +85,28 @@ def test_ends_of_a_rate_ratio_are_as_far_from_it_and_p_values_say_the_same() -> 
     apart = (found.ratio_intervals > 1).all(axis=1) | (found.ratio_intervals < 1).all(axis=1)
     assert ((found.p_values < 0.05) == apart).all()
     assert apart.tolist() == [True, False, True, False, True, True]
+
+
+NOISY = (0.6, 0.35, 0.05, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("outcome", "said"), [("visits", "rates open"), ("back", "odds open")])
+def test_levels_that_noise_leaves_open_are_named_and_no_sentence_is_about_them(outcome: str, said: str) -> None:
+    family = "poisson" if outcome == "visits" else "binomial"
+    found = glm(released(NOISY, 1, epsilon=0.3), f"{outcome} ~ sex + site", family=family)
+    (warning,) = (each for each in found.warnings if said in each)
+    assert "site[c]" in warning
+    assert "sex[m]" not in warning
+    assert "sex[m] as at sex[f]" in found.sentence
+    assert all(
+        each not in " ".join(glm(released(FEW, 1, epsilon=50.0), "visits ~ sex", family="poisson").warnings)
+        for each in ("rates open", "odds open")
+    )
+
+
+def test_numbers_that_noise_makes_long_are_shown_with_a_power_of_ten() -> None:
+    shown = [number_text(value, ".3f") for value in (1.5e100, 123.4567, -2e7, float("inf"))]
+    assert shown == ["1.5e+100", "123.457", "\u22122e+07", "\u221e"]
 
 
 @pytest.mark.slow

@@ -146,6 +146,16 @@ def test_forecast_of_moments_says_what_the_exchange_costs_and_what_of_it_proofs_
         assert any(sentence.startswith("What is debited stays spent") for sentence in made.sentences)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "share", "bends"), [("moments", "auto", 1), ("moments", None, 0), ("rmgm", 0.1, 0)]
+)
+def test_cut_rows_are_said_to_bend_tables_where_a_release_has_them(mechanism: Any, share: Any, bends: int) -> None:
+    parties = tuple(party.model_copy(update={"first_stage_share": share}) for party in numeric(4).parties)
+    made = forecast(replace(numeric(4, mechanism=mechanism), parties=parties))
+    said = [sentence for sentence in made.sentences if sentence.startswith("Cutting rows bends")]
+    assert len(said) == bends
+
+
 def test_exchange_that_would_be_refused_is_said_to_be() -> None:
     (said,) = [s for s in forecast(numeric(4, mechanism="moments", n=10**9)).sentences if "refused" in s]
     assert said == (
