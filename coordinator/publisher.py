@@ -242,12 +242,15 @@ class Publisher:
         """Do everything there is to do now. One release's fault delays that release alone."""
         self._coordinator.store.prepare()
         with self._coordinator.store.read() as tx:
-            overdue, complete = tx.releases.overdue(self._coordinator.clock()), tx.releases.complete()
             newest = tx.events.last()
+            whole = newest < self._newest or self._timer() >= self._look_at
+            changed = None if whole else tx.events.newest_of_releases(self._newest)
+            overdue, complete = tx.releases.overdue(self._coordinator.clock()), tx.releases.complete(changed)
+        failed = [release for step, release in self._troubles if step is publish]
         ended = self._exchanges_over(newest)
         for release in overdue:
             self._attempt(expire, release)
-        for release in complete:
+        for release in dict.fromkeys([*complete, *failed]):
             if release not in overdue:
                 self._attempt(publish, release)
         for release in ended:
@@ -261,6 +264,7 @@ class Publisher:
         """Releases that are over and may still have messages.
 
         Looked for after events, as buckets charge for every look; and each minute, as a message may have come too late.
+        What is complete is then looked for among all, too, and else among those with events.
         """
         if newest == self._newest and self._timer() < self._look_at:
             return ()
@@ -338,11 +342,14 @@ def clean(coordinator: Coordinator) -> int:
     Files are stored before they are recorded, perhaps by another replica at this moment. The transaction that records a
     file looks for it (`require_blobs`); it is removed in a transaction, too, and there is one writer at a
     time. So either it is gone before it is recorded, which is then refused and repeated, or it is recorded before it
-    is looked at, and stays.
+    is looked at, and stays. What is needed at a first look, which makes nobody wait, is not looked at again.
     """
     before = coordinator.clock() - LEAST_AGE
     removed = coordinator.blobs.remove_leftovers(before)
-    old = list(coordinator.blobs.old(before))
+    if old := list(coordinator.blobs.old(before)):
+        with coordinator.store.read() as tx:
+            in_use = tx.releases.blobs_in_use()
+        old = [digest for digest in old if digest not in in_use]
     for start in range(0, len(old), _FILES_AT_ONCE):
         digests = old[start : start + _FILES_AT_ONCE]
         with coordinator.store.write() as tx:

@@ -85,7 +85,7 @@ def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
 
     @router.get("")
     def list_releases(query: Annotated[ReleasesQuery, Query()]) -> ReleasePage:
-        """Releases, the newest first."""
+        """Releases, the newest first. A page that has a `next` may hold fewer than `limit`, even none, of a member."""
         before = decode_cursor(query.cursor)
         with coordinator.store.read() as tx:
             page = tx.releases.page(

@@ -30,6 +30,7 @@ POLL_SECONDS = 1.0  # what another process does to an SQLite file, or while noti
 _EVENTS_AT_ONCE = 500
 _RELEASES_AT_ONCE = 4  # in full, each up to megabytes where it has many parties
 _KEPT = 2 * _RELEASES_AT_ONCE
+_MOST_KNOWN = 10_000
 STREAM_SECONDS = 300.0  # then who listens has to show anew that it may
 _LEAST_SECONDS = 1.0
 _Found = TypeVar("_Found")
@@ -41,15 +42,15 @@ _UNKEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # by no prox
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
     seq: int
-    party: str | None
+    about: str | None
     loop: asyncio.AbstractEventLoop
     woken: asyncio.Event
 
 
 class Feed:
-    """The newest event's number, and the newest one of each member's releases.
+    """The newest event's number, and by name and id the newest step of a member's releases and event of a release.
 
-    Both are looked up after every event for which somebody waits, and else every `POLL_SECONDS`.
+    They are looked up after every event for which somebody waits, and else every `POLL_SECONDS`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -59,9 +60,8 @@ class Feed:
         self._last: int | None = None
         self._looked = -POLL_SECONDS
         self._waiters: set[_Waiter] = set()
-        # the newest event with which a release of a party took a step; of who is not in it that may be `_unknown`
-        self._steps: dict[str, int] = {}
-        self._unknown = 0
+        self._newest: dict[str, int] = {}
+        self._unknown = 0  # what is not in it has none after this
         self._life = 0
         self.stopping = False
         store.on_event = self._committed
@@ -70,41 +70,42 @@ class Feed:
         """Let everybody go who waits: the process is about to end."""
         self.stopping = True
 
-    async def last(self, party: str | None = None) -> int:
-        """The newest event's number, or that of the newest step of a member's releases, which may be said too high."""
+    async def last(self, about: str | None = None) -> int:
+        """The newest event's number, or the newest about a member or a release, which may be said too high."""
         async with self._turn:
             if monotonic() - self._looked >= POLL_SECONDS:
                 await asyncio.to_thread(self._look)
-        return self._known(party)
+        return self._known(about)
 
-    def state(self, party: str) -> tuple[int, int, int]:
+    def state(self, about: str | None) -> tuple[int, int, int]:
         """What is known: how often the database was set back, and the two numbers of `last`."""
-        return self._life, self._known(None), self._known(party)
+        return self._life, self._known(None), self._known(about)
 
-    async def wait(self, seq: int, *, timeout_seconds: float, party: str | None = None) -> None:
+    async def wait(self, seq: int, *, timeout_seconds: float, about: str | None = None) -> None:
         """Return as soon as there is an event after `seq`, or after the time-out, or when the process ends.
 
-        Where a member is named, as soon as one of its releases took a step after `seq`.
+        Where a member is named, as soon as one of its releases took a step after `seq`; where a release is, as soon as
+        it has an event.
         """
         until = monotonic() + timeout_seconds
-        with self._waiting(seq, party) as woken:  # before the look, so that no event falls between the two
-            while await self.last(party) <= seq and not self.stopping and (left := until - monotonic()) > 0:
+        with self._waiting(seq, about) as woken:  # before the look, so that no event falls between the two
+            while await self.last(about) <= seq and not self.stopping and (left := until - monotonic()) > 0:
                 with suppress(TimeoutError):  # another process may have recorded one
                     async with asyncio.timeout(min(POLL_SECONDS, left)):
                         await woken.wait()
                 woken.clear()
 
     @contextmanager
-    def _waiting(self, seq: int, party: str | None) -> Iterator[asyncio.Event]:
-        waiter = _Waiter(seq, party, asyncio.get_running_loop(), asyncio.Event())
+    def _waiting(self, seq: int, about: str | None) -> Iterator[asyncio.Event]:
+        waiter = _Waiter(seq, about, asyncio.get_running_loop(), asyncio.Event())
         self._waiters.add(waiter)
         try:
             yield waiter.woken
         finally:
             self._waiters.discard(waiter)
 
-    def _known(self, party: str | None) -> int:
-        return (self._last or 0) if party is None else self._steps.get(party, self._unknown)
+    def _known(self, about: str | None) -> int:
+        return (self._last or 0) if about is None else self._newest.get(about, self._unknown)
 
     def _committed(self) -> None:
         """Something was, on any thread: look who waits for it, there and then, and wake nobody else."""
@@ -119,14 +120,34 @@ class Feed:
             with self._store.read() as tx:
                 last = tx.events.last()
                 if self._last is None or last < self._last:  # or the database was set back
-                    self._steps, self._unknown, self._life = {}, last, self._life + 1
+                    self._newest, self._unknown, self._life = {}, last, self._life + 1
                 elif last > self._last:
-                    self._steps |= tx.events.newest_steps(self._last)
+                    self._newest |= tx.events.newest_of_releases(self._last) | tx.events.newest_steps(self._last)
+                if len(self._newest) > _MOST_KNOWN:
+                    self._newest, self._unknown = {}, last
             self._last = last
         for waiter in self._waiters.copy():  # others come and go meanwhile
-            if self._known(waiter.party) > waiter.seq:
+            if self._known(waiter.about) > waiter.seq:
                 with suppress(RuntimeError):  # that loop has ended
                     waiter.loop.call_soon_threadsafe(waiter.woken.set)
+
+
+class Shared:
+    """What many ask for at the same time: the first looks it up for all. The newest few are kept."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._found: dict[tuple[object, ...], Any] = {}
+
+    async def once(self, key: tuple[object, ...], look: Callable[[], _Found]) -> _Found:
+        """What was found under this key, or what `look` finds now, in a thread."""
+        async with self._turn:
+            if key not in self._found:
+                self._found[key] = await run_in_threadpool(look)
+                while len(self._found) > _KEPT:
+                    del self._found[next(iter(self._found))]
+            found: _Found = self._found[key]
+            return found
 
 
 class Steps:
@@ -139,24 +160,23 @@ class Steps:
     def __init__(self, store: Store, feed: Feed) -> None:
         self._store = store
         self._feed = feed
-        self._turn = asyncio.Lock()
-        self._found: dict[tuple[object, ...], Any] = {}
+        self._shared = Shared()
 
     async def next(self, party: str, after: int, seconds: float, *, by_itself: bool) -> tuple[int, bytes]:
         """The first after an event, or none after that time; and the number of the event to go on after.
 
         `by_itself`: that member asks, and is given the ledger heads with the end of a release.
         """
-        await self._feed.wait(after, timeout_seconds=seconds, party=party)
+        await self._feed.wait(after, timeout_seconds=seconds, about=party)
         life, newest, last = self._feed.state(party)
         if last <= after:
             return min(after, newest), _answer((), min(after, newest), None)
         last = min(after + _EVENTS_AT_ONCE, last)
-        steps = await self._once((life, after, last), partial(self._steps, after, last))
+        steps = await self._shared.once((life, after, last), partial(self._steps, after, last))
         own = [step for step in steps if party in step.parties][:_RELEASES_AT_ONCE]
         if len(own) == _RELEASES_AT_ONCE:
             last = own[-1].seq
-        shown = [await self._once((life, step), partial(self._show, step.release)) for step in own]
+        shown = [await self._shared.once((life, step), partial(self._show, step.release)) for step in own]
         over = by_itself and any(final for _, final in shown)
         heads = await run_in_threadpool(self._heads) if over else None
         return last, _answer((text for text, _ in shown), last, heads)
@@ -168,15 +188,6 @@ class Steps:
             while monotonic() < until and not self._feed.stopping:
                 after, answer = await self.next(party, after, max(seconds, _LEAST_SECONDS), by_itself=by_itself)
                 yield b"event: steps\ndata: %b\n\n" % answer
-
-    async def _once(self, key: tuple[object, ...], look: Callable[[], _Found]) -> _Found:
-        async with self._turn:
-            if key not in self._found:
-                self._found[key] = await run_in_threadpool(look)
-                while len(self._found) > _KEPT:
-                    del self._found[next(iter(self._found))]
-            found: _Found = self._found[key]
-            return found
 
     def _steps(self, after: int, last: int) -> tuple[Step, ...]:
         with self._store.read() as tx:
@@ -201,7 +212,7 @@ def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) ->
     """`/v1/events`, `/v1/parties/{party}/releases` and `/v1/releases/{id}/events`."""
     router = APIRouter(prefix="/v1", tags=["events"], dependencies=[Depends(auth.reader)])
 
-    steps = Steps(coordinator.store, feed)
+    steps, pages, histories = Steps(coordinator.store, feed), Shared(), Shared()
 
     def member(party: str) -> None:
         with coordinator.store.read() as tx:
@@ -217,8 +228,11 @@ def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) ->
     @router.get("/events")
     async def wait_for_events(query: Annotated[EventsQuery, Query()]) -> EventPage:
         """Events of all releases after one, waiting up to 30 seconds for the first."""
+        if not query.wait_seconds:  # other processes' newest too
+            return await run_in_threadpool(page, query)
         await feed.wait(query.after, timeout_seconds=query.wait_seconds)
-        return await run_in_threadpool(page, query)
+        life, newest, _ = feed.state(None)
+        return await pages.once((life, newest, query.after), partial(page, query))
 
     @router.get("/parties/{party}/releases", response_model=ReleaseSteps, responses={200: {"content": {_EVENTS: {}}}})
     async def wait_for_steps(
@@ -249,7 +263,7 @@ def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) ->
         """The release's history as server-sent events; ends after a final state."""
         await run_in_threadpool(_look, coordinator.store, release, 0)  # refuses an unknown one before the stream begins
         return StreamingResponse(
-            _follow(coordinator.store, feed, release, last_event_id),
+            _follow(coordinator.store, feed, histories, release, last_event_id),
             media_type=_EVENTS,
             headers=_UNKEPT,
         )
@@ -257,10 +271,11 @@ def streams_router(coordinator: Coordinator, auth: Authenticator, feed: Feed) ->
     return router
 
 
-async def _follow(store: Store, feed: Feed, release: str, seq: int) -> AsyncIterator[str]:
+async def _follow(store: Store, feed: Feed, histories: Shared, release: str, seq: int) -> AsyncIterator[str]:
     while True:
-        newest = await feed.last()
-        found, ended = await run_in_threadpool(_look, store, release, seq)
+        await feed.last()
+        life, _, newest = feed.state(release)
+        found, ended = await histories.once((life, newest, release, seq), partial(_look, store, release, seq))
         for event in found:
             yield _server_sent(event)
         seq = found[-1].seq if found else seq
@@ -268,7 +283,7 @@ async def _follow(store: Store, feed: Feed, release: str, seq: int) -> AsyncIter
             return
         if not found:
             yield ": waiting\n\n"
-        await feed.wait(max(seq, newest), timeout_seconds=_KEEP_ALIVE_SECONDS)
+        await feed.wait(max(seq, newest), timeout_seconds=_KEEP_ALIVE_SECONDS, about=release)
 
 
 def _look(store: Store, release: str, seq: int) -> tuple[tuple[ReleaseEvent, ...], bool]:

@@ -54,6 +54,10 @@ _NEWEST_STEPS = (
 )
 
 
+_SINCE = select(events.c.release, events.c.seq).where(events.c.seq > bindparam("after")).order_by(events.c.seq)
+"""Not grouped by release: SQLite would go through all events in the order of releases."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A release's event after which something can be due of every party, and who they are."""
@@ -136,6 +140,11 @@ class Events(Part):
     def newest_steps(self, after: int) -> dict[str, int]:
         """The newest event after one with which a release of a party took a step, by party."""
         return {row[0]: row[1] for row in self._connection.execute(_NEWEST_STEPS, {"after": after})}
+
+    def newest_of_releases(self, after: int) -> dict[str, int]:
+        """The newest event after one of each release that has any, by id."""
+        found = self._connection.execute(_SINCE, {"after": after})
+        return {release: seq for release, seq in found if release is not None}
 
     def last(self) -> int:
         """Number of the newest event about a release; 0 where there is none."""

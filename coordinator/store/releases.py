@@ -1,6 +1,6 @@
 """Releases with their parties' documents in the database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -98,6 +98,9 @@ class ReleaseRow:
         return {name: found for name, share in self.shares.items() if (found := getattr(share, kind)) is not None}
 
 
+MOST_WALKED = 1000
+"""Releases that one page goes through where it looks for a member's."""
+
 FACTS = ("study", "mechanism", "created", "expires", "n", "k", "epsilon", "delta")
 """What is listed of a release as its spec says it."""
 
@@ -118,6 +121,7 @@ _COUNT_PUBLISHED = (
     .where(keys.c.signing_key == select(releases.c.proposer_key).where(_BEFORE_IT_IS).scalar_subquery())
     .values(published_bytes=keys.c.published_bytes + _KEPT_BYTES)
 )
+_NEWEST = select(func.max(releases.c.seq))
 _SUMMARY = select(*_LISTED).where(releases.c.id == bindparam("of"))
 _PROGRESS = (
     select(shares.c.release, shares.c.party, shares.c.approval.is_not(None), shares.c.body.is_not(None))
@@ -172,7 +176,10 @@ class Releases(Part):
         before: int | None = None,
         limit: int,
     ) -> Page[ReleaseSummary]:
-        """Releases, the newest first: in a state, over or not, of a party, as far as any of these is given."""
+        """Releases, the newest first: in a state, over or not, of a party, as far as any of these is given.
+
+        Looking for a party's it goes through no more than `MOST_WALKED` that may be over, so a page can end early.
+        """
         query = select(releases.c.seq, *_LISTED).order_by(releases.c.seq.desc())
         if state is not None:
             query = query.where(releases.c.state == state)
@@ -182,20 +189,31 @@ class Releases(Part):
             query = query.where(exists().where(shares.c.release == releases.c.id, shares.c.party == party))
         if before is not None:
             query = query.where(releases.c.seq < before)
+        least = 0
+        if party is not None and over is not False and state not in _OPEN:
+            newest = self._connection.execute(_NEWEST).scalar() or 0
+            least = min(newest, newest if before is None else before - 1) - MOST_WALKED
+            query = query.where(releases.c.seq > least)
         found = self._connection.execute(query.limit(limit + 1)).all()
         progress = self._progress([row.id for row in found[:limit]])
         items = tuple(_summary(row, progress[row.id]) for row in found[:limit])
-        return Page(items, found[limit - 1].seq if len(found) > limit else None)
+        if len(found) > limit:
+            return Page(items, found[limit - 1].seq)
+        return Page(items, least + 1 if least > 0 else None)
 
     def overdue(self, now: datetime) -> tuple[str, ...]:
         """Ids of releases that have expired without it being recorded."""
         query = select(releases.c.id).where(releases.c.state.in_(_OPEN), releases.c.expires <= now)
         return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
 
-    def complete(self) -> tuple[str, ...]:
-        """Ids of releases that wait for nothing but their publication."""
+    def complete(self, among: Collection[str] | None = None) -> tuple[str, ...]:
+        """Ids of releases that wait for nothing but their publication: all, or those among some."""
+        if among is not None and not among:
+            return ()
         missing = exists().where(shares.c.release == releases.c.id, shares.c.body.is_(None))
         query = select(releases.c.id).where(releases.c.state == State.COLLECTING, not_(missing))
+        if among is not None:
+            query = query.where(releases.c.id.in_(among))
         return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
 
     def over(self, among: Sequence[str]) -> tuple[str, ...]:
@@ -209,16 +227,16 @@ class Releases(Part):
         found = query.where(shares.c.party == party, releases.c.state.in_(_OPEN)).order_by(releases.c.seq)
         return tuple(self._connection.execute(found).scalars())
 
-    def blobs_in_use(self, digests: Sequence[str]) -> frozenset[str]:
-        """Those of some blobs that a release needs which is open or published."""
+    def blobs_in_use(self, among: Sequence[str] | None = None) -> frozenset[str]:
+        """Blobs that a release needs which is open or published: all, or those among some. Reads every release."""
         blocks = select(shares.c.body).join(releases, shares.c.release == releases.c.id)
-        found = set(
-            self._connection.execute(
-                blocks.where(shares.c.body.in_(digests), releases.c.state.not_in(_TO_NOTHING))
-            ).scalars()
-        )
-        for column in (releases.c.manifest, releases.c.matrix, releases.c.moments):
-            found.update(self._connection.execute(select(column).where(column.in_(digests))).scalars())
+        found = set[str]()
+        for column, query in (
+            (shares.c.body, blocks.where(releases.c.state.not_in(_TO_NOTHING))),
+            *((column, select(column)) for column in (releases.c.manifest, releases.c.matrix, releases.c.moments)),
+        ):
+            which = column.is_not(None) if among is None else column.in_(among)
+            found.update(self._connection.execute(query.where(which)).scalars())
         return frozenset(found)
 
     def open_by(self, proposer_keys: Sequence[str]) -> int:

@@ -47,6 +47,7 @@ from commingle.shared.runtime.settings import load_settings, read_token, system_
 from commingle.shared.runtime.sso import Place, console_options, require_sso
 from commingle.shared.text import quoted
 
+_WHOLE_ID = 64
 _LEAST_OF_ID = 8  # of 64: so that no letter by mistake decides
 _DECISION = (
     home_option,
@@ -226,6 +227,8 @@ def _decide(
 def _find(agent: PartyClient, release: str) -> ProposalView:
     if len(release) < _LEAST_OF_ID:
         raise click.UsageError(f"give at least the first {_LEAST_OF_ID} letters of the release's id")
+    if len(release) == _WHOLE_ID:
+        return agent.proposal(release)
     matching = [item for item in agent.proposals() if item.id.startswith(release)]
     if len(matching) > 1:
         raise click.UsageError(f"{release} is the beginning of several releases")

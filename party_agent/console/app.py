@@ -19,7 +19,6 @@ from commingle.party_agent.console.drafting import MAX_FIELDS, Line, lines_of, p
 from commingle.party_agent.console.pages import (
     WIDTH,
     budget_of,
-    by_turn,
     in_words,
     may_approve,
     may_reject,
@@ -107,7 +106,7 @@ def _page_routes(pages_of: "Callable[[Request], _Pages]") -> APIRouter:
     @router.get("/")
     def proposals(request: Request) -> Response:
         pages = pages_of(request)
-        return pages.show("proposals.html", pages.proposals)
+        return pages.show("proposals.html", lambda: pages.proposals(request.query_params))
 
     @router.get("/proposals/{release}")
     def proposal(request: Request, release: str) -> Response:
@@ -179,22 +178,23 @@ class _Pages:
         shown = {"csrf": self._session.csrf, "person": self._session.person, **told, "error": error}
         return self._site.page(page, shown, status=409 if error else 200)
 
-    def proposals(self) -> Mapping[str, Any]:
+    def proposals(self, asked: Mapping[str, str]) -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:
-            waiting, past = by_turn(agent.proposals())
+            waiting = agent.proposal_page(waiting=True, after=asked.get("waiting"))
+            past = agent.proposal_page(waiting=False, after=asked.get("past"))
         return {"waiting": waiting, "past": past}
 
     def proposal(self, release: str) -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:
-            item, ledger, status = agent.proposal(_id(release)), agent.ledger(), agent.status()
-        charged = any(charge.release == item.id for charge in ledger.charges)
+            item, status = agent.proposal(_id(release)), agent.status()
+            ledger = agent.ledger(item.id)
         return {
             "item": item,
             "headline": headline_of(item.study, item.stated),
             "worth": worth_of(item),
             "own": status.name,
             "asks": who_asks(item, self._home, status),
-            "budget": budget_of(ledger, None if charged else item.cost),
+            "budget": budget_of(ledger, None if ledger.charges else item.cost),
             "ledger": ledger,
             "may_approve": may_approve(item),
             "may_reject": may_reject(item),

@@ -109,12 +109,6 @@ def who_asks(proposal: ProposalView, home: Home, status: StatusView) -> str:
     return "a key that belongs to no pinned member"
 
 
-def by_turn(items: Sequence[ProposalView]) -> tuple[list[ProposalView], list[ProposalView]]:
-    """Proposals that wait for this party, and all others."""
-    waiting = [item for item in items if may_approve(item)]
-    return waiting, [item for item in items if not may_approve(item)]
-
-
 def may_approve(item: ProposalView) -> bool:
     """Whether the page offers to approve; whether it is possible only the agent says."""
     return (item.decision, item.state) == ("waiting", "proposed")

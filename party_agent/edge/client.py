@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -37,9 +38,9 @@ from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.study import Study
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.errors import UnreachableError
+from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from commingle.shared.runtime.files import write_durably
-from commingle.shared.runtime.remote import Kind, call, connect, model_of, reaching
+from commingle.shared.runtime.remote import Kind, call, connect, model_of, pages, reaching
 from commingle.shared.text import ascii_json
 
 HEADER = "Commingle-Signature"
@@ -194,7 +195,20 @@ class PartyClient:
 
     def proposals(self) -> tuple[ProposalView, ...]:
         """Everything this member has been asked, the newest first. Scope `read`."""
-        return self._get(ProposalList, "/v1/proposals").items
+        return tuple(item for page in pages("the agent", self._proposals) for item in page.items)
+
+    def proposal_page(self, *, waiting: bool, after: str | None = None, limit: int = 50) -> ProposalList:
+        """Proposals that wait for a decision, or those that do not, the newest first. Scope `read`.
+
+        Args:
+            waiting: which.
+            after: `next` of the page before; None for the first.
+            limit: how many at most, up to 200.
+        """
+        return self._proposals(after, waiting="true" if waiting else "false", limit=str(limit))
+
+    def _proposals(self, after: str | None, **params: str) -> ProposalList:
+        return self._get(ProposalList, "/v1/proposals", params if after is None else {**params, "after": after})
 
     def proposal(self, release: str) -> ProposalView:
         """One proposal. Scope `read`."""
@@ -228,9 +242,9 @@ class PartyClient:
             f"the release is not over after {seconds:g} seconds", remedy="See GET /v1/jobs; wait again."
         )
 
-    def ledger(self) -> LedgerView:
-        """Budget and charges. Scope `read`."""
-        return self._get(LedgerView, "/v1/ledger")
+    def ledger(self, release: str | None = None) -> LedgerView:
+        """Budget and charges: all, or that of one release. Scope `read`."""
+        return self._get(LedgerView, "/v1/ledger", {} if release is None else {"release": release})
 
     def regress(self, request: RegressionRequest) -> RegressionView:
         """Pay for, compute and sign a regression; the same request again costs nothing. Scope `decide`."""
@@ -272,15 +286,24 @@ class PartyClient:
         stages = {job.release: job.stage for job in self.jobs()}
         if stages.get(release) not in _OVER:
             return None
-        found = next((one for one in self.proposals() if one.id == release), None)
+        found = self._known(release)
         return found if found is not None and State(found.state).final else None
+
+    def _known(self, release: str) -> ProposalView | None:
+        try:
+            return self.proposal(release)
+        except RemoteProblemError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return None
 
     def _decide(self, release: str, decision: str, by: str, why: str) -> ProposalView:
         body = ascii_json({"by": by, "why": why})
         return self._send(ProposalView, "PUT", f"/v1/proposals/{release}/{decision}", body)
 
-    def _get(self, kind: type[Kind], path: str) -> Kind:
-        return model_of(kind, call(self._http, "GET", path, largest_bytes=_LARGEST_FILE_BYTES, own=True))
+    def _get(self, kind: type[Kind], path: str, params: Mapping[str, str] | None = None) -> Kind:
+        answer = call(self._http, "GET", path, params=params, largest_bytes=_LARGEST_FILE_BYTES, own=True)
+        return model_of(kind, answer)
 
     def _send(
         self,

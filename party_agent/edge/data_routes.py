@@ -168,9 +168,13 @@ def data_routes(api: LocalApi) -> APIRouter:
         return shown(Dataset(**dict(declared)), request)
 
     @router.get("/ledger")
-    def ledger() -> LedgerView:
+    def ledger(
+        release: Annotated[
+            str | None, Query(max_length=64, description="Id of a release: of the charges its own alone.")
+        ] = None,
+    ) -> LedgerView:
         """Charges and remaining budget."""
-        return ledger_view(agents.ledger)
+        return ledger_view(agents.ledger, release)
 
     @router.get("/audit")
     def audit() -> SignedDocument:

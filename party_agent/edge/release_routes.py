@@ -22,6 +22,8 @@ from commingle.shared.runtime.problem import takes
 Consortium = Annotated[str | None, Query(description="Which consortium, if this member belongs to several.")]
 ReleaseId = Annotated[str, Path(description="Id of the release, 64 hex digits.")]
 _MEDIA_TYPES = {"manifest": "application/json", "moments": "application/json"}
+MOST_AT_ONCE = 200
+"""Proposals on one page: to tell of one takes milliseconds."""
 _PARQUET = "application/vnd.apache.parquet"
 _CELL_BYTES, _OVERHEAD_BYTES, _MOST_COLUMNS = 16, 64 << 20, 257
 _FILES: dict[int | str, dict[str, Any]] = {
@@ -40,9 +42,18 @@ def release_routes(api: LocalApi) -> APIRouter:
         return Forecasts(agents.store, asked_here=api.loops is None)
 
     @router.get("/proposals")
-    def proposals(request: Request) -> ProposalList:
-        """Everything this member has been asked; how many cells are missing is shown to the operator only."""
-        return ProposalList(items=proposal_views(agents, forecasts(), request.state.viewer))
+    def proposals(
+        request: Request,
+        waiting: Annotated[
+            bool | None, Query(description="Those that wait for a decision, or those that do not; without it all.")
+        ] = None,
+        after: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="How many at most.")] = MOST_AT_ONCE,
+    ) -> ProposalList:
+        """What this member has been asked, a page at a time; how many cells are missing the operator alone is shown."""
+        found = agents.proposals.page(waiting=waiting, after=after, limit=limit + 1)
+        items = proposal_views(agents, found[:limit], forecasts(), request.state.viewer)
+        return ProposalList(items=items, next=items[-1].id if len(found) > limit else None)
 
     @router.get("/proposals/{release}")
     def proposal(release: ReleaseId, request: Request) -> ProposalView:

@@ -1,8 +1,8 @@
 """What the local API shows the party's systems and people, Prometheus and auditors: models of `wire`, and metrics."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from math import ceil
 from sys import float_info
 
@@ -52,12 +52,13 @@ from commingle.shared.runtime.errors import RemoteError
 _EITHER = "add_remove of keyed data sets, replace_one of listed ones"
 
 
-def proposal_views(party: Party, forecasts: Forecasts, viewer: Viewer) -> tuple[ProposalView, ...]:
-    """Every proposal, as `proposal_view`."""
+def proposal_views(
+    party: Party, proposals: Sequence[Proposal], forecasts: Forecasts, viewer: Viewer
+) -> tuple[ProposalView, ...]:
+    """Each as `proposal_view`."""
     notes = party.ledger.notes()
     return tuple(
-        _proposal_view(party, p, forecasts.of(p.release, p.spec), notes.get(p.release, []), viewer)
-        for p in party.proposals.all()
+        _proposal_view(party, p, forecasts.of(p.release, p.spec), notes.get(p.release, []), viewer) for p in proposals
     )
 
 
@@ -174,7 +175,7 @@ def budget_view(ledger: Ledger) -> dict[str, Budget]:
 
 def ledger_unit(ledger: Ledger) -> str:
     """The unit in which it adds up and its cap holds, from its data sets."""
-    kinds = {charge.cost.unit for charge in ledger.charges() if charge.counts and charge.terms.kind != "unexplained"}
+    kinds = ledger.units()
     unit = str(*kinds) if len(kinds) == 1 else _EITHER
     return f"{unit}, and replace_one" if ledger.counts_replacement and unit != Adjacency.REPLACE_ONE else unit
 
@@ -197,14 +198,15 @@ def _loss_view(loss: Loss, epsilon: float) -> LossView:
     return LossView(rho=float(loss.rho), delta=loss.delta, epsilon=epsilon)
 
 
-def ledger_view(ledger: Ledger) -> LedgerView:
-    """Budget and charges."""
+def ledger_view(ledger: Ledger, release: str | None = None) -> LedgerView:
+    """Budget and charges: all, or that of one release."""
     notes, delta = ledger.notes(), ledger.cap.delta
+    charges = ledger.charges() if release is None else filter(None, [ledger.charge(release)])
     return LedgerView(
         population=ledger.cap.population,
         unit=ledger_unit(ledger),
         **budget_view(ledger),
-        charges=tuple(_charge_view(c, notes.get(c.release, []), delta=delta) for c in ledger.charges()),
+        charges=tuple(_charge_view(c, notes.get(c.release, []), delta=delta) for c in charges),
         entries=ledger.length,
     )
 
@@ -242,7 +244,7 @@ def job_view(job: Job, viewer: Viewer) -> JobView:
 
 def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: float) -> ChargeView:
     def at_cap(loss: Loss) -> LossView:
-        return _loss_view(loss, Loss(loss.rho, gaussian=loss.gaussian).epsilon(delta))
+        return _loss_view(loss, _epsilon(Loss(loss.rho, gaussian=loss.gaussian), delta))
 
     return ChargeView(
         release=charge.release,
@@ -257,6 +259,11 @@ def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: fl
         coordinator=charge.terms.coordinator,
         decided=_decided(notes),
     )
+
+
+@lru_cache(maxsize=1024)  # thousands of charges are of a few sizes
+def _epsilon(loss: Loss, delta: float) -> float:
+    return loss.epsilon(delta)
 
 
 def _decided(notes: list[dict[str, str]]) -> tuple[DecidedView, ...]:
@@ -353,7 +360,7 @@ class _Readings(Collector):
             said = Adjacency.REPLACE_ONE if name == "replacement" else unit
             for measure, value in budget:
                 yield _one(f"{name}_{measure}", f"Budget of the population, {name}; {said}.", value)
-        states = Counter(charge.state for charge in self._agents.ledger.charges())
+        states = self._agents.ledger.states()
         charges = GaugeMetricFamily("commingle_agent_charges", "Charges in the ledger, by state.", labels=["state"])
         for state in ChargeState:
             charges.add_metric([state], states[state])

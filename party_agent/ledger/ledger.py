@@ -8,11 +8,11 @@ over all that is in it, whichever consortium it was for and whatever the populat
 import json
 import secrets
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -46,6 +46,7 @@ from commingle.shared.release.ledger_fold import REJOINED, LedgerFold, entry_fac
 from commingle.shared.release.rounds import Refused
 
 _log = structlog.get_logger()
+Found = TypeVar("Found")
 _YET_TO_READ = frozenset({ChargeState.RESERVED, ChargeState.DEBITED})
 
 
@@ -119,6 +120,7 @@ class Ledger:
         self._store = store
         self.fold = LedgerFold()
         self._committed = GENESIS
+        self._summed, self._sums = GENESIS, dict[tuple[str, ...], Any]()  # what charges came to at that head
         self._counts_replacement = counts_replacement
         self.cap = cap
 
@@ -234,6 +236,17 @@ class Ledger:
             read = dict(map(tuple, db.execute("SELECT release, snapshot FROM to_read")))
             return [_record(name, charge, read.get(name, "")) for name, charge in self._told(db).charges.items()]
 
+    def states(self) -> Counter[ChargeState]:
+        """How many are in each state."""
+        with self._store.reading() as db:
+            return Counter(charge.state for charge in self._told(db).charges.values())
+
+    def units(self) -> frozenset[Adjacency]:
+        """The units of those that count."""
+        with self._store.reading() as db:
+            counted = (charge for charge in self._told(db).charges.values() if charge.counts)
+            return frozenset(charge.cost.unit for charge in counted if charge.terms.kind != "unexplained")
+
     def spent(self) -> Rho:
         """Rho of `lost`, each charge in the unit of its data set."""
         return self.lost().loss.rho
@@ -241,17 +254,25 @@ class Ledger:
     def lost(self) -> Cost:
         """What was lost or set aside, over every consortium."""
         with self._store.reading() as db:
-            return self._told(db).lost
+            told = self._told(db)
+            return self._once(told, ("lost",), lambda: told.lost)
 
     def lost_by(self, datasets: Collection[str], *, without: str | None) -> Cost:
         """What these data sets have lost or set aside, but for one release."""
-        return self._lost_where(lambda release, charge: charge.terms.dataset in datasets and release != without)
+
+        def add_up() -> Cost:
+            return self._lost_where(lambda release, charge: charge.terms.dataset in datasets and release != without)
+
+        with self._store.reading() as db:
+            told = self._told(db)
+            return add_up() if without in told.charges else self._once(told, ("of", *sorted(datasets)), add_up)
 
     def lost_to_study(self, study: str, *, without: str) -> Cost:
         """What releases of a study have cost or set aside, but for one."""
-        return self._lost_where(
-            lambda name, of: of.terms.kind == "release" and of.terms.study == study and name != without
-        )
+        with self._store.reading() as db:
+            told = self._told(db)
+            studies = self._once(told, ("studies",), lambda: _by_study(told.charges))
+            return sum_of(charge for release, charge in studies.get(study, ()) if release != without)
 
     def lost_to_releases(self, *, proposer: str | None = None) -> Cost:
         """What releases have cost or set aside: those of one proposer, or all."""
@@ -262,6 +283,15 @@ class Ledger:
             proposed = db.execute(f"SELECT release FROM proposals WHERE {whose}", (proposer,))  # noqa: S608 - ours
             those = {row["release"] for row in proposed}
         return self._lost_where(lambda release, charge: charge.terms.kind == "release" and release in those)
+
+    def _once(self, told: LedgerFold, key: tuple[str, ...], find: Callable[[], Found]) -> Found:
+        """Something that follows from the charges alone: found again once there is another entry."""
+        if told.head != self._summed:
+            self._summed, self._sums = told.head, {}
+        if key not in self._sums:
+            self._sums[key] = find()
+        found: Found = self._sums[key]
+        return found
 
     def _lost_where(self, counted: Callable[[str, Charge], bool]) -> Cost:
         with self._store.reading() as db:
@@ -468,6 +498,14 @@ class Ledger:
         body = link_text(self.head(db), {"kind": kind, "release": release, **facts})
         db.execute("INSERT INTO entries (body, digest) VALUES (?, ?)", (body, link_digest(body)))
         self._told(db)  # an entry that the fold would refuse is refused before it is committed
+
+
+def _by_study(charges: Mapping[str, Charge]) -> Mapping[str, list[tuple[str, Charge]]]:
+    found = defaultdict[str, list[tuple[str, Charge]]](list)
+    for release, charge in charges.items():
+        if charge.counts and charge.terms.kind == "release":
+            found[charge.terms.study].append((release, charge))
+    return found
 
 
 def _record(release: str, charge: Charge, snapshot: str) -> ChargeRecord:

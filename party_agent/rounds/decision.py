@@ -178,8 +178,9 @@ class Decider(Party):
 
     def approves_itself(self, spec: ReleaseSpec, party: PartySpec) -> bool:
         """Whether the policy approves it without a person."""
-        return policy_approves(
-            self.home.policy(),
+        policy = self.home.policy()
+        return bool(policy.auto_approve) and policy_approves(
+            policy,
             spec=spec,
             plan=plan_block(spec, party),
             by_it=self.ledger.lost_to_releases(proposer=spec.proposer),

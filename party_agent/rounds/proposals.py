@@ -30,6 +30,10 @@ SELECT release, spec, state, findings,
     EXISTS (SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind = 'rejection') AS rejected
 FROM proposals p WHERE spec <> x''
 """
+_WAITS = (
+    "state = 'proposed' AND NOT EXISTS "
+    "(SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind IN ('approval', 'rejection'))"
+)
 _LONGEST_REASON = 3000
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
 RETENTION = timedelta(days=30)
@@ -141,14 +145,21 @@ class Proposals:
 
     def all(self) -> list[Proposal]:
         """All whose spec is kept, newest first."""
-        return self._select("ORDER BY seen DESC, release")
+        return self.page(limit=-1)
+
+    def page(self, *, waiting: bool | None = None, after: str | None = None, limit: int) -> list[Proposal]:
+        """Some of them, after one: all, those that wait for a decision, or the others."""
+        which = "" if waiting is None else f"AND ({_WAITS}) = {waiting:d} "
+        if after is not None:
+            which += "AND (seen, release) < (SELECT seen, release FROM proposals WHERE release = ?) "
+        given = () if after is None else (after,)
+        return self._select(f"{which}ORDER BY seen DESC, release DESC LIMIT {limit:d}", *given)
 
     def waiting(self) -> dict[str, datetime]:
         """When each proposal was first seen that is open and that nobody has decided, by release."""
-        which = "SELECT release, seen FROM proposals p WHERE state = 'proposed' AND NOT EXISTS "
-        decided = "(SELECT 1 FROM signatures s WHERE s.release = p.release AND s.kind IN ('approval', 'rejection'))"
+        query = f"SELECT release, seen FROM proposals p WHERE {_WAITS}"  # noqa: S608 - ours
         with self.store.reading() as db:
-            return {row["release"]: datetime.fromisoformat(row["seen"]) for row in db.execute(which + decided)}
+            return {row["release"]: datetime.fromisoformat(row["seen"]) for row in db.execute(query)}
 
     def charged_with_seed(self, seed: str, *, without: str) -> str | None:
         """A release that was charged whose spec has this seed, other than one; None where there is none."""

@@ -328,9 +328,10 @@ def id_words(forms: Sequence[str], rules: Sequence[str]) -> str | None:
 
 
 class ProposalList(Shown):
-    """Proposals."""
+    """Some of the proposals."""
 
     items: tuple[ProposalView, ...] = Field(description="the newest first.")
+    next: str | None = Field(description="`after` of the page that follows; null where none does.")
 
 
 class ProposedView(Shown):

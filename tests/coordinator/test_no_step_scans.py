@@ -4,13 +4,15 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from tests.world.coordinator import Honest, Hub, Parties
+from commingle.coordinator.publisher import Publisher, clean
+from tests.world.coordinator import Honest, Hub, Parties, Proposed
 
 GROWING = ("releases", "shares", "events")
 
@@ -111,3 +113,65 @@ def test_release_of_a_member_is_as_much_work_after_many_releases_as_after_a_few(
     few, many = found
     assert len(few) > 20
     assert {text: (few[text], count) for text, count in many.items() if count > few[text] + 20} == {}
+
+
+def with_one_block(hub: Hub, parties: Parties, number: int) -> Proposed:
+    proposed = hub.proposed(parties, study=f"waits {number}")
+    for party in parties:
+        assert hub.approve(proposed, party.name, party.approval(proposed)).status_code == 201
+    assert hub.upload(proposed, parties[0].name, hub.block(proposed, parties[0])).status_code == 201
+    return proposed
+
+
+def test_publisher_looks_for_what_is_complete_among_releases_with_events_and_once_a_minute_among_all(
+    hub: Hub, parties: Parties
+) -> None:
+    seconds = [0.0]
+    publisher, looked = Publisher(hub.coordinator, timer=lambda: seconds[0]), list[int]()
+    for number in range(8):
+        waits = with_one_block(hub, parties, number)
+        with work() as done:
+            publisher.run_once()
+        looked.append(sum(count for text, count in done.items() if "shares.body IS NULL" in text))
+    assert looked[-1] < looked[1] + 20
+    assert hub.upload(waits, parties[1].name, hub.block(waits, parties[1])).status_code == 201
+    publisher.run_once()
+    assert hub.state(waits) == "published"
+    publisher.run_once()
+    for after, looks in ((59.0, False), (61.0, True)):
+        seconds[0] = after
+        with work() as done:
+            publisher.run_once()
+        assert any("shares.body IS NULL" in text for text in done) is looks
+
+
+def test_page_of_a_member_goes_through_so_many_releases_and_names_the_page_that_follows(
+    hub: Hub, parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commingle.coordinator.store.releases.MOST_WALKED", 3)
+    lab = hub.enrolled("lab")
+    of_lab = hub.proposed((parties[0], lab), study="of the lab").id
+    for number in range(7):
+        hub.proposed(parties, study=f"of others {number}")
+    found, walked, cursor = list[str](), list[int](), None
+    while cursor or not walked:
+        with work() as done:
+            page = hub.http.get("/v1/releases", params={"party": "lab"} | ({"cursor": cursor} if cursor else {})).json()
+        walked.append(sum(done.values()))
+        found += [item["id"] for item in page["items"]]
+        cursor = page["next"]
+    assert (found, len(walked)) == ([of_lab], 3)
+    assert max(walked[:2]) < 300
+    (newest,) = hub.http.get("/v1/releases", params={"party": "lab", "over": "false"}).json()["items"]
+    assert newest["id"] == of_lab, "of open releases, which are few, all are looked at"
+
+
+def test_tidying_makes_no_writer_wait_for_files_that_are_needed(hub: Hub, parties: Parties) -> None:
+    hub.complete(parties)
+    hub.publisher.run_once()
+    hub.clock.now += timedelta(days=400)
+    asked: list[str] = []
+    with statements(lambda statement, *_: asked.append(statement)):
+        assert clean(hub.coordinator) == 0
+    assert any("releases.matrix" in text for text in asked)
+    assert [text for text in asked if text.startswith("BEGIN IMMEDIATE")] == []

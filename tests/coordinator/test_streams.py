@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import httpx
 import pytest
 
 from commingle.coordinator.http import streams
@@ -94,23 +95,91 @@ def test_reader_that_asks_again_at_once_is_never_told_twice(hub: Hub, parties: P
     assert seen == [3, 4, 5, 6, 7]
 
 
-def test_hundreds_of_waiters_share_a_few_looks_at_the_database(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, read = 0, Store.read
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When the database was read."""
+    looks, read = list[float](), Store.read
 
     def counted(self: Store) -> AbstractContextManager[Transaction]:
-        nonlocal looks
-        looks += 1
+        looks.append(time.monotonic())
         return read(self)
 
     monkeypatch.setattr(Store, "read", counted)
+    return looks
 
+
+def test_hundreds_of_waiters_share_a_few_looks_at_the_database(hub: Hub, looks: list[float]) -> None:
     async def wait() -> None:
         feed = Feed(hub.store)
         await asyncio.gather(*(feed.wait(0, timeout_seconds=1) for _ in range(500)))
 
     started = time.monotonic()
     asyncio.run(wait())
-    assert looks <= 2 + (time.monotonic() - started) / 0.2
+    assert len(looks) <= 2 + (time.monotonic() - started) / 0.2
+
+
+FOLLOWERS = 40
+
+
+def following(hub: Hub, path: str, params: dict[str, Any], then: Callable[[], object]) -> list[httpx.Response]:
+    """What so many are answered who ask at once, where something happens when all of them wait."""
+
+    async def ask() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(hub.app), base_url="http://hub") as http:
+            asked = [asyncio.create_task(http.get(path, params=params, timeout=60)) for _ in range(FOLLOWERS)]
+            await asyncio.sleep(1)
+            await asyncio.to_thread(then)
+            return await asyncio.gather(*asked)
+
+    return asyncio.run(ask())
+
+
+def test_followers_of_one_release_share_the_looks_at_its_history(
+    hub: Hub, parties: Parties, looks: list[float]
+) -> None:
+    proposed = hub.proposed(parties)
+
+    def reject() -> None:
+        looks.clear()
+        hub.reject(proposed, "clinic", parties[0].rejection(proposed))
+
+    answers = following(hub, f"/v1/releases/{proposed.id}/events", {}, reject)
+    assert {tuple(event["kind"] for event in server_sent(a.text.replace(": waiting\n\n", ""))) for a in answers} == {
+        ("proposal", "rejection")
+    }
+    assert len(looks) < FOLLOWERS / 2
+
+
+def test_who_waits_for_events_after_the_same_one_shares_the_look_at_them(
+    hub: Hub, parties: Parties, looks: list[float]
+) -> None:
+    last = hub.http.get("/v1/events").json()["last"]
+
+    def propose() -> None:
+        looks.clear()
+        hub.proposed(parties)
+
+    answers = following(hub, "/v1/events", {"after": last, "wait_seconds": 30}, propose)
+    assert {len(answer.json()["items"]) for answer in answers} == {1}
+    assert len(looks) < FOLLOWERS / 2
+
+
+def test_event_wakes_who_follows_its_release_and_nobody_who_follows_another(hub: Hub, parties: Parties) -> None:
+    one, another = hub.proposed(parties), hub.proposed(parties, study="another")
+
+    async def follow() -> tuple[bool, bool]:
+        feed = Feed(hub.store)
+        last = await feed.last()
+        waits = [asyncio.create_task(feed.wait(last, timeout_seconds=30, about=p.id)) for p in (one, another)]
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(hub.reject, one, "clinic", parties[0].rejection(one))
+        await waits[0]
+        await asyncio.sleep(1.2)  # longer than the feed looks by itself
+        told = waits[0].done(), waits[1].done()
+        waits[1].cancel()
+        return told
+
+    assert asyncio.run(follow()) == (True, False)
 
 
 def test_stream_tells_the_whole_round_and_ends(hub: Hub, parties: Parties) -> None:

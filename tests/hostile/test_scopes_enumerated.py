@@ -117,7 +117,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "PieceView": {Told.SENT: "number rows"},
     "JobList": {Told.OWN: "items"},
     "JobView": {Told.OWN: "release stage error", Told.COUNT: "done total"},
-    "ProposalList": {Told.TERMS: "items"},
+    "ProposalList": {Told.TERMS: "items next"},
     "ProposalView": {
         Told.TERMS: "id study stated stated_sentences approvals_needed mechanism k projection subjects n buckets kept "
         "epsilon delta adjacency calibration id_rules dataset attributes missing leaves columns row_norm whitening "

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partialmethod
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,24 @@ def test_every_page_is_its_own_and_loads_nothing_from_elsewhere(
         assert inside.get(f"/static/{name}").headers["content-type"].startswith(kind)
     assert inside.get("/static/base.html").status_code == 404
     assert inside.get("/static/..%2f..%2fapp.py").status_code in {403, 404}
+
+
+def test_list_comes_in_pages_those_that_wait_before_others(
+    inside: httpx.Client, local: LocalApi, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [proposed(consortium, local, study=f"study {number}") for number in range(3)]
+    local.agents.reject(asked[0], BY_A_PERSON)
+    page = PartyClient.proposal_page
+    monkeypatch.setattr(PartyClient, "proposal_page", partialmethod(page, limit=1))
+    first = inside.get("/").text
+    assert "1 and more proposals wait for your decision" in first
+    (older,) = re.findall(r'href="(/\?waiting=[0-9a-f]{64})"', first)
+    second = inside.get(older).text
+    shown = [set(re.findall(r'href="/proposals/([0-9a-f]{64})"', text)) for text in (first, second)]
+    assert shown[0] | shown[1] == set(asked)
+    assert shown[0] & shown[1] == {asked[0]}
+    assert "waiting=" not in second
+    assert "One proposal waits for your decision" in second
 
 
 def test_one_page_has_everything_a_decision_stands_on(

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from commingle.party_agent.edge import views
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.loop import Loops
@@ -17,8 +18,10 @@ from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.shared.documents.model import encode, text_digest
 from commingle.shared.documents.schema import Whitening
+from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.release.plan import BlockPlan, plan_block
 from commingle.shared.runtime.errors import UnreachableError
 from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, rows_of, strictly, write_csv
 from tests.world.coordinator import problem
@@ -184,6 +187,34 @@ def test_whitening_of_a_proposal_is_shown_to_whom_it_concerns(
     items = {item["study"]: item for item in api.get("/v1/proposals").json()["items"]}
     assert items["study"]["whitening"] == {"columns": 2, "condition_number": pytest.approx(8)}
     assert items["of others"]["whitening"] is None
+
+
+def test_proposals_come_in_pages_and_a_page_tells_of_no_others(
+    api: httpx.Client, local: LocalApi, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {consortium.propose(title=f"study {number}") for number in range(5)}
+    local.agents.consortia[0].step(strictly)
+    told: list[str] = []
+
+    def counted(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
+        told.append(spec.study)
+        return plan_block(spec, party)
+
+    monkeypatch.setattr(views, "plan_block", counted)
+    found, after = list[str](), dict[str, str]()
+    while after or not found:
+        told.clear()
+        page = api.get("/v1/proposals", params={"limit": 2, **after}).json()
+        assert len(told) == len(page["items"]) <= 2
+        found += [item["id"] for item in page["items"]]
+        after = {"after": page["next"]} if page["next"] else {}
+    assert (set(found), len(found)) == (asked, 5)
+    local.agents.approve(found[3], BY_A_PERSON)
+    kinds = [api.get("/v1/proposals", params={"waiting": waits}).json() for waits in ("true", "false")]
+    ledgers = [api.get("/v1/ledger", params={"release": release}).json()["charges"] for release in found[2:4]]
+    assert [[charge["release"] for charge in charges] for charges in ledgers] == [[], [found[3]]]
+    assert [[item["id"] for item in kind["items"]] for kind in kinds] == [[*found[:3], found[4]], [found[3]]]
+    assert api.get("/v1/proposals", params={"after": "f" * 64}).json() == {"items": [], "next": None}
 
 
 def test_proposals_are_shown_with_cost_and_findings_and_decided(

@@ -3,7 +3,7 @@
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,11 @@ from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds import proposals
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import parse_envelope
+from commingle.shared.dp.accounting import Cost
+from commingle.shared.release import ledger_fold
+from commingle.shared.release.charge import Charge
 from commingle.shared.release.checks import read_spec
+from commingle.shared.release.ledger_fold import sum_of
 from tests.party_agent.releasing import publish
 from tests.world.consortium import Consortium, strictly
 from tests.world.waiting import at_once
@@ -229,3 +233,33 @@ def test_no_statement_of_an_approval_reads_the_past(pair: Consortium, monkeypatc
     declared = ("SELECT body FROM datasets",)  # as many as the operator declared, whatever was released
     assert asked
     assert [statement for statement in scanned if not statement.startswith(declared)] == []
+
+
+def test_waiting_proposals_are_examined_without_adding_up_all_charges_for_each(
+    pair: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        publish(pair, title=f"study {number}")
+    waiting = [pair.spec(title=f"waits {number}") for number in range(2)]
+    added = list[Charge]()
+
+    def counted(charges: Iterable[Charge]) -> Cost:
+        added.extend(of := list(charges))
+        return sum_of(of)
+
+    monkeypatch.setattr(ledger, "sum_of", counted)
+    monkeypatch.setattr(ledger_fold, "sum_of", counted)
+    with pair.agent("clinic") as agent:
+        before = agent.ledger.lost()
+        for number, spec in enumerate(waiting):
+            assert agent.examine(spec, spec.party("clinic"), f"{number:064}") == ()
+            if number == 0:
+                assert len(added) >= 2 * 4
+                added.clear()
+        assert added == []
+        assert agent.ledger.lost_by(["main"], without=None) == before
+        (of_study,) = (charge for charge in agent.ledger.charges() if charge.terms.study == "study 1")
+        assert agent.ledger.lost_to_study("study 1", without="") == of_study.cost
+    publish(pair, title="one more")
+    with pair.agent("clinic") as agent:
+        assert agent.ledger.lost().loss.rho > before.loss.rho
