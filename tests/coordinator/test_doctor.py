@@ -3,12 +3,14 @@
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, redirect_stdout, suppress
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from commingle.__main__ import main
 from commingle.coordinator.doctor import examine_home
 from commingle.coordinator.home import CoordinatorHome, open_coordinator
 from commingle.shared.runtime.settings import system_clock
@@ -45,6 +47,24 @@ def publish(home: Path) -> tuple[Hub, Proposed]:
     hub.publisher.run_once()
     assert hub.state(proposed) == "published"
     return hub, proposed
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Proposed]:
+    """A home in which a release was published, and that release."""
+    home = tmp_path_factory.mktemp("original") / "hub"
+    with redirect_stdout(StringIO()), suppress(SystemExit):
+        main(["coordinator", "init", "--home", str(home)])
+    (home / "blobs").mkdir()
+    hub, proposed = publish(home)
+    hub.close()
+    return home, proposed
+
+
+@pytest.fixture
+def published(original: tuple[Path, Proposed], tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(original[0], tmp_path / "published"))
 
 
 def edit(home: Path, *, statement: str) -> None:
@@ -102,28 +122,26 @@ BREAKAGES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
 
 
 @pytest.mark.parametrize("what", BREAKAGES)
-def test_what_is_broken_is_found_and_nothing_else(home: Path, what: str) -> None:
-    publish(home)[0].close()
+def test_what_is_broken_is_found_and_nothing_else(published: Path, what: str) -> None:
     breaks, expected = BREAKAGES[what]
-    breaks(home)
-    assert set(failed(home)) == expected
-    assert what != "no database" or not (home / "coordinator.sqlite").exists()  # looking makes none
+    breaks(published)
+    assert set(failed(published)) == expected
+    assert what != "no database" or not (published / "coordinator.sqlite").exists()  # looking makes none
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["empty", "gone"])
 def test_database_that_was_emptied_is_no_new_one_where_files_are_beside_it(
-    command: Command, home: Path, gone: bool
+    command: Command, published: Path, gone: bool
 ) -> None:
-    publish(home)[0].close()
-    files = sorted((home / "blobs").glob("*/*"))
-    for path in home.glob("coordinator.sqlite*"):
+    files = sorted((published / "blobs").glob("*/*"))
+    for path in published.glob("coordinator.sqlite*"):
         path.unlink()
     if not gone:
-        (home / "coordinator.sqlite").touch()
-    assert {"database", "event chain", "recorded documents", "published files"} <= set(failed(home))
-    code, _, err = command("invite", "--home", home, "--party", "registry")
+        (published / "coordinator.sqlite").touch()
+    assert {"database", "event chain", "recorded documents", "published files"} <= set(failed(published))
+    code, _, err = command("invite", "--home", published, "--party", "registry")
     assert (code, "Restore its backup" in err) == (1, True)
-    assert sorted((home / "blobs").glob("*/*")) == files
+    assert sorted((published / "blobs").glob("*/*")) == files
 
 
 @pytest.mark.parametrize(
@@ -138,10 +156,12 @@ def test_database_that_was_emptied_is_no_new_one_where_files_are_beside_it(
         ("UPDATE events SET state = 'none' WHERE release IS NOT NULL", "/v1/events"),
     ],
 )
-def test_altered_row_is_a_storage_fault_of_whoever_reads_it(home: Path, statement: str, path: str) -> None:
-    hub, proposed = publish(home)
-    edit(home, statement=statement)
-    assert problem(hub.http.get(path.format(release=proposed.id))) == (503, "storage")
+def test_altered_row_is_a_storage_fault_of_whoever_reads_it(
+    original: tuple[Path, Proposed], published: Path, statement: str, path: str
+) -> None:
+    hub = opened(published)
+    edit(published, statement=statement)
+    assert problem(hub.http.get(path.format(release=original[1].id))) == (503, "storage")
     hub.close()
 
 
@@ -154,10 +174,9 @@ def test_tables_that_are_still_to_be_made_are_said_and_not_made(home: Path) -> N
 
 
 @pytest.mark.parametrize("revision", ["first", "sizes", "of another version"])
-def test_database_of_another_version_is_told_with_a_remedy(home: Path, revision: str) -> None:
-    publish(home)[0].close()
-    edit(home, statement=f"UPDATE alembic_version SET version_num = '{revision}'")  # noqa: S608 - ours
-    assert "written by another version" in failed(home)["database"]
+def test_database_of_another_version_is_told_with_a_remedy(published: Path, revision: str) -> None:
+    edit(published, statement=f"UPDATE alembic_version SET version_num = '{revision}'")  # noqa: S608 - ours
+    assert "written by another version" in failed(published)["database"]
 
 
 def test_command_fails_on_a_home_that_is_none(command: Command, tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_upload_that_is_begun_anew_ends_the_one_before() -> None:
         await asyncio.sleep(0)
         assert await receive(second) == 1
         with pytest.raises(TruncatedError):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 60)
 
     asyncio.run(both())
 

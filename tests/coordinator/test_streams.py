@@ -19,7 +19,6 @@ from tests.world.coordinator import Honest, Hub, Parties, Proposed, problem
 from tests.world.documents import START
 from tests.world.exchange import approved
 from tests.world.postgres import PostgresServer
-from tests.world.waiting import meanwhile
 
 
 def server_sent(text: str) -> list[dict[str, Any]]:
@@ -57,7 +56,7 @@ def test_long_poll_returns_when_something_happens(hub: Hub, parties: Parties) ->
     last = hub.http.get("/v1/events").json()["last"]
     params = {"after": last, "wait_seconds": 30}
     started = time.monotonic()
-    with meanwhile(lambda: hub.http.get("/v1/events", params=params).json()["items"]) as items:
+    with hub.meanwhile(lambda: hub.http.get("/v1/events", params=params).json()["items"]) as items:
         proposed = hub.proposed(parties)
         assert [item["release"] for item in items.result(60)] == [proposed.id]
     assert time.monotonic() - started < 25
@@ -199,7 +198,7 @@ def test_stream_tells_the_whole_round_and_ends(hub: Hub, parties: Parties) -> No
 
 def test_stream_follows_a_round_to_its_end(hub: Hub, parties: Parties, clinic: Honest) -> None:
     proposed = hub.proposed(parties)
-    with meanwhile(lambda: hub.http.get(f"/v1/releases/{proposed.id}/events").text) as text:
+    with hub.meanwhile(lambda: hub.http.get(f"/v1/releases/{proposed.id}/events").text) as text:
         hub.proposed(parties, study="another, whose events are not ours")
         hub.reject(proposed, "clinic", clinic.rejection(proposed))
         told = [line for line in text.result(60).splitlines() if line.startswith("event")]
@@ -283,9 +282,9 @@ def test_party_waits_through_events_that_are_no_steps_and_is_woken_by_one(hub: H
     proposed = hub.proposed(parties)
     _, last = steps(hub, 0)
     started = time.monotonic()
-    with meanwhile(lambda: steps(hub, last, seconds=30)) as answer:
+    with hub.meanwhile(lambda: steps(hub, last, seconds=30)) as answer:
         approve(hub, proposed, clinic)
-        time.sleep(0.5)
+        assert steps(hub, last)[0] == []
         assert not answer.done()
         approve(hub, proposed, other)
         assert answer.result(60)[0] == [proposed.id]
@@ -330,13 +329,19 @@ def test_stream_ends_with_the_process_and_with_the_database_and_after_some_minut
         feed.stop()
         return len([event async for event in stream])
 
+    passed = 0.0
+    monkeypatch.setattr(streams, "monotonic", lambda: time.monotonic() + passed)
+
     async def to_the_end(stream: AsyncIterator[bytes], _: Feed) -> int:
-        return len([event async for event in stream])
+        nonlocal passed
+        count = 0
+        async for _event in stream:
+            count += 1
+            passed += streams.STREAM_SECONDS / 2
+        return count
 
     assert streamed(hub, until_the_process_ends) == 0
-    with monkeypatch.context() as patched:
-        patched.setattr(streams, "STREAM_SECONDS", 0.5)
-        assert streamed(hub, to_the_end) == 2, "the proposal, and that there was nothing for a second"
+    assert streamed(hub, to_the_end) == 2, "the proposal, and that there was nothing for a second"
     hub.sql("ALTER TABLE events RENAME TO away")
     assert streamed(hub, to_the_end) == 0
 
@@ -370,10 +375,10 @@ def test_replica_hears_at_once_of_what_another_one_commits(postgres: PostgresSer
     heard = threading.Event()
     one.on_event = heard.set
     with one.listening():
-        assert heard.wait(30), "it looks when it begins to listen"
+        assert heard.wait(60), "it looks when it begins to listen"
         heard.clear()
         with another.write() as tx:
             tx.events.add_membership(at=START, kind="enrolment", party="clinic", key="ab" * 32)
-        assert heard.wait(30)
+        assert heard.wait(60)
     one.close()
     another.close()

@@ -168,7 +168,6 @@ async def test_who_hangs_up_while_it_waits_is_never_computed() -> None:
         first = asyncio.create_task(http.post(f"/v1/releases/{ID}/fits", json=FIT))
         await until(lambda: world.begun == ["fit"])
         async with hanging_up(world.app, "/v1/plans", json.dumps(costly_plan()).encode()) as hang_up:
-            await asyncio.sleep(0.1)
             hang_up()
         world.open.set()
         assert (await first).status_code == 200
@@ -178,12 +177,20 @@ async def test_who_hangs_up_while_it_waits_is_never_computed() -> None:
 
 @asynccontextmanager
 async def hanging_up(app: FastAPI, path: str, body: bytes) -> AsyncIterator[Callable[[], None]]:
-    """A request whose sender hangs up when it calls what it is given; at the end the application has returned."""
-    gone, messages = asyncio.Event(), [{"type": "http.request", "body": body, "more_body": False}]
+    """A request that waits for its turn or its result, and whose sender hangs up when it calls what it is given.
+
+    At the end the application has returned.
+    """
+    waits, gone, messages = (
+        asyncio.Event(),
+        asyncio.Event(),
+        [{"type": "http.request", "body": body, "more_body": False}],
+    )
 
     async def receive() -> Any:
         if messages:
             return messages.pop()
+        waits.set()
         await gone.wait()
         return {"type": "http.disconnect"}
 
@@ -203,6 +210,7 @@ async def hanging_up(app: FastAPI, path: str, body: bytes) -> AsyncIterator[Call
         "root_path": "",
     }
     task = asyncio.ensure_future(app(scope, receive, send))
+    await waits.wait()
     yield gone.set
     await task
 
@@ -278,6 +286,11 @@ def spin() -> None:
         pass
 
 
+def ticks(process: int) -> int:
+    """Of the processor, which it has had for itself."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11])
+
+
 @pytest.mark.slow
 def test_plan_of_eighteen_kilobytes_costs_less_than_any_request_may() -> None:
     """It cost 49 CPU seconds: a worker that goes beyond its limit is ended, and its job refused."""
@@ -316,8 +329,9 @@ async def test_job_that_takes_too_much_memory_is_refused_and_the_next_one_done()
 async def test_stopped_job_leaves_no_process() -> None:
     pool = WorkPool(ProcessWorker)
     process = await pool.run(MALLORY, os.getpid)
+    before = ticks(process)
     job = asyncio.create_task(pool.run(MALLORY, spin))
-    await asyncio.sleep(0.1)
+    await until(lambda: ticks(process) > before)
     job.cancel()
     await until(lambda: not os.path.exists(f"/proc/{process}"))  # noqa: PTH110 - a path of the kernel
     assert await pool.run(MALLORY, os.getpid) != process

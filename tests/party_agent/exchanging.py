@@ -6,8 +6,9 @@ Bounds are trusted where a test is not about proofs: they take time.
 import atexit
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import wraps
 from hashlib import sha256
@@ -25,6 +26,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatem
 from commingle.shared.runtime import faults
 from tests.party_agent.releasing import cut_off, dying_at, rejection_of, state_of
 from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise
+from tests.world.tampering import TamperedCoordinator
 
 STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]] = {
     "columns": ColumnsStatement,
@@ -33,13 +35,6 @@ STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]] 
 PATHS: Mapping[MessageKind, str] = {"columns": "/columns/", "reply": "/replies/"}
 MESSAGES = 2 * len(STATEMENTS)
 """What a pair sends before its blocks."""
-
-
-def approved(consortium: Consortium, bounds: Bounds = "trusted", **choices: Any) -> str:
-    """A release that all have approved."""
-    release = consortium.propose(mechanism="moments", bounds=bounds, **choices)
-    approve_all(consortium, release)
-    return release
 
 
 def approve_all(consortium: Consortium, *releases: str) -> None:
@@ -52,13 +47,6 @@ def approve_all(consortium: Consortium, *releases: str) -> None:
     assert {consortium.state(release) for release in releases} == {"approved"}
 
 
-def signed(consortium: Consortium, bounds: Bounds = "trusted") -> str:
-    """The same, with the clinic's columns signed and on its disk, and not sent."""
-    release = approved(consortium, bounds)
-    keep_back(consortium, "clinic", "columns")
-    return release
-
-
 @dataclass(frozen=True)
 class Kept:
     """A stage of a release on the disk, and what was sent until then."""
@@ -69,36 +57,68 @@ class Kept:
     received: Mapping[str, tuple[bytes, ...]]
 
 
-_kept: dict[str, Kept] = {}
+stages: dict[str, Kept] = {}
+"""What was reached in this process. A copy's data sets name the tables of the consortium that reached it."""
 _folders = ExitStack()
 atexit.register(_folders.close)
+_HOOKS = ("before", "after", "shown", "rewrite")
+
+
+def _as_made(consortium: Consortium) -> str | None:
+    """What a stage follows from but for keys, which are drawn for each consortium; None where somebody tampers."""
+    coordinator, said = consortium.coordinator, sha256()
+    if any(getattr(coordinator, hook) is not getattr(TamperedCoordinator, hook) for hook in _HOOKS):
+        return None
+    whose = (consortium.key, consortium.name, consortium.others)
+    said.update(repr((whose, coordinator.clock.now, len(coordinator.requests))).encode())
+    for name, home in sorted(consortium.homes.items()):
+        for path in (consortium.table(name), home.root / "policy.json", home.root / "settings.json"):
+            said.update(path.read_bytes())
+        with closing(sqlite3.connect(home.database)) as ledger:
+            kept = "SELECT json_remove(body, '$.snapshot', '$.source.path') FROM datasets ORDER BY name"
+            said.update(repr([*ledger.execute(kept), *ledger.execute("SELECT count(*) FROM entries")]).encode())
+    return said.hexdigest()
 
 
 def reached_once(stage: Callable[..., str]) -> Callable[..., str]:
-    """Proofs take time: a stage with them is reached once in this process, and the other consortia become copies."""
+    """Exchanges take time: a stage is reached once in this process, and other consortia made alike become copies."""
 
     @wraps(stage)
     def reach(consortium: Consortium, bounds: Bounds = "trusted", **choices: Any) -> str:
-        if bounds == "trusted":
+        made = _as_made(consortium)
+        if made is None:
             return stage(consortium, bounds, **choices)
-        coordinator, which = consortium.coordinator, repr((stage.__name__, sorted(consortium.homes), choices))
-        if which not in _kept:
+        coordinator, which = consortium.coordinator, repr((stage.__name__, bounds, choices, made))
+        if which not in stages:
             release = stage(consortium, bounds, **choices)
             coordinator.close()
             folder = Path(_folders.enter_context(TemporaryDirectory())) / "kept"
             shutil.copytree(consortium.root, folder)
             received = {what: tuple(bodies) for what, bodies in coordinator.received.items()}
-            _kept[which] = Kept(folder, release, tuple(coordinator.requests), received)
+            stages[which] = Kept(folder, release, tuple(coordinator.requests), received)
             return release
-        kept = _kept[which]
-        coordinator.close()
-        shutil.rmtree(consortium.root)
-        shutil.copytree(kept.folder, consortium.root)
+        kept = stages[which]
+        consortium.become(kept.folder)
         coordinator.requests[:] = kept.requests
         coordinator.received.update({what: list(bodies) for what, bodies in kept.received.items()})
         return kept.release
 
     return reach
+
+
+@reached_once
+def approved(consortium: Consortium, bounds: Bounds = "trusted", **choices: Any) -> str:
+    """A release that all have approved."""
+    release = consortium.propose(mechanism="moments", bounds=bounds, **choices)
+    approve_all(consortium, release)
+    return release
+
+
+def signed(consortium: Consortium, bounds: Bounds = "trusted") -> str:
+    """The same, with the clinic's columns signed and on its disk, and not sent."""
+    release = approved(consortium, bounds)
+    keep_back(consortium, "clinic", "columns")
+    return release
 
 
 @reached_once

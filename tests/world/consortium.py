@@ -1,6 +1,7 @@
 """Three parties with homes on disk, their tables, and agents over them with collaborators of the test's choice."""
 
 import csv
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -163,6 +164,12 @@ class Consortium:
         write_csv(self.table(name), rows_of(name))
         with self.agent(name) as agent:
             self.register(agent)
+
+    def become(self, folder: Path) -> None:
+        """Everything again as in a copy of its root, or as another consortium that was made alike."""
+        self.coordinator.close()
+        shutil.rmtree(self.root)
+        shutil.copytree(folder, self.root)
 
     def pin_everybody(self) -> None:
         for home in self.homes.values():

@@ -1,13 +1,16 @@
 """Honest parties and a coordinator in one process: what the tests drive, attack and restart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from threading import Event
+from typing import Any, TypeAlias, TypeVar
 from weakref import finalize
 
 import httpx
@@ -20,7 +23,7 @@ from commingle.coordinator.http.streams import Feed
 from commingle.coordinator.members import invite
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.database import Database
-from commingle.coordinator.store.store import open_store
+from commingle.coordinator.store.store import Store, open_store
 from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import alignment_digest
@@ -50,6 +53,7 @@ from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, START, block_statement, enrolment
 from tests.world.transport import InProcess, pool_of_threads
 
+Answer = TypeVar("Answer")
 ROWS = 40
 LINKAGE = b"only the parties know this"
 ATTRIBUTES: Mapping[str, list[dict[str, Any]]] = {
@@ -157,6 +161,18 @@ def key_of(name: str) -> SigningKey:
 Parties: TypeAlias = tuple[Honest, Honest]
 
 
+class ToldFeed(Feed):
+    """Tells when a request waits for events."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.asked = Event()
+
+    async def wait(self, seq: int, *, timeout_seconds: float, about: str | None = None) -> None:
+        self.asked.set()
+        await super().wait(seq, timeout_seconds=timeout_seconds, about=about)
+
+
 @dataclass
 class Hub:
     """A coordinator over files that outlive it, called without a socket. The publisher runs when told to."""
@@ -178,12 +194,22 @@ class Hub:
             "hub", self.key, self.store, blobs, self.clock, quotas=self.quotas, disks=self.disks
         )
         self.publisher = Publisher(self.coordinator)
-        self.app = create_app(self.coordinator, self.publisher, Feed(self.coordinator.store), pool=pool_of_threads())
+        self.feed = ToldFeed(self.coordinator.store)
+        self.app = create_app(self.coordinator, self.publisher, self.feed, pool=pool_of_threads())
         self.http = httpx.Client(transport=InProcess(self.app), base_url="http://hub")
 
     def close(self) -> None:
         self.http.close()
         self.store.close()
+
+    @contextmanager
+    def meanwhile(self, call: Callable[[], Answer]) -> Iterator[Future[Answer]]:
+        """A request on another thread, from when it waits for events on."""
+        self.feed.asked.clear()
+        with ThreadPoolExecutor(1) as thread:
+            begun = thread.submit(call)
+            assert self.feed.asked.wait(60)
+            yield begun
 
     def auth(self, key: SigningKey) -> RequestSigner:
         """Signs requests to this coordinator."""

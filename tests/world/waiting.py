@@ -1,9 +1,7 @@
 """Calls on several threads."""
 
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import TypeVar
 
@@ -20,12 +18,3 @@ def at_once(*calls: Callable[[], Answer]) -> list[Answer]:
 
     with ThreadPoolExecutor(len(calls)) as threads:
         return list(threads.map(run, calls))
-
-
-@contextmanager
-def meanwhile(call: Callable[[], Answer], *, after_seconds: float = 0.3) -> Iterator[Future[Answer]]:
-    """A call on another thread, given time to begin."""
-    with ThreadPoolExecutor(1) as thread:
-        begun = thread.submit(call)
-        time.sleep(after_seconds)
-        yield begun

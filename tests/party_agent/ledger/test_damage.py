@@ -133,6 +133,7 @@ def random_rows(count: int, *, seed: int) -> Iterator[Callable[[Path], None]]:
     yield from (change for _ in range(count))
 
 
+@pytest.mark.slow
 def test_random_bytes_are_refused_or_harmless_and_never_unnoticed(home: Home) -> None:
     tally = tally_of(home, random_bytes(TRIES, seed=1))
     assert tally["unnoticed"] == 0
@@ -140,5 +141,6 @@ def test_random_bytes_are_refused_or_harmless_and_never_unnoticed(home: Home) ->
     assert tally.total() == TRIES
 
 
-def test_random_rows_are_refused_every_one(home: Home) -> None:
-    assert tally_of(home, random_rows(TRIES, seed=1)) == {"refused": TRIES}
+@pytest.mark.parametrize("tries", [20, pytest.param(TRIES, marks=pytest.mark.slow)])
+def test_random_rows_are_refused_every_one(home: Home, tries: int) -> None:
+    assert tally_of(home, random_rows(tries, seed=1)) == {"refused": tries}

@@ -71,18 +71,6 @@ def test_records_are_those_of_sorting_all_at_once(pieces: list[list[Record]]) ->
 
 
 @pytest.mark.usefixtures("sizes")
-@given(st.lists(RECORD, max_size=30).flatmap(lambda r: st.tuples(st.just(r), st.permutations(r))), st.integers(1, 9))
-def test_order_of_records_and_where_they_are_cut_change_nothing(
-    orders: tuple[list[Record], list[Record]], cut: int
-) -> None:
-    records, shuffled = orders
-    one = sorter_of([records])
-    other = sorter_of([shuffled[start : start + cut] for start in range(0, len(records), cut)])
-    assert given_by(one) == given_by(other)
-    assert one.duplicates == other.duplicates
-
-
-@pytest.mark.usefixtures("sizes")
 def test_least_row_of_a_subject_counts_wherever_it_stands() -> None:
     """Also where its records fill whole runs, and others' stand between."""
     filling = [(b"b", (5, i)) for i in range(20)]

@@ -26,6 +26,7 @@ from commingle.shared.release.matrix import assemble, prepared_release, second_m
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
+from tests.party_agent import exchanging
 from tests.party_agent.exchanging import (
     MESSAGES,
     PATHS,
@@ -190,6 +191,13 @@ def test_charge_that_does_not_cover_the_noise_level_draws_and_signs_nothing(
     assert (noise.calls, after) == ([], before)
 
 
+@pytest.fixture
+def own_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consortium reaches its stage itself, so that its tables are those that its data sets name."""
+    monkeypatch.setattr(exchanging, "stages", {})
+
+
+@pytest.mark.usefixtures("own_stages")
 @pytest.mark.parametrize("stage", [signed, columned, replied])
 def test_table_is_never_read_again_once_columns_are_signed(
     pair: Consortium, stage: Callable[[Consortium], str]
@@ -199,6 +207,7 @@ def test_table_is_never_read_again_once_columns_are_signed(
     finish(pair, release)
 
 
+@pytest.mark.usefixtures("own_stages")
 def test_data_set_registered_again_after_the_columns_changes_nothing(pair: Consortium) -> None:
     release = columned(pair)
     change_table(pair, "value")
@@ -207,6 +216,7 @@ def test_data_set_registered_again_after_the_columns_changes_nothing(pair: Conso
     finish(pair, release)
 
 
+@pytest.mark.usefixtures("own_stages")
 @pytest.mark.parametrize("what", ["value", "text", "subject"])
 @pytest.mark.parametrize("point", ["party.debited", "party.columns.written"])
 def test_file_that_changes_between_debit_and_columns_changes_nothing(pair: Consortium, what: str, point: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import sleep
+from time import monotonic
 from typing import get_args
 
 import httpx
@@ -18,6 +18,7 @@ from commingle.shared.documents.statements import Approval, DeviationError
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
 from commingle.shared.mechanisms.moments.exchange.messages import Columns
+from commingle.shared.runtime import remote
 from commingle.shared.runtime.errors import NonsenseError
 from tests.party_agent.exchanging import (
     PATHS,
@@ -107,13 +108,22 @@ def test_message_that_does_not_end_is_cut_off(pair: Consortium, fetch: Fetch) ->
     finish(pair, release)
 
 
+@dataclass
 class Dripping(httpx.SyncByteStream):
-    """A body that comes byte by byte, and does not end."""
+    """A body that comes byte by byte, a minute after one another, and does not end."""
+
+    came: int = 0
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
+            self.came += 1
             yield b"x"
-            sleep(0.01)
+
+    def close(self) -> None:
+        self.came = 0
+
+    def clock(self) -> float:
+        return monotonic() + 60 * self.came
 
 
 @pytest.mark.parametrize(
@@ -121,7 +131,7 @@ class Dripping(httpx.SyncByteStream):
     [(1, "insurer", "columns/clinic", "reply"), (2, "clinic", "replies/insurer", "block")],
 )
 def test_message_that_drips_is_cut_off_and_other_releases_go_on(
-    pair: Consortium, steps: int, fetches: str, path: str, kind: str
+    pair: Consortium, monkeypatch: pytest.MonkeyPatch, *, steps: int, fetches: str, path: str, kind: str
 ) -> None:
     titles = ("slow", "other")
     slow, other = (pair.propose(mechanism="moments", title=title, bounds="trusted") for title in titles)
@@ -130,12 +140,14 @@ def test_message_that_drips_is_cut_off_and_other_releases_go_on(
         step_all(pair)
     kept = {file.name for file in (pair.homes[fetches].exchanges / slow).iterdir()}
 
+    dripping = Dripping()
+    monkeypatch.setattr(remote, "monotonic", dripping.clock)
+
     def drip(request: httpx.Request) -> httpx.Response | None:
-        return httpx.Response(200, stream=Dripping()) if request.url.path.endswith(f"{slow}/{path}") else None
+        return httpx.Response(200, stream=dripping) if request.url.path.endswith(f"{slow}/{path}") else None
 
     pair.coordinator.before = drip
     with pair.agent(fetches) as agent:
-        object.__setattr__(agent.client, "patience_seconds", 0.2)
         Loop(agent).turn()
         assert "too slowly" in (agent.jobs.get(slow).error or "")  # type: ignore[union-attr]
     assert {file.name for file in (pair.homes[fetches].exchanges / slow).iterdir()} == kept

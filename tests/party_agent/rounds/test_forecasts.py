@@ -54,7 +54,7 @@ class Endless(InThread):
 
     def run(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ARG002 - as above
         self.begun.set()
-        assert self.stopped.wait(30)
+        assert self.stopped.wait(60)
         raise JobFaultError("stopped")
 
     def stop(self) -> None:
@@ -126,10 +126,10 @@ def test_what_nobody_has_to_decide_any_more_is_cut(consortium: Consortium, agent
     release, worker = proposed(consortium, agents), Endless()
     computing = Thread(target=forecaster(agents, worker).run_once, daemon=True)
     computing.start()
-    assert worker.begun.wait(30)
+    assert worker.begun.wait(60)
     agents.reject(release, BY_A_PERSON)
     agents.consortia[0].step(strictly)
-    computing.join(30)
+    computing.join(60)
     assert worker.stopped.is_set()
     assert not computing.is_alive()
     assert shown(agents, release)["forecast_state"] == "not_yet"
@@ -153,9 +153,9 @@ def test_agent_that_stops_stops_what_is_computed(consortium: Consortium, agents:
     worker = Endless()
     running = forecaster(agents, worker)
     running.begin()
-    assert worker.begun.wait(30)
+    assert worker.begun.wait(60)
     running.finish()
-    assert worker.stopped.wait(30)
+    assert worker.stopped.wait(60)
 
 
 def test_large_proposals_keep_no_small_one_waiting(consortium: Consortium, agents: Agents) -> None:

@@ -373,7 +373,7 @@ def test_plan_takes_second_moments_of_a_public_table(http: httpx.Client) -> None
     assert (said["public_table"], said["r_squared_assumed"]) == (True, pytest.approx(0.25))
 
 
-@pytest.mark.parametrize("rows", [2, 60, 10**12])
+@pytest.mark.parametrize("rows", [2, 10**12])
 def test_plan_says_how_much_so_few_public_rows_leave_open(http: httpx.Client, rows: int) -> None:
     said = of_public_rows(http, public_rows=rows)
     least, most = said["r_squared_range"]

@@ -11,6 +11,7 @@ from time import monotonic, sleep
 import httpx
 import pytest
 
+from commingle.shared.runtime import remote
 from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError
 from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, check, download, json_of, listen, pages
 
@@ -217,10 +218,18 @@ def test_answer_without_end_is_dropped_at_its_limit() -> None:
     assert sent.size < 64 << 20  # what was on its way in buffers, and not what would have filled the memory
 
 
-def test_answer_that_drips_ends_with_the_patience() -> None:
-    with hostile(b"x", pause_seconds=0.01) as (http, sent), pytest.raises(UnreachableError, match="too slowly"):
-        call(http, "GET", "/", patience_seconds=0.2)
-    assert sent.size < 1000
+@contextmanager
+def dripping(monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
+    """A server whose answer comes byte by byte, twenty seconds after one another by the clock of who reads it."""
+    with hostile(b"x", pause_seconds=0.01) as (http, sent):
+        monkeypatch.setattr(remote, "monotonic", lambda: monotonic() + 20 * sent.size)
+        yield http
+    assert 2 < sent.size < 1000
+
+
+def test_answer_that_drips_ends_with_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    with dripping(monkeypatch) as http, pytest.raises(UnreachableError, match="too slowly"):
+        call(http, "GET", "/")
 
 
 def test_body_whose_pieces_never_come_to_an_end_ends_with_the_patience() -> None:
@@ -238,10 +247,9 @@ def test_head_that_drips_ends_with_the_patience() -> None:
     assert sent.size < 5000
 
 
-def test_download_that_drips_ends_with_the_patience() -> None:
-    with hostile(b"x", pause_seconds=0.01) as (http, sent), pytest.raises(UnreachableError, match="too slowly"):
-        list(download(http, "/", largest_bytes=1 << 30, patience_seconds=0.2))
-    assert 1 < sent.size < 1000
+def test_download_that_drips_ends_with_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    with dripping(monkeypatch) as http, pytest.raises(UnreachableError, match="too slowly"):
+        list(download(http, "/", largest_bytes=1 << 30))
 
 
 def test_download_without_end_is_dropped_at_its_limit() -> None:
@@ -287,9 +295,9 @@ def reluctant(*, pause_seconds: float) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize("as_file", [False, True])
 def test_request_that_is_taken_bit_by_bit_ends_with_the_patience(as_file: bool) -> None:
     body, begun = bytes(1 << 16), monotonic()
-    with reluctant(pause_seconds=0.01) as http, pytest.raises(UnreachableError):
-        call(http, "PUT", "/", content=BytesIO(body) if as_file else body, timeout_seconds=5, patience_seconds=0.2)
-    assert 1.2 <= monotonic() - begun < 4  # a second for 64 KiB; at the server's pace it would be ten
+    with reluctant(pause_seconds=0.1) as http, pytest.raises(UnreachableError):
+        call(http, "PUT", "/", content=BytesIO(body) if as_file else body, timeout_seconds=30, patience_seconds=0.2)
+    assert 1.2 <= monotonic() - begun < 60  # a second for 64 KiB; at the server's pace it would be a hundred
 
 
 class Broken(BytesIO):
