@@ -42,7 +42,7 @@ _PARTIES, _FEW = 3, 20_000
 def released(spec: ReleaseSpec, data: Split, draw: Generator) -> Floats:
     """Predictions for the tested rows from one release of the private ones."""
     (x, y), (tested, _) = data
-    *features, label = spec.attributes
+    *features, label = spec.terms.attributes
     request = FitRequest(target=label.name, features=tuple(a.name for a in features), estimator="shrunken")
     found = fit_prepared(release(spec, quantise(np.column_stack([x[:, 1:], y])), draw), request)
     return np.asarray(tested @ found.coefficients, np.float64)

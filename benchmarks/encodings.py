@@ -39,8 +39,8 @@ def learnt(study: Study, data: tuple[tuple[Floats, Floats], tuple[Floats, Floats
     names = [a.name for a in numbers(data[0][0].shape[1])]
     *_, target = names
     spec = proposed(study)
-    encoded = encode_rows(spec.attributes, cells(data[0], names))
-    features = tuple(a.name for a in spec.attributes if a.name != target)
+    encoded = encode_rows(spec.terms.attributes, cells(data[0], names))
+    features = tuple(a.name for a in spec.terms.attributes if a.name != target)
     request = FitRequest(target=target, features=features, estimator="shrunken")
     fit = fit_prepared(release(spec, encoded, default_rng(run)), request)
     tested = dict(zip(names, data[1][0][:, 1:].T, strict=False))

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from benchmarks.harness import Asked, Experiment, Report, as_table
 from benchmarks.tables import at_hand, columns, recorded
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Privacy
-from commingle.party_agent.private.regression.methods import METHODS, STAGED, ExactMethod
+from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
 from commingle.party_agent.private.regression.problem import Floats, RowMap, clip_sample
-from commingle.party_agent.private.regression.sums import stages_of
+from commingle.party_agent.private.regression.sums import stages_of, two_stage
 from commingle.party_agent.regression.forecasts import RegressionDesign, assumed_moment, choose
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import NumericAttribute
@@ -80,7 +80,7 @@ def fit(rows: tuple[Floats, Floats], method: RegressionMethod, privacy: Privacy,
     *features, label = numbers(x.shape[1])
     stages = stages_of(privacy, label, tuple(features), n)
     q = quantise(np.column_stack([x[:, 1:], y]))
-    return STAGED[method].run(q, stages, privacy, noise, intercept=True).coefficients
+    return two_stage(q, stages, privacy, noise).coefficients
 
 
 def explained(theta: Floats, tested: tuple[Floats, Floats]) -> float:

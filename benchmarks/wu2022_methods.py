@@ -67,10 +67,10 @@ def published(S: Array, n: int, sizes: Sequence[int], epsilon: float, draw: np.r
 
 def ours(spec: ReleaseSpec, moments: SecondMoments, estimators: Sequence[str]) -> dict[str, Array]:
     """Coefficients of Commingle's fits of one release, the intercept first, 0 where a fit has none."""
-    prepared, found = PreparedMoments.of(moments, spec.attributes), {}
+    prepared, found = PreparedMoments.of(moments, spec.terms.attributes), {}
     for name in estimators:
         fitted = fit_prepared(prepared, FitRequest(target=LABEL, estimator=name)).coefficients
-        found[f"Commingle {name}"] = np.pad(fitted, (0, len(spec.attributes) - len(fitted)))
+        found[f"Commingle {name}"] = np.pad(fitted, (0, len(spec.terms.attributes) - len(fitted)))
     return found
 
 

@@ -36,7 +36,7 @@ from commingle.shared.documents.statements import BlockStatement, SignedDocument
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import assemble, check_block, encode_matrix, second_moments
-from commingle.shared.release.plan import privacy_statement, published_columns, published_step
+from commingle.shared.release.plan import privacy_statement, published_columns
 from commingle.shared.release.rounds import Abort, LoseBlocks, Publish, Refused, Round, Tick, advance, complete
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime import faults, tracing
@@ -102,7 +102,7 @@ def _make_publication(coordinator: Coordinator, release: ReleaseRow) -> tuple[by
         approvals=release.signed("approval"),
         blocks=release.signed("statement"),
         rows=mechanism_of(document).rows(document.terms),
-        step=published_step(document),
+        step=mechanism_of(document).step(document.terms),
         columns=published_columns(document),
         matrix_sha256=sha256(matrix).hexdigest(),
         moments_sha256=sha256(moments).hexdigest(),

@@ -51,7 +51,7 @@ def export_file(*, home: Path, out: Path, as_json: bool) -> None:
         data = encode(export_audit(hub))
     history = verify_coordinator_audit(data)
     write_durably(out, data, mode=_FOR_EVERYONE)
-    _emit(history, {"file": str(out)}, f"{len(history.events)} events in {out}", as_json=as_json)
+    _emit(history, {"file": str(out)}, f"{len(history.entries)} events in {out}", as_json=as_json)
 
 
 @audit.command("verify", epilog="Example: commingle coordinator audit verify audit-hub.json --key 3f7a…")
@@ -61,7 +61,7 @@ def export_file(*, home: Path, out: Path, as_json: bool) -> None:
 def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
     """Check a coordinator's history offline: its chain, its memberships and its signature."""
     history = read_history(file, verify_coordinator_audit, key=key)
-    said = f"Everything holds in the history of {quoted(history.audit.coordinator)}, key {history.signer}"
+    said = f"Everything holds in the history of {quoted(history.chain.coordinator)}, key {history.signer}"
     known = "" if key is not None else f"\n{NOT_COMPARED}"
     _emit(history, {"signer": history.signer, "signer_known": key is not None}, said + known, as_json=as_json)
 
@@ -79,12 +79,12 @@ def doctor(*, home: Path, url: str | None, ca_file: Path | None, allow_http: boo
 
 
 def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_json: bool) -> None:
-    kinds = dict(Counter(event.kind for event in history.events))
-    value = {**more, "entries": len(history.events), "kinds": kinds, "head": history.audit.head}
+    kinds = dict(Counter(event.kind for event in history.entries))
+    value = {**more, "entries": len(history.entries), "kinds": kinds, "head": history.chain.head}
     value["members"] = {
         name: {"keys": list(keys), "revoked": name in history.revoked} for name, keys in history.members.items()
     }
-    emit(value, as_json=as_json, text=f"{said}\n{kinds}\nhead {history.audit.head}")
+    emit(value, as_json=as_json, text=f"{said}\n{kinds}\nhead {history.chain.head}")
 
 
 def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) -> int:

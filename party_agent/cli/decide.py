@@ -28,7 +28,6 @@ from commingle.party_agent.operate.compose import (
 )
 from commingle.party_agent.wire.answers import (
     CHARGE_STATES,
-    ChargeView,
     DecidedView,
     LossView,
     ProposalView,
@@ -147,7 +146,7 @@ def ledger(*, home: Home, replacement: bool, as_json: bool) -> None:
     emit(value, as_json=as_json, text=text)
 
 
-def _figures(loss: ChargeView | LossView) -> tuple[str, str]:
+def _figures(loss: LossView) -> tuple[str, str]:
     return f"{loss.epsilon:.4g}", f"{loss.rho:.4g}"
 
 

@@ -154,7 +154,7 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
 @json_option
 def pin(*, home: Home, pins: dict[str, str], replace: bool, consortium: str | None, as_json: bool) -> None:
     """Pin members' keys after comparing their fingerprints over another channel."""
-    pinned = home.consortium(consortium).pin_all(pins, replace=replace)
+    pinned = home.consortium(consortium).pin(pins, replace=replace)
     emit({"pinned": dict(pinned)}, as_json=as_json, text=f"{', '.join(pinned)} pinned.")
 
 

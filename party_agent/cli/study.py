@@ -23,7 +23,7 @@ from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
 from commingle.shared.forecast.words import bent_words
 from commingle.shared.mechanisms.registry import MECHANISMS
-from commingle.shared.release.drafting import EPSILON, Share, Wish, draft, tried
+from commingle.shared.release.drafting import EPSILON, Share, draft, tried
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
@@ -92,9 +92,9 @@ def new(*, members: tuple[str, ...], out: Path, replace: bool, as_json: bool, **
         raise SettingsError(f"{out} exists", remedy="Give another --out, or --replace.")
     asks = sys.stdin.isatty() and not as_json
     shares = _shares(members or tuple(_ask_members() if asks else ()))
-    wish = _wish(options, shares, asks=asks)
+    asked = _asked(options, shares, asks=asks)
     try:
-        made = draft(wish, shares)
+        made = draft(shares, **asked)
     except ValidationError as error:
         raise SettingsError(f"these options make no study: {explain(error)}", remedy="See --help.") from None
     spec = tried(with_sketch(made), now=system_clock())
@@ -198,7 +198,7 @@ def _pair(given: str) -> tuple[str, str]:
     return name, path
 
 
-def _wish(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: bool) -> Wish:
+def _asked(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: bool) -> dict[str, Any]:
     columns = _list(options["columns"]) or ()
     labels = [a.name for s in shares.values() for a in s.attributes if not isinstance(a, CategoricalAttribute)]
     labels = [name for name in labels if not columns or name in columns]
@@ -217,19 +217,19 @@ def _wish(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: bool
         typed: str = click.prompt(question, default="", show_default=False, err=True)
         return typed or None
 
-    return Wish(
-        study=needed("title", "A title", "--title"),
-        purpose=optional("purpose", "What is the question, and what is the answer for (members decide by it)"),
-        requester=optional("requester", "Who asks, by name and institution"),
-        target=optional("target", f"What is to be explained, if anything ({', '.join(labels)})"),
-        n=needed("n", "About how many people does each member hold", "--n", click.IntRange(2, 10**12)),
-        features=_list(options["features"]),
-        columns=columns,
-        epsilon=options["epsilon"],
-        mechanism=options["mechanism"],
-        subjects="listed" if options["listed"] else None,
-        id_rules=options["id_rules"] or None,
-    )
+    return {
+        "study": needed("title", "A title", "--title"),
+        "purpose": optional("purpose", "What is the question, and what is the answer for (members decide by it)"),
+        "requester": optional("requester", "Who asks, by name and institution"),
+        "target": optional("target", f"What is to be explained, if anything ({', '.join(labels)})"),
+        "n": needed("n", "About how many people does each member hold", "--n", click.IntRange(2, 10**12)),
+        "features": _list(options["features"]),
+        "columns": columns,
+        "epsilon": options["epsilon"],
+        "mechanism": options["mechanism"],
+        "subjects": "listed" if options["listed"] else None,
+        "id_rules": options["id_rules"] or None,
+    }
 
 
 def _ask_members() -> Iterator[str]:

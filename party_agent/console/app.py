@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -103,6 +104,19 @@ def create_console(home: Home, door: Door, reach: Reach) -> FastAPI:
 def _page_routes(pages_of: "Callable[[Request], _Pages]") -> APIRouter:
     router = APIRouter()
 
+    def page(path: str, template: str, told: "Callable[[_Pages], Mapping[str, Any]]") -> None:
+        def answer(request: Request) -> Response:
+            pages = pages_of(request)
+            return pages.show(template, partial(told, pages))
+
+        router.add_api_route(path, answer)
+
+    page("/ledger", "ledger.html", _Pages.ledger)
+    page("/members", "members.html", _Pages.members)
+    page("/datasets", "datasets.html", lambda pages: pages.datasets(_NEW_DATASET))
+    page("/tokens", "tokens.html", _Pages.tokens)
+    page("/doctor", "doctor.html", _Pages.doctor)
+
     @router.get("/")
     def proposals(request: Request) -> Response:
         pages = pages_of(request)
@@ -112,31 +126,6 @@ def _page_routes(pages_of: "Callable[[Request], _Pages]") -> APIRouter:
     def proposal(request: Request, release: str) -> Response:
         pages = pages_of(request)
         return pages.show("proposal.html", lambda: pages.proposal(release))
-
-    @router.get("/ledger")
-    def ledger(request: Request) -> Response:
-        pages = pages_of(request)
-        return pages.show("ledger.html", pages.ledger)
-
-    @router.get("/members")
-    def members(request: Request) -> Response:
-        pages = pages_of(request)
-        return pages.show("members.html", pages.members)
-
-    @router.get("/datasets")
-    def datasets(request: Request) -> Response:
-        pages = pages_of(request)
-        return pages.show("datasets.html", lambda: pages.datasets(_NEW_DATASET))
-
-    @router.get("/tokens")
-    def tokens(request: Request) -> Response:
-        pages = pages_of(request)
-        return pages.show("tokens.html", pages.tokens)
-
-    @router.get("/doctor")
-    def doctor(request: Request) -> Response:
-        pages = pages_of(request)
-        return pages.show("doctor.html", pages.doctor)
 
     return router
 

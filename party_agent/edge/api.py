@@ -20,11 +20,11 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.errors import AgentError
 from commingle.party_agent.home.tokens import AgentScope, find_token
-from commingle.party_agent.ledger.rulings import Ruling
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
 from commingle.shared.documents.model import WireModel, decode
+from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.runtime.errors import RequestBodyError, ScopeError, TooLargeError
 from commingle.shared.text import printable
 

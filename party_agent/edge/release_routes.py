@@ -11,11 +11,11 @@ from fastapi.responses import StreamingResponse
 from commingle.party_agent.edge.api import NOTE, STUDY, LocalApi, document, ruling_of
 from commingle.party_agent.edge.views import job_view, proposal_view, proposal_views, unsent_view
 from commingle.party_agent.errors import NotFoundError
-from commingle.party_agent.ledger.rulings import Ruling
 from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.party_agent.rounds.proposals import DecisionNote, Proposal
 from commingle.party_agent.wire.answers import JobList, JobView, ProposalList, ProposalView, ProposedView
 from commingle.shared.documents.study import Study
+from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.runtime.errors import ScopeError
 from commingle.shared.runtime.problem import takes
 

@@ -1,6 +1,6 @@
 """What the local API shows the party's systems and people, Prometheus and auditors: models of `wire`, and metrics."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from math import ceil
@@ -20,7 +20,6 @@ from commingle.party_agent.rounds.forecasts import Forecasts, Outlook, compute
 from commingle.party_agent.rounds.jobs import Job, Viewer, sees_counts
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.wire.answers import (
-    Budget,
     ChargeView,
     ConsortiumView,
     CostView,
@@ -38,7 +37,7 @@ from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import as_registered, asked_as, words_for_missing
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, StatedPurpose
 from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
-from commingle.shared.dp.accounting import RHO_UNITS, Loss, Rho
+from commingle.shared.dp.accounting import RHO_UNITS, Cost, Loss, Rho
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.forecast import exchange_of
@@ -108,7 +107,7 @@ def _proposal_view(
         subjects=spec.subjects or "listed",
         epsilon=spec.epsilon,
         delta=spec.delta,
-        adjacency=spec.adjacency,
+        adjacency=spec.terms.adjacency,
         calibration=spec.calibration,
         id_rules=tuple(spec.id_rules_in_force),
         dataset=share.dataset,
@@ -123,7 +122,7 @@ def _proposal_view(
         parties=tuple(member.name for member in spec.parties),
         proposer=spec.proposer,
         expires=spec.expires.isoformat(),
-        cost=_cost_view(plan, spec.delta),
+        cost=_cost_view(plan.cost, lambda loss: loss.epsilon(spec.delta)),
         guess_percent=privacy.per_subject.own.guess_percent,
         guess_after_percent=_guess_after(party, proposal, privacy),
         per_subject_epsilon=privacy.per_subject.own.epsilon,
@@ -137,14 +136,12 @@ def _proposal_view(
     )
 
 
-def _cost_view(plan: BlockPlan, delta: float) -> CostView:
-    replacement = plan.cost.replacement
+def _cost_view(cost: Cost, epsilon: Callable[[Loss], float]) -> CostView:
+    other = cost.replacement
     return CostView(
-        unit=plan.cost.unit,
-        rho=float(plan.loss),
-        epsilon=plan.cost.loss.epsilon(delta),
-        delta_implementation=plan.cost.loss.delta,
-        replacement=replacement and _loss_view(replacement, replacement.epsilon(delta)),
+        unit=cost.unit,
+        **dict(_loss_view(cost.loss, epsilon(cost.loss))),
+        replacement=other and _loss_view(other, epsilon(other)),
     )
 
 
@@ -156,7 +153,7 @@ def _guess_after(party: Party, proposal: Proposal, privacy: PrivacyStatement) ->
     return (party.ledger.lost().loss + everybody).guess_percent
 
 
-def budget_view(ledger: Ledger) -> dict[str, Budget]:
+def budget_view(ledger: Ledger) -> dict[str, LossView]:
     """Cap, what is spent or set aside, as replacement too, and what is left. Epsilons are at the cap's delta.
 
     Units: `ledger_unit`; of `replacement` replace_one. What is left is the smaller of the two remainders, where
@@ -166,7 +163,7 @@ def budget_view(ledger: Ledger) -> dict[str, Budget]:
     figures = lost.counted(replacement=ledger.counts_replacement)
     left = min((_left(cap, loss) for _, loss in figures), key=lambda one: one.rho)
     return {
-        "cap": Budget(epsilon=cap.epsilon, delta=cap.delta, rho=float(cap.rho)),
+        "cap": LossView(epsilon=cap.epsilon, delta=cap.delta, rho=float(cap.rho)),
         "spent": _spent(cap, lost.loss),
         "replacement": _spent(cap, lost.replaced),
         "remaining": left,
@@ -180,14 +177,13 @@ def ledger_unit(ledger: Ledger) -> str:
     return f"{unit}, and replace_one" if ledger.counts_replacement and unit != Adjacency.REPLACE_ONE else unit
 
 
-def _spent(cap: Cap, lost: Loss) -> Budget:
-    spent = Loss(lost.rho, gaussian=lost.gaussian)
-    return Budget(rho=float(lost.rho), epsilon=spent.epsilon(_delta_left(cap, lost)), delta=lost.delta)
+def _spent(cap: Cap, lost: Loss) -> LossView:
+    return _loss_view(lost, Loss(lost.rho, gaussian=lost.gaussian).epsilon(_delta_left(cap, lost)))
 
 
-def _left(cap: Cap, lost: Loss) -> Budget:
+def _left(cap: Cap, lost: Loss) -> LossView:
     left, delta = Loss(cap.rho_beside(lost) - lost.rho, gaussian=lost.gaussian), _delta_left(cap, lost)
-    return Budget(rho=float(left.rho), epsilon=left.epsilon(delta), delta=delta)
+    return LossView(rho=float(left.rho), epsilon=left.epsilon(delta), delta=delta)
 
 
 def _delta_left(cap: Cap, lost: Loss) -> float:
@@ -243,18 +239,14 @@ def job_view(job: Job, viewer: Viewer) -> JobView:
 
 
 def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: float) -> ChargeView:
-    def at_cap(loss: Loss) -> LossView:
-        return _loss_view(loss, _epsilon(Loss(loss.rho, gaussian=loss.gaussian), delta))
-
+    cost = _cost_view(charge.cost, lambda loss: _epsilon(Loss(loss.rho, gaussian=loss.gaussian), delta))
     return ChargeView(
+        **dict(cost) | {"unit": _EITHER if charge.terms.kind == "unexplained" else cost.unit},
         release=charge.release,
         kind=charge.terms.kind,
         study=charge.terms.study,
         dataset=charge.terms.dataset,
         state=charge.state,
-        unit=_EITHER if charge.terms.kind == "unexplained" else charge.cost.unit,
-        **dict(at_cap(charge.loss)),
-        replacement=charge.cost.replacement and at_cap(charge.cost.replacement),
         attempt=charge.attempt,
         coordinator=charge.terms.coordinator,
         decided=_decided(notes),
@@ -297,8 +289,8 @@ def _whitening_view(share: PartySpec) -> WhiteningView | None:
 def _first_stage_view(plan: BlockPlan, spec: ReleaseSpec) -> FirstStageView | None:
     if plan.first_stage is None:
         return None
-    loss = replace(plan.cost.loss, rho=first_stage_loss(plan.first_stage, spec.adjacency))
-    return FirstStageView(sums=plan.first_stage.size, rho=float(loss.rho), epsilon=loss.epsilon(spec.delta))
+    loss = replace(plan.cost.loss, rho=first_stage_loss(plan.first_stage, spec.terms.adjacency))
+    return FirstStageView(sums=plan.first_stage.size, **dict(_loss_view(loss, loss.epsilon(spec.delta))))
 
 
 def export_audit(agents: Agents) -> SignedDocument:

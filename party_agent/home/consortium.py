@@ -68,11 +68,7 @@ class Membership:
             )
         return pins
 
-    def pin(self, member: str, fingerprint: str, *, replace: bool = False) -> None:
-        """Trust a fellow member's key: see `pin_all`."""
-        self.pin_all({member: fingerprint}, replace=replace)
-
-    def pin_all(self, members: Mapping[str, str], *, replace: bool) -> Mapping[str, str]:
+    def pin(self, members: Mapping[str, str], *, replace: bool = False) -> Mapping[str, str]:
         """Trust all these members' keys, compared over another channel, or none; fingerprints as they are written."""
         added: dict[str, Fingerprint] = {}
         for member, text in members.items():

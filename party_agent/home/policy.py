@@ -157,7 +157,7 @@ class Usage:
     Attributes:
         datasets, study: sums over the charges of the data set and of each that is related to it, by name
             (`Party.lost_by`), and over the releases of the study, without the release that is looked at.
-        approved_today: releases approved and regressions paid for within the last 24 hours, where they are limited.
+        approved_today: releases approved and regressions paid for within the last 24 hours, where that is limited.
         replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
         delta: at which caps on epsilon are meant.
     """
@@ -257,7 +257,7 @@ def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situat
     policy = situation.policy
     lifetime = spec.expires - min(spec.created, situation.now)  # a spec may be dated ahead
     cells = mechanism_of(spec).cells(spec.terms, party)
-    asked = ((spec.adjacency, spec.epsilon), *epsilons(plan.cost, delta=spec.delta, policy=policy))
+    asked = ((spec.terms.adjacency, spec.epsilon), *epsilons(plan.cost, delta=spec.delta, policy=policy))
     unit, epsilon = max(asked, key=lambda one: one[1])
     checks = (
         ("mechanisms", spec.mechanism in policy.mechanisms, f"mechanism {spec.mechanism} is not allowed"),
@@ -362,7 +362,7 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
         return (Finding("dataset", message, None),)
     own = {attribute.name: attribute for attribute in dataset.attributes}
     findings = []
-    if dataset.unit is not spec.adjacency:
+    if dataset.unit is not spec.terms.adjacency:
         asked, option = ("keyed", "without") if spec.keyed else ("listed", "with")
         message = (
             f"data set {dataset.name} is {dataset.subjects}, and {asked} ones are asked for: "

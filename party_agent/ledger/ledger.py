@@ -5,7 +5,6 @@ in memory. The chain's head goes into every signature the agent makes. One ledge
 over all that is in it, whichever consortium it was for and whatever the population is called.
 """
 
-import json
 import secrets
 import sqlite3
 from collections import Counter, defaultdict
@@ -17,7 +16,6 @@ from typing import Any, TypeVar
 import structlog
 
 from commingle.party_agent.errors import LedgerError
-from commingle.party_agent.ledger.rulings import Ruling
 from commingle.party_agent.ledger.store import RESTORE, AgentStore, catch_up, verify_ledger
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.statements import FIRST_APPROVAL
@@ -42,7 +40,7 @@ from commingle.shared.release.charge import (
     link_text,
     refuse_signature,
 )
-from commingle.shared.release.ledger_fold import REJOINED, LedgerFold, entry_facts, sum_of
+from commingle.shared.release.ledger_fold import REJOINED, LedgerFold, Ruling, entry_facts, sum_of
 from commingle.shared.release.rounds import Refused
 
 _log = structlog.get_logger()
@@ -147,8 +145,9 @@ class Ledger:
         `snapshot` names the one that was approved and that will be read.
         """
         terms = ChargeTerms(dataset=dataset, study=study, kind=kind, expires=expires, coordinator=coordinator)
+        new = Charge(population=self.cap.population, cost=cost, terms=terms)
         told = self._told(db)
-        reserved = advance(told.charges.get(release), Reserve(self.cap.population, cost, terms))
+        reserved = advance(told.charges.get(release), Reserve(new))
         if isinstance(reserved, Refused):
             return reserved
         if (refused := told.refuse_population(self.cap.population) or self.shortfall(reserved.cost)) is not None:
@@ -374,7 +373,8 @@ class Ledger:
                 self._keep(db, "received", release, adopted_kind(kind), envelope)
             for release, cost, terms in charges:
                 current = self._told(db).charges.get(release)
-                adopted = advance(current, Adopt(self.cap.population, cost, terms))
+                new = Charge(population=self.cap.population, cost=cost, terms=terms)
+                adopted = advance(current, Adopt(new))
                 if isinstance(adopted, Refused):
                     raise LedgerError(adopted.reason, remedy="Report this.")
                 self._write(db, release, current, adopted)
@@ -395,7 +395,7 @@ class Ledger:
         if (refused := refuse_signature(self._told(db).charges.get(release), kind)) is not None:
             raise LedgerError(refused.reason, remedy="Report this.")
         # heads are published: the salt keeps a name from being tested against one
-        note = {} if ruling is None else {**asdict(ruling), "salt": secrets.token_hex(16)}
+        note = {} if ruling is None else {"ruling": asdict(ruling), "salt": secrets.token_hex(16)}
         self._keep(db, "signed", release, kind, envelope, **note)
 
     def notes(self) -> Mapping[str, list[dict[str, str]]]:
@@ -403,17 +403,15 @@ class Ledger:
         found = defaultdict[str, list[dict[str, str]]](list)
         with self._store.reading() as db:
             for (release, document), entry in self._told(db).signed.items():
-                if entry.by is not None:
-                    found[release].append({"document": document, "by": entry.by, "why": entry.why})
+                if entry.ruling is not None:
+                    found[release].append({"document": document, "by": entry.ruling.by, "why": entry.ruling.why})
         return found
 
     def first_approval(self, release: str) -> Ruling | None:
         """The first of two approvals of a release, where it waits for the second or has had it."""
         with self._store.reading() as db:
             entry = self._told(db).signed.get((release, FIRST_APPROVAL))
-        if entry is None or entry.by is None:
-            return None
-        return Ruling(by=entry.by, why=entry.why, token=entry.token, person=entry.person)
+        return None if entry is None else entry.ruling
 
     def signature(self, release: str, kind: str) -> Envelope | None:
         """A signature of ours, as it was made; or of a lost branch of this ledger."""
@@ -432,13 +430,6 @@ class Ledger:
                 "ORDER BY rowid"
             ).fetchall()
         return tuple(row["body"] for row in bodies), tuple(parse_envelope(row["envelope"]) for row in signed)
-
-    def entries(self) -> list[Mapping[str, Any]]:
-        """The chain, verified."""
-        with self._store.reading() as db:
-            catch_up(db, LedgerFold())
-            rows = db.execute("SELECT seq, body, digest FROM entries ORDER BY seq").fetchall()
-        return [{**json.loads(row["body"]), "seq": row["seq"], "digest": row["digest"]} for row in rows]
 
     def verify(self) -> None:
         """Hold all that is in the file against the chain and the checks. Raises LedgerError."""
@@ -489,7 +480,7 @@ class Ledger:
             db.execute("DELETE FROM to_read WHERE release = ?", (release,))
 
     def _keep(
-        self, db: sqlite3.Connection, verb: str, release: str, kind: str, envelope: Envelope, **note: str
+        self, db: sqlite3.Connection, verb: str, release: str, kind: str, envelope: Envelope, **note: object
     ) -> None:
         db.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", (release, kind, envelope.to_json(), envelope.digest))
         self._append(db, verb, release, document=kind, digest=envelope.digest, **note)

@@ -6,29 +6,12 @@ is one person. Names from different sources cannot be compared, and two such app
 """
 
 import unicodedata
-from dataclasses import dataclass
 from typing import Literal
 
 from commingle.party_agent.errors import ConflictError
+from commingle.shared.release.ledger_fold import Ruling
 
 Approvals = Literal[1, 2]
-
-
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """A decision by somebody, as the ledger keeps it.
-
-    Attributes:
-        by: who decided, as it is shown: a token that was used stands beside the name.
-        why: the reason.
-        token: the name of the token; empty for the operator.
-        person: whom the token was made for, or what the operator says; empty where a token is a system's.
-    """
-
-    by: str
-    why: str = ""
-    token: str = ""
-    person: str = ""
 
 
 def require_person(ruling: Ruling) -> None:

@@ -10,14 +10,15 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from commingle.party_agent.data.datasets import stored_dataset
+from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home.consortium import Membership
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
 from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.release_files import Outbox
-from commingle.party_agent.wire.answers import StatusView, miscounted
-from commingle.party_agent.wire.local_socket import process_at, reaching_agent
+from commingle.party_agent.wire.answers import miscounted
+from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, process_at
 from commingle.shared import loops
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.errors import CommingleError
@@ -25,7 +26,7 @@ from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.remote import call, check, connect, json_of
+from commingle.shared.runtime.remote import call, connect, json_of
 from commingle.shared.text import quoted
 
 _TIMEOUT_SECONDS = 10.0
@@ -173,8 +174,9 @@ def _folders(root: Path) -> set[str]:
 def _agent(home: Home) -> str:
     if not home.socket.exists():
         return "not running"
-    with reaching_agent(home.socket, timeout_seconds=_TIMEOUT_SECONDS) as http:
-        status = StatusView.model_validate_json(check(http.get("/v1/status"), "the agent", own=True).content)
+    way = AgentTransport(home.socket)
+    with PartyClient(AGENT_URL, token=None, transport=way, timeout_seconds=_TIMEOUT_SECONDS) as agent:
+        status = agent.status()
     if status.trouble is not None:
         trouble, _, remedy = status.trouble.partition("\n")
         raise UnhealthyError(f"running, and kept from its work: {trouble}", remedy=remedy.strip())

@@ -199,7 +199,7 @@ def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple
             remedy="Repeat the command. If a fellow member's words differ again, somebody shows you different keys: "
             "compare the 64 digits of `commingle party status` with each other.",
         )
-    membership.pin_all(fellows, replace=False)
+    membership.pin(fellows)
     return True
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 from pydantic import ValidationError
 
-from commingle.party_agent.home.policy import Finding, Policy, outside_hours, over_cap
+from commingle.party_agent.home.policy import Finding, Policy, Usage, outside_hours, over_cap
 from commingle.party_agent.private.regression.measuring import GAUSSIAN, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.methods import (
     METHODS,
@@ -36,13 +36,12 @@ from commingle.shared.documents.explained import explain
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
-    ChargedLoss,
     RegressionMethod,
     RegressionPrivacy,
     RegressionRequest,
 )
 from commingle.shared.documents.schema import Attribute, NumericAttribute
-from commingle.shared.dp.accounting import Cost
+from commingle.shared.documents.statements import ChargedLoss
 from commingle.shared.dp.calibration import stated_epsilon
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.sensitivity import Adjacency
@@ -250,31 +249,16 @@ def _design(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What has been spent already.
-
-    Attributes:
-        datasets: sums over the charges of the data set and of each related one, by name (`Party.lost_by`).
-        today: releases approved and regressions paid for within 24 hours.
-        delta: of the ledger's cap, at which caps on epsilon are meant.
-    """
-
-    datasets: Mapping[str, Cost]
-    today: int
-    delta: float
-
-
 def examine_regression(
-    request: RegressionRequest, plan: RegressionPlan, policy: Policy, used: Used, *, now: datetime
+    request: RegressionRequest, plan: RegressionPlan, policy: Policy, usage: Usage, *, now: datetime
 ) -> tuple[Finding, ...]:
     """Findings, each naming its rule."""
     own, name, most = policy.regressions, plan.task.method.name, policy.max_releases_per_day
     most_epsilon = min(own.max_epsilon, policy.max_epsilon)
     unit, epsilon = max(plan.epsilons(replacement=policy.replacement), key=lambda one: one[1])
     caps = (
-        over_cap(policy.dataset_caps, name, lost + plan.task.cost, delta=used.delta, policy=policy)
-        for name, lost in sorted(used.datasets.items())
+        over_cap(policy.dataset_caps, name, lost + plan.task.cost, delta=usage.delta, policy=policy)
+        for name, lost in sorted(usage.datasets.items())
     )
     over = next(filter(None, caps), None)
     checks = (
@@ -295,8 +279,8 @@ def examine_regression(
         ("dataset_caps", over is None, over or ""),
         (
             "max_releases_per_day",
-            most is None or used.today < most,
-            f"{used.today} releases and regressions were paid for within 24 hours, and {most} are allowed",
+            most is None or usage.approved_today < most,
+            f"{usage.approved_today} releases and regressions were paid for within 24 hours, and {most} are allowed",
         ),
     )
     findings = tuple(Finding(rule, message, "policy") for rule, holds, message in checks if not holds)

@@ -18,7 +18,7 @@ import structlog
 
 from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError, UnwitnessedError
-from commingle.party_agent.home.policy import Finding
+from commingle.party_agent.home.policy import Finding, Usage
 from commingle.party_agent.ledger.ledger import ChargeRecord, Debit
 from commingle.party_agent.ledger.requests import Regression, Requests
 from commingle.party_agent.private.regression.problem import Estimate
@@ -26,13 +26,13 @@ from commingle.party_agent.private.regression.regress import regress
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.regression.plan import (
     RegressionPlan,
-    Used,
     examine_regression,
     plan_regression,
     require_unit,
 )
 from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.rounds.jobs import Stage
+from commingle.party_agent.rounds.proposals import in_words
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError
@@ -191,15 +191,18 @@ class Regressions:
 
     def _examine(self, request: RegressionRequest, plan: RegressionPlan) -> tuple[Finding, ...]:
         agent = self.agent
-        used = Used(agent.lost_by(request.dataset), agent.spent_on_today(), agent.ledger.cap.delta)
-        findings = examine_regression(request, plan, agent.home.policy(), used, now=agent.clock())
-        short = agent.ledger.shortfall(plan.task.cost)
-        return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
+        usage = Usage(
+            datasets=agent.lost_by(request.dataset),
+            approved_today=agent.spent_on_today(),
+            delta=agent.ledger.cap.delta,
+        )
+        findings = examine_regression(request, plan, agent.home.policy(), usage, now=agent.clock())
+        return (*findings, *agent.beyond_cap(plan.task.cost))
 
     def _require_nothing_against(self, findings: Sequence[Finding]) -> None:
         if findings:
             raise ConflictError(
-                "; ".join(f"{finding.rule}: {finding.message}" for finding in findings),
+                "; ".join(in_words(findings)),
                 remedy="Change the request, or the rule in policy.json; see commingle party ledger.",
             )
 

@@ -243,7 +243,7 @@ class Agent(Decider):
                 self.ledger.withdraw(db, release)
         if view.state is not State.PUBLISHED:
             self.outbox.clear(release)
-        self.exchanges.clear(release)
+        self.exchanges.files.clear(release)
         self.jobs.end(release, Stage.PUBLISHED if view.state is State.PUBLISHED else Stage.ENDED)
 
 

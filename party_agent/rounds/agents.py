@@ -10,7 +10,6 @@ from commingle.party_agent.data.datasets import Datasets
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.ledger import Ledger
-from commingle.party_agent.ledger.rulings import Ruling
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.decision import Party
@@ -21,6 +20,7 @@ from commingle.party_agent.rounds.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.rounds.witnesses import Witness, Witnesses
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.runtime.settings import Clock
 
 _log = structlog.get_logger()

@@ -21,7 +21,7 @@ from commingle.party_agent.home.policy import approves_itself as policy_approves
 from commingle.party_agent.home.policy import examine as policy_findings
 from commingle.party_agent.ledger.ledger import ChargeRecord, Ledger
 from commingle.party_agent.ledger.requests import Requests
-from commingle.party_agent.ledger.rulings import Ruling, require_another, require_person
+from commingle.party_agent.ledger.rulings import require_another, require_person
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.rounds.exchange import Exchanges
@@ -49,6 +49,7 @@ from commingle.shared.dp.accounting import Cost
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import EVERY_DATASET, ChargeState, adopted_kind
 from commingle.shared.release.checks import open_spec
+from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
@@ -86,6 +87,11 @@ class Party:
             name: self.ledger.lost_by({*self.datasets.related(name), EVERY_DATASET}, without=without)
             for name in self.datasets.related(dataset)
         }
+
+    def beyond_cap(self, cost: Cost) -> tuple[Finding, ...]:
+        """That the ledger's cap does not suffice. Empty: it does."""
+        short = self.ledger.shortfall(cost)
+        return () if short is None else (Finding("epsilon_cap", short.reason, "budget"),)
 
     def spent_on_today(self) -> int:
         """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
@@ -164,7 +170,7 @@ class Decider(Party):
             raise ConflictError(f"the release is {proposal.state}", remedy="Nothing is left to reject.")
         if self._sign_rejection(release, reason, ruling, because=because):
             self.outbox.clear(release)
-            self.exchanges.clear(release)
+            self.exchanges.files.clear(release)
             _log.info("rejected", release=release, reason=reason)
         self._send_rejection(release)
         return self.proposals.get(release)
@@ -173,8 +179,7 @@ class Decider(Party):
         """What speaks against it by policy, data and budget."""
         plan = plan_block(spec, party)
         findings = policy_findings(spec, party, plan, self._situation(spec, party, release))
-        short = self.ledger.shortfall(plan.cost)
-        return (*findings, Finding("epsilon_cap", short.reason, "budget")) if short else findings
+        return (*findings, *self.beyond_cap(plan.cost))
 
     def approves_itself(self, spec: ReleaseSpec, party: PartySpec) -> bool:
         """Whether the policy approves it without a person."""

@@ -167,10 +167,6 @@ class Exchanges:
         faults.reach("party.opened")
         return opened
 
-    def clear(self, release: str) -> None:
-        """Remove secret, rows and messages."""
-        self.files.clear(release)
-
     def _rows(self, exchange: Exchange, secret: bytes) -> KeptRows:
         return KeptRows(exchange, self.identity.name, self.files.file(exchange.spec.digest, "rows"), secret)
 

@@ -147,21 +147,16 @@ class PieceView(Shown):
 class LossView(Shown):
     """A privacy loss: rho of zCDP, a delta beside it, and both as epsilon."""
 
-    rho: float = Field(description="in zCDP.")
-    delta: float = Field(description="beside it.")
-    epsilon: float = Field(description="of both, at the delta that is meant.")
+    rho: float = Field(description="in zCDP; what ledgers add up.")
+    delta: float = Field(description="beside it, added up too; of a cap and what is left of it the delta of epsilon.")
+    epsilon: float = Field(description="of rho, at the delta of the release, or of the cap where a ledger shows it.")
 
 
-class CostView(Shown):
-    """What a release takes from this member's ledger."""
+class CostView(LossView):
+    """What a release or a regression takes from this member's ledger."""
 
     unit: str = Field(
         description="the neighbouring relation: add_remove of keyed data sets, replace_one of listed ones."
-    )
-    rho: float = Field(description="in zCDP; what ledgers add up.")
-    epsilon: float = Field(description="the same at the release's delta.")
-    delta_implementation: float = Field(
-        description="the part of the release's delta that is no noise's; ledgers add it up too."
     )
     replacement: LossView | None = Field(
         description="of keyed data sets, the same under replace_one: if one that stays has other values."
@@ -175,12 +170,10 @@ class WhiteningView(Shown):
     condition_number: float = Field(description="of its matrix.")
 
 
-class FirstStageView(Shown):
-    """The noisy sums that a release publishes of this member's columns before its rows."""
+class FirstStageView(LossView):
+    """The noisy sums that a release publishes of this member's columns before its rows, and their part of its cost."""
 
     sums: int = Field(description="how many.")
-    rho: float = Field(description="what they cost, in zCDP, of what the release costs.")
-    epsilon: float = Field(description="the same at the release's delta.")
 
 
 class DecidedView(Shown):
@@ -210,10 +203,10 @@ class ProposalView(Shown):
          "attributes": ["age"], "missing": [], "held": 4812,
          "leaves": "Random mixtures of all rows, with noise added here. No row leaves, and no list of people.",
          "columns": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
-         "row_norm": null, "whitening": null, "first_stage": {"sums": 4, "rho": 0.009, "epsilon": 0.46},
+         "row_norm": null, "whitening": null, "first_stage": {"sums": 4, "rho": 0.009, "delta": 0.0, "epsilon": 0.46},
          "parties": ["clinic", "insurer"], "expires": "2026-01-05T12:00:00+00:00",
          "proposer": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499",
-         "cost": {"unit": "add_remove", "rho": 0.036, "epsilon": 1.0, "delta_implementation": 0.0,
+         "cost": {"unit": "add_remove", "rho": 0.036, "epsilon": 1.0, "delta": 0.0,
            "replacement": {"rho": 0.128, "delta": 0.0, "epsilon": 2.02}},
          "guess_percent": 58, "guess_after_percent": 61,
          "per_subject_epsilon": 1.47, "per_subject_outsiders_epsilon": 1.47,
@@ -384,15 +377,7 @@ class JobList(Shown):
     items: tuple[JobView, ...] = Field(description="in the order in which they began.")
 
 
-class Budget(Shown):
-    """An amount of privacy loss, in the unit of what it is part of."""
-
-    rho: float = Field(description="in zCDP, where it can be said so.")
-    epsilon: float = Field(description="at this delta.")
-    delta: float = Field(description="of the epsilon; of what is spent, the part that was spent beside rho.")
-
-
-class ChargeView(Shown):
+class ChargeView(CostView):
     """What a release or a regression has cost or reserved."""
 
     release: str = Field(description="its id.")
@@ -400,11 +385,6 @@ class ChargeView(Shown):
     study: str = Field(description="its title.")
     dataset: str = Field(description="of this member, that it is about.")
     state: str = Field(description="reserved, debited, stored, acked, released, withdrawn or adopted.")
-    unit: str = Field(description="the unit of its data set: add_remove or replace_one.")
-    rho: float = Field(description="in zCDP.")
-    delta: float = Field(description="spent beside it.")
-    epsilon: float = Field(description="of rho, at the cap's delta.")
-    replacement: LossView | None = Field(description="of keyed data sets, the same under replace_one.")
     attempt: int = Field(description="drawings of noise so far.")
     coordinator: str = Field(description="fingerprint of whose consortium it is; empty for a regression.")
     decided: tuple[DecidedView, ...] = Field(
@@ -431,10 +411,10 @@ class LedgerView(Shown):
 
     population: str = Field(description="whose data it is for.")
     unit: str = Field(description="in which cap, spent and remaining are meant: the unit of the data sets.")
-    cap: Budget = Field(description="the most that may ever be lost.")
-    spent: Budget = Field(description="lost or set aside.")
-    replacement: Budget = Field(description="the same under replace_one.")
-    remaining: Budget = Field(description="what is left.")
+    cap: LossView = Field(description="the most that may ever be lost.")
+    spent: LossView = Field(description="lost or set aside.")
+    replacement: LossView = Field(description="the same under replace_one.")
+    remaining: LossView = Field(description="what is left.")
     charges: tuple[ChargeView, ...] = Field(description="in the order in which they were made.")
     entries: int = Field(description="how many entries the ledger's chain has.")
 

@@ -89,16 +89,6 @@ class AgentTransport(httpx.BaseTransport):
             http.close()
 
 
-@contextmanager
-def reaching_agent(path: Path, *, timeout_seconds: float | None = None) -> Iterator[httpx.Client]:
-    """A client of the agent that listens at `path`. Raises UnreachableError where none does, and PeerError."""
-    with (
-        reaching(str(path)),
-        httpx.Client(transport=AgentTransport(path), base_url=AGENT_URL, timeout=timeout_seconds) as client,
-    ):
-        yield client
-
-
 def user_of(connection: socket.socket) -> int | None:
     """The user whose process is at the other end, as when it connected or began to listen; None if nobody says."""
     peer = _peer(connection)

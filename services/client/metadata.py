@@ -124,7 +124,7 @@ def croissant(published: PublishedRelease, files: Sequence[Distribution]) -> dic
         "rai:personalSensitiveInformation": privacy_sentence(published),
         **({"rai:dataUseCases": stated["purpose"]} if "purpose" in stated else {}),
         "commingle:privacy": _privacy(published),
-        "variableMeasured": [_variable(attribute) for attribute in published.spec.attributes],
+        "variableMeasured": [_variable(attribute) for attribute in published.spec.terms.attributes],
         "distribution": [_file_object(file) for file in files],
         "recordSet": [_record_set(file, file.columns) for file in files if file.columns],
     }
@@ -144,7 +144,7 @@ def dcat(published: PublishedRelease, files: Sequence[Distribution]) -> dict[str
         "dct:publisher": _agent(f"Commingle coordinator {published.coordinator}"),
         "dct:creator": [_agent(party.name) for party in spec.parties],
         "dct:provenance": {"@type": "dct:ProvenanceStatement", "rdfs:label": sentence},
-        "dcat:keyword": [*_KEYWORDS, *(attribute.name for attribute in spec.attributes)],
+        "dcat:keyword": [*_KEYWORDS, *(attribute.name for attribute in spec.terms.attributes)],
         "dpv:hasTechnicalMeasure": {"@id": "dpv:DifferentialPrivacy"},
         "commingle:privacy": _privacy(published),
         "commingle:citation": citation(published),
@@ -160,7 +160,7 @@ def _id(published: PublishedRelease) -> str:
 
 
 def _description(published: PublishedRelease) -> str:
-    attributes = ", ".join(attribute.name for attribute in published.spec.attributes)
+    attributes = ", ".join(attribute.name for attribute in published.spec.terms.attributes)
     said = " ".join(f"{sentence.rstrip('.')}." for sentence in published.spec.stated_sentences)
     return f"{published.size}. Attributes: {attributes}. {said} {privacy_sentence(published)}".replace("  ", " ")
 

@@ -111,7 +111,7 @@ class Release:
     @property
     def attributes(self) -> tuple[Attribute, ...]:
         """What can be a target or a feature, in the order of the parties."""
-        return self.spec.attributes
+        return self.spec.terms.attributes
 
     @property
     def privacy(self) -> PrivacyStatement:

@@ -320,7 +320,7 @@ def _log_dict(known: VerifiedLog, pins: Mapping[str, str], *, pinned: bool) -> d
     return {
         "coordinator": known.signer,
         "coordinator_pinned": pinned,
-        "head": known.log.head,
+        "head": known.chain.head,
         "entries": [
             {**entry.model_dump(mode="json"), "pinned": pins.get(entry.party) == entry.key} for entry in known.entries
         ],
@@ -343,4 +343,4 @@ def _print_log(console: Console, known: VerifiedLog, pins: Mapping[str, str]) ->
     console.print(table)
     for name in _replaced(known, pins):
         console.print(Text(f"{name} has another key since the pinned one: ask whether it replaced it.", style="yellow"))
-    console.print(f"Signed by {known.signer}\nhead {known.log.head}\n{_WHAT_IT_IS}", highlight=False, soft_wrap=True)
+    console.print(f"Signed by {known.signer}\nhead {known.chain.head}\n{_WHAT_IT_IS}", highlight=False, soft_wrap=True)

@@ -238,7 +238,8 @@ class _Pages:
         except CommingleError as error:
             return self._refused(error)
         target, features = held.published.spec.target, held.published.spec.features
-        attributes = sorted(held.published.spec.attributes, key=lambda a: a.name == target)  # the last is proposed
+        # the last is proposed
+        attributes = sorted(held.published.spec.terms.attributes, key=lambda a: a.name == target)
         asked = _asked_of(question, request.query_params, attributes)
         if question == "glm" and asked.get("target") == target and features:
             asked = {"attributes": list(features)} | asked
@@ -271,7 +272,7 @@ class _Pages:
         kind, form, asking = request.path_params["kind"], request.path_params["form"], list[_Ask]()
         try:
             held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
-            attributes = held.published.spec.attributes
+            attributes = held.published.spec.terms.attributes
             if kind == "fit":
                 asking = [_Ask(kind, _body(request.query_params, held))]
             elif (question := _question_of(kind)) in _QUESTIONS:
@@ -336,7 +337,7 @@ def _headline(fit: Mapping[str, Any]) -> str:
 
 
 def _questions(held: LoadedRelease) -> dict[str, str]:
-    outcomes = _followed(held.published.spec.attributes)
+    outcomes = _followed(held.published.spec.terms.attributes)
     return {name: said for name, said in _QUESTIONS.items() if name != "survival" or outcomes}
 
 
@@ -348,7 +349,7 @@ def _kept(coordinator: str, detail: ReleaseDetail) -> str:
 
 
 def _body(asked: QueryParams, held: LoadedRelease) -> dict[str, Any]:
-    attributes, stated = held.published.spec.attributes, held.published.spec.stated
+    attributes, stated = held.published.spec.terms.attributes, held.published.spec.stated
     names = [attribute.name for attribute in attributes]
     labels = [attribute.name for attribute in attributes if attribute.kind != "categorical"]
     target = asked.get("target") or stated.get("target") or (labels or names)[-1]

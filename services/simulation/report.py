@@ -55,7 +55,7 @@ def release_report(
         "epsilon_subject": everybody.epsilon,
         "rho_subject_outsiders": outsiders.rho,
         "epsilon_subject_outsiders": outsiders.epsilon,
-        "adjacency": spec.adjacency,
+        "adjacency": spec.terms.adjacency,
         "subjects": spec.subjects or "listed",
         "subject_counts": subject_counts(release.prepared, given),
         "row_norm": spec.parties[0].row_norm,

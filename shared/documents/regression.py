@@ -17,7 +17,8 @@ from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel, encode
 from commingle.shared.documents.schema import Attribute, AttributeName, EncodedColumn, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT
-from commingle.shared.dp.accounting import Cost, Loss, Rho
+from commingle.shared.documents.statements import ChargedLoss
+from commingle.shared.dp.accounting import Cost
 from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
 from commingle.shared.dp.sensitivity import Adjacency, unit_of
 
@@ -146,26 +147,6 @@ class Coefficient(WireModel):
     original: float | None
 
 
-class ChargedLoss(WireModel):
-    """A loss as it was charged.
-
-    Attributes:
-        rho_units: rho times 2^64.
-        loss_delta: delta of a delta-approximate rho-zCDP loss; 0 for Gaussian noise.
-    """
-
-    rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
-    loss_delta: Annotated[float, Field(ge=0, lt=1)]
-
-    @staticmethod
-    def of(loss: Loss) -> "ChargedLoss":
-        return ChargedLoss(rho_units=str(loss.rho.units), loss_delta=loss.delta)
-
-    @property
-    def loss(self) -> Loss:
-        return Loss(Rho(int(self.rho_units)), self.loss_delta)
-
-
 class RegressionPrivacy(ChargedLoss):
     """What the regression cost and promises.
 
@@ -178,6 +159,7 @@ class RegressionPrivacy(ChargedLoss):
         replacement: of keyed data sets, what the charge keeps besides: the loss under replace_one.
     """
 
+    rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
     adjacency: AdjacencyName = "replace_one"
     protects: str = PROTECTS[Adjacency.REPLACE_ONE]
     epsilon: Positive

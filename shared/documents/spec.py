@@ -36,7 +36,6 @@ from commingle.shared.documents.terms import (
     Terms,
 )
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.sensitivity import Adjacency, unit_of
 from commingle.shared.text import hidden_text, quoted
 
 MAX_FEATURES = 255
@@ -160,43 +159,67 @@ class PartySpec(PartyTerms):
         return VerifyingKey.from_hex(self.signing_key)
 
 
-class ReleaseSpec(StatedPurpose):
-    """A proposed release. Units: epsilon and delta, all of it, are per member, in the unit that its people have.
-
-    It is parsed without its mechanism: what that one refuses is found by the checks it is validated with
-    (`release.checks`).
+class Asked(StatedPurpose):
+    """What a study and its spec say alike, of all members together.
 
     Attributes:
+        study: its title.
+        mechanism: rmgm, dgm or moments.
+        k: rows of the published matrix, where the mechanism has some; the planner chooses them where a study leaves it
+            out.
         projection: where the mechanism has a k, what rows are mixed with: one signed entry for each person, or, left
             out, k signs.
-        id_rules: by which every member writes each column that identifies a person; None for one, exactly.
+        calibration: how noise follows from epsilon and delta.
+        epsilon: of each member's block; of keyed data sets about their presence (`add_remove`), of listed ones about
+            their values (`replace_one`).
+        delta: of each member's block, all of it.
+        id_rules: by which every member writes each column that identifies a person; left out, one column, exactly.
+        n: people, as many as every member has; where they are keyed about as many as a member holds, for planning.
         bounds: where members exchange, whether each proves that it keeps its rows within bounds and follows the
-            exchange, or is trusted to; left out, it is trusted.
-        n: people; where they are keyed about as many as a member holds, for planning: nobody counts them.
+            exchange, or is trusted to.
         buckets: where keyed rows are exchanged, how many there are to put them in.
+    """
+
+    study: Words
+    mechanism: MechanismName
+    k: int | None = None
+    projection: Annotated[Projection | None, LEFT_OUT] = None
+    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
+    epsilon: float
+    delta: float
+    id_rules: Annotated[IdRules | None, LEFT_OUT] = None
+    n: Annotated[Count, Field(ge=2)]
+    bounds: Annotated[Bounds | None, LEFT_OUT] = None
+    buckets: Annotated[Buckets | None, LEFT_OUT] = None
+
+    def terms_of(self, parties: tuple[PartyTerms, ...], **others: Any) -> Terms:  # noqa: ANN401 - fields of Terms
+        """Its terms, with these parties and what is said otherwise."""
+        said = {name: getattr(self, name) for name in _TERMS}
+        return Terms(parties=parties, **{**said, **others})
+
+
+_TERMS = ("mechanism", "k", "projection", "calibration", "epsilon", "delta", "n", "bounds", "buckets")
+
+
+class ReleaseSpec(Asked):
+    """A proposed release.
+
+    It is parsed without its mechanism: what that one refuses is found by the checks it is validated with
+    (`release.checks`). Where members exchange and it does not say so, bounds are trusted.
     """
 
     largest_bytes: ClassVar[int] = 2 << 20  # the whitening of 255 columns is most of it
     type: Literal["commingle/release-spec"] = "commingle/release-spec"
     version: Version = 1
-    study: Words
     created: AwareDatetime
     expires: AwareDatetime
-    mechanism: MechanismName
     k: Sketch | None = None
-    projection: Annotated[Projection | None, LEFT_OUT] = None
+    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP  # what leaving it out has always meant
     fraction_bits: Literal[12, 13, 14, 15] = 15
     seed: Hex32
     alignment: Literal["exact", "keyed"] = "exact"
-    id_rules: Annotated[IdRules | None, LEFT_OUT] = None
-    calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ZCDP  # what leaving it out has always meant
-    epsilon: float
-    delta: float
-    n: Annotated[Count, Field(ge=2)]
     parties: Annotated[tuple[PartySpec, ...], Field(min_length=1, max_length=MAX_PARTIES)]
     proposer: Digest
-    bounds: Annotated[Bounds | None, LEFT_OUT] = None
-    buckets: Annotated[Buckets | None, LEFT_OUT] = None
 
     @classmethod
     def signed_as(cls) -> str:
@@ -228,33 +251,10 @@ class ReleaseSpec(StatedPurpose):
         return self.subjects is not None
 
     @property
-    def adjacency(self) -> Adjacency:
-        """In which epsilon and delta are meant."""
-        return unit_of(keyed=self.keyed)
-
-    @property
     def terms(self) -> Terms:
         """Its terms, with nothing open but what its mechanism adds."""
-        return Terms(
-            mechanism=self.mechanism,
-            k=self.k,
-            n=self.n,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=self.adjacency,
-            calibration=self.calibration,
-            parties=self.parties,
-            projection=self.projection,
-            seed=self.seed,
-            keyed=self.keyed,
-            bounds=self.bounds or "trusted",
-            buckets=self.buckets,
-            fraction_bits=self.fraction_bits,
-        )
-
-    @property
-    def attributes(self) -> tuple[Attribute, ...]:
-        return tuple(attribute for party in self.parties for attribute in party.attributes)
+        bounds, bits = self.bounds or "trusted", self.fraction_bits
+        return self.terms_of(self.parties, seed=self.seed, keyed=self.keyed, bounds=bounds, fraction_bits=bits)
 
     @property
     def id_rules_in_force(self) -> IdRules:
@@ -293,7 +293,7 @@ def require_plain_text(spec: ReleaseSpec) -> None:
 
 
 def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
-    found = []
+    found, attributes = [], spec.terms.attributes
     width = len(spec.matrix_columns)
     if spec.expires <= spec.created:
         found.append("expires must be later than created")
@@ -302,11 +302,11 @@ def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
     if spec.keyed is not (spec.alignment == "keyed"):
         found.append("alignment is keyed where people are, and exact otherwise")
     found += [problem for party in spec.parties for problem in _map_problems(party)]
-    found += purpose_problems(spec, spec.attributes)
+    found += purpose_problems(spec, attributes)
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])
-    found += _duplicates("attribute", [INTERCEPT, *(a.name for a in spec.attributes)])
-    found += _part_problems(spec)
+    found += _duplicates("attribute", [INTERCEPT, *(a.name for a in attributes)])
+    found += _part_problems(spec, attributes)
     if width > MAX_COLUMNS:
         found.append(f"{width} encoded columns; at most {MAX_COLUMNS} fit one release")
     return found if checks is None else found + checks(spec)
@@ -327,8 +327,8 @@ def _map_problems(party: PartySpec) -> list[str]:
     return found
 
 
-def _part_problems(spec: ReleaseSpec) -> list[str]:
-    made = [attribute for attribute in spec.attributes if parts_of(attribute)]
+def _part_problems(spec: ReleaseSpec, attributes: Iterable[Attribute]) -> list[str]:
+    made = [attribute for attribute in attributes if parts_of(attribute)]
     parts = {part.name for attribute in made for part in as_registered(attribute)}
     held = Counter(name for p in spec.parties for name in {r.name for a in p.attributes for r in as_registered(a)})
     found = [f"attribute {a.name!r} is made of others, and a part of another" for a in made if a.name in parts]

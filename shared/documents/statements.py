@@ -21,6 +21,7 @@ from commingle.shared.documents.errors import DocumentError, ExchangeError
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Model, Name, Version, WireModel
 from commingle.shared.documents.spec import MAX_COLUMNS, Paragraph, PartySpec, ReleaseSpec
+from commingle.shared.dp.accounting import Loss, Rho
 
 Sums = Annotated[
     tuple[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)], ...], Field(min_length=1, max_length=2 * MAX_COLUMNS)
@@ -281,6 +282,26 @@ NO_HEAD = "0" * 64
 Spent: TypeAlias = tuple[int, Fraction]
 """Rho in units, and delta."""
 Units = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,98})$")]
+
+
+class ChargedLoss(WireModel):
+    """A loss as it was charged.
+
+    Attributes:
+        rho_units: rho times 2^64.
+        loss_delta: delta of a delta-approximate rho-zCDP loss; 0 for Gaussian noise.
+    """
+
+    rho_units: Units
+    loss_delta: Annotated[float, Field(ge=0, lt=1)]
+
+    @staticmethod
+    def of(loss: Loss) -> "ChargedLoss":
+        return ChargedLoss(rho_units=str(loss.rho.units), loss_delta=loss.delta)
+
+    @property
+    def loss(self) -> Loss:
+        return Loss(Rho(int(self.rho_units)), self.loss_delta)
 
 
 class LedgerHead(WireModel):

@@ -196,14 +196,8 @@ class IdCounts:
 
     def __add__(self, other: Self) -> Self:
         """Counts of both; duplicates among them are still to be looked for."""
-        return type(self)(
-            rows=self.rows + other.rows,
-            missing=self.missing + other.missing,
-            invalid=self.invalid + other.invalid,
-            changed=self.changed + other.changed,
-            unreadable=self.unreadable + other.unreadable,
-            uneven=self.uneven + other.uneven,
-        )
+        added = ("rows", "missing", "invalid", "changed", "unreadable", "uneven")
+        return type(self)(**{name: getattr(self, name) + getattr(other, name) for name in added})
 
     @property
     def problems(self) -> list[str]:

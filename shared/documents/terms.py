@@ -7,7 +7,7 @@ buckets and bounds.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,21 +63,18 @@ def settled(value: Number | Literal["auto"] | None) -> Number | None:
     return value
 
 
-class PartyTerms(WireModel):
-    """What one party contributes to a release; a share or a weight that is left to the mechanism is `AUTO`.
+class PartyShare(WireModel):
+    """What one member is asked to contribute to a release; a share that is left to the mechanism is `AUTO`.
 
     Attributes:
-        name: as enrolled.
+        name: of the member, as enrolled.
         attributes: what it contributes, with public bounds and levels.
-        row_norm: bound C on the norm of an encoded row, or None.
-        whitening: a public map of the encoded rows, applied before they are clipped to `row_norm`, or None.
+        row_norm: bound C on the norm of an encoded row; left out, none.
+        whitening: a public map of the encoded rows, applied before they are clipped to `row_norm`; left out, none.
         first_stage_share: the part of its rho spent on sums of its columns, from which the map of its rows follows
-            (`shared.documents.row_maps`), or None.
-        cross_weight: of its products with other parties' columns where the sums of its columns have 1, in the noise of
-            its block (`mechanisms.moments.allocation`); None where sums have 2 and products 1.
-        weighted: the attribute that is multiplied by a weight; left out, none is.
-        subjects: "keyed" where each row's place follows from its subject's pseudonym and its first column says that it
-            is there (docs/proofs/keyed-subjects.md); None where all parties hold one list of subjects.
+            (`shared.documents.row_maps`); null for none.
+        weighted: an attribute whose sums get less noise than those of others, 2 to 4 times in relation to them; left
+            out, none.
     """
 
     name: Name
@@ -85,8 +82,25 @@ class PartyTerms(WireModel):
     row_norm: float | None = None
     whitening: Whitening | None = None
     first_stage_share: AskedShare = None
-    cross_weight: CrossWeight | Literal["auto"] | None = AUTO
     weighted: Annotated[Weighted | None, LEFT_OUT] = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """These fields alone, for another kind of share."""
+        return {name: getattr(self, name) for name in PartyShare.model_fields}
+
+
+class PartyTerms(PartyShare):
+    """What one party contributes, as noise and forecasts see it; a weight that is left to the mechanism is `AUTO`.
+
+    Attributes:
+        cross_weight: of its products with other parties' columns where the sums of its columns have 1, in the noise of
+            its block (`mechanisms.moments.allocation`); None where sums have 2 and products 1.
+        subjects: "keyed" where each row's place follows from its subject's pseudonym and its first column says that it
+            is there (docs/proofs/keyed-subjects.md); None where all parties hold one list of subjects.
+    """
+
+    cross_weight: CrossWeight | Literal["auto"] | None = AUTO
     subjects: Annotated[Keyed | None, LEFT_OUT] = None
 
     @property
@@ -140,7 +154,7 @@ class Terms:
 
     Attributes:
         k: None for one that is not chosen yet, and for mechanisms that have none.
-        epsilon, delta: per party, in the adjacency.
+        epsilon, delta: per party, in the adjacency of its subjects.
         seed: of what rows are mixed with, hex; None until there is a spec.
         keyed: whether subjects are. A forecast is then for parties that hold the same n.
         bounds, buckets: None also where they are still open.
@@ -153,7 +167,6 @@ class Terms:
     n: int
     epsilon: float
     delta: float
-    adjacency: Adjacency
     calibration: Calibration
     parties: tuple[PartyTerms, ...]
     projection: Projection | None = None
@@ -164,6 +177,11 @@ class Terms:
     fraction_bits: int = FRACTION_BITS
     delta_implementation: float | None = None
     radius: RadiusRule | None = None
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """In which epsilon and delta are meant."""
+        return unit_of(keyed=self.keyed)
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -235,10 +253,8 @@ class Terms:
         return tuple(p.name for p in self.parties if p.row_norm is not None and p.row_norm**2 < longest[p.name])
 
     def with_subjects(self, *, keyed: bool) -> "Terms":
-        """These terms for keyed or for listed subjects, in the adjacency that a study of them has."""
-        if self.keyed is keyed:
-            return self
-        return replace(self, keyed=keyed, buckets=None, delta_implementation=None, adjacency=unit_of(keyed=keyed))
+        """These terms for keyed or for listed subjects."""
+        return self if self.keyed is keyed else replace(self, keyed=keyed, buckets=None, delta_implementation=None)
 
     def reopened(self, **changes: float | str | None) -> "Terms":
         """Some terms changed, so that k, buckets and weights are to be chosen again."""

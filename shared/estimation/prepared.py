@@ -222,8 +222,8 @@ class PreparedMoments:
 
     @classmethod
     def _of_listed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
-        names = (INTERCEPT, *(c.name for c in encoded_columns(spec.attributes)))
-        prepared = cls.of(moments.model_copy(update={"columns": names}), spec.attributes)
+        names = (INTERCEPT, *(c.name for c in encoded_columns(spec.terms.attributes)))
+        prepared = cls.of(moments.model_copy(update={"columns": names}), spec.terms.attributes)
         T = undoing(spec, [stage.applied for stage in stages])
         return prepared if np.array_equal(T, np.eye(len(T))) else prepared.map_columns(T)
 
@@ -232,7 +232,7 @@ class PreparedMoments:
         _require(moments.subjects == spec.subjects, "subjects")
         _require_shape(moments, len(spec.matrix_columns))
         variance = None if moments.entry_variance is None else np.array(moments.entry_variance)
-        made = replace(cls._of_encoded(moments, spec.attributes), entry_variance=variance)
+        made = replace(cls._of_encoded(moments, spec.terms.attributes), entry_variance=variance)
         return made.with_pairs(pairs_of(moments, spec, stages))
 
     def with_pairs(self, pairs: Pairs) -> Self:

@@ -79,17 +79,7 @@ def _stage(terms: Terms, party: PartyTerms, mean: Array, squares: Array) -> Stag
 
 
 def _spec(terms: Terms) -> ReleaseSpec:
-    parties = tuple(
-        StudyParty(
-            name=party.name,
-            dataset="any",
-            attributes=party.attributes,
-            row_norm=party.row_norm,
-            first_stage_share=party.first_stage_share,
-            weighted=party.weighted,
-        )
-        for party in terms.parties
-    )
+    parties = tuple(StudyParty(dataset="any", **party.asked) for party in terms.parties)
     asked = Study(
         study="forecast",
         mechanism=terms.mechanism,

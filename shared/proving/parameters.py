@@ -1,4 +1,4 @@
-"""Sizes of a proof, and how likely a false statement is to pass (docs/proofs/proved-bounds.md, 5).
+"""Sizes of a proof, by which a false one hardly ever passes (docs/proofs/proved-bounds.md, 5).
 
 A witness is a matrix of small integers, l to a row. Modulo each prime of the ring a row is a polynomial of degree below
 k = l + t with these values at the roots of x^l + 1, and t random coefficients; its values at the 4 l roots of x^4l + 1
@@ -7,7 +7,6 @@ are committed to, and t of the 4 l places are opened.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import comb
 
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import Parameters
@@ -94,15 +93,6 @@ class Sizes:
         """The s of low + x^s high, which hides so many: of k coefficients each, so that no two make more than these."""
         return coefficients - self.width
 
-    @property
-    def wrong_places(self) -> int:
-        """e: a matrix that differs from polynomials at more places than these is caught by its combinations."""
-        return (self.places - 2 * self.width + 1) // 2
-
-    def missed(self, agreeing: int) -> Fraction:
-        """How likely t different places, drawn uniformly, are all among so many."""
-        return Fraction(comb(agreeing, self.opened), comb(self.places, self.opened))
-
 
 def thrown_away(sizes: Sizes, largest: int) -> Fraction:
     """How likely a try has a sum too close to an end of its range, at most (the proof's 6.2).
@@ -122,23 +112,3 @@ def check_tries(sizes: Sizes, largest: int) -> None:
     """
     if thrown_away(sizes, largest) > THROWN_LIMIT:
         raise DomainError(f"rows that sum up to {largest} are not proved: too many tries would be thrown away")
-
-
-def range_error() -> Fraction:
-    """How likely the first challenge spares an entry that is out of range, at most (the proof's 5.4)."""
-    return 2 * Fraction(1, 1 << RANGES)
-
-
-def combination_error(sizes: Sizes, rows: int) -> Fraction:
-    """How likely the second challenge spares what is wrong, at most: of a matrix of so many rows (the proof's 5.6)."""
-    prime, levels = min(sizes.ring.primes), (rows - 1).bit_length() + 1
-    fold = Fraction(levels * (sizes.wrong_places + 1), prime) ** sizes.folds
-    return max(fold, Fraction(4, prime) ** REPEATS)
-
-
-def opening_error(sizes: Sizes) -> Fraction:
-    """How likely the opened places spare what is wrong, at most (the proof's 5.7)."""
-    return max(
-        sizes.missed(sizes.places - sizes.wrong_places - 1),
-        sizes.missed(sizes.wrong_places + 2 * sizes.width - 2),
-    )

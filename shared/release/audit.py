@@ -6,12 +6,12 @@ the head its chain had then, so anyone who holds published documents notices a c
 later. An export is signed by the party or coordinator that it is about.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from commingle.shared.documents.dsse import Envelope, open_envelope
 from commingle.shared.documents.errors import VerificationError, require
@@ -33,25 +33,21 @@ from commingle.shared.mechanisms.moments.exchange.documents import recorded_tran
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.charge import (
-    GENESIS,
     SIGNED_BY_PARTIES,
     ChargeState,
     ExportedChain,
     Link,
     adopted_kind,
-    first_altered,
-    link_digest,
     link_text,
 )
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.ledger_fold import LedgerFold, fold
-from commingle.shared.release.member_log import Memberships
+from commingle.shared.release.member_log import Memberships, VerifiedChain, verify_chain
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
 from commingle.shared.release.verification import PublishedRelease, called
 from commingle.shared.text import quoted
 
-_ENDS_ELSEWHERE = "the chain ends elsewhere than its head says"
 _REMEDY = "Ask whose history this is for a fresh export, and compare it with the documents they signed."
 _require = partial(require, remedy=_REMEDY)
 _SIGNED: Mapping[str, type[Approval | BlockStatement | Rejection | RegressionResult]] = {
@@ -112,19 +108,7 @@ class PartyHistory:
     keys: tuple[VerifyingKey, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorHistory:
-    """A coordinator's export that holds together.
-
-    Attributes:
-        members: fingerprints of the keys each member had, the present one last.
-    """
-
-    audit: CoordinatorAudit
-    signer: Fingerprint
-    events: tuple[EventEntry, ...]
-    members: Mapping[str, tuple[str, ...]]
-    revoked: frozenset[str]
+CoordinatorHistory: TypeAlias = VerifiedChain[CoordinatorAudit, EventEntry]
 
 
 def event_body(
@@ -149,13 +133,6 @@ def event_body(
     return link_text(previous, facts)
 
 
-def verify_chain(texts: Sequence[str], *, head: str) -> None:
-    """Check that each entry names the one before and that the last one is `head`. Raises VerificationError."""
-    altered = first_altered(texts)
-    _require(altered is None, f"entry {(altered or 0) + 1} of the chain was altered")
-    _require(head == (link_digest(texts[-1]) if texts else GENESIS), _ENDS_ELSEWHERE)
-
-
 def verify_party_audit(data: bytes) -> PartyHistory:
     """Check a party's export: its signature, its chain, the order of its charges, and the documents in it.
 
@@ -168,7 +145,7 @@ def verify_party_audit(data: bytes) -> PartyHistory:
     told = fold(audit.entries)
     if isinstance(told, Refused):
         raise VerificationError(told.reason, remedy=_REMEDY)
-    _require(audit.head == told.head, _ENDS_ELSEWHERE)
+    _require(audit.head == told.head, "the chain ends elsewhere than its head says")
     kinds = {entry.digest: kind for (_, kind), entry in told.signed.items() if kind in _SIGNED}
     present = {envelope.digest for envelope in audit.documents}
     _require(present == kinds.keys(), "the documents are not those that the chain says were signed")
@@ -191,19 +168,14 @@ def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
         VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
     """
     opened = decode(SignedDocument, data).open(CoordinatorAudit)
-    audit = opened.document
-    verify_chain(audit.entries, head=audit.head)
-    events = tuple(decode(EventEntry, body.encode()) for body in audit.entries)
-    known = Memberships()
-    for number, event in enumerate(events, start=1):
-        party = event.party or ""
-        if event.release is None:
-            follows = known.follow(event.kind, party, event.document or "")
-        else:
-            follows = not (party in known.revoked and event.kind in SIGNED_BY_PARTIES)
-        _require(follows, f"entry {number}: a {event.kind} that cannot be")
-    members = {name: tuple(keys) for name, keys in known.keys.items()}
-    return CoordinatorHistory(audit, opened.signer, events, members, frozenset(known.revoked))
+    return verify_chain(opened, EventEntry, _follows, called="chain", require=_require)
+
+
+def _follows(known: Memberships, event: EventEntry) -> bool:
+    party = event.party or ""
+    if event.release is None:
+        return known.follow(event.kind, party, event.document or "")
+    return not (party in known.revoked and event.kind in SIGNED_BY_PARTIES)
 
 
 def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
@@ -232,10 +204,10 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     # what a lost branch has spent is not known to be Gaussian, and is the same otherwise
     paid = charge.cost.approximate() == plan_block(release.spec, share).cost.approximate()
     _require(paid, f"the ledger of {name} was debited another loss")
-    debit = f"debit of rho {float(charge.loss.rho):.6g} ({release.spec.adjacency})"
+    debit = f"debit of rho {float(charge.loss.rho):.6g} ({release.spec.terms.adjacency})"
     whose = called(name, pinned=name in release.pinned)
     said = (history.told.signed.get((release.release, kind)) for kind in (FIRST_APPROVAL, "approval"))
-    by = " and then ".join(quoted(entry.by) for entry in said if entry is not None and entry.by)
+    by = " and then ".join(quoted(entry.ruling.by) for entry in said if entry is not None and entry.ruling is not None)
     approval = f"approval (by {by})" if by else "approval"
     return f"{approval}, {debit} and block are in the chain of {whose}, head {history.audit.head}"
 
@@ -244,7 +216,7 @@ def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedReleas
     """Check a release against its coordinator's history, and say what was found. Raises VerificationError."""
     _require(history.signer == release.coordinator, "the coordinator's audit is signed with another key")
     recorded = {
-        (event.kind, event.party, event.document) for event in history.events if event.release == release.release
+        (event.kind, event.party, event.document) for event in history.entries if event.release == release.release
     }
     due = {
         ("proposal", None, release.release),
@@ -260,12 +232,12 @@ def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedReleas
     for kind, name, _ in sorted(due - recorded, key=str):
         by = f" by {name}" if name else ""
         raise VerificationError(f"the coordinator's chain does not hold this {kind}{by}", remedy=_REMEDY)
-    return f"proposal, approvals, blocks and publication are in the coordinator's chain, head {history.audit.head}"
+    return f"proposal, approvals, blocks and publication are in the coordinator's chain, head {history.chain.head}"
 
 
 def _confirm_exchange(history: CoordinatorHistory, release: PublishedRelease) -> None:
     """That the blocks rely on what the chain says was exchanged, each of it once."""
-    events = [event for event in history.events if event.release == release.release]
+    events = [event for event in history.entries if event.release == release.release]
     spec = open_spec(release.manifest.spec, [VerifyingKey.from_hex(release.manifest.proposer_key)])
     exchange = Exchange.of(spec, release.manifest.approvals)
     blocks = {n: decode(BlockStatement, found.payload_bytes) for n, found in release.manifest.blocks.items()}

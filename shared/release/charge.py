@@ -11,7 +11,6 @@ of these moves comes to is told by `ledger_fold` (docs/proofs/noise-and-accounti
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from types import MappingProxyType
@@ -70,7 +69,7 @@ class ChargeTerms:
     dataset: str
     study: str
     kind: ChargeKind
-    expires: datetime
+    expires: AwareDatetime
     coordinator: str = ""
 
 
@@ -112,20 +111,16 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Budget is set aside for an approval."""
+    """Budget is set aside for an approval, by a charge that is new."""
 
-    population: str
-    cost: Cost
-    terms: ChargeTerms
+    charge: Charge
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Witnesses show that it was charged by a branch of this ledger that is lost."""
+    """Witnesses show that it was charged so by a branch of this ledger that is lost."""
 
-    population: str
-    cost: Cost
-    terms: ChargeTerms
+    charge: Charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +174,9 @@ _MOVES: Mapping[type[Event], tuple[frozenset[ChargeState], str]] = MappingProxyT
 def advance(current: Charge | None, event: Event) -> Charge | Refused:
     """The charge after an event, or why the event is refused. `current` is None where nothing was charged yet."""
     if isinstance(event, Reserve):
-        return _reserve(current, event)
+        return _reserve(current, event.charge)
     if isinstance(event, Adopt):
-        return _adopt(current, event)
+        return _adopt(current, event.charge)
     sources, otherwise = _MOVES[type(event)]
     if current is None or current.state not in sources:
         return Refused(f"{otherwise} ({current.state if current else 'no charge'})")
@@ -203,22 +198,20 @@ def _move(current: Charge, event: Spend | Redraw | RecordBlock | Acknowledge | W
             return replace(current, state=ChargeState.RELEASED if unspent else ChargeState.WITHDRAWN)
 
 
-def _reserve(current: Charge | None, event: Reserve) -> Charge | Refused:
+def _reserve(current: Charge | None, new: Charge) -> Charge | Refused:
     if current is not None:
         return Refused(f"this release has been charged already ({current.state})")
-    if event.cost.loss.rho.units <= 0:
-        return Refused("a charge must be positive")
-    return Charge(population=event.population, cost=event.cost, terms=event.terms)
+    return new if new.loss.rho.units > 0 else Refused("a charge must be positive")
 
 
-def _adopt(current: Charge | None, event: Adopt) -> Charge | Refused:
+def _adopt(current: Charge | None, new: Charge) -> Charge | Refused:
     if current is not None and current.state is ChargeState.ADOPTED:
         return Refused("it is adopted already")
     if current is not None:
         return replace(current, state=ChargeState.ADOPTED, cost=current.cost.approximate())
-    if not any(loss.rho.units or loss.delta for loss in (event.cost.loss, event.cost.replaced)):
+    if not any(loss.rho.units or loss.delta for loss in (new.loss, new.cost.replaced)):
         return Refused("a charge must be positive")
-    return Charge(population=event.population, cost=event.cost, terms=event.terms, state=ChargeState.ADOPTED)
+    return replace(new, state=ChargeState.ADOPTED)
 
 
 def _record(current: Charge, attempt: int, body_sha256: str) -> Charge | Refused:

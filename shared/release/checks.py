@@ -15,7 +15,7 @@ from commingle.shared.documents.explained import explain
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.row_maps import first_stage_of
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
+from commingle.shared.documents.spec import Asked, PartySpec, ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import allowed_rho
 from commingle.shared.dp.errors import PrivacyError
@@ -105,27 +105,17 @@ def build_spec(
     try:
         terms = closed(study)
         pairs = zip(study.parties, terms.parties, strict=True)
-        said = {
-            "study": study.study,
+        said = {name: getattr(study, name) for name in Asked.model_fields} | {
             "created": now,
             "expires": now + timedelta(hours=study.lifetime_hours),
-            "mechanism": study.mechanism,
-            "k": study.k,
-            "projection": study.projection,
             "fraction_bits": terms.fraction_bits,
             "seed": seed.hex(),
             "alignment": "keyed" if terms.keyed else "exact",
-            "id_rules": study.id_rules,
-            "calibration": study.calibration,
-            "epsilon": study.epsilon,
-            "delta": study.delta,
-            "n": study.n,
             "parties": tuple(
                 PartySpec(**dict(party), **asdict(members[party.name]), dataset=asked.dataset) for asked, party in pairs
             ),
             "proposer": proposer,
             "bounds": terms.bounds,
-            **study.stated,
             "buckets": terms.buckets,
         }
         return ReleaseSpec.model_validate(said, context=spec_problems)

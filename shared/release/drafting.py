@@ -10,9 +10,7 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import RECOMMENDED_MECHANISM, Study, StudyParty, Subjects
-from commingle.shared.documents.subject_ids import IdRules
-from commingle.shared.documents.terms import MechanismName
+from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.release.checks import Member, build_spec
 
 EPSILON, MOST_DELTA = 1.0, 1e-5
@@ -28,41 +26,24 @@ class Share:
     attributes: tuple[Attribute, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What no default can say, and what somebody wants otherwise.
-
-    Attributes:
-        n: about how many people a member holds (keyed), or all hold (listed: as it is).
-        columns: which of the members' columns, as `age` or `ward.age`; empty for all.
-        subjects: left out, keyed.
-    """
-
-    study: str
-    n: int
-    target: str | None = None
-    features: tuple[str, ...] | None = None
-    columns: tuple[str, ...] = ()
-    epsilon: float = EPSILON
-    mechanism: MechanismName = RECOMMENDED_MECHANISM
-    purpose: str | None = None
-    requester: str | None = None
-    subjects: Subjects | None = None
-    id_rules: IdRules | None = None
-
-
-def draft(wish: Wish, shares: Mapping[str, Share]) -> Study:
+def draft(shares: Mapping[str, Share], *, n: int, columns: Sequence[str] = (), **asked: Any) -> Study:  # noqa: ANN401 - fields of a study
     """A study of these members, to be `tried`.
 
     Delta is below one in the number of people. Members without a wanted column are left out.
+
+    Args:
+        shares: what each member offers.
+        n: about how many people a member holds (keyed), or all hold (listed: as it is).
+        columns: which of the members' columns, as `age` or `ward.age`; empty for all.
+        asked: what else a study says; what is None has its default.
 
     Raises:
         SpecError: a column is not in any schema, or in two.
         ValidationError: a name or a number is none.
     """
-    wanted = _wanted(wish.columns, shares)
-    n = wish.n if wish.subjects == "listed" else two_digits(wish.n)
-    said: dict[str, Any] = {name: value for name, value in _stated(wish).items() if value is not None}
+    wanted = _wanted(columns, shares)
+    said = {"epsilon": EPSILON} | {name: value for name, value in asked.items() if value is not None}
+    n = n if said.get("subjects") == "listed" else two_digits(n)
     return Study(
         delta=min(MOST_DELTA, 10.0 ** -len(str(n))),
         n=n,
@@ -87,11 +68,6 @@ def tried(study: Study, *, now: datetime) -> ReleaseSpec:
         p.name: Member(*(sha256(f"{what} {p.name}".encode()).hexdigest() for what in "ab")) for p in study.parties
     }
     return build_spec(study, members=members, proposer=_NOBODY, seed=bytes(32), now=now)
-
-
-def _stated(wish: Wish) -> dict[str, object]:
-    names = ("study", "mechanism", "target", "features", "epsilon", "purpose", "requester", "subjects", "id_rules")
-    return {name: getattr(wish, name) for name in names}
 
 
 def _wanted(columns: Sequence[str], shares: Mapping[str, Share]) -> Mapping[str, tuple[Attribute, ...]]:

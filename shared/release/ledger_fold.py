@@ -6,20 +6,19 @@ one before; whatever no ledger writes is refused where it stands.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.model import Digest, decode
+from commingle.shared.documents.model import LEFT_OUT, Digest, WireModel, decode
+from commingle.shared.documents.statements import ChargedLoss
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.release.charge import (
     GENESIS,
     Acknowledge,
     Adopt,
     Charge,
-    ChargeKind,
     ChargeState,
     ChargeTerms,
     Event,
@@ -36,94 +35,91 @@ from commingle.shared.release.charge import (
 from commingle.shared.release.rounds import Refused
 
 REJOINED = "rejoined"
-_LONGEST_UNITS = 100
 _STATES = frozenset(state.value for state in ChargeState)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A decision by somebody, as the ledger keeps it.
+
+    Attributes:
+        by: who decided, as it is shown: a token that was used stands beside the name.
+        why: the reason.
+        token: the name of the token; empty for the operator.
+        person: whom the token was made for, or what the operator says; empty where a token is a system's.
+    """
+
+    by: str
+    why: str = ""
+    token: str = ""
+    person: str = ""
+
+
+class NewCharge(WireModel):
+    """A charge as the chain first tells of it.
+
+    Attributes:
+        loss: in the unit of its data set.
+        replacement: of one of keyed subjects, under replace_one.
+        gaussian: of both.
+    """
+
+    population: str
+    loss: ChargedLoss
+    replacement: Annotated[ChargedLoss | None, LEFT_OUT] = None
+    gaussian: bool
+    terms: ChargeTerms
+
+    @staticmethod
+    def of(charge: Charge) -> "NewCharge":
+        other = charge.cost.replacement
+        return NewCharge(
+            population=charge.population,
+            loss=ChargedLoss.of(charge.loss),
+            replacement=None if other is None else ChargedLoss.of(other),
+            gaussian=charge.loss.gaussian,
+            terms=charge.terms,
+        )
+
+    @property
+    def charge(self) -> Charge:
+        cost = Cost(self.loss.loss, None if self.replacement is None else self.replacement.loss)
+        return Charge(population=self.population, cost=cost if self.gaussian else cost.approximate(), terms=self.terms)
 
 
 class LedgerEntry(Link):
     """One entry of a party's chain: a charge's move, a document that was signed or received, or a branch rejoined.
 
     Attributes:
-        rho_units, delta: of a new charge, in the unit of its data set.
-        replacement_units, replacement_delta: of one of keyed subjects, under replace_one.
-        gaussian: of both.
-        dataset, study, purpose, expires, coordinator: the terms of a charge, where it is new.
-        by, why, token, person: who decided to sign the document, where a person did.
+        charge: where it is new.
+        ruling: to sign the document, where a person decided it.
         heads: the heads of lost branches, whose charges are in this chain now; `release` is the last of them.
         height: of a branch rejoined; see `LedgerFold.height`.
     """
 
     kind: str
     release: Digest
-    rho_units: str | None = None
-    population: str | None = None
-    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    replacement_units: str | None = None
-    replacement_delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    gaussian: bool = False
-    dataset: str | None = None
-    study: str | None = None
-    purpose: ChargeKind | None = None
-    expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
-    coordinator: str | None = None
+    charge: NewCharge | None = None
     attempt: int | None = None
     approvals: str | None = None
     body_sha256: str | None = None
     document: str | None = None
     digest: Digest | None = None
-    by: str | None = None
-    why: str = ""
-    token: str = ""
-    person: str = ""
+    ruling: Ruling | None = None
     heads: Annotated[tuple[Digest, ...], Field(strict=False)] | None = None
     height: int | None = None
 
-    @property
-    def terms(self) -> ChargeTerms | None:
-        """What a new charge is about."""
-        if self.dataset is None or self.study is None or self.purpose is None or self.expires is None:
-            return None
-        return ChargeTerms(
-            dataset=self.dataset,
-            study=self.study,
-            kind=self.purpose,
-            expires=self.expires,
-            coordinator=self.coordinator or "",
-        )
 
-
-_TERMS = frozenset({"dataset", "study", "purpose", "expires", "coordinator"})
-_COST = frozenset({"rho_units", "delta", "replacement_units", "replacement_delta", "gaussian"})
-_FACTS = frozenset({"population", "attempt", "approvals", "body_sha256"}) | _COST | _TERMS
+_LATER = ("attempt", "approvals", "body_sha256")
+_FACTS = {"charge", *_LATER}
 
 
 def entry_facts(before: Charge | None, after: Charge) -> dict[str, Any]:
     """What the entry of a move says beside the new state."""
     if before is None:
-        return {"population": after.population} | _cost_facts(after.cost) | _term_facts(after.terms)
-    values = ((name, getattr(after, name), getattr(before, name)) for name in ("attempt", "approvals", "body_sha256"))
+        return {"charge": NewCharge.of(after).model_dump(mode="json")}
+    values = ((name, getattr(after, name), getattr(before, name)) for name in _LATER)
     return {name: new for name, new, old in values if new != old}
-
-
-def _cost_facts(cost: Cost) -> dict[str, Any]:
-    facts: dict[str, Any] = {"rho_units": str(cost.loss.rho.units)}
-    if cost.loss.delta:
-        facts["delta"] = cost.loss.delta
-    if cost.replacement is not None:
-        facts["replacement_units"] = str(cost.replacement.rho.units)
-        if cost.replacement.delta:
-            facts["replacement_delta"] = cost.replacement.delta
-    return {**facts, "gaussian": True} if cost.loss.gaussian else facts
-
-
-def _term_facts(terms: ChargeTerms) -> dict[str, str]:
-    return {
-        "dataset": terms.dataset,
-        "study": terms.study,
-        "purpose": terms.kind,
-        "expires": terms.expires.isoformat(),
-        "coordinator": terms.coordinator,
-    }
 
 
 def sum_of(charges: Iterable[Charge]) -> Cost:
@@ -147,15 +143,12 @@ class SignedEntry:
 
     Attributes:
         place: which entry it is, the first being 1.
-        by, why, token, person: who decided it; `by` is None where no person did.
+        ruling: by which it was signed; None where no person decided it.
     """
 
     digest: str
     place: int
-    by: str | None = None
-    why: str = ""
-    token: str = ""
-    person: str = ""
+    ruling: Ruling | None = None
 
 
 @dataclass(slots=True)
@@ -249,7 +242,7 @@ class LedgerFold:
             return None
         if (refused := refuse_signature(self.charges.get(entry.release), entry.document)) is not None:
             return refused
-        self.signed[place] = SignedEntry(entry.digest, number, entry.by, entry.why, entry.token, entry.person)
+        self.signed[place] = SignedEntry(entry.digest, number, entry.ruling)
         self.newest[entry.document] = number
         return None
 
@@ -263,29 +256,26 @@ def fold(texts: Iterable[str]) -> LedgerFold | Refused:
     return told
 
 
-_NO_TERMS = ChargeTerms(dataset="", study="", kind="unexplained", expires=datetime.max.replace(tzinfo=UTC))
-
-
 def _moved(current: Charge | None, entry: LedgerEntry) -> Charge | Refused:
     if entry.kind not in _STATES:
         return Refused("it is of an unknown kind")
-    after = advance(current, _event_of(entry, current))
+    event = _event_of(entry, current)
+    after = event if isinstance(event, Refused) else advance(current, event)
     if isinstance(after, Refused):
         return after
-    written = {name: getattr(entry, name) for name in _FACTS & entry.model_fields_set}
-    if entry.expires is not None:
-        written["expires"] = entry.expires.isoformat()
+    written = entry.model_dump(mode="json", include=_FACTS, exclude_unset=True)
     if (after.state.value, entry_facts(current, after)) != (entry.kind, written):
         return Refused(f"a charge went from {current.state if current else None} to {entry.kind} otherwise than it can")
     return after
 
 
-def _event_of(entry: LedgerEntry, current: Charge | None) -> Event:
+def _event_of(entry: LedgerEntry, current: Charge | None) -> Event | Refused:
     match entry.kind:
-        case "reserved":
-            return Reserve(entry.population or "", _cost_of(entry), entry.terms or _NO_TERMS)
-        case "adopted":
-            return Adopt(entry.population or "", _cost_of(entry), entry.terms or _NO_TERMS)
+        case "reserved" | "adopted":
+            new = current if entry.charge is None else entry.charge.charge
+            if new is None:
+                return Refused("it says nothing of its charge")
+            return Reserve(new) if entry.kind == "reserved" else Adopt(new)
         case "debited":
             return Redraw() if entry.approvals is None else Spend(entry.approvals)
         case "stored":
@@ -293,16 +283,3 @@ def _event_of(entry: LedgerEntry, current: Charge | None) -> Event:
         case "acked":
             return Acknowledge()
     return Withdraw()
-
-
-def _cost_of(entry: LedgerEntry) -> Cost:
-    other = entry.replacement_units
-    return Cost(
-        Loss(_rho_of(entry.rho_units or ""), entry.delta, entry.gaussian),
-        None if other is None else Loss(_rho_of(other), entry.replacement_delta, entry.gaussian),
-    )
-
-
-def _rho_of(units: str) -> Rho:
-    known = units.isascii() and units.isdigit() and len(units) < _LONGEST_UNITS
-    return Rho(int(units) if known else 0)

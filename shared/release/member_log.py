@@ -5,14 +5,15 @@ unseen: a release names keys that must be in this log, each entry holds the dige
 an earlier log notices one that does not continue it. A member sees whether a key was entered in its name.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import AwareDatetime
 
+from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.errors import require
 from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import Digest, Name, decode
@@ -78,20 +79,59 @@ class Memberships:
         return True
 
 
+Chain = TypeVar("Chain", bound=ExportedChain)
+Entry = TypeVar("Entry", bound=Link)
+
+
 @dataclass(frozen=True, slots=True)
-class VerifiedLog:
-    """A log that holds together.
+class VerifiedChain(Generic[Chain, Entry]):
+    """A coordinator's chain that holds together, and the memberships that it tells.
 
     Attributes:
+        chain: as it was exported.
         signer: fingerprint of the key it is signed with.
         members: fingerprints of the keys each member had, the present one last.
     """
 
-    log: MemberLog
+    chain: Chain
     signer: Fingerprint
-    entries: tuple[KeyEntry, ...]
+    entries: tuple[Entry, ...]
     members: Mapping[str, tuple[str, ...]]
     revoked: frozenset[str]
+
+
+VerifiedLog: TypeAlias = VerifiedChain[MemberLog, KeyEntry]
+
+
+def verify_chain(
+    opened: Verified[Chain],
+    kind: type[Entry],
+    follow: Callable[[Memberships, Entry], bool],
+    *,
+    called: str,
+    require: Callable[[bool, str], None],
+) -> VerifiedChain[Chain, Entry]:
+    """Check that each entry names the one before, that the last one is the head, and that memberships fit.
+
+    Args:
+        opened: the chain, its signature verified.
+        kind: of its entries.
+        follow: goes on by one entry; False if it cannot be.
+        called: what errors call the chain.
+        require: refuses what does not hold.
+    """
+    chain = opened.document
+    altered = first_altered(chain.entries)
+    require(altered is None, f"entry {(altered or 0) + 1} of the {called} was altered")
+    ends = link_digest(chain.entries[-1]) if chain.entries else GENESIS
+    require(chain.head == ends, f"the {called} ends elsewhere than its head says")
+    known = Memberships()
+    entries = tuple(decode(kind, text.encode()) for text in chain.entries)
+    for number, entry in enumerate(entries, start=1):
+        said = getattr(entry, "kind", "")
+        require(follow(known, entry), f"entry {number} of the {called}: a {said} that cannot be")
+    members = {name: tuple(keys) for name, keys in known.keys.items()}
+    return VerifiedChain(chain, opened.signer, entries, members, frozenset(known.revoked))
 
 
 def member_log(changes: Iterable[tuple[datetime, str, str, str]], *, exported: datetime) -> MemberLog:
@@ -115,24 +155,19 @@ def verify_member_log(data: bytes, *, trusted_coordinator: str | None = None) ->
         VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
     """
     opened = decode(SignedDocument, data).open(MemberLog)
-    log = opened.document
     _require(trusted_coordinator in {None, opened.signer}, "the log of member keys is signed by another coordinator")
-    altered = first_altered(log.entries)
-    _require(altered is None, f"entry {(altered or 0) + 1} of the log of member keys was altered")
-    ends = link_digest(log.entries[-1]) if log.entries else GENESIS
-    _require(log.head == ends, "the log of member keys ends elsewhere than its head says")
-    known = Memberships()
-    entries = tuple(decode(KeyEntry, text.encode()) for text in log.entries)
-    for number, entry in enumerate(entries, start=1):
-        follows = known.follow(entry.kind, entry.party, entry.key)
-        _require(follows, f"entry {number} of the log of member keys: a {entry.kind} that cannot be")
-    members = {name: tuple(keys) for name, keys in known.keys.items()}
-    return VerifiedLog(log, opened.signer, entries, members, frozenset(known.revoked))
+    return verify_chain(
+        opened,
+        KeyEntry,
+        lambda known, entry: known.follow(entry.kind, entry.party, entry.key),
+        called="log of member keys",
+        require=_require,
+    )
 
 
 def require_continues(earlier: VerifiedLog, later: VerifiedLog) -> None:
     """Check that a log goes on from an earlier one of the same coordinator. Raises VerificationError."""
-    same = later.log.entries[: len(earlier.entries)] == earlier.log.entries
+    same = later.chain.entries[: len(earlier.entries)] == earlier.chain.entries
     _require(same, "the log of member keys does not continue the one seen before: its history was rewritten")
 
 
@@ -148,4 +183,4 @@ def confirm_by_log(known: VerifiedLog, spec: ReleaseSpec) -> str:
     for party in spec.parties:
         listed = party.verifying_key.fingerprint in known.members.get(party.name, ())
         _require(listed, f"the log of member keys never had the key that the release names for {party.name}")
-    return f"every member's key is in the coordinator's log of member keys, head {known.log.head}"
+    return f"every member's key is in the coordinator's log of member keys, head {known.chain.head}"

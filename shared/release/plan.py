@@ -113,13 +113,13 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
     def of_outsiders(adjacency: Adjacency) -> Loss:
         return Loss(mechanism.outsider_loss(spec.terms, [plan.sigma for plan in plans], adjacency))
 
-    first = [_of_first_stage(plan, spec.adjacency) for plan in plans]
+    first = [_of_first_stage(plan, spec.terms.adjacency) for plan in plans]
     return PrivacyStatement(
-        adjacency=spec.adjacency,
+        adjacency=spec.terms.adjacency,
         calibration=spec.calibration,
         delta=spec.delta,
         delta_implementation=taken,
-        protects=PROTECTS[spec.adjacency],
+        protects=PROTECTS[spec.terms.adjacency],
         trust=mechanism.trust(proved=spec.terms.proved),
         per_party=tuple(
             PartyLoss(
@@ -131,7 +131,7 @@ def privacy_statement(spec: ReleaseSpec) -> PrivacyStatement:
         ),
         per_subject=scoped(sum((plan.cost for plan in plans), start=FREE)),
         # earlier versions did not state it, and their calibration is another
-        per_subject_outsiders=scoped(sum(first, start=Cost.of(spec.adjacency, of_outsiders)))
+        per_subject_outsiders=scoped(sum(first, start=Cost.of(spec.terms.adjacency, of_outsiders)))
         if spec.calibration is Calibration.ANALYTIC
         else None,
     )
@@ -151,8 +151,3 @@ def published_columns(spec: ReleaseSpec) -> tuple[PublishedColumn, ...]:
         for name in plan.columns
     )
     return (*first, *own)
-
-
-def published_step(spec: ReleaseSpec) -> float:
-    """The published value is integer * step."""
-    return mechanism_of(spec).step(spec.terms)

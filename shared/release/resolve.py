@@ -15,7 +15,6 @@ from commingle.shared.documents.terms import AUTO, MAPPED_ROW_NORM, PartyTerms, 
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import plan_first_stage
-from commingle.shared.dp.sensitivity import unit_of
 from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_of
 
 
@@ -23,30 +22,7 @@ def terms_of(asked: Study) -> Terms:
     """The terms of a study, open where it leaves them so."""
     said = asked.subjects
     keyed = keyed_by_default(asked.mechanism, asked.projection) if said is None else said == "keyed"
-    return Terms(
-        mechanism=asked.mechanism,
-        k=asked.k,
-        n=asked.n,
-        epsilon=asked.epsilon,
-        delta=asked.delta,
-        adjacency=unit_of(keyed=keyed),
-        calibration=asked.calibration,
-        parties=tuple(
-            PartyTerms(
-                name=party.name,
-                attributes=party.attributes,
-                row_norm=party.row_norm,
-                whitening=party.whitening,
-                first_stage_share=party.first_stage_share,
-                weighted=party.weighted,
-            )
-            for party in asked.parties
-        ),
-        projection=asked.projection,
-        keyed=keyed,
-        bounds=asked.bounds,
-        buckets=asked.buckets,
-    )
+    return asked.terms_of(tuple(PartyTerms(**party.asked) for party in asked.parties), keyed=keyed)
 
 
 def closed(asked: Study | ReleaseSpec | Terms) -> Terms:

@@ -33,7 +33,7 @@ from commingle.shared.documents.statements import (
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import content_digest, decode_matrix, second_moments
-from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
+from commingle.shared.release.plan import plan_block, privacy_statement, published_columns
 
 _REMEDY = "Do not use this release; ask its coordinator and members which bytes they signed."
 _require = partial(require, remedy=_REMEDY)
@@ -153,11 +153,9 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
     document = spec.document
     _require(spec.digest == manifest.release, "the manifest names another release than the spec's digest")
     _require(manifest.columns == published_columns(document), "the manifest's columns do not follow from the spec")
-    _require(manifest.step == published_step(document), "the manifest's step does not follow from the spec")
-    _require(
-        manifest.rows == mechanism_of(document).rows(document.terms),
-        "the manifest's rows do not follow from the spec",
-    )
+    mechanism, terms = mechanism_of(document), document.terms
+    _require(manifest.step == mechanism.step(terms), "the manifest's step does not follow from the spec")
+    _require(manifest.rows == mechanism.rows(terms), "the manifest's rows do not follow from the spec")
     claimed, computed = manifest.privacy, privacy_statement(document)
     apart = {"per_party", "per_subject", "per_subject_outsiders"}
     said = claimed.model_dump(exclude=apart) == computed.model_dump(exclude=apart)

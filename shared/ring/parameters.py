@@ -1,4 +1,4 @@
-"""Parameters of the ring, what they allow, how hard they are to break, and where columns lie in ciphertexts.
+"""Parameters of the ring, what they allow, and where columns lie in ciphertexts.
 
 R_q = Z_q[x] / (x^N + 1), q a product of primes p = 1 mod 2N below 2^31; those of releases are 1 mod 8N, which proofs
 need. An integer m is encrypted as m Delta plus errors, Delta = 2^scale_bits times the product of the primes that a
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
-from math import e, log2, pi, prod, sqrt
+from math import prod
 
 import numpy as np
 
@@ -93,11 +93,6 @@ class Parameters:
         """Beyond this the noise of a sum over so many rows cannot be before its flood, whatever was drawn (2.2)."""
         return self.error_bound * (rows * ENTRY_LIMIT + 2 * self.degree)
 
-    def flood_distance(self, rows: int, openings: int) -> float:
-        """Total variation between all openings of a release and openings whose noise tells nothing (4.2), at most."""
-        deviation = sqrt(self.error_bound / 2 * (rows * ENTRY_LIMIT**2 + 2 * self.degree))
-        return openings * deviation / 2.0 ** (self.flood_bits + 1)
-
     def flood_delta(self, noise: int) -> Fraction:
         """The chance that a flood lies where it tells of a sum's noise, which is at most V: V / 2^flood_bits.
 
@@ -112,37 +107,6 @@ class Parameters:
         """
         return (1 << self.flood_bits + 1 - FLOODED_BITS) // noise
 
-    def security_bits(self) -> float:
-        """The cost of the best known attack on the ring, in bits: `primal_attack_bits` of these parameters."""
-        return primal_attack_bits(self.degree, log2(self.modulus), error_deviation=sqrt(self.error_bound / 2))
-
-
-def primal_attack_bits(degree: int, modulus_bits: float, *, error_deviation: float) -> float:
-    """log2 of the operations that recover a ternary secret by lattice reduction, classically.
-
-    The embedding of Bai and Galbraith with as many samples as suit it: BKZ of the least block size beta for which a
-    projection of the secret is shorter than what the last block holds (Alkim, Ducas, Poeppelmann, Schwabe 2016),
-    sqrt(beta) sigma <= root^(2 beta - d - 1) volume^(1 / d), costs 8 d 2^(0.292 beta + 16.4), as the Homomorphic
-    Encryption Standard counts (Albrecht et al. 2018). Its table of ternary secrets is what the tests hold this against.
-    """
-    stretch = log2(error_deviation / sqrt(2 / 3))  # puts errors and secret on one scale
-
-    def dimension(beta: int) -> float:
-        return sqrt(degree * (modulus_bits - stretch) / _log_root(beta))
-
-    def broken(beta: int) -> bool:
-        d = max(dimension(beta), degree + 2.0)
-        volume = ((d - degree - 1) * modulus_bits + degree * stretch) / d
-        return log2(error_deviation) + log2(beta) / 2 <= (2 * beta - d - 1) * _log_root(beta) + volume
-
-    beta = next(beta for beta in range(50, 16 * degree) if broken(beta))
-    return 0.292 * beta + 16.4 + log2(8 * dimension(beta))
-
-
-def _log_root(beta: int) -> float:
-    """Chen's root Hermite factor of BKZ with block size beta, log2."""
-    return log2((pi * beta) ** (1 / beta) * beta / (2 * pi * e)) / (2 * (beta - 1))
-
 
 STANDARD = Parameters(
     degree=8192,
@@ -151,7 +115,7 @@ STANDARD = Parameters(
     scale_bits=28,
     flood_bits=88,
 )
-"""What releases use: 187 bits by `security_bits`, where the standard's table allows 218 bits of q for 128."""
+"""What releases use: 187 bits (docs/proofs/linear-encryption.md, 6), where 128 allow a q of 218."""
 
 
 _WIDTH_LIMIT = 16  # beyond it transforms of the evaluator's rows cost more than shorter replies save

@@ -54,8 +54,8 @@ def test_export_confirms_a_published_release(hub: Hub, parties: Parties) -> None
     history = exported(hub)
     assert history.signer == hub.key.fingerprint
     kinds = ["enrolment", "enrolment", "proposal", "approval", "approval", "block", "block", "published"]
-    assert [event.kind for event in history.events] == kinds
-    assert {event.release for event in history.events} == {None, proposed.id}
+    assert [event.kind for event in history.entries] == kinds
+    assert {event.release for event in history.entries} == {None, proposed.id}
     assert history.members == {party.name: (party.key.fingerprint,) for party in parties}
     assert "coordinator's chain" in confirm_by_coordinator(history, release, manifest=manifest)
 
@@ -122,8 +122,8 @@ def with_events(
     history: CoordinatorHistory, kind: str, party: str, change: Callable[[EventEntry], list[EventEntry]]
 ) -> CoordinatorHistory:
     """The same with something else in the place of one party's message."""
-    events = (change(event) if (event.kind, event.party) == (kind, party) else [event] for event in history.events)
-    return replace(history, events=tuple(chain.from_iterable(events)))
+    events = (change(event) if (event.kind, event.party) == (kind, party) else [event] for event in history.entries)
+    return replace(history, entries=tuple(chain.from_iterable(events)))
 
 
 MISSING, OTHER = "does not hold one {kind} by each member", "do not rely on the exchange in the coordinator's chain"
@@ -163,7 +163,7 @@ def test_history_confirms_an_exchange_with_the_message_of_each_kind_by_each_part
 @each_kind
 def test_history_that_attributes_one_partys_message_to_the_other_does_not_confirm(history: Exported, kind: str) -> None:
     release, manifest, found = history
-    documents = {event.party: event.document for event in found.events if event.kind == kind}
+    documents = {event.party: event.document for event in found.entries if event.kind == kind}
     changed = with_events(found, kind, "clinic", changed_to(document=documents["registry"]))
     changed = with_events(changed, kind, "registry", changed_to(document=documents["clinic"]))
     with pytest.raises(VerificationError, match=OTHER):
@@ -178,7 +178,7 @@ def test_history_confirms_a_release_whose_bounds_are_proved(hub: Hub, parties: P
 
 def test_history_under_another_key_does_not_confirm(hub: Hub, parties: Parties) -> None:
     _, release, manifest = published(hub, parties)
-    audit = exported(hub).audit
+    audit = exported(hub).chain
     data = encode(SignedDocument.of(audit, key_of("a stranger")))
     with pytest.raises(VerificationError, match="another key"):
         confirm_by_coordinator(verify_coordinator_audit(data), release, manifest=manifest)
@@ -241,7 +241,7 @@ def history_of(events: list[tuple[str, str, str | None, str | None]]) -> bytes:
 def test_membership_out_of_order_is_refused_although_the_chain_holds(what: str) -> None:
     events = OUT_OF_ORDER[what]
     verify_coordinator_audit(history_of(events[:-1]))
-    with pytest.raises(VerificationError, match=f"entry {len(events)}: a {events[-1][0]} that cannot be"):
+    with pytest.raises(VerificationError, match=f"entry {len(events)} of the chain: a {events[-1][0]} that cannot be"):
         verify_coordinator_audit(history_of(events))
 
 
@@ -289,7 +289,7 @@ def test_history_and_log_tell_who_joined_changed_keys_and_left(hub: Hub, parties
         ("revocation", "registry", registry.key.fingerprint),
     ]
     assert [(entry.kind, entry.party) for entry in after.entries] == [change[:2] for change in changes]
-    told = [event for event in history.events if event.kind in {"enrolment", "rotation", "revocation"}]
+    told = [event for event in history.entries if event.kind in {"enrolment", "rotation", "revocation"}]
     assert [(event.kind, event.party, event.document) for event in told] == changes
     assert told[-1].at == "2026-03-01T13:00:00+00:00"
     assert (after.members, after.revoked) == (history.members, history.revoked)

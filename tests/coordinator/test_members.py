@@ -256,7 +256,7 @@ def test_member_that_left_is_told_to_who_proposes_to_it_and_its_signature_shown(
     assert problem(leave(hub, clinic)) == (403, "revoked")
     assert depart(hub.coordinator, "clinic", departure(hub, clinic)).departure is not None  # at the same time: no event
     history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
-    assert [event.kind for event in history.events if event.release is None] == ["enrolment", "enrolment", "departure"]
+    assert [event.kind for event in history.entries if event.release is None] == ["enrolment", "enrolment", "departure"]
     assert hub.propose(hub.signed(hub.spec([registry]))).status_code == 201
 
 

@@ -222,7 +222,7 @@ def test_what_was_dropped_can_still_be_listed_and_audited_and_is_not_taken_up_ag
     prune(hub.coordinator)
     assert [one["id"] for one in hub.http.get("/v1/releases").json()["items"]] == [proposed.id]
     history = verify_coordinator_audit(encode(export_audit(hub.coordinator)))
-    assert ("proposal", proposed.id) in {(event.kind, event.document) for event in history.events}
+    assert ("proposal", proposed.id) in {(event.kind, event.document) for event in history.entries}
     again = hub.propose(proposed)
     assert (again.status_code, again.json()["state"]) == (200, "aborted")
     assert problem(hub.http.get(f"/v1/releases/{proposed.id}/forecast")) == (409, "state")

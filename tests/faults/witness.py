@@ -60,7 +60,12 @@ def charges_on_disk(home: Home) -> dict[str, OnDisk]:
         if entry["kind"] in set(ChargeState):
             told[entry["release"]] = told.get(entry["release"], {}) | entry
     return {
-        release: OnDisk(each["kind"], int(each["rho_units"]), each.get("attempt", 0), each.get("body_sha256"))
+        release: OnDisk(
+            each["kind"],
+            int(each["charge"]["loss"]["rho_units"]),
+            each.get("attempt", 0),
+            each.get("body_sha256"),
+        )
         for release, each in told.items()
     }
 

@@ -136,7 +136,7 @@ def statements() -> dict[str, Any]:
 def planned(spec: ReleaseSpec, party: PartySpec) -> dict[str, Any]:
     """A party's plan; rho in units of 2^-64."""
     plan = plan_block(spec, party)
-    moved = mechanism_of(spec).squared_sensitivity(spec.terms, party, spec.adjacency)
+    moved = mechanism_of(spec).squared_sensitivity(spec.terms, party, spec.terms.adjacency)
     return {
         "sigma": plan.sigma,
         "rows": plan.rows,

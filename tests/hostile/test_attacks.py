@@ -367,7 +367,7 @@ def test_backup_restored_while_one_of_two_coordinators_lies_signs_nothing(pair: 
             for agent in agents.consortia:
                 with pytest.raises(StaleLedgerError):
                     agent.step(strictly)
-            assert agents.ledger.entries() == []
+            assert agents.ledger.length == 0
     assert second.coordinator.found(waiting).approvals == {}
 
 

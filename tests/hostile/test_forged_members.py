@@ -195,7 +195,7 @@ def test_log_that_does_not_go_on_from_the_one_seen_is_refused(tmp_path: Path, lo
         showing(fake, log_of(*ENROLLED, (LATER, "rotation", "clinic", "ab" * 32)))
         later, _ = client.member_log()
     assert later.members["clinic"] == (PINS["clinic"], "ab" * 32)
-    assert [entry.previous for entry in later.entries][2] == seen.log.head
+    assert [entry.previous for entry in later.entries][2] == seen.chain.head
 
 
 def test_log_without_the_pinned_key_is_refused() -> None:
@@ -229,7 +229,7 @@ def test_members_shows_the_chain_and_verify_takes_it_as_evidence(
         (name, key, "enrolment", name == "clinic") for name, key in PINS.items()
     ]
     log = (tmp_path / "honest" / "audit-members.json").read_bytes()
-    assert verify_member_log(log).log.head == said["head"]
+    assert verify_member_log(log).chain.head == said["head"]
     code, out, _ = run_command(capsys, "verify", honest)
     assert (code, f"log of member keys, head {said['head']}" in out) == (0, True)
     (tmp_path / "forgery" / "audit-members.json").write_bytes(log)

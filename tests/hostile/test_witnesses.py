@@ -8,7 +8,6 @@ import pytest
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.policy import AutoApproval, Policy
-from commingle.party_agent.ledger.rulings import Ruling
 from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branch
 from commingle.party_agent.operate.membership import rotate_key
 from commingle.party_agent.rounds.agent import Agent
@@ -20,6 +19,7 @@ from commingle.shared.documents.statements import LedgerHead, SignedDocument, op
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteError

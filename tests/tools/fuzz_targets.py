@@ -160,7 +160,7 @@ class Release:
 def targets() -> Mapping[str, Target]:
     """Every target by name."""
     release, exchanged = Release(), Release("moments")
-    attributes = b"[" + b",".join(map(encode, release.spec.attributes)) + b"]"
+    attributes = b"[" + b",".join(map(encode, release.spec.terms.attributes)) + b"]"
     return {
         "envelope": Target([seal(release.spec, key=_KEY).to_json()], _open),
         "spec": Target(

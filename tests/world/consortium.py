@@ -18,7 +18,6 @@ from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.home.consortium import PinnedCoordinator
 from commingle.party_agent.home.home import Home, PartySettings
 from commingle.party_agent.home.policy import AutoApproval, Policy
-from commingle.party_agent.ledger.rulings import Ruling
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.agent import Agent
@@ -40,6 +39,7 @@ from commingle.shared.documents.terms import Bounds, MechanismName, Projection
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import Charge
 from commingle.shared.release.checks import Member, build_spec
+from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, enrolment
@@ -174,7 +174,7 @@ class Consortium:
     def pin_everybody(self) -> None:
         for home in self.homes.values():
             for name, other in self.homes.items():
-                home.consortium(self.name).pin(name, other.identity().signing_key.fingerprint, replace=True)
+                home.consortium(self.name).pin({name: other.identity().signing_key.fingerprint}, replace=True)
 
     def table(self, name: str) -> Path:
         return self.root / f"{name}.csv"

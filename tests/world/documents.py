@@ -28,7 +28,7 @@ from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.matrix import assemble, content_digest, encode_block, encode_matrix, second_moments
-from commingle.shared.release.plan import plan_block, privacy_statement, published_columns, published_step
+from commingle.shared.release.plan import plan_block, privacy_statement, published_columns
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HEAD = "0" * 64
@@ -192,7 +192,7 @@ def manifest(
         approvals=dict(approvals),
         blocks=dict(blocks),
         rows=mechanism_of(spec.document).rows(spec.document.terms),
-        step=published_step(spec.document),
+        step=mechanism_of(spec.document).step(spec.document.terms),
         columns=published_columns(spec.document),
         matrix_sha256=sha256(matrix).hexdigest(),
         moments_sha256=sha256(moments).hexdigest(),

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from math import prod
+from math import e, log2, pi, prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.ring.encryption import Entropy, errors, floods, keystream, public_slots, ternary
-from commingle.shared.ring.parameters import STANDARD, Layout, Parameters
+from commingle.shared.ring.parameters import ENTRY_LIMIT, STANDARD, Layout, Parameters
 
 Polynomial = list[int]
 
@@ -211,3 +211,41 @@ def phases(made: Encrypted, reply: Reply) -> list[Polynomial]:
         masks = product(second, made.secret, modulus)
         found.append([(x - y + modulus // 2) % modulus - modulus // 2 for x, y in zip(first, masks, strict=True)])
     return found
+
+
+def flood_distance(ring: Parameters, rows: int, openings: int) -> float:
+    """Total variation between all openings of a release and openings whose noise tells nothing (4.2), at most."""
+    deviation = sqrt(ring.error_bound / 2 * (rows * ENTRY_LIMIT**2 + 2 * ring.degree))
+    return openings * deviation / 2.0 ** (ring.flood_bits + 1)
+
+
+def security_bits(ring: Parameters) -> float:
+    """The cost of the best known attack on the ring, in bits."""
+    return primal_attack_bits(ring.degree, log2(ring.modulus), error_deviation=sqrt(ring.error_bound / 2))
+
+
+def primal_attack_bits(degree: int, modulus_bits: float, *, error_deviation: float) -> float:
+    """log2 of the operations that recover a ternary secret by lattice reduction, classically.
+
+    The embedding of Bai and Galbraith with as many samples as suit it: BKZ of the least block size beta for which a
+    projection of the secret is shorter than what the last block holds (Alkim, Ducas, Poeppelmann, Schwabe 2016),
+    sqrt(beta) sigma <= root^(2 beta - d - 1) volume^(1 / d), costs 8 d 2^(0.292 beta + 16.4), as the Homomorphic
+    Encryption Standard counts (Albrecht et al. 2018), whose table of ternary secrets the tests hold this against.
+    """
+    stretch = log2(error_deviation / sqrt(2 / 3))  # puts errors and secret on one scale
+
+    def dimension(beta: int) -> float:
+        return sqrt(degree * (modulus_bits - stretch) / _log_root(beta))
+
+    def broken(beta: int) -> bool:
+        d = max(dimension(beta), degree + 2.0)
+        volume = ((d - degree - 1) * modulus_bits + degree * stretch) / d
+        return log2(error_deviation) + log2(beta) / 2 <= (2 * beta - d - 1) * _log_root(beta) + volume
+
+    beta = next(beta for beta in range(50, 16 * degree) if broken(beta))
+    return 0.292 * beta + 16.4 + log2(8 * dimension(beta))
+
+
+def _log_root(beta: int) -> float:
+    """Chen's root Hermite factor of BKZ with block size beta, log2."""
+    return log2((pi * beta) ** (1 / beta) * beta / (2 * pi * e)) / (2 * (beta - 1))

@@ -6,11 +6,8 @@ from fractions import Fraction
 from functools import partial
 from math import ceil, exp
 from types import MappingProxyType
-from typing import Protocol
 
-import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from commingle.party_agent.private.regression import floating, posterior, public_moment, sums
 from commingle.party_agent.private.regression.measuring import (
@@ -24,9 +21,7 @@ from commingle.party_agent.private.regression.problem import Estimate, Sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
-from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.two_stages import WIDER as WIDER_IN_STAGES
-from commingle.shared.dp.two_stages import TwoStages
 
 _GROUP_OF_TWO = 4
 _UP = 1 + 2.0**-40
@@ -95,19 +90,9 @@ class PublicMethod(Method):
     run: Callable[[Sample, PublicMoments, Privacy, Measure], Estimate]
 
 
-class StagedRun(Protocol):
-    """As `sums.two_stage`."""
-
-    def __call__(
-        self, q: NDArray[np.int64], stages: TwoStages, privacy: Privacy, draw: Sampler, *, intercept: bool
-    ) -> Estimate: ...
-
-
 @dataclass(frozen=True, slots=True)
 class StagedMethod(Method):
-    """On encoded rows, the label last, that it maps itself; exact noise, of stages planned for its loss."""
-
-    run: StagedRun
+    """`sums.two_stage`: on encoded rows, the label last, that it maps itself; of stages planned for its loss."""
 
 
 def _from_sums(name: str, guarantee: str, run: Callable[[Sample, Privacy, Measure], Estimate]) -> ExactMethod:
@@ -164,9 +149,5 @@ WITH_PUBLIC_ROWS: Mapping[str, PublicMethod] = MappingProxyType(
 
 
 STAGED: Mapping[str, StagedMethod] = MappingProxyType(
-    {
-        "two_stage": StagedMethod(
-            "two_stage", GAUSSIAN, sums.TWO_STAGE_GUARANTEE, sums.sums_loss, WIDER_IN_STAGES, sums.two_stage
-        )
-    }
+    {"two_stage": StagedMethod("two_stage", GAUSSIAN, sums.TWO_STAGE_GUARANTEE, sums.sums_loss, WIDER_IN_STAGES)}
 )

@@ -17,6 +17,7 @@ from commingle.party_agent.private.regression.measuring import Exact, Privacy
 from commingle.party_agent.private.regression.methods import ExactMethod, FloatingMethod, PublicMethod, StagedMethod
 from commingle.party_agent.private.regression.problem import Estimate, RowMap, Sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
+from commingle.party_agent.private.regression.sums import two_stage
 from commingle.party_agent.private.snapshot import CommittedCharge, Snapshot
 from commingle.shared.documents.schema import Attribute, NumericAttribute, encoded_columns
 from commingle.shared.dp.accounting import Cost
@@ -92,7 +93,7 @@ def regress(
     encoded = list(_encoded(snapshot, task, progress))
     if isinstance(task.method, StagedMethod):
         q = np.vstack([np.column_stack(rows) for rows in encoded])
-        estimate = task.method.run(q, _stages(task), task.privacy, draw, intercept=task.rows.intercept)
+        estimate = two_stage(q, _stages(task), task.privacy, draw, intercept=task.rows.intercept)
     else:
         estimate = _run(task, task.method, _sample(encoded, task), draw, generator)
     if task.rows.intercept:

@@ -72,7 +72,7 @@ class Dgm(RowMechanism):
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         # That its target may be missing, besides: products over those who have it are not to be had without noise.
-        marked = any(a.name == spec.target and a.missing == "indicator" for a in spec.attributes)
+        marked = any(a.name == spec.target and a.missing == "indicator" for a in spec.terms.attributes)
         return [*super().problems(spec), *(["the target of dgm may not be missing"] if marked else [])]
 
     def squared_sensitivity(self, terms: Terms, party: PartyTerms, adjacency: Adjacency) -> int:

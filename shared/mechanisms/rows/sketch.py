@@ -13,7 +13,6 @@ in use, nor the number of threads can change a bit of it.
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +23,10 @@ from commingle.shared.mechanisms.rows.mixed_rows import BLOCK_BITS, BLOCK_BYTES,
 
 _SUBJECTS = 512  # in one block: at most 2^24 / MAX_ABS_ENTRY
 _ROWS = 8 * BLOCK_BITS  # of S at a time: a buffer of 512 x 1024 float32 is 2 MiB and stays in cache
-
-# OpenBLAS multiplies on the calling thread up to 2^18 multiply-adds. Tiles of that size keep its own threads,
-# which spin between calls, out of the way of ours: two thirds of the time at d = 10. From d = 33 on tiles
-# would be too narrow to be efficient and the product dominates, so there BLAS does the threading.
-_SERIAL_PRODUCT = 2**18
-_TILED_COLUMNS = 32
 _THREADS = 2
-
 # byte -> its eight signs, most significant bit first
 _SIGNS = 1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
+
 _SPARSE_LABEL = b"commingle/v1/sparse-mixing"
 _AT_ONCE = 4096  # subjects: what is made of them stays in cache
 LANES = 8  # columns that one instruction adds
@@ -43,7 +36,7 @@ _TOGETHER = 8 * TABLES  # subjects
 
 
 class Projection(MixedRows):
-    """Accumulates Y = S Q for the dense S of a public seed of 32 bytes. `add` itself uses two threads.
+    """Accumulates Y = S Q for the dense S of a public seed of 32 bytes, by NumPy.
 
     Raises:
         MixingError: an argument is out of range.
@@ -51,51 +44,22 @@ class Projection(MixedRows):
 
     def __init__(self, seed: bytes, k: int, d: int) -> None:
         super().__init__(k, d)
-        tiled = d <= _TILED_COLUMNS
-        narrow = 2 ** ((_SERIAL_PRODUCT // _SUBJECTS // d).bit_length() - 1) if tiled else _ROWS
-        step = min(narrow, BLOCK_BITS)  # a power of two, so that it divides every range of rows
-        self._tile = step if tiled else _ROWS
-        self._sum = np.zeros((d, -(-k // step) * step))
-        self._lock = Lock()
-        self._lanes = [_Lane(seed, min(_ROWS, self._sum.shape[1])) for _ in range(_THREADS if tiled else 1)]
+        self._stream = SignStream(seed)
+        self._sum = np.zeros((d, k))
 
     def total(self) -> NDArray[np.int64]:
-        return np.ascontiguousarray(self._sum[:, : self._k].T.astype(np.int64))
+        return np.ascontiguousarray(self._sum.T.astype(np.int64))
 
     def _add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
-        with ThreadPoolExecutor(len(self._lanes)) as pool:
-            list(pool.map(lambda lane: self._add_lane(lane, names, q), range(len(self._lanes))))
-
-    def _add_lane(self, lane: int, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
-        for start in range(lane * _SUBJECTS, len(names), len(self._lanes) * _SUBJECTS):
+        for start in range(0, len(names), _SUBJECTS):
             block = slice(start, start + _SUBJECTS)
-            q_transposed = np.asarray(q[block].T, dtype=np.float32, order="C")
-            for first in range(0, self._sum.shape[1], _ROWS):
-                rows = min(_ROWS, self._sum.shape[1] - first)
-                signs = self._lanes[lane].signs(names[block], first, rows)
+            rows = q[block].T.astype(np.float32)
+            for first in range(0, self._k, _ROWS):
+                count = min(_ROWS, self._k - first)
+                packed = self._stream.packed(names[block], count, first_block=first // BLOCK_BITS)
+                signs = _SIGNS[packed].reshape(len(packed), -1)[:, :count]
                 # Y^T += Q^T S^T over this block of subjects and rows
-                product = _tiled_product(q_transposed, signs, min(self._tile, rows))
-                with self._lock:
-                    self._sum[:, first : first + rows] += product
-
-
-class _Lane:
-    def __init__(self, seed: bytes, rows: int) -> None:
-        self._stream = SignStream(seed)
-        self._buffer = np.empty(_SUBJECTS * rows, dtype=np.float32)
-
-    def signs(self, names: NDArray[np.integer], first: int, rows: int) -> NDArray[np.float32]:
-        packed = self._stream.packed(names, rows, first_block=first // BLOCK_BITS)
-        signs = self._buffer[: len(names) * rows].reshape(len(names), rows)
-        # mode="clip" lets take() write into the buffer directly; no byte is out of range
-        np.take(_SIGNS, packed, axis=0, out=signs.reshape(*packed.shape, 8), mode="clip")
-        return signs
-
-
-def _tiled_product(left: NDArray[np.float32], right: NDArray[np.float32], tile: int) -> NDArray[np.float32]:
-    subjects, rows = right.shape
-    tiles = left @ right.reshape(subjects, rows // tile, tile).transpose(1, 0, 2)
-    return tiles.transpose(1, 0, 2).reshape(len(left), rows)
+                self._sum[:, first : first + count] += rows @ signs
 
 
 class SparseEntries:

@@ -10,7 +10,7 @@ import pytest
 
 from commingle.party_agent.home.policy import Policy, examine_terms
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.release.drafting import Share, Wish, draft, tried, two_digits
+from commingle.shared.release.drafting import Share, draft, tried, two_digits
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.rounds.test_proposals import STUDY
 from tests.world.command import Command, run_command
@@ -40,7 +40,7 @@ def schemas(tmp_path: Path) -> tuple[str, ...]:
 @pytest.mark.parametrize("n", SIZES)
 def test_default_study_passes_the_default_policy(n: int) -> None:
     shares = {name: Share("main", (NumericAttribute(name=name, lower=0, upper=1),)) for name in ("a", "b")}
-    spec = tried(draft(Wish(study="x", n=n, target="a"), shares), now=NOW)
+    spec = tried(draft(shares, study="x", n=n, target="a"), now=NOW)
     assert [examine_terms(spec, party, plan_block(spec, party), Policy()) for party in spec.parties] == [(), ()]
     assert spec.delta < 1 / spec.n
 

@@ -19,7 +19,7 @@ from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.home.tokens import local_tokens
-from commingle.party_agent.wire.answers import Budget, CostView, LedgerView, ProposalView
+from commingle.party_agent.wire.answers import CostView, LedgerView, LossView, ProposalView
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import Attachment, ReleaseSpec, headline_of
 from commingle.shared.runtime.errors import RemoteProblemError
@@ -524,7 +524,7 @@ def test_doctor_says_what_the_command_says(inside: httpx.Client, consortium: Con
 
 def ledger_with(spent: float) -> LedgerView:
     cap, lost, left = (
-        Budget(rho=rho, epsilon=epsilon, delta=1e-5) for rho, epsilon in ((1.0, 6.0), (spent, 3.0), (1 - spent, 2.0))
+        LossView(rho=rho, epsilon=epsilon, delta=1e-5) for rho, epsilon in ((1.0, 6.0), (spent, 3.0), (1 - spent, 2.0))
     )
     unit = "add_remove"
     return LedgerView(
@@ -532,7 +532,7 @@ def ledger_with(spent: float) -> LedgerView:
     )
 
 
-ASKED = CostView(unit="add_remove", rho=0.5, epsilon=2.5, delta_implementation=0.0, replacement=None)
+ASKED = CostView(unit="add_remove", rho=0.5, epsilon=2.5, delta=0.0, replacement=None)
 
 
 def test_budget_is_drawn_to_scale() -> None:

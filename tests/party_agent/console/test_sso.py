@@ -30,8 +30,8 @@ from commingle.party_agent.home.tokens import (
     revoke_token,
     token_of_session,
 )
-from commingle.party_agent.ledger.rulings import Ruling
 from commingle.shared.errors import MissingExtraError
+from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.runtime.oidc import Principal, Provider
 from commingle.shared.runtime.pages.sso import SsoDoor
 from commingle.shared.runtime.server import Served, listen, serving

@@ -97,14 +97,14 @@ def test_key_file_that_others_can_read_is_refused(tmp_path: Path, file: str) -> 
 def test_pins_are_kept_normalised_and_replaced(tmp_path: Path) -> None:
     home = create(tmp_path / "h")
     assert home.consortium().pins() == {}
-    home.consortium().pin("lab", f" {'AB' * 32}\n")
-    home.consortium().pin("clinic", "0" * 64)
-    home.consortium().pin("lab", "AB" * 32)  # the same again is no replacement
+    home.consortium().pin({"lab": f" {'AB' * 32}\n"})
+    home.consortium().pin({"clinic": "0" * 64})
+    home.consortium().pin({"lab": "AB" * 32})  # the same again is no replacement
     with pytest.raises(ConflictError, match=f"lab is pinned already, with another key: {'ab' * 32}") as refused:
-        home.consortium().pin_all({"new": "1" * 64, "lab": "cd" * 32}, replace=False)
+        home.consortium().pin({"new": "1" * 64, "lab": "cd" * 32})
     assert "--replace" in refused.value.remedy
     assert home.consortium().pins() == {"lab": "ab" * 32, "clinic": "0" * 64}
-    home.consortium().pin("lab", "cd" * 32, replace=True)
+    home.consortium().pin({"lab": "cd" * 32}, replace=True)
     assert home.consortium().pins() == {"lab": "cd" * 32, "clinic": "0" * 64}
 
 
@@ -112,7 +112,7 @@ def test_pins_are_kept_normalised_and_replaced(tmp_path: Path) -> None:
 def test_what_is_no_fingerprint_is_not_pinned(tmp_path: Path, fingerprint: str) -> None:
     home = create(tmp_path / "h")
     with pytest.raises(SettingsError, match="64 hex digits"):
-        home.consortium().pin("lab", fingerprint)
+        home.consortium().pin({"lab": fingerprint})
     assert home.consortium().pins() == {}
 
 
@@ -153,7 +153,7 @@ def test_secrets_do_not_show_in_a_repr(tmp_path: Path) -> None:
 def enrolled_home(root: Path) -> tuple[Home, PinnedCoordinator]:
     """Made, pinned and then enrolled."""
     home = create(root, linkage_key=b"\x07" * 32)
-    home.consortium().pin("lab", "ab" * 32)
+    home.consortium().pin({"lab": "ab" * 32})
     where = PinnedCoordinator(url="https://hub.example:8443", signing_key="c0" * 32)
     return home, where
 

@@ -18,7 +18,6 @@ from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.home.tokens import AgentScope, create_token
-from commingle.party_agent.ledger.rulings import Ruling
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.agents import Agents
 from commingle.shared.documents.model import encode
@@ -27,6 +26,7 @@ from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.audit import confirm_by_party, verify_party_audit
 from commingle.shared.release.charge import ChargeState, refuse_signature
+from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.pages.local import LinkDoor, Session
 from commingle.shared.runtime.settings import system_clock
@@ -92,7 +92,9 @@ def test_nothing_is_approved_by_itself_and_the_second_person_debits(
     ]
     agents.ledger.verify()
     history = verify_party_audit(encode(export_audit(agents)))
-    assert history.told.signed[(release, FIRST_APPROVAL)].by == "Dr. Adams (token desk)"
+    ruling = history.told.signed[(release, FIRST_APPROVAL)].ruling
+    assert ruling is not None
+    assert ruling.by == "Dr. Adams (token desk)"
     assert history.told.signed.keys() >= {(release, FIRST_APPROVAL), (release, "approval")}
     consortium.homes["insurer"].save_policy(AUTOMATIC)
     for _ in range(2):
@@ -146,7 +148,7 @@ def test_same_approval_sent_twice_is_one(api: httpx.Client, agents: Agents, rele
 def test_token_of_a_person_decides_in_no_other_name(api: httpx.Client, agents: Agents, release: str) -> None:
     code, said = approve(api, release, token(agents, "desk", ADAMS), by=BERG)
     assert (code, said["type"].endswith("scope")) == (403, True)
-    assert agents.ledger.entries() == []
+    assert agents.ledger.length == 0
 
 
 def test_rejection_by_either_ends_it(api: httpx.Client, agents: Agents, consortium: Consortium, release: str) -> None:

@@ -67,7 +67,7 @@ def start(home: Home) -> None:
     with compose_agents(home) as agents:
         ledger_view(agents.ledger), agents.ledger.history(), agents.ledger.summit()
         agents.proposals.all(), agents.datasets.all(), Regressions(agents.consortia[0]).all()
-        assert not agents.witnesses.covers(len(agents.ledger.entries()) + 1)
+        assert not agents.witnesses.covers(agents.ledger.length + 1)
 
 
 def outcome(home: Home, before: dict[str, list[tuple[Any, ...]]]) -> str:

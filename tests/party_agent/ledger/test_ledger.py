@@ -4,8 +4,9 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
+from functools import partial, reduce
 from hashlib import sha256
+from operator import getitem
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger.ledger import Cap, Debit
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.shared.dp.accounting import ZERO, Loss, Rho
-from commingle.shared.release.charge import GENESIS, Charge, ChargeState
+from commingle.shared.release.charge import GENESIS, Charge, ChargeState, link_digest
 from commingle.shared.release.rounds import Refused
 from tests.party_agent.ledger.book import (
     APPROVALS,
@@ -53,14 +54,14 @@ def test_charge_goes_from_reserved_to_acked(ledger: Book) -> None:
 
 def test_moves_that_do_not_fit_the_state_change_nothing(ledger: Book) -> None:
     done = debited(ledger, "r")
-    head = ledger.entries()[-1]["digest"]
+    head = ledger.summit().head
     assert isinstance(debit(ledger, "r"), Refused)
     assert isinstance(debit(ledger, "unknown"), Refused)
     assert isinstance(ledger.redraw("unknown", snapshot=TABLE), Refused)
     assert isinstance(reserve(ledger, "r"), Refused)
     assert not ledger.acknowledge(R)
     assert not withdraw(ledger, "unknown")
-    assert ledger.entries()[-1]["digest"] == head
+    assert ledger.summit().head == head
     assert store_block(ledger, done)
     assert not store_block(ledger, done)
     assert ledger.acknowledge(R)
@@ -102,11 +103,11 @@ def test_every_redraw_is_another_attempt_and_only_the_last_can_store(ledger: Boo
 def test_restart_keeps_everything(ledger: Book, path: Path) -> None:
     debited(ledger, "r")
     envelope = rejected(ledger)
-    before = ledger.charges(), ledger.spent(), ledger.entries()
+    before = ledger.charges(), ledger.spent(), ledger.history()
     ledger.store.close()
     store = AgentStore(path)
     again = Book(store, cap=CAP)
-    assert (again.charges(), again.spent(), again.entries()) == before
+    assert (again.charges(), again.spent(), again.history()) == before
     assert again.signature(R, "rejection") == envelope
     assert again.signature(R, "approval") is None
     store.close()
@@ -116,7 +117,7 @@ def test_signature_is_kept_once_and_for_all(ledger: Book) -> None:
     rejected(ledger)
     with pytest.raises(sqlite3.IntegrityError):
         rejected(ledger)
-    assert len(ledger.entries()) == 1
+    assert ledger.length == 1
 
 
 def test_chain_links_every_change_and_never_holds_the_data_digest(ledger: Book) -> None:
@@ -127,11 +128,13 @@ def test_chain_links_every_change_and_never_holds_the_data_digest(ledger: Book) 
     assert store_block(ledger, done)
     assert ledger.acknowledge(R)
     assert (state(ledger, "r"), ledger.spent()) == ("acked", share(4))
-    entries = ledger.entries()
+    texts, _ = ledger.history()
+    entries = [json.loads(text) for text in texts]
     assert [entry["kind"] for entry in entries] == ["reserved", "debited", "stored", "acked"]
-    assert [entry["previous"] for entry in entries] == [GENESIS, *(entry["digest"] for entry in entries[:-1])]
+    digests = [link_digest(text) for text in texts]
+    assert [entry["previous"] for entry in entries] == [GENESIS, *digests[:-1]]
     with ledger.store.reading() as db:
-        assert ledger.head(db) == entries[-1]["digest"]
+        assert ledger.head(db) == digests[-1]
     assert "f" * 64 not in str(entries)
     assert TABLE not in str(entries)
 
@@ -156,17 +159,18 @@ def test_withdrawal_and_debit_at_once_never_lose_a_charge_that_was_debited(store
 
 
 ALTERED = {
-    "population": "other",
-    "rho_units": "1",
-    "delta": 0.0,
-    "replacement_units": "3",
-    "replacement_delta": 0.0,
+    "charge.population": "other",
+    "charge.loss.rho_units": "1",
+    "charge.loss.loss_delta": 0.0,
+    "charge.replacement.rho_units": "3",
+    "charge.replacement.loss_delta": 0.0,
+    "charge.gaussian": False,
+    "charge.terms.dataset": "other",
+    "charge.terms.study": "other",
+    "charge.terms.kind": "release",
+    "charge.terms.expires": "2036-01-02T00:00:00+00:00",
+    "charge.terms.coordinator": "other",
     "kind": "released",
-    "dataset": "other",
-    "study": "other",
-    "purpose": "release",
-    "expires": "2036-01-02T00:00:00+00:00",
-    "coordinator": "other",
     "release": "b" * 64,
 }
 
@@ -177,7 +181,12 @@ def test_charge_of_which_any_fact_was_altered_is_noticed(ledger: Book, fact: str
     """Also where the forger has made the entry's own digest fit."""
     reserve_loss(ledger, "a" * 64, Loss(Rho(2), CAP.delta / 2), Loss(Rho(7), CAP.delta / 3))
     ledger.verify()
-    body = json.dumps({**json.loads(ledger.history()[0][0]), fact: ALTERED[fact]}, sort_keys=True)
+    entry = json.loads(ledger.history()[0][0])
+    *above, last = fact.split(".")
+    said = reduce(getitem, above, entry)
+    assert said[last] != ALTERED[fact]
+    said[last] = ALTERED[fact]
+    body = json.dumps(entry, sort_keys=True)
     digest = sha256(body.encode()).hexdigest() if linked else ledger.summit().head
     edit(ledger, "UPDATE entries SET body = ?, digest = ?", body, digest)
     with pytest.raises(LedgerError):

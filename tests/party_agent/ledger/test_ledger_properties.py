@@ -132,7 +132,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_chain_holds(self) -> None:
-        self.ledger.entries()
+        self.ledger.verify()
 
     def teardown(self) -> None:
         self.store.close()

@@ -89,7 +89,7 @@ def test_second_coordinator_is_one_more_consortium_of_the_same_home(
 ) -> None:
     with on_a_socket(coordinator.handle) as url:
         first = enrol(home, url=url, invite=coordinator.invited("ward"), consortium="trial")
-    first.pin("lab", "a" * 64)
+    first.pin({"lab": "a" * 64})
     with on_a_socket(other.handle) as url:
         second = enrol(home, url=url, invite=other.invited("ward"))
     assert home.consortia() == {"trial": first, second.name: second}

@@ -119,7 +119,7 @@ def test_pin_that_is_there_is_not_replaced_by_words(tmp_path: Path, coordinator:
     with on_a_socket(coordinator.handle) as url:
         lab, ward = (Party(tmp_path, coordinator, name, url) for name in NAMES)
         lab.enrol(), ward.enrol()
-        lab.home.consortium().pin("ward", "a" * 64)
+        lab.home.consortium().pin({"ward": "a" * 64})
         with pytest.raises(ConflictError, match="pinned already"):
             lab.hear()
     assert dict(lab.home.consortium().pins()) == {"ward": "a" * 64}

@@ -70,7 +70,7 @@ def test_proposals_wait_until_fellow_members_have_pinned_the_new_key(pair: Conso
     look(pair, "clinic", "insurer")
     assert decision_of(pair, "clinic", release) is Decision.APPROVED
     assert decision_of(pair, "insurer", release) is Decision.WAITING
-    pair.homes["insurer"].consortium().pin("clinic", new, replace=True)
+    pair.homes["insurer"].consortium().pin({"clinic": new}, replace=True)
     look(pair, "insurer", "clinic", "insurer")
     assert pair.state(release) == "published"
 
@@ -89,7 +89,7 @@ def test_sealing_key_is_replaced_with_the_signing_key_and_can_be_sealed_to(pair:
     assert shown_sealing_keys(pair) == {clinic.sealing_key().hex()}
     assert not clinic.next_sealing_key.exists()
     clinic.consortium().linkage_file.unlink()
-    insurer.consortium().pin("clinic", key_of(clinic), replace=True)
+    insurer.consortium().pin({"clinic": key_of(clinic)}, replace=True)
     coordinator = pair.coordinator.hub.key.fingerprint
     with pair.agent("insurer") as agent:
         publish_identity(insurer, agent.client)

@@ -256,7 +256,7 @@ def two_stages(x: Floats, y: Floats, privacy: Privacy, draw: Generator) -> Float
     q = quantise(np.column_stack([x[:, 1:], y]))
     *features, label = (NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(q.shape[1]))
     stages = stages_of(privacy, label, tuple(features), len(q))
-    return STAGED["two_stage"].run(q, stages, privacy, noise, intercept=True).coefficients
+    return two_stage(q, stages, privacy, noise).coefficients
 
 
 def coefficients(

@@ -80,12 +80,12 @@ def test_nothing_more_of_an_exchange_is_sent_once_it_is_forbidden(
 def test_release_of_a_member_pinned_otherwise_meanwhile_waits_until_that_is_put_right(pair: Consortium) -> None:
     release, home, noise = approved_by_all(pair), pair.homes["clinic"], Noise()
     pinned = home.consortium().pins()["insurer"]
-    home.consortium().pin("insurer", "0" * 64, replace=True)
+    home.consortium().pin({"insurer": "0" * 64}, replace=True)
     pair.step("clinic", draw=noise)
     assert (noise.calls, state_of(pair, release)) == ([], ChargeState.RESERVED)
     with pair.agent("clinic") as agent:
         assert "another key" in agent.proposals.get(release).findings[0]
-    home.consortium().pin("insurer", pinned, replace=True)
+    home.consortium().pin({"insurer": pinned}, replace=True)
     look(pair, "clinic", "insurer", "clinic")
     assert pair.state(release) == "published"
 

@@ -178,7 +178,7 @@ WAITS: dict[str, tuple[Callable[[Home], object], dict[str, Any], str, Callable[[
         {}, "insurer is not pinned; .* commingle party pin insurer", pin,
     ),
     "another pin": (
-        lambda home: home.consortium().pin("insurer", "0" * 64, replace=True), {}, "pinned with another key", pin,
+        lambda home: home.consortium().pin({"insurer": "0" * 64}, replace=True), {}, "pinned with another key", pin,
     ),
 }  # fmt: skip
 

@@ -54,10 +54,10 @@ def step_everywhere(consortium: Consortium) -> None:
 def refuse_to_start(pair: Consortium, name: str = "clinic") -> None:
     """A fresh start ends before anything is signed."""
     with pair.agent(name) as agent:
-        before = agent.ledger.entries()
+        before = agent.ledger.history()
         with pytest.raises(StaleLedgerError):
             agent.step(strictly)
-        assert agent.ledger.entries() == before
+        assert agent.ledger.history() == before
 
 
 def other_noise() -> Noise:

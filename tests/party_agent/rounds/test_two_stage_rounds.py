@@ -70,7 +70,7 @@ def test_one_charge_is_the_sum_of_both_stages_and_the_manifest_states_both(
     for name, loss in zip(PAIR, found.privacy.per_party, strict=True):
         plan = plan_block(found.spec, found.spec.party(name))
         assert plan.first_stage is not None
-        first = first_stage_loss(plan.first_stage, found.spec.adjacency)
+        first = first_stage_loss(plan.first_stage, found.spec.terms.adjacency)
         assert ZERO < first < plan.loss
         assert spent(pair, name) == plan.loss.units
         assert loss.first_stage is not None

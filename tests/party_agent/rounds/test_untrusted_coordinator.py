@@ -156,7 +156,7 @@ def test_approvals_in_one_place_and_rejected_in_another_stay_consistent(pair: Co
     pair.coordinator.shown = lambda view: {**view, "state": "proposed", "approvals": {}}
     pair.step("clinic")
     with pair.agent("clinic") as agent:
-        assert len([e for e in agent.ledger.entries() if e["kind"] == "reserved"]) == 1
+        assert len([text for text in agent.ledger.history()[0] if json.loads(text)["kind"] == "reserved"]) == 1
     assert pair.charge("clinic", release) is not None
 
 

@@ -113,8 +113,10 @@ def cut(bodies: list[dict[str, Any]], release: str) -> list[dict[str, Any]]:
 
 
 def cheaper(bodies: list[dict[str, Any]], release: str) -> list[dict[str, Any]]:
-    changed = {"rho_units": "1"}
-    return [{**b, **changed} if b["kind"] == "reserved" and b["release"] == release else b for b in bodies]
+    for body in bodies:
+        if body["kind"] == "reserved" and body["release"] == release:
+            body["charge"]["loss"]["rho_units"] = "1"
+    return bodies
 
 
 def undebited(bodies: list[dict[str, Any]], release: str) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
-    ChargedLoss,
     Coefficient,
     RegressionPrivacy,
     RegressionRequest,
@@ -25,7 +24,7 @@ from commingle.shared.documents.regression import (
 )
 from commingle.shared.documents.regression_verification import is_charged, verify_regression
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.documents.statements import ChargedLoss, SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, gaussian_rho, rho_of_epsilon
 from commingle.shared.dp.sensitivity import Adjacency

@@ -67,7 +67,7 @@ def test_subjects_are_keyed_where_they_can_be_and_nothing_says_otherwise(said: d
     written = study(**said)
     assert terms_of(written).keyed is keyed
     assert build(written).keyed is keyed
-    assert build(written).adjacency == terms_of(written).adjacency == ("add_remove" if keyed else "replace_one")
+    assert build(written).terms.adjacency == terms_of(written).adjacency == ("add_remove" if keyed else "replace_one")
     assert terms_of(study(**json.loads(encode(written)))).keyed is keyed
 
 

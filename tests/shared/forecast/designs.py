@@ -5,7 +5,6 @@ from typing import Any
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.sensitivity import Adjacency
 
 
 def numeric(columns: int, parties: int = 2, **changes: Any) -> Terms:
@@ -40,7 +39,6 @@ def design(shares: tuple[PartyTerms, ...], **changes: Any) -> Terms:
         "n": 100_000,
         "epsilon": 1.0,
         "delta": 1e-5,
-        "adjacency": Adjacency.REPLACE_ONE,
         "calibration": Calibration.ANALYTIC,
     }
     return Terms(**{**plain, **changes}, parties=shares)

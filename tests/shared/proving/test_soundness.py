@@ -17,9 +17,6 @@ from commingle.shared.proving.parameters import (
     RANGES,
     REPEATS,
     Sizes,
-    combination_error,
-    opening_error,
-    range_error,
 )
 from commingle.shared.proving.proof import Answers, Places, Proof
 from commingle.shared.proving.replies import NOISE_BITS
@@ -34,11 +31,40 @@ EVERY = [Sizes(STANDARD, length) for length in LENGTHS]
 SIZES = EVERY[0]
 CHALLENGE = Challenge(bytes(32), bytes(32), bytes(32))
 
+
+def wrong_places(sizes: Sizes) -> int:
+    """e: a matrix that differs from polynomials at more places than these is caught by its combinations."""
+    return (sizes.places - 2 * sizes.width + 1) // 2
+
+
+def missed(sizes: Sizes, agreeing: int) -> Fraction:
+    """How likely t different places, drawn uniformly, are all among so many."""
+    return Fraction(comb(agreeing, sizes.opened), comb(sizes.places, sizes.opened))
+
+
+def range_error() -> Fraction:
+    """How likely the first challenge spares an entry that is out of range, at most (the proof's 5.4)."""
+    return 2 * Fraction(1, 1 << RANGES)
+
+
+def combination_error(sizes: Sizes, rows: int) -> Fraction:
+    """How likely the second challenge spares what is wrong, at most: of a matrix of so many rows (the proof's 5.6)."""
+    prime, levels = min(sizes.ring.primes), (rows - 1).bit_length() + 1
+    fold = Fraction(levels * (wrong_places(sizes) + 1), prime) ** sizes.folds
+    return max(fold, Fraction(4, prime) ** REPEATS)
+
+
+def opening_error(sizes: Sizes) -> Fraction:
+    """How likely the opened places spare what is wrong, at most (the proof's 5.7)."""
+    wrong = wrong_places(sizes)
+    return max(missed(sizes, sizes.places - wrong - 1), missed(sizes, wrong + 2 * sizes.width - 2))
+
+
 every_size = pytest.mark.parametrize("sizes", EVERY, ids=str)
 
 
 def test_sizes_are_those_of_the_proof() -> None:
-    found = [(each.message, each.places, each.opened, each.width, each.folds, each.wrong_places) for each in EVERY]
+    found = [(each.message, each.places, each.opened, each.width, each.folds, wrong_places(each)) for each in EVERY]
     assert found == [
         (2048, 8192, 293, 2341, 7, 1755),
         (4096, 16384, 269, 4365, 7, 3827),
@@ -51,7 +77,7 @@ def test_sizes_are_those_of_the_proof() -> None:
 @every_size
 def test_distance_of_the_code_is_more_than_three_times_what_may_be_wrong(sizes: Sizes) -> None:
     distance = sizes.places - sizes.width + 1
-    assert 3 * sizes.wrong_places < distance
+    assert 3 * wrong_places(sizes) < distance
 
 
 @every_size
@@ -59,14 +85,14 @@ def test_both_challenges_spare_what_is_wrong_with_at_most_2_to_the_minus_104(siz
     prime = min(STANDARD.primes)
     assert range_error() == Fraction(1, 2**104)
     assert combination_error(sizes, MATRIX_LIMIT) < Fraction(1, 2**104)
-    assert Fraction(17 * (sizes.wrong_places + 1), prime) ** sizes.folds < Fraction(1, 2**104)
+    assert Fraction(17 * (wrong_places(sizes) + 1), prime) ** sizes.folds < Fraction(1, 2**104)
     assert Fraction(4, prime) ** REPEATS < Fraction(1, 2**115)
 
 
 @every_size
 def test_opened_places_spare_what_is_wrong_with_less_than_2_to_the_minus_104_and_one_fewer_do_not(sizes: Sizes) -> None:
     assert opening_error(sizes) < Fraction(1, 2**104)
-    for agreeing in (sizes.places - sizes.wrong_places - 1, sizes.wrong_places + 2 * sizes.width - 2):
+    for agreeing in (sizes.places - wrong_places(sizes) - 1, wrong_places(sizes) + 2 * sizes.width - 2):
         one_by_one = prod((Fraction(agreeing - i, sizes.places - i) for i in range(sizes.opened)), start=Fraction(1))
         assert one_by_one == Fraction(comb(agreeing, sizes.opened), comb(sizes.places, sizes.opened))
         assert one_by_one <= opening_error(sizes)
@@ -89,7 +115,7 @@ def test_wrong_answer_and_right_one_differ_by_a_polynomial_of_degree_at_most_2k_
     squares = max(2 * row, max(sizes.quotient - 1, blinds[sizes.quotient]) + sizes.message)
     assert (sizes.shift(sizes.linear), sizes.shift(sizes.quotient)) == (sizes.message - 1, sizes.opened - 1)
     assert max(sums, squares) <= 2 * sizes.width - 2
-    assert sizes.wrong_places + max(sums, squares) < sizes.places - sizes.wrong_places
+    assert wrong_places(sizes) + max(sums, squares) < sizes.places - wrong_places(sizes)
 
 
 def test_number_beyond_its_range_leaves_every_sum_in_range_in_no_more_than_a_share_of_the_subsets() -> None:

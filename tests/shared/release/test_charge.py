@@ -53,6 +53,8 @@ APPROVALS, BODY = "c" * 64, "d" * 64
 COST = Cost(Loss(Rho(1000), 1e-7), Loss(Rho(1500), 2e-7))
 LATER = NOW + timedelta(hours=1)
 TERMS = ChargeTerms(dataset="main", study="s", kind="regression", expires=LATER)
+NEW = Charge(population="default", cost=COST, terms=TERMS)
+SAID = {"dataset": "main", "study": "s", "kind": "release", "expires": LATER.isoformat(), "coordinator": ""}
 TABLE = "e" * 64
 Ask = tuple[str, str]
 # those that are part of a caller's transaction
@@ -66,17 +68,29 @@ ASKS = st.tuples(
 )
 
 
+def loss(units: str, delta: float = 0.0) -> dict[str, Any]:
+    return {"rho_units": units, "loss_delta": delta}
+
+
+STATED = {"population": "default", "loss": loss("1000"), "gaussian": True, "terms": SAID}
+
+
+def stated(**changes: object) -> dict[str, Any]:
+    """A new charge as an entry has it; what is None is left out."""
+    return {name: value for name, value in {**STATED, **changes}.items() if value is not None}
+
+
 def event_of(what: str, charge: Charge | None) -> Event:
     attempt = charge.attempt if charge else 0
     events: dict[str, Event] = {
-        "reserve": Reserve("default", COST, TERMS),
+        "reserve": Reserve(NEW),
         "debit": Spend(APPROVALS),
         "redraw": Redraw(),
         "record": RecordBlock(attempt, BODY),
         "record late": RecordBlock(attempt - 1, BODY),
         "acknowledge": Acknowledge(),
         "withdraw": Withdraw(),
-        "adopt": Adopt("default", COST, TERMS),
+        "adopt": Adopt(NEW),
     }
     return events[what]
 
@@ -197,24 +211,29 @@ def test_heights_grow_and_what_is_spent_never_shrinks(spent: list[str], heights:
 
 
 def test_population_is_fixed_by_the_first_charge() -> None:
-    terms = {"dataset": "main", "study": "s", "purpose": "release", "expires": LATER.isoformat(), "coordinator": ""}
-    first = {"kind": "reserved", "release": RELEASES[0], "rho_units": "7", "population": "patients", **terms}
-    other = {**first, "release": RELEASES[1], "population": "staff"}
+    first = {"kind": "reserved", "release": RELEASES[0], "charge": {**STATED, "population": "patients"}}
+    other = {"kind": "reserved", "release": RELEASES[1], "charge": {**STATED, "population": "staff"}}
     told = fold(chain([first, other]))
     assert told == Refused("entry 2: the ledger belongs to population patients, not to staff")
 
 
+LOSSES = st.fixed_dictionaries(
+    {
+        "rho_units": st.sampled_from(["1000", "0", "-1", "01000", "x", "9" * 120]),
+        "loss_delta": st.sampled_from([0.0, 1e-7, -1e-7, 1.0]),
+    }
+)
+CHARGES = st.fixed_dictionaries(
+    {"population": st.just("default"), "loss": LOSSES, "gaussian": st.booleans(), "terms": st.just(SAID)},
+    optional={"replacement": LOSSES},
+)
 ENTRIES = st.fixed_dictionaries(
     {
         "kind": st.sampled_from([*ChargeState, "signed", "received", "rejoined", "invented"]),
         "release": st.sampled_from(RELEASES),
     },
     optional={
-        "rho_units": st.sampled_from(["1000", "0", "-1", "01000", "x", "9" * 120]),
-        "population": st.just("default"),
-        "delta": st.sampled_from([0.0, 1e-7]),
-        "replacement_units": st.sampled_from(["1500", "0", "x"]),
-        "replacement_delta": st.sampled_from([0.0, 2e-7]),
+        "charge": st.just(STATED) | CHARGES,
         "attempt": st.integers(0, 3),
         "approvals": st.just(APPROVALS),
         "body_sha256": st.just(BODY),
@@ -238,7 +257,7 @@ def test_auditor_refuses_exactly_the_chains_that_the_machine_refuses(entries: li
 
 def test_entries_of_a_whole_life_replay_to_the_same_charge() -> None:
     charge, entries = None, []
-    events = (Reserve("default", COST, TERMS), Spend(APPROVALS), Redraw(), RecordBlock(2, BODY), Acknowledge())
+    events = (Reserve(NEW), Spend(APPROVALS), Redraw(), RecordBlock(2, BODY), Acknowledge())
     for event in events:
         after = advance(charge, event)
         assert isinstance(after, Charge)
@@ -251,27 +270,28 @@ def test_entries_of_a_whole_life_replay_to_the_same_charge() -> None:
     assert told.charges == {RELEASES[0]: charge}
 
 
-SAID = {"dataset": "main", "study": "s", "purpose": "release", "expires": LATER.isoformat(), "coordinator": ""}
 LIFE: tuple[dict[str, Any], ...] = (
-    {"kind": "reserved", "rho_units": "1000", "population": "default", **SAID},
+    {"kind": "reserved", "charge": STATED},
     {"kind": "debited", "attempt": 1, "approvals": APPROVALS},
     {"kind": "debited", "attempt": 2},
     {"kind": "stored", "body_sha256": BODY},
     {"kind": "acked"},
 )
 FORGED: dict[str, tuple[int, dict[str, Any]]] = {
-    "no loss": (0, {"rho_units": "0"}),
-    "a loss in other words": (0, {"rho_units": "01000"}),
-    "no population": (0, {"population": None}),
-    "no terms": (0, dict.fromkeys(SAID)),
-    "no study": (0, {"study": None}),
+    "no charge": (0, {"charge": None}),
+    "no loss": (0, {"charge": stated(loss=loss("0"))}),
+    "a loss in other words": (0, {"charge": stated(loss=loss("01000"))}),
+    "a loss below nothing": (0, {"charge": stated(loss=loss("-1000"))}),
+    "a delta below nothing": (0, {"charge": stated(loss=loss("1000", -1e-7))}),
+    "no population": (0, {"charge": stated(population=None)}),
+    "no terms": (0, {"charge": stated(terms=None)}),
+    "no study": (0, {"charge": stated(terms={name: SAID[name] for name in SAID if name != "study"})}),
+    "an end without its place on earth": (0, {"charge": stated(terms={**SAID, "expires": "2036-01-02T00:00:00"})}),
     "a debit without approvals": (1, {"approvals": None}),
     "an attempt left out": (2, {"attempt": 3}),
-    "a delta afterwards": (2, {"delta": 1e-7}),
-    "a loss afterwards": (3, {"rho_units": "1"}),
-    "a second figure in other words": (0, {"replacement_units": "01500"}),
-    "a delta of a second figure that is not there": (0, {"replacement_delta": 1e-7}),
-    "a second figure afterwards": (1, {"replacement_units": "1500"}),
+    "a loss afterwards": (3, {"charge": STATED}),
+    "a second figure in other words": (0, {"charge": stated(replacement=loss("01500"))}),
+    "a second figure afterwards": (1, {"charge": stated(replacement=loss("1500"))}),
     "stored without a body": (3, {"body_sha256": None}),
     "acknowledged before it is stored": (3, {"kind": "acked", "body_sha256": None}),
     "given back after the debit": (4, {"kind": "released"}),
@@ -290,7 +310,7 @@ def test_entry_that_no_move_writes_is_refused_by_the_auditor(forgery: str) -> No
 
 @pytest.mark.parametrize("document", sorted(SIGNED_BY_PARTIES))
 def test_document_is_signed_in_one_state_only_and_a_rejection_in_any(document: str) -> None:
-    reserved = advance(None, Reserve("default", COST, TERMS))
+    reserved = advance(None, Reserve(NEW))
     assert isinstance(reserved, Charge)
     states = [None, *(Charge(population="default", cost=COST, terms=TERMS, state=state) for state in ChargeState)]
     allowed = {state.state.value if state else None for state in states if refuse_signature(state, document) is None}

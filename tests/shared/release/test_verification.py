@@ -16,7 +16,6 @@ from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import decode_matrix, second_moments
-from commingle.shared.release.plan import published_step
 from commingle.shared.release.verification import verify_release
 from tests.shared.release.world import KEYS, SUBJECTS, honest, honest_files, integers, produce, spec_document, verify
 
@@ -49,7 +48,9 @@ def test_matrix_of_rows_without_noise_is_their_projection(mechanism: str) -> Non
 def test_moments_are_the_plain_products_of_the_published_values() -> None:
     release = honest()
     moments = second_moments(release.document, release.spec.digest, integers(release))
-    values = [[int(v) * published_step(release.document) for v in row] for row in integers(release)]
+    values = [
+        [int(v) * mechanism_of(release.document).step(release.document.terms) for v in row] for row in integers(release)
+    ]
     for i in range(5):
         for j in range(5):
             assert moments.gram[i][j] == pytest.approx(sum(row[i] * row[j] for row in values), rel=1e-12)
