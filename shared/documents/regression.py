@@ -70,7 +70,7 @@ class RegressionRequest(WireModel):
         features: the attributes it is explained by.
         method: how; `auto` chooses by what is public.
         calibration: None for the method's own.
-        epsilon, delta: of the whole regression, in the unit of the data set.
+        epsilon, delta: of the whole regression, in the unit of the data set; below a millionth all would be noise.
         bounds: of some numeric attributes in their own units, within those they were registered with; they are clipped
             to these and encoded by these.
         mapping: `maximum` leaves rows within one bound; `per_row` divides each by its norm, `per_row_with_label` its
@@ -91,7 +91,7 @@ class RegressionRequest(WireModel):
     features: Annotated[tuple[AttributeName, ...], Field(min_length=1, max_length=256)]
     method: RegressionMethod | Literal["auto"] = "auto"
     calibration: CalibrationName | None = None
-    epsilon: Annotated[float, Field(gt=0, le=1e6)]
+    epsilon: Annotated[float, Field(ge=1e-6, le=1e6)]
     delta: Proportion
     bounds: dict[AttributeName, tuple[float, float]] = Field(default_factory=dict)
     mapping: RowMapping = "maximum"

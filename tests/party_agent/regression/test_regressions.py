@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from numpy.random import Generator, default_rng
+from pydantic import ValidationError
 
 from commingle.party_agent.cli.regression import show_regression
 from commingle.party_agent.edge.views import export_audit
@@ -14,7 +15,7 @@ from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.policy import OpeningHours, Policy, RegressionPolicy
 from commingle.party_agent.ledger.ledger import Debit
 from commingle.party_agent.ledger.requests import Regression, regression_view
-from commingle.party_agent.private.regression.methods import METHODS, STAGED
+from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import seal
@@ -184,6 +185,27 @@ def test_every_method_runs_with_consent_and_states_what_it_was_charged(tmp_path:
         assert agent.ledger.lost().loss.epsilon(agent.ledger.cap.delta) > 0
 
 
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5])
+@pytest.mark.parametrize("epsilon", [1e-6, 50.0])
+@pytest.mark.parametrize("name", sorted(EVERYTHING))
+def test_budget_at_the_ends_of_its_domain_buys_a_result_or_is_not_spent(
+    tmp_path: Path, name: str, epsilon: float, delta: float
+) -> None:
+    rules = RegressionPolicy(methods=EVERYTHING, max_epsilon=50.0, floating_point_noise=True)
+    public = public_moments() if name in WITH_PUBLIC_ROWS else None
+    asked = request(method=name, epsilon=epsilon, delta=delta, public=public)
+    with clinic(tmp_path, policy=Policy(regressions=rules), rows=50, epsilon_cap=1e3).agent("clinic") as agent:
+        try:
+            assert Regressions(agent).ask(asked).document is not None
+        except CommingleError:
+            assert not agent.ledger.charges()
+
+
+def test_epsilon_that_no_method_is_made_for_is_no_request() -> None:
+    with pytest.raises(ValidationError, match="greater than or equal to 1e-06"):
+        RegressionRequest.model_validate(request().model_dump() | {"epsilon": 1e-7})
+
+
 def _seeded() -> Generator:
     return default_rng(1)
 
@@ -322,7 +344,7 @@ _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0)
         ({"method": "two_stage", "mapping": "per_row"}, SpecError, "maps rows itself"),
         ({"method": "two_stage", "row_norm": 1.0}, SpecError, "maps rows itself"),
         ({"method": "two_stage", "label_bound": 0.5}, SpecError, "maps rows itself"),
-        ({"method": "two_stage", "epsilon": 1e-7}, ParameterError, "too much noise"),
+        ({"method": "two_stage", "epsilon": 1e-6}, ParameterError, "too much noise"),
         ({"public": PublicSecondMoments(rows=9, features=((1.0,), (1.0,)), label=1.0)}, SpecError, "not 3 x 3"),
         ({"public": _SHRUNKEN}, SpecError, "no intercept of ones"),
         ({"calibration": "published"}, ParameterError, "not offered"),
