@@ -1,5 +1,6 @@
 """How sure results are: intervals and tests of the normal law, for values and for ratios, and the words for them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,9 +95,15 @@ class LogRatios:
         with np.errstate(over="ignore"):
             return np.exp(self.intervals)
 
-    def clearest(self, what: str, terms: tuple[str, ...], references: tuple[str, ...]) -> str | None:
-        """What the term furthest from 1 in standard errors says of `what`, "odds are"; None where none is known."""
-        clear = np.abs(self.logs) / np.maximum(self.errors, 1e-12)
+    def clearest(
+        self, what: str, terms: tuple[str, ...], references: tuple[str, ...], *, doubtful: Collection[str] = ()
+    ) -> str | None:
+        """What the term furthest from 1 in standard errors says of `what`, "odds are"; None where none is known.
+
+        `doubtful` terms and references make no sentence.
+        """
+        known = np.array([{term, base}.isdisjoint(doubtful) for term, base in zip(terms, references, strict=True)])
+        clear = np.where(known, np.abs(self.logs) / np.maximum(self.errors, 1e-12), np.nan)
         if np.isnan(clear).all():
             return None
         term = int(np.nanargmax(clear))

@@ -283,4 +283,4 @@ def _show_check(console: Console, spec: ReleaseSpec, answers: Sequence[_Answer],
         console.print("\nWhat the agent of this home would say, by its own policy, pins, data and budget:")
         show_proposal(console, own)
         if not own.findings:
-            console.print("  Nothing speaks against it.")
+            console.print("  Nothing in policy, pins, schema and budget speaks against it.")

@@ -327,4 +327,6 @@ def _text_rows(fit: Fit) -> list[str]:
 def _r_squared(found: Diagnostics) -> str:
     if found.r_squared is None or found.r_squared_error is None:
         return "-"
+    if max(found.r_squared, found.r_squared_error) > 1:
+        return "hidden by noise"
     return f"{found.r_squared:.3f} (se {found.r_squared_error:.3f})"

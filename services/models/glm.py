@@ -307,12 +307,10 @@ def _about(fitted: _Fitted) -> str:
 
 
 def _sentence(outcome: Outcome, factors: list[Factor], estimates: LogRatios, few: list[str]) -> str:
-    terms, references = terms_of(factors)
-    doubtful = np.array([not {term, base}.isdisjoint(few) for term, base in zip(terms, references, strict=True)])
     said = {"binomial": f"odds of {outcome.name} are", "ordinal": f"odds of a higher level of {outcome.name} are"}
     what, start = said.get(outcome.family, f"expected count of {outcome.name} is"), outcome.alone
-    logs = np.where(doubtful, np.nan, estimates.logs[start:])
-    return replace(estimates, logs=logs, errors=estimates.errors[start:]).clearest(what, terms, references) or ""
+    of_features = replace(estimates, logs=estimates.logs[start:], errors=estimates.errors[start:])
+    return of_features.clearest(what, *terms_of(factors), doubtful=few) or ""
 
 
 def _cautions(few: list[str], family: str) -> tuple[str, ...]:

@@ -177,7 +177,7 @@ def hazard_ratios(
         interval_ratio_intervals=changes.by_interval.ratio_intervals,
         events=events,
         confidence_level=confidence_level,
-        sentence=found.clearest(f"the hazard of {event} is", terms, references)
+        sentence=found.clearest(f"the hazard of {event} is", terms, references, doubtful=few)
         or f"Noise leaves open how the hazard of {event} goes with these features.",
         subjects=whose.notes,
         warnings=(*equation.merged, *_cautions(few, gone, times.levels, size, changes.p_value), *whose.doubts),

@@ -138,6 +138,13 @@ def test_summary_without_standard_errors_shows_dashes() -> None:
     assert "Epsilon:   - " in text
 
 
+@pytest.mark.parametrize(("found", "error"), [(9.264, 3.0), (0.2, 2.5)])
+def test_share_that_noise_hides_is_not_shown_in_the_summary(found: float, error: float) -> None:
+    made = fit(MOMENTS, SCHEMA, FitRequest(target="pressure"))
+    diagnostics = replace(made.diagnostics, r_squared=found, r_squared_error=error)
+    assert "hidden by noise" in replace(made, diagnostics=diagnostics).summary()
+
+
 AGE, PRESSURE = (
     next(a for a in SCHEMA if isinstance(a, NumericAttribute) and a.name == name) for name in ("age", "pressure")
 )

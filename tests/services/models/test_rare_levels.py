@@ -87,6 +87,12 @@ def test_ends_of_a_rate_ratio_are_as_far_from_it_and_p_values_say_the_same() -> 
     assert apart.tolist() == [True, False, True, False, True, True]
 
 
+def test_clearest_ratio_is_none_of_the_doubtful_ones() -> None:
+    found, of = LogRatios(np.array([3.0, 1.0, 2.0]), np.ones(3), 0.95), (("a", "b", "d"), ("0", "0", "c"))
+    assert "at b as at 0" in str(found.clearest("odds are", *of, doubtful=["a", "c"]))
+    assert found.clearest("odds are", *of, doubtful=["0", "c"]) is None
+
+
 NOISY = (0.6, 0.35, 0.05, 0, 0, 0)
 
 
