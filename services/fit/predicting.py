@@ -132,9 +132,15 @@ def _are_numbers(values: Values) -> NDArray[np.bool_]:
 
 def _numbers(name: str, values: Values) -> Array:
     try:
-        return np.asarray(values, dtype=np.float64)
+        numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise RowsError(f"{name!r} holds something that is not a number", remedy="Give numbers.") from None
+    if np.isnan(numbers).any():
+        raise RowsError(
+            f"{name!r} is missing in some rows, and the release marks no missing {name}",
+            remedy="Leave these rows out, or fit without this attribute.",
+        )
+    return numbers
 
 
 class OutsideBoundsWarning(UserWarning):

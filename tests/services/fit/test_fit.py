@@ -161,6 +161,12 @@ def test_feature_beyond_its_bounds_counts_as_the_bound_and_a_warning_counts_it(f
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("gap", [None, float("nan")])
+def test_missing_number_that_is_not_marked_is_refused(fitted: Fit, gap: float | None) -> None:
+    with pytest.raises(errors.RowsError, match="marks no missing age"):
+        fitted.predict({"age": [AGE.upper, gap]})
+
+
 def test_prediction_beyond_the_targets_bounds_is_the_bound() -> None:
     steep = Predictor(np.array([0.0, 1000.0]), (AGE,), PRESSURE)
     found = steep.of({"age": [AGE.upper, AGE.upper]})
