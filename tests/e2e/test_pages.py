@@ -109,7 +109,14 @@ def learned() -> dict[str, tuple[Any, tuple[str, ...]]]:
     fit = "?target=age&feature=smoker&feature=readmitted"
     asked = ("", fit, "/describe?by=stage", "/table?row=stage&column=readmitted", "/glm?target=readmitted")
     pages = ("/", *(f"/releases/{tables[0]}{one}" for one in asked), "/docs", "/releases/none")
-    others = (f"/releases/{survival[0]}", f"/releases/{survival[0]}/describe")
+    curves = (
+        "",
+        "/describe",
+        "/survival?by=stage",
+        "/survival?by=stage&attributes=stage&attributes=site",
+        "/synthesize?rows=50",
+    )
+    others = tuple(f"/releases/{survival[0]}{one}" for one in curves)
     return {"learner": (tables, pages), "survival": (survival, others)}
 
 
