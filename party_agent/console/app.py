@@ -111,11 +111,15 @@ def _page_routes(pages_of: "Callable[[Request], _Pages]") -> APIRouter:
 
         router.add_api_route(path, answer)
 
-    page("/ledger", "ledger.html", _Pages.ledger)
     page("/members", "members.html", _Pages.members)
     page("/datasets", "datasets.html", lambda pages: pages.datasets(_NEW_DATASET))
     page("/tokens", "tokens.html", _Pages.tokens)
     page("/doctor", "doctor.html", _Pages.doctor)
+
+    @router.get("/ledger")
+    def ledger(request: Request) -> Response:
+        pages = pages_of(request)
+        return pages.show("ledger.html", lambda: pages.ledger(request.query_params))
 
     @router.get("/")
     def proposals(request: Request) -> Response:
@@ -190,9 +194,9 @@ class _Pages:
             "name": self._session.name,
         }
 
-    def ledger(self) -> Mapping[str, Any]:
+    def ledger(self, asked: Mapping[str, str]) -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:
-            ledger = agent.ledger()
+            ledger = agent.ledger_page(asked.get("before"))
         return {"ledger": ledger, "budget": budget_of(ledger)}
 
     def members(self) -> Mapping[str, Any]:

@@ -244,7 +244,16 @@ class PartyClient:
 
     def ledger(self, release: str | None = None) -> LedgerView:
         """Budget and charges: all, or that of one release. Scope `read`."""
-        return self._get(LedgerView, "/v1/ledger", {} if release is None else {"release": release})
+        if release is not None:
+            return self._get(LedgerView, "/v1/ledger", {"release": release})
+        newest, *earlier = pages("the agent", self.ledger_page)
+        charges = (charge for page in (*earlier[::-1], newest) for charge in page.charges)
+        return newest.model_copy(update={"charges": tuple(charges), "next": None})
+
+    def ledger_page(self, before: str | None = None, *, limit: int = 200) -> LedgerView:
+        """Budget and some charges: the newest, or those before `next` of another page. Scope `read`."""
+        asked = {"limit": str(limit)} if before is None else {"limit": str(limit), "before": before}
+        return self._get(LedgerView, "/v1/ledger", asked)
 
     def regress(self, request: RegressionRequest) -> RegressionView:
         """Pay for, compute and sign a regression; the same request again costs nothing. Scope `decide`."""

@@ -21,7 +21,7 @@ from commingle.party_agent.edge.api import (
     read_body,
 )
 from commingle.party_agent.edge.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, Uploads
-from commingle.party_agent.edge.views import export_audit, ledger_view, status_view
+from commingle.party_agent.edge.views import MOST_AT_ONCE, export_audit, ledger_view, status_view
 from commingle.party_agent.errors import SourceError, SourceRefusedError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.requests import regression_line, regression_view
@@ -172,9 +172,11 @@ def data_routes(api: LocalApi) -> APIRouter:
         release: Annotated[
             str | None, Query(max_length=64, description="Id of a release: of the charges its own alone.")
         ] = None,
+        before: Annotated[str | None, Query(max_length=64, description="`next` of the page with later ones.")] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="How many at most.")] = MOST_AT_ONCE,
     ) -> LedgerView:
-        """Charges and remaining budget."""
-        return ledger_view(agents.ledger, release)
+        """Remaining budget, and charges, a page at a time from the newest on."""
+        return ledger_view(agents.ledger, release, before=before, most=limit)
 
     @router.get("/audit")
     def audit() -> SignedDocument:

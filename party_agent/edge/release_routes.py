@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from commingle.party_agent.edge.api import NOTE, STUDY, LocalApi, document, ruling_of
-from commingle.party_agent.edge.views import job_view, proposal_view, proposal_views, unsent_view
+from commingle.party_agent.edge.views import MOST_AT_ONCE, job_view, proposal_view, proposal_views, unsent_view
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.party_agent.rounds.proposals import DecisionNote, Proposal
@@ -22,8 +22,6 @@ from commingle.shared.runtime.problem import takes
 Consortium = Annotated[str | None, Query(description="Which consortium, if this member belongs to several.")]
 ReleaseId = Annotated[str, Path(description="Id of the release, 64 hex digits.")]
 _MEDIA_TYPES = {"manifest": "application/json", "moments": "application/json"}
-MOST_AT_ONCE = 200
-"""Proposals on one page: to tell of one takes milliseconds."""
 _PARQUET = "application/vnd.apache.parquet"
 _CELL_BYTES, _OVERHEAD_BYTES, _MOST_COLUMNS = 16, 64 << 20, 257
 _FILES: dict[int | str, dict[str, Any]] = {

@@ -48,6 +48,8 @@ from commingle.shared.release.charge import GENESIS, ChargeState, link_digest
 from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
 from commingle.shared.runtime.errors import RemoteError
 
+MOST_AT_ONCE = 200
+"""Proposals or charges on one page: to tell of one takes milliseconds."""
 _EITHER = "add_remove of keyed data sets, replace_one of listed ones"
 
 
@@ -194,16 +196,23 @@ def _loss_view(loss: Loss, epsilon: float) -> LossView:
     return LossView(rho=float(loss.rho), delta=loss.delta, epsilon=epsilon)
 
 
-def ledger_view(ledger: Ledger, release: str | None = None) -> LedgerView:
-    """Budget and charges: all, or that of one release."""
-    notes, delta = ledger.notes(), ledger.cap.delta
-    charges = ledger.charges() if release is None else filter(None, [ledger.charge(release)])
+def ledger_view(
+    ledger: Ledger, release: str | None = None, *, before: str | None = None, most: int = MOST_AT_ONCE
+) -> LedgerView:
+    """Budget and charges: that of one release, or the newest of those before one. Raises NotFoundError."""
+    notes, delta, more = ledger.notes(), ledger.cap.delta, False
+    if release is None:
+        charges = ledger.charges(before=before, most=most + 1)
+        more, charges = len(charges) > most, charges[-most:]
+    else:
+        charges = list(filter(None, [ledger.charge(release)]))
     return LedgerView(
         population=ledger.cap.population,
         unit=ledger_unit(ledger),
         **budget_view(ledger),
         charges=tuple(_charge_view(c, notes.get(c.release, []), delta=delta) for c in charges),
         entries=ledger.length,
+        next=charges[0].release if more else None,
     )
 
 

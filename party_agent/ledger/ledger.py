@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from commingle.party_agent.errors import LedgerError
+from commingle.party_agent.errors import LedgerError, NotFoundError
 from commingle.party_agent.ledger.store import RESTORE, AgentStore, catch_up, verify_ledger
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.statements import FIRST_APPROVAL
@@ -229,11 +229,20 @@ class Ledger:
             raise LedgerError("a charge has vanished", remedy=RESTORE)
         return charge
 
-    def charges(self) -> list[ChargeRecord]:
-        """All of them, oldest first."""
+    def charges(self, *, before: str | None = None, most: int | None = None) -> list[ChargeRecord]:
+        """All of them, oldest first; or the newest, `most` of them, of those before the charge of one release.
+
+        Raises:
+            NotFoundError: there is no such charge.
+        """
         with self._store.reading() as db:
-            read = dict(map(tuple, db.execute("SELECT release, snapshot FROM to_read")))
-            return [_record(name, charge, read.get(name, "")) for name, charge in self._told(db).charges.items()]
+            read, told = dict(map(tuple, db.execute("SELECT release, snapshot FROM to_read"))), self._told(db).charges
+            if before is not None and before not in told:
+                raise NotFoundError("there is no such charge", remedy="Begin with the newest again.")
+            names = list(told)
+            end = len(names) if before is None else names.index(before)
+            start = 0 if most is None else max(0, end - most)
+            return [_record(name, told[name], read.get(name, "")) for name in names[start:end]]
 
     def states(self) -> Counter[ChargeState]:
         """How many are in each state."""

@@ -397,7 +397,7 @@ class LedgerView(Shown):
 
     model_config = shown_as(
         """
-        {"population": "everybody", "unit": "add_remove", "entries": 4,
+        {"population": "everybody", "unit": "add_remove", "entries": 4, "next": null,
          "cap": {"rho": 2.0, "epsilon": 10.0, "delta": 1e-05}, "spent": {"rho": 0.036, "epsilon": 1.0, "delta": 0.0},
          "replacement": {"rho": 0.075, "epsilon": 1.5, "delta": 0.0},
          "remaining": {"rho": 1.964, "epsilon": 9.89, "delta": 1e-05},
@@ -415,8 +415,9 @@ class LedgerView(Shown):
     spent: LossView = Field(description="lost or set aside.")
     replacement: LossView = Field(description="the same under replace_one.")
     remaining: LossView = Field(description="what is left.")
-    charges: tuple[ChargeView, ...] = Field(description="in the order in which they were made.")
+    charges: tuple[ChargeView, ...] = Field(description="some of them, in the order in which they were made.")
     entries: int = Field(description="how many entries the ledger's chain has.")
+    next: str | None = Field(description="`before` of the page with those made earlier; null where there are none.")
 
 
 class RegressionCharge(Shown):

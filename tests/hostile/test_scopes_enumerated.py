@@ -146,7 +146,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "LedgerView": {
         Told.TERMS: "population unit",
         Told.BUDGET: "cap spent replacement remaining charges",
-        Told.OWN: "entries",
+        Told.OWN: "entries next",
     },
     "ChargeView": {
         Told.TERMS: "release kind study dataset coordinator unit",

@@ -526,10 +526,8 @@ def ledger_with(spent: float) -> LedgerView:
     cap, lost, left = (
         LossView(rho=rho, epsilon=epsilon, delta=1e-5) for rho, epsilon in ((1.0, 6.0), (spent, 3.0), (1 - spent, 2.0))
     )
-    unit = "add_remove"
-    return LedgerView(
-        population="x", unit=unit, cap=cap, spent=lost, replacement=lost, remaining=left, charges=(), entries=0
-    )
+    figures: dict[str, Any] = {"cap": cap, "spent": lost, "replacement": lost, "remaining": left}
+    return LedgerView(population="x", unit="add_remove", **figures, charges=(), entries=0, next=None)
 
 
 ASKED = CostView(unit="add_remove", rho=0.5, epsilon=2.5, delta=0.0, replacement=None)

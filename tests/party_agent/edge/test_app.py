@@ -13,6 +13,7 @@ import pytest
 from commingle.party_agent.edge import views
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
+from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
@@ -215,6 +216,25 @@ def test_proposals_come_in_pages_and_a_page_tells_of_no_others(
     assert [[charge["release"] for charge in charges] for charges in ledgers] == [[], [found[3]]]
     assert [[item["id"] for item in kind["items"]] for kind in kinds] == [[*found[:3], found[4]], [found[3]]]
     assert api.get("/v1/proposals", params={"after": "f" * 64}).json() == {"items": [], "next": None}
+
+
+def test_charges_come_in_pages_from_the_newest_on_and_a_client_puts_them_together(
+    api: httpx.Client, local: LocalApi, consortium: Consortium
+) -> None:
+    asked = [consortium.propose(title=f"study {number}") for number in range(5)]
+    local.agents.consortia[0].step(strictly)
+    for release in asked:
+        local.agents.approve(release, BY_A_PERSON)
+    found, before = list[list[str]](), dict[str, str]()
+    while before or not found:
+        page = api.get("/v1/ledger", params={"limit": 2, **before}).json()
+        found.append([charge["release"] for charge in page["charges"]])
+        before = {"before": page["next"]} if page["next"] else {}
+    assert found == [asked[3:], asked[1:3], asked[:1]]
+    with PartyClient.over(InProcess(create_app(local))) as client:
+        whole = client.ledger()
+    assert ([charge.release for charge in whole.charges], whole.next) == (asked, None)
+    assert api.get("/v1/ledger", params={"before": "f" * 64}).status_code == 404
 
 
 def test_proposals_are_shown_with_cost_and_findings_and_decided(
