@@ -247,7 +247,7 @@ class Publisher:
             changed = None if whole else tx.events.newest_of_releases(self._newest)
             overdue, complete = tx.releases.overdue(self._coordinator.clock()), tx.releases.complete(changed)
         failed = [release for step, release in self._troubles if step is publish]
-        ended = self._exchanges_over(newest)
+        ended = self._exchanges_over(newest, whole=whole)
         for release in overdue:
             self._attempt(expire, release)
         for release in dict.fromkeys([*complete, *failed]):
@@ -260,18 +260,20 @@ class Publisher:
             prune(self._coordinator)
             clean(self._coordinator)
 
-    def _exchanges_over(self, newest: int) -> tuple[str, ...]:
+    def _exchanges_over(self, newest: int, *, whole: bool) -> tuple[str, ...]:
         """Releases that are over and may still have messages.
 
         Looked for after events, as buckets charge for every look; and each minute, as a message may have come too late.
-        What is complete is then looked for among all, too, and else among those with events.
+        Each minute all complete releases are looked for, too; in between those with events.
         """
-        if newest == self._newest and self._timer() < self._look_at:
+        if newest == self._newest and not whole:
             return ()
         exchanging = self._coordinator.blobs.running_releases()
         with self._coordinator.store.read() as tx:
             ended = tx.releases.over(exchanging)
-        self._newest, self._look_at = newest, self._timer() + _LOOKING_SECONDS
+        self._newest = newest
+        if whole:
+            self._look_at = self._timer() + _LOOKING_SECONDS
         return ended
 
     def _run(self) -> None:

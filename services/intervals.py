@@ -55,7 +55,7 @@ class LogRatios:
         errors: (...) their standard errors.
         of_rates: or of hazards. Noise may leave a rate near 0, where its logarithm has a long tail to below: ends are
             then those of ratios, r (1 +- z error), the lower one 0 where there is none. An error above 1 leaves the
-            upper end where that of the logarithm is: r itself may be far too low.
+            upper end where the logarithm's is: r itself may be far too low.
     """
 
     logs: Array

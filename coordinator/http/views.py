@@ -3,7 +3,7 @@
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from commingle.coordinator.errors import CursorError
 from commingle.coordinator.store.database import as_recorded
@@ -14,16 +14,11 @@ from commingle.shared.documents.spec import MAX_PARTIES
 from commingle.shared.documents.statements import NO_HEAD
 from commingle.shared.mechanisms.registry import mechanism_named
 from commingle.shared.release.rounds import State
+from commingle.shared.runtime.problem import QueryParameters
 from commingle.shared.wire import Answer, ExchangeProgress, ReleaseDetails
 
 Shown = TypeVar("Shown", bound=Answer)
 _HIGHEST = 1 << 62
-
-
-class QueryParameters(BaseModel):
-    """A query string; a parameter that nobody knows is refused rather than ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class PageQuery(QueryParameters):

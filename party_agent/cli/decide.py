@@ -17,7 +17,7 @@ from rich.text import Text
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.home.tokens import AgentScope, create_token, end_session, revoke_token, token_of_session
+from commingle.party_agent.home.tokens import AgentScope, create_token, end_session, token_of_session
 from commingle.party_agent.operate.compose import (
     agent_client,
     agent_clients,
@@ -342,7 +342,8 @@ def _token_of(place: Home, person: str) -> Iterator[str | None]:
         yield None
         return
     name, now, scopes = f"console-{secrets.token_hex(4)}", system_clock(), frozenset[AgentScope](("read", "decide"))
+    token = create_token(place, name=name, scopes=scopes, lifetime=_LONGEST_SESSION, now=now, person=person)
     try:
-        yield create_token(place, name=name, scopes=scopes, lifetime=_LONGEST_SESSION, now=now, person=person)
+        yield token
     finally:
-        revoke_token(place, name, system_clock())
+        end_session(place, token)

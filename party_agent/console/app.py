@@ -175,7 +175,8 @@ class _Pages:
         with self._reach(self._session.token) as agent:
             waiting = agent.proposal_page(waiting=True, after=asked.get("waiting"))
             past = agent.proposal_page(waiting=False, after=asked.get("past"))
-        return {"waiting": waiting, "past": past}
+        older = not asked.keys().isdisjoint({"waiting", "past"})
+        return {"waiting": waiting, "past": past, "older": older}
 
     def proposal(self, release: str) -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:

@@ -74,9 +74,9 @@ class Maker:
 
     def revoke(self, name: str) -> None:
         """Revoke a token. Raises NotFoundError."""
-        if name not in self.tokens():
+        if (token := self.tokens().get(name)) is None:
             raise NotFoundError("there is no such token of yours", remedy="Look at the list.")
-        revoke_token(self.home, name, self.now)
+        revoke_token(self.home, name, self.now, digest=token.digest)
         _log.info("token revoked", token=name, by=self.person or "the operator")
 
     def _may_revoke(self, token: LocalToken) -> bool:

@@ -243,7 +243,7 @@ class PartyClient:
         )
 
     def ledger(self, release: str | None = None) -> LedgerView:
-        """Budget and charges: all, or that of one release. Scope `read`."""
+        """Budget and charges: all, or the one of a release. Scope `read`."""
         if release is not None:
             return self._get(LedgerView, "/v1/ledger", {"release": release})
         newest, *earlier = pages("the agent", self.ledger_page)

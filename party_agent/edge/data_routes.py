@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from pydantic import Field
 
 from commingle.party_agent.data.datasets import Dataset, DatasetRequest
 from commingle.party_agent.edge.api import (
@@ -42,11 +43,11 @@ from commingle.party_agent.wire.answers import (
     StatusView,
     UploadView,
 )
-from commingle.shared.documents.model import Name
+from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.runtime.errors import ScopeError
-from commingle.shared.runtime.problem import AGAIN, takes
+from commingle.shared.runtime.problem import AGAIN, QueryParameters, takes
 
 if TYPE_CHECKING:
     from commingle.party_agent.regression.service import Regressions
@@ -74,6 +75,14 @@ _ROWS: dict[str, Any] = {
         },
     }
 }  # fmt: skip
+
+
+class LedgerQuery(QueryParameters):
+    """Which charges."""
+
+    release: Digest | None = Field(None, description="Id of a release: of the charges its own alone.")
+    before: Digest | None = Field(None, description="`next` of the page with later ones.")
+    limit: int = Field(MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE, description="How many at most.")
 
 
 def upload_routes(api: LocalApi) -> APIRouter:
@@ -168,15 +177,9 @@ def data_routes(api: LocalApi) -> APIRouter:
         return shown(Dataset(**dict(declared)), request)
 
     @router.get("/ledger")
-    def ledger(
-        release: Annotated[
-            str | None, Query(max_length=64, description="Id of a release: of the charges its own alone.")
-        ] = None,
-        before: Annotated[str | None, Query(max_length=64, description="`next` of the page with later ones.")] = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="How many at most.")] = MOST_AT_ONCE,
-    ) -> LedgerView:
+    def ledger(query: Annotated[LedgerQuery, Query()]) -> LedgerView:
         """Remaining budget, and charges, a page at a time from the newest on."""
-        return ledger_view(agents.ledger, release, before=before, most=limit)
+        return ledger_view(agents.ledger, query.release, before=query.before, most=query.limit)
 
     @router.get("/audit")
     def audit() -> SignedDocument:

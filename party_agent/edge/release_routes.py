@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from commingle.party_agent.edge.api import NOTE, STUDY, LocalApi, document, ruling_of
 from commingle.party_agent.edge.views import MOST_AT_ONCE, job_view, proposal_view, proposal_views, unsent_view
@@ -14,10 +15,11 @@ from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.party_agent.rounds.proposals import DecisionNote, Proposal
 from commingle.party_agent.wire.answers import JobList, JobView, ProposalList, ProposalView, ProposedView
+from commingle.shared.documents.model import Digest
 from commingle.shared.documents.study import Study
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.runtime.errors import ScopeError
-from commingle.shared.runtime.problem import takes
+from commingle.shared.runtime.problem import QueryParameters, takes
 
 Consortium = Annotated[str | None, Query(description="Which consortium, if this member belongs to several.")]
 ReleaseId = Annotated[str, Path(description="Id of the release, 64 hex digits.")]
@@ -32,6 +34,14 @@ _FILES: dict[int | str, dict[str, Any]] = {
 }
 
 
+class ProposalsQuery(QueryParameters):
+    """Which proposals."""
+
+    waiting: bool | None = Field(None, description="Those that wait for a decision, or the others; without it all.")
+    after: Digest | None = Field(None, description="`next` of the page before.")
+    limit: int = Field(MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE, description="How many at most.")
+
+
 def release_routes(api: LocalApi) -> APIRouter:
     """`/proposals` and `/jobs`."""
     router, agents = APIRouter(), api.agents
@@ -40,18 +50,11 @@ def release_routes(api: LocalApi) -> APIRouter:
         return Forecasts(agents.store, asked_here=api.loops is None)
 
     @router.get("/proposals")
-    def proposals(
-        request: Request,
-        waiting: Annotated[
-            bool | None, Query(description="Those that wait for a decision, or those that do not; without it all.")
-        ] = None,
-        after: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="How many at most.")] = MOST_AT_ONCE,
-    ) -> ProposalList:
+    def proposals(request: Request, query: Annotated[ProposalsQuery, Query()]) -> ProposalList:
         """What this member has been asked, a page at a time; how many cells are missing the operator alone is shown."""
-        found = agents.proposals.page(waiting=waiting, after=after, limit=limit + 1)
-        items = proposal_views(agents, found[:limit], forecasts(), request.state.viewer)
-        return ProposalList(items=items, next=items[-1].id if len(found) > limit else None)
+        found = agents.proposals.page(waiting=query.waiting, after=query.after, limit=query.limit + 1)
+        items = proposal_views(agents, found[: query.limit], forecasts(), request.state.viewer)
+        return ProposalList(items=items, next=items[-1].id if len(found) > query.limit else None)
 
     @router.get("/proposals/{release}")
     def proposal(release: ReleaseId, request: Request) -> ProposalView:

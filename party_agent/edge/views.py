@@ -199,7 +199,7 @@ def _loss_view(loss: Loss, epsilon: float) -> LossView:
 def ledger_view(
     ledger: Ledger, release: str | None = None, *, before: str | None = None, most: int = MOST_AT_ONCE
 ) -> LedgerView:
-    """Budget and charges: that of one release, or the newest of those before one. Raises NotFoundError."""
+    """Budget and charges: of one release, or the newest of those before one. Raises NotFoundError."""
     notes, delta, more = ledger.notes(), ledger.cap.delta, False
     if release is None:
         charges = ledger.charges(before=before, most=most + 1)

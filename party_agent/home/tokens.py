@@ -67,9 +67,12 @@ def local_tokens(home: Home, now: datetime) -> Mapping[str, LocalToken]:
     Raises:
         SettingsError: the file cannot be read.
     """
+    return {name: one for name, one in _kept(home).items() if one.expires is None or now < one.expires}
+
+
+def _kept(home: Home) -> Mapping[str, LocalToken]:
     path = home.root / "tokens.json"
-    kept = load_settings(_Tokens, path).root if path.exists() else {}
-    return {name: one for name, one in kept.items() if one.expires is None or now < one.expires}
+    return load_settings(_Tokens, path).root if path.exists() else {}
 
 
 def create_token(
@@ -107,10 +110,10 @@ def token_of_session(home: Home, principal: Principal, *, minutes: float) -> str
     return create_token(home, name=name, scopes=scopes, lifetime=lasts, now=now, person=person, made_by=person)
 
 
-def revoke_token(home: Home, name: str, now: datetime) -> None:
-    """Revoke a token. Raises NotFoundError."""
+def revoke_token(home: Home, name: str, now: datetime, *, digest: str | None = None) -> None:
+    """Revoke a token: of this name, and only the one with a digest that is given. Raises NotFoundError."""
     with _changing(home, now) as known:
-        if name not in known:
+        if name not in known or digest not in {None, known[name].digest}:
             raise NotFoundError(f"there is no token named {name}", remedy="commingle party token list")
         del known[name]
 
@@ -130,7 +133,7 @@ def find_token(home: Home, text: str, now: datetime) -> tuple[str, LocalToken] |
         if hmac.compare_digest(token.digest, digest):
             found = name, token
     if found is not None and not _is_noted(found[1], now):
-        with suppress(OSError):  # a full disk keeps nobody from rejecting a release
+        with suppress(OSError):  # neither a full disk nor who holds the file keeps anybody from rejecting a release
             _note_use(home, *found, now)
     return found
 
@@ -140,19 +143,22 @@ def _is_noted(token: LocalToken, now: datetime) -> bool:
 
 
 def _note_use(home: Home, name: str, token: LocalToken, now: datetime) -> None:
-    with _changing(home, now) as known:
+    with _changing(home, None, waits=False) as known:  # a clock that is wrong once takes no token out of the file
         same = known.get(name)  # meanwhile it may be revoked, or noted by another request
         if same is not None and same.digest == token.digest and not _is_noted(same, now):
             known[name] = same.model_copy(update={"used": now})
 
 
 @contextmanager
-def _changing(home: Home, now: datetime) -> Iterator[dict[str, LocalToken]]:
-    """Tokens to be changed, by one process and thread at a time: no revocation is lost to somebody who signs on."""
+def _changing(home: Home, now: datetime | None, *, waits: bool = True) -> Iterator[dict[str, LocalToken]]:
+    """Tokens to be changed, by one process and thread at a time: no revocation is lost to somebody who signs on.
+
+    Raises BlockingIOError where another has them and this one does not wait.
+    """
     held = os.open(home.root, os.O_RDONLY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        before = local_tokens(home, now)
+        fcntl.flock(held, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        before = _kept(home) if now is None else local_tokens(home, now)
         known = dict(before)
         yield known
         if known != before:

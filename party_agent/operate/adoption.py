@@ -113,7 +113,9 @@ def adopt_branch(agents: Agents, branch: LostBranch) -> None:
     lacking = (lost for lost in branch.releases if lost.release not in adopted)
     charges = [(lost.release, *lost.charge) for lost in lacking if lost.charge is not None]
     if any(loss.rho.units or loss.delta for _, loss in branch.unexplained.counted(replacement=True)):
-        nobody_knows = ChargeTerms(dataset=EVERY_DATASET, study="", kind="unexplained", expires=agents.clock())
+        nobody_knows = ChargeTerms(
+            dataset=EVERY_DATASET, study="", kind="unexplained", expires=agents.clock(), coordinator=""
+        )
         charges.append((branch.heads[-1], branch.unexplained, nobody_knows))
     signed = [(lost.release, kind, envelope) for lost in branch.releases for kind, envelope in lost.signed]
     agents.ledger.adopt(charges, signed, branch.heads, height=branch.height)

@@ -148,9 +148,10 @@ class Proposals:
         return self.page(limit=-1)
 
     def page(self, *, waiting: bool | None = None, after: str | None = None, limit: int) -> list[Proposal]:
-        """Some of them, after one: all, those that wait for a decision, or the others."""
+        """Some of them, after one: all, those that wait for a decision, or the others. Raises NotFoundError."""
         which = "" if waiting is None else f"AND ({_WAITS}) = {waiting:d} "
         if after is not None:
+            self.get(after)
             which += "AND (seen, release) < (SELECT seen, release FROM proposals WHERE release = ?) "
         given = () if after is None else (after,)
         return self._select(f"{which}ORDER BY seen DESC, release DESC LIMIT {limit:d}", *given)

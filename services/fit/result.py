@@ -235,7 +235,6 @@ class Fit(Drawn):
     def table(self) -> ResultTable:
         low, high = self.intervals.T
         level = f"{100 * self.confidence_level:g} %"
-        r_squared = self.diagnostics.r_squared
         return ResultTable(
             title=f"Linear model of {self.target}",
             facts=(
@@ -245,7 +244,7 @@ class Fit(Drawn):
                 ("degrees of freedom", f"{self.degrees_of_freedom:,}"),
                 *((("published rows", f"{self.rows:,}"),) if mechanism_named(self.mechanism).of_rows else ()),
                 *(() if self.epsilon is None else (("epsilon per member", f"{self.epsilon:g}"),)),
-                ("expected R²", "none" if r_squared is None else f"{r_squared:.3f}"),
+                ("expected R²", _r_squared(self.diagnostics)),
             ),
             heading="term",
             labels=self.terms,
@@ -325,8 +324,9 @@ def _text_rows(fit: Fit) -> list[str]:
 
 
 def _r_squared(found: Diagnostics) -> str:
-    if found.r_squared is None or found.r_squared_error is None:
-        return "-"
-    if max(found.r_squared, found.r_squared_error) > 1:
+    if found.r_squared is None:
+        return "none"
+    if max(found.r_squared, found.r_squared_error or 0.0) > 1:
         return "hidden by noise"
-    return f"{found.r_squared:.3f} (se {found.r_squared_error:.3f})"
+    error = "" if found.r_squared_error is None else f" (se {found.r_squared_error:.3f})"
+    return f"{found.r_squared:.3f}{error}"

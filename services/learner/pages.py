@@ -108,15 +108,21 @@ def _asks(question: str, asked: Mapping[str, Any], attributes: Sequence[Attribut
         return [_Ask("survival", curves), *([_Ask("hazard-ratios", ratios)] if ratios["features"] else [])]
     if question != "glm":
         return [_Ask(question, dict(asked))]
-    others = [a.name for a in attributes if a.kind != "numeric" and a.name != asked.get("target")]
-    features = " + ".join(f"`{name}`" for name in asked.get("attributes", others))
+    features = " + ".join(f"`{name}`" for name in _features(asked, attributes))
     formula = f"`{asked.get('target', '')}`{_event(asked)} ~ {features}"
     return [_Ask("glm", {"formula": formula} | ({"family": asked["family"]} if "family" in asked else {}))]
 
 
-def _in_r(command: str) -> str:
+def _features(asked: Mapping[str, Any], attributes: Sequence[Attribute]) -> Sequence[str]:
+    ticked: Sequence[str] | None = asked.get("attributes")
+    return ticked or [a.name for a in attributes if a.kind != "numeric" and a.name != asked.get("target")]
+
+
+def _in_r(commands: Sequence[str]) -> str:
     """A string of JSON is one of R, but for characters written as surrogates: they stand as they are."""
-    return f"answer <- jsonlite::fromJSON(pipe({json.dumps(f'{command} --json', ensure_ascii=False)}))"
+    names = ["answer"] if len(commands) == 1 else [f"answer_{place}" for place, _ in enumerate(commands, start=1)]
+    quoted = (json.dumps(f"{command} --json", ensure_ascii=False) for command in commands)
+    return "\n".join(f"{name} <- jsonlite::fromJSON(pipe({text}))" for name, text in zip(names, quoted, strict=True))
 
 
 def _event(asked: Mapping[str, Any]) -> str:
@@ -251,7 +257,7 @@ class _Pages:
             except CommingleError as error:
                 said, status = error.diagnostics(), self._status_of(error)
                 break
-        commands = [_command(ask, asked) for ask in asking]
+        commands = [_command(ask, {**asked, "attributes": _features(asked, attributes)}) for ask in asking]
         context = {
             "it": ReleaseDetail.of(held),
             "levels": {a.name: a.levels for a in attributes if a.kind != "numeric"},
@@ -259,7 +265,7 @@ class _Pages:
             "question": question,
             "questions": _questions(held),
             "command": "\n".join(commands),
-            "in_r": "\n".join(map(_in_r, commands)),
+            "in_r": _in_r(commands),
             "python": _fetched(self._coordinator, held) + "".join(map(_asking, asking)),
             "query": urlencode(asked, doseq=True),
             "most_rows": MAX_ROWS,
@@ -312,7 +318,7 @@ class _Pages:
             "query": urlencode(query),
             "python": _python(self._coordinator, held, body),
             "command": _fit_command(body),
-            "in_r": _in_r(_fit_command(body)),
+            "in_r": _in_r([_fit_command(body)]),
             "coordinator": self._coordinator,
             "citation": citation(held.published),
             "kept": _kept(self._coordinator, detail),

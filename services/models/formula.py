@@ -8,7 +8,9 @@ from typing import Self
 from commingle.services.errors import FormulaError, InteractionError
 from commingle.shared.estimation.errors import FeaturesError, TargetAmongFeaturesError, UnknownAttributeError
 
-_TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]*)`(?P<event>\[[^\]]*\])?|(?P<sign>[~+*:^|()-])|(?P<bare>[^~+*:^|()`-]+))")
+_TOKEN = re.compile(
+    r"\s*(?:`(?P<quoted>[^`]*)`(?P<event>\[.*\](?=\s*~))?|(?P<sign>[~+*:^|()-])|(?P<bare>[^~+*:^|()`-]+))"
+)
 _SHAPE = 'Write it as "outcome ~ age + sex", or "outcome ~ ." for all others; put other names into backticks.'
 _PRODUCTS = frozenset("*:^")
 

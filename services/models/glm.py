@@ -317,7 +317,7 @@ def _cautions(few: list[str], family: str) -> tuple[str, ...]:
     if not few:
         return ()
     if family == "poisson":
-        said, what = "the noise may be as large as what is counted", "rates"
+        said, what = "hardly anything may be counted", "rates"
     else:
         said, what = "hardly anybody may have the event, or hardly anybody not", "odds"
     return (f"At {', '.join(few)} {said}: the data may leave their {what} open, and the prior has the say.",)

@@ -175,7 +175,7 @@ def stratified(
 
 
 class _Pooled(NamedTuple):
-    """Of each level R and S of `_sums`, (L, 2), with the covariance of their errors, (L, 2, 2).
+    """R and S of each level, of `_sums`, (L, 2), with the covariance of their errors, (L, 2, 2).
 
     One of them is nothing beside the other where noise puts cells below 0: those of weighted rows stay above 0, and do
     not say by how much.
@@ -193,7 +193,7 @@ class _Pooled(NamedTuple):
 
     @property
     def errors(self) -> Array:
-        """Of log R - log S."""
+        """Standard errors of log R - log S, (L,)."""
         by_log = np.array([1.0, -1.0]) / np.where(np.isnan(self.logs)[:, None], np.nan, self.sums)
         return np.array([standard_errors(mapped(J[None], C))[0] for J, C in zip(by_log, self.covariances, strict=True)])
 
@@ -201,7 +201,7 @@ class _Pooled(NamedTuple):
         """(L, 2) of R / S: Fieller's, as noise may leave R or S near 0, where the logarithm has a long tail.
 
         Where the error of the logarithm is above 1, R or S may be far too low, and its error too: no end is then nearer
-        than that of the logarithm.
+        than the logarithm's.
         """
         z, by_log = normal_reach(confidence_level), LogRatios(self.logs, self.errors, confidence_level).ratio_intervals
         found = np.array([fieller(R, S, C, z) for (R, S), C in zip(self.sums.tolist(), self.covariances, strict=True)])
@@ -289,7 +289,7 @@ def _sentence(
     names: tuple[str, str, str], levels: tuple[tuple[str, ...], str, str], ratios: Array, intervals: Array
 ) -> str:
     (row, column, within), (compared, reference, event) = names, levels
-    strength = np.abs(np.log(ratios))
+    strength = np.where(np.isfinite(intervals).all(axis=1), np.abs(np.log(ratios)), np.nan)
     if not np.isfinite(strength).any():
         return f"Noise leaves open how {column} = {event} goes with {row} within {within}."
     i = int(np.nanargmax(np.where(np.isfinite(strength), strength, -1.0)))

@@ -65,7 +65,8 @@ def _two_stages(terms: Terms) -> list[str]:
 
 def bent_words(terms: Terms) -> tuple[str, ...]:
     """That rows are cut, where a release has tables, whose intervals do not count it."""
-    if not mechanism_of(terms).interactive or all(settled(party.first_stage_share) is None for party in terms.parties):
+    has_tables = mechanism_of(terms).interactive or terms.keyed
+    if not has_tables or all(settled(party.first_stage_share) is None for party in terms.parties):
         return ()
     said = (
         "Cutting rows bends counts, means, tables and odds ratios, and their intervals do not count that. For those, "

@@ -70,7 +70,7 @@ class ChargeTerms:
     study: str
     kind: ChargeKind
     expires: AwareDatetime
-    coordinator: str = ""
+    coordinator: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

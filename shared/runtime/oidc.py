@@ -142,6 +142,7 @@ class Provider:
             raise MissingExtraError("joserfc", extra="sso") from None
         self.settings, self._clock, self._guard = settings, clock, Lock()
         self._known: tuple[float, _Metadata | UnreachableError] | None = None
+        self._keys = -_FAILURE_SECONDS, b""
         self._secret = read_token(settings.client_secret_file)
 
     def address(self, attempt: Attempt) -> str:
@@ -183,9 +184,11 @@ class Provider:
 
     def ended(self, token: str) -> Ended:
         """What a logout token that was sent here says. Raises SignInError, UnreachableError."""
-        keys, settings = self._get(self._metadata().jwks_uri), self.settings
+        now, settings = self._clock(), self.settings
+        if not 0 <= now - self._keys[0] < _FAILURE_SECONDS:
+            self._keys = now, self._get(self._metadata().jwks_uri)
         return verify_logout_token(
-            token, keys, issuer=settings.issuer, client_id=settings.client_id, now=int(self._clock())
+            token, self._keys[1], issuer=settings.issuer, client_id=settings.client_id, now=int(self._clock())
         )
 
     def _proved(self, token: str, keys: bytes, nonce: str) -> Principal:

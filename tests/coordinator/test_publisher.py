@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
+from commingle.coordinator import publisher as publisher_module
 from commingle.coordinator.blobs import BlobDirectory
 from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.errors import StorageError
@@ -197,6 +198,30 @@ def test_faults_before_a_block_was_lost_do_not_hasten_the_end(hub: Hub, parties:
     assert (blobs.opened, hub.state(proposed)) == (7, "collecting")
     aside.rename(tmp_path / "blobs" / body[:2] / body)
     timed.run(2000)
+    assert hub.state(proposed) == "published"
+
+
+def test_release_whose_block_is_back_is_published_however_busy_the_coordinator_is(
+    hub: Hub, parties: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposed = hub.complete(parties)
+    digest = bodies(hub, proposed)[0]
+    path = tmp_path / "blobs" / digest[:2] / digest
+    aside, asked = path.rename(tmp_path / "aside"), ask_again
+
+    def back_just_before(coordinator: Coordinator, release: str) -> None:
+        aside.rename(path)
+        asked(coordinator, release)
+
+    monkeypatch.setattr(publisher_module, "ask_again", back_just_before)
+    timed, second = Timed(hub.coordinator), 0
+    while not path.exists():
+        timed.run(second)
+        second += 1
+    for number in range(3):  # events of others, never a minute without one
+        second += 30
+        hub.proposed(parties, study=f"other {number}")
+        timed.run(second)
     assert hub.state(proposed) == "published"
 
 

@@ -153,7 +153,9 @@ class _Source:
         self.memory: tuple[()] = ()
         self.prepared = release_of(mechanism, columns)
         self._published = SimpleNamespace(
-            release="0" * 64, pinned=frozenset[str](), spec=SimpleNamespace(attributes=attributes(columns))
+            release="0" * 64,
+            pinned=frozenset[str](),
+            spec=SimpleNamespace(terms=SimpleNamespace(attributes=attributes(columns))),
         )
 
     def fetch(self, _: str) -> LoadedRelease:

@@ -1,7 +1,7 @@
 """Moments: S + E with E of public entry variances (docs/design/estimation.md#noisy-moments).
 
 Centred moments of (x, y), q features x and the label y, are n Sigma + K^T E K - e e^T / n exactly, with K = (-mean; I)
-and e the noise of the linear terms, row 0 of E. Of keyed subjects E begins with the presences of J parties, which all
+and e the noise of the linear terms, row 0 of E. For keyed subjects E begins with the presences of J parties, which all
 hold the same people here; to first order each column is about its mean by the presence of its party.
 
 Standard errors are those of the learner's `ols`, in closed form. What its `shrunken` explains is averaged over a few
@@ -106,7 +106,7 @@ def _summed(terms: Terms) -> int:
 def unit_variances(terms: Terms) -> Array:
     """(p, p) variances of the entries at rho = 1/2, where sigma is the sensitivity; those of the intercept are first.
 
-    Those of keyed parties' presences, counted as 1, in its place. Epsilon and n leave them as they are, and are all
+    For keyed parties the presences, counted as 1, stand in its place. Epsilon and n leave them as they are, and are all
     alike here: they are computed once for a whole plan.
     """
     shape = replace(terms, k=None, n=0, epsilon=0.0, buckets=None, bounds=None, delta_implementation=None)

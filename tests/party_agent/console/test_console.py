@@ -188,7 +188,7 @@ def test_list_comes_in_pages_those_that_wait_before_others(
     assert shown[0] | shown[1] == set(asked)
     assert shown[0] & shown[1] == {asked[0]}
     assert "waiting=" not in second
-    assert "One proposal waits for your decision" in second
+    assert "<h1>Older proposals</h1>" in second
 
 
 def test_one_page_has_everything_a_decision_stands_on(

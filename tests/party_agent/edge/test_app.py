@@ -215,7 +215,7 @@ def test_proposals_come_in_pages_and_a_page_tells_of_no_others(
     ledgers = [api.get("/v1/ledger", params={"release": release}).json()["charges"] for release in found[2:4]]
     assert [[charge["release"] for charge in charges] for charges in ledgers] == [[], [found[3]]]
     assert [[item["id"] for item in kind["items"]] for kind in kinds] == [[*found[:3], found[4]], [found[3]]]
-    assert api.get("/v1/proposals", params={"after": "f" * 64}).json() == {"items": [], "next": None}
+    assert api.get("/v1/proposals", params={"after": "f" * 64}).status_code == 404
 
 
 def test_charges_come_in_pages_from_the_newest_on_and_a_client_puts_them_together(

@@ -1,6 +1,7 @@
 """Scoped tokens of the local API."""
 
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -160,3 +161,21 @@ def test_tokens_that_are_made_and_revoked_at_once_are_all_made_and_revoked(home:
         assert [each.exception() for each in made + gone] == [None] * 16
     persons = {one.person for one in local_tokens(home, NOW).values()}
     assert persons == {f"u-{name} at https://login.example" for name in "abcdefgh"}
+
+
+def test_token_lets_in_while_another_process_holds_the_tokens(home: Home) -> None:
+    text = create_token(home, name="ward", scopes=EVERY_SCOPE, lifetime=None, now=NOW)
+    held = os.open(home.root, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    found = find_token(home, text, NOW)
+    os.close(held)
+    assert found is not None
+    assert local_tokens(home, NOW)["ward"].used is None
+
+
+def test_clock_that_is_wrong_once_takes_no_token_away(home: Home) -> None:
+    day = timedelta(days=1)
+    for_good = create_token(home, name="ward", scopes=EVERY_SCOPE, lifetime=None, now=NOW)
+    create_token(home, name="month", scopes=EVERY_SCOPE, lifetime=30 * day, now=NOW)
+    assert find_token(home, for_good, NOW + 400 * day) is not None
+    assert {*local_tokens(home, NOW)} == {"ward", "month"}

@@ -20,7 +20,7 @@ APPROVALS = "a" * 64
 TABLE = "d" * 64
 CAP = Cap("default", 1.0, 1e-5)
 LATER = NOW + timedelta(hours=1)
-TERMS = ChargeTerms(dataset="main", study="s", kind="release", expires=LATER)
+TERMS = ChargeTerms(dataset="main", study="s", kind="release", expires=LATER, coordinator="")
 
 
 def named(name: str) -> str:

@@ -156,6 +156,28 @@ def test_shell_lines_of_the_page_fit_the_same(
     assert fitted["coefficients"] == http.get(f"/releases/{ID}/fit.json", params=asked).json()["coefficients"]
 
 
+def test_shell_lines_of_odds_are_about_what_the_page_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release, files = published_tables()  # with a number, which has no levels
+    with learner(ServingCoordinator.serving((release, files))) as http:
+        shell, *_ = lines_of(http.get(f"/releases/{release}/glm").text)
+        shown = http.get(f"/releases/{release}/glm.json").json()
+    Release.of(files).save(tmp_path / "release")
+    monkeypatch.chdir(tmp_path)
+    with suppress(SystemExit):
+        main([*shlex.split(shell)[1:], "--json"])
+    assert json.loads(capsys.readouterr().out)["terms"] == shown["terms"]
+
+
+def test_each_of_two_answers_in_r_has_a_name_of_its_own() -> None:
+    release, files = published_survival()
+    with learner(ServingCoordinator.serving((release, files))) as http:
+        asked = {"outcome": "outcome", "by": "stage", "attributes": ["stage", "site"]}
+        _, in_r, *_ = lines_of(http.get(f"/releases/{release}/survival", params=asked).text)
+    assert re.findall(r"^\w+", in_r, re.MULTILINE) == ["answer_1", "answer_2"]
+
+
 @pytest.mark.slow
 def test_lines_in_r_read_what_the_shell_lines_print(tmp_path: Path) -> None:
     r = shutil.which("Rscript")

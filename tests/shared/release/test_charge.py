@@ -52,7 +52,7 @@ RELEASES = ("a" * 64, "b" * 64)
 APPROVALS, BODY = "c" * 64, "d" * 64
 COST = Cost(Loss(Rho(1000), 1e-7), Loss(Rho(1500), 2e-7))
 LATER = NOW + timedelta(hours=1)
-TERMS = ChargeTerms(dataset="main", study="s", kind="regression", expires=LATER)
+TERMS = ChargeTerms(dataset="main", study="s", kind="regression", expires=LATER, coordinator="")
 NEW = Charge(population="default", cost=COST, terms=TERMS)
 SAID = {"dataset": "main", "study": "s", "kind": "release", "expires": LATER.isoformat(), "coordinator": ""}
 TABLE = "e" * 64

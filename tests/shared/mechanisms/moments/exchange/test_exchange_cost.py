@@ -34,7 +34,7 @@ from tests.world.side import approved, traffic
 COLUMNS_OF_THREE = {"a": 2, "b": 17, "c": 1}
 COLUMNS = st.lists(st.integers(1, 60), min_size=2, max_size=6)
 ROWS = st.integers(2, ROWS_LIMIT)
-TERMS = ChargeTerms(dataset="main", study="s", kind="release", expires=datetime(2026, 1, 5, tzinfo=UTC))
+TERMS = ChargeTerms(dataset="main", study="s", kind="release", expires=datetime(2026, 1, 5, tzinfo=UTC), coordinator="")
 
 
 @pytest.mark.parametrize("bounds", ["trusted", "proved"])
