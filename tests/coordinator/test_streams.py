@@ -15,6 +15,7 @@ from commingle.coordinator.http import streams
 from commingle.coordinator.http.streams import Feed, Steps
 from commingle.coordinator.store.releases import Releases
 from commingle.coordinator.store.store import Store, Transaction, open_store
+from tests.world.command import eventually
 from tests.world.coordinator import Honest, Hub, Parties, Proposed, problem
 from tests.world.documents import START
 from tests.world.exchange import approved
@@ -125,8 +126,11 @@ def following(hub: Hub, path: str, params: dict[str, Any], then: Callable[[], ob
 
     async def ask() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(hub.app), base_url="http://hub") as http:
+            before = hub.feed.waits
             asked = [asyncio.create_task(http.get(path, params=params, timeout=60)) for _ in range(FOLLOWERS)]
-            await asyncio.sleep(1)
+            await asyncio.to_thread(
+                eventually, lambda: hub.feed.waits >= before + FOLLOWERS, what="not all wait", seconds=60
+            )
             await asyncio.to_thread(then)
             return await asyncio.gather(*asked)
 

@@ -162,13 +162,14 @@ Parties: TypeAlias = tuple[Honest, Honest]
 
 
 class ToldFeed(Feed):
-    """Tells when a request waits for events."""
+    """Tells when a request waits for events, and how often any did."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.asked = Event()
+        self.asked, self.waits = Event(), 0
 
     async def wait(self, seq: int, *, timeout_seconds: float, about: str | None = None) -> None:
+        self.waits += 1
         self.asked.set()
         await super().wait(seq, timeout_seconds=timeout_seconds, about=about)
 
