@@ -32,7 +32,7 @@ from commingle.party_agent.private.sources import FileSource, SourceTable, open_
 from commingle.party_agent.private.sql_store import SqlSource, read_query
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.encoding import Cells, encode_attribute, plain_cells, subject_ids
+from commingle.shared.encoding import LONGEST_CELL, Cells, encode_attribute, plain_cells, subject_ids
 from commingle.shared.errors import MissingExtraError
 from tests.party_agent.private.releases import before_noise, request_of
 from tests.party_agent.private.tables import column, reader_of, snapshot_from
@@ -241,6 +241,22 @@ def test_cells_of_duckdb_are_those_of_its_driver(tmp_path: Path) -> None:
             return db.execute(statement).fetchall()
 
     require_same(both(f"duckdb:///{path}", run, COMMON | DUCKDB))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["text", "varchar", "bytea", "json"])
+def test_text_of_postgresql_above_the_longest_is_missing_and_no_other(postgres: PostgresServer, kind: str) -> None:
+    cell = "convert_to(repeat('1', {}), 'UTF8')" if kind == "bytea" else f"repeat('1', {{}})::{kind}"
+    rows = (f"('{who}', {cell.format(LONGEST_CELL + beyond)})" for who, beyond in (("longest", 0), ("long", 1)))
+    with psycopg.connect(postgres.url, autocommit=True) as db:
+        db.execute(f"CREATE TABLE long_{kind} (id text, x {kind})".encode())
+        db.execute(f"INSERT INTO long_{kind} VALUES ('short', '1'), {', '.join(rows)}".encode())  # noqa: S608 - ours
+    source = SqlSource(url=postgres.url, query=f"SELECT * FROM long_{kind}")  # noqa: S608 - ours
+    read = {}
+    for batch in read_query(source, ["id", "x"]):
+        ids, cells = (batch.columns[name].to_pylist() for name in ("id", "x"))
+        read |= {who: cell and len(cell) for who, cell in zip(ids, cells, strict=True)}
+    assert read == {"short": 1, "longest": LONGEST_CELL, "long": None}
 
 
 def test_table_without_rows_gives_none() -> None:
