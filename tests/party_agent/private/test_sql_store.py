@@ -252,7 +252,7 @@ def test_text_of_postgresql_above_the_longest_is_missing_and_no_other(postgres: 
         db.execute(f"CREATE TABLE long_{kind} (id text, x {kind})".encode())
         db.execute(f"INSERT INTO long_{kind} VALUES ('short', '1'), {', '.join(rows)}".encode())  # noqa: S608 - ours
     source = SqlSource(url=postgres.url, query=f"SELECT * FROM long_{kind}")  # noqa: S608 - ours
-    read = {}
+    read = dict[Any, Any]()
     for batch in read_query(source, ["id", "x"]):
         ids, cells = (batch.columns[name].to_pylist() for name in ("id", "x"))
         read |= {who: cell and len(cell) for who, cell in zip(ids, cells, strict=True)}
