@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 from numpy.typing import NDArray
+from pyarrow import compute
 
 from commingle.shared.encoding import LONGEST_CELL, MISSING, Cells
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat
@@ -29,6 +30,8 @@ _PIECE_BYTES = 1 << 20
 _LINE_END, _RETURN, _QUOTE = b'\n\r"'
 _UNREADABLE = b'""x'  # a line that has no cells, whatever the separator
 _MISSING = frozenset(word.encode() for word in MISSING)
+_AROUND = b" \t"
+_MISSING_WITHIN_BLANKS = rf"\A[ \t]*({'|'.join(MISSING)})[ \t]*\z"
 _Block = bytes | list[bytes]
 """Records: as lines, each with its line end, or one by one, without."""
 
@@ -370,9 +373,18 @@ class _Parser:
             ),
         )
         cells = [column.combine_chunks() for column in table.columns]
+        if any(blank in text for blank in (b" ", b"\t")):
+            cells = [_without_blank(column) for column in cells]
         return pa.RecordBatch.from_arrays(cells, names=list(self.places))
+
+
+def _without_blank(cells: Cells) -> Cells:
+    """Null where a cell is a missing value with blanks around it, each by itself (docs/proofs/records.md 4.2 d)."""
+    blank = compute.match_substring_regex(cells, _MISSING_WITHIN_BLANKS)
+    found: Cells = compute.if_else(blank, pa.scalar(None, cells.type), cells)
+    return found
 
 
 def _column(rows: list[list[bytes]], place: int) -> Cells:
     cells = (row[place] if place < len(row) else b"" for row in rows)
-    return pa.array([None if len(c) > LONGEST_CELL or c in _MISSING else c for c in cells], pa.binary())
+    return pa.array([None if len(c) > LONGEST_CELL or c.strip(_AROUND) in _MISSING else c for c in cells], pa.binary())

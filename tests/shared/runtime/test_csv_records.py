@@ -98,7 +98,7 @@ def specified(lines: Sequence[bytes], codec: str, separator: str) -> Found:
         if cells is None:
             unreadable += 1
         else:
-            present = [None if cell.decode("latin-1") in MISSING else cell for cell in cells]
+            present = [None if cell.strip(b" \t").decode("latin-1") in MISSING else cell for cell in cells]
             rows.append(tuple([*present, None, None, None][: len(NAMES)]))
     return Found(rows, unreadable, len(wrong) - unreadable, wrong[0] if wrong else 0)
 
@@ -120,6 +120,9 @@ def lines_of(draw: st.DrawFn, codec: str, separator: str) -> list[bytes]:
         "\r",
         "\0",
         "NA",
+        "NA  ",
+        "\tnull ",
+        " \xa0NA",
         "null",
         "1",
         "1,5",
@@ -306,7 +309,7 @@ def test_cells_of_a_proper_writer_steer_no_record_however_many_lines_they_hold(
     found = read(b"a,b,c\n" + b"".join(records), CsvFormat(lines_per_record=most), size=size)
     kept = [row for row in rows if b"".join(row).count(b"\n") < most]
     words = {word.encode() for word in MISSING}
-    assert found.rows == [tuple(None if cell in words else cell for cell in row) for row in kept]
+    assert found.rows == [tuple(None if cell.strip(b" \t") in words else cell for cell in row) for row in kept]
     assert (found.unreadable, found.uneven) == (len(rows) - len(kept), 0)
 
 
