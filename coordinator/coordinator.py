@@ -18,10 +18,9 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.release.audit import CoordinatorAudit
+from commingle.shared.release.audit import CoordinatorAudit, member_log
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import ReleaseSizes
-from commingle.shared.release.member_log import member_log
 from commingle.shared.release.rounds import Event, Refused, Round, advance
 from commingle.shared.runtime.files import Disks
 from commingle.shared.runtime.request_signing import SignedRequest

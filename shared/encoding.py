@@ -306,7 +306,6 @@ def subject_ids(key: SubjectKey, columns: Mapping[str, Cells]) -> SubjectIds:
 
 
 def _parts(name: str, values: Cells) -> Cells:
-    """The text of cells of an id, null for what is too long to be part of one."""
     texts = as_text(name, values)
     is_short = pc.less_equal(pc.call_function("binary_length", [texts]), pa.scalar(LONGEST_PART))
     found: Cells = pc.if_else(is_short, texts, pa.scalar(None, texts.type))
@@ -314,7 +313,6 @@ def _parts(name: str, values: Cells) -> Cells:
 
 
 def _blank(texts: Cells, values: Cells) -> NDArray[np.bool_]:
-    """Which cells hold nothing, where those are not meant that hold what is no text."""
     nothing = pc.is_null(plain_cells(values), nan_is_null=True).to_numpy(zero_copy_only=False)
     empty = pc.equal(texts, pa.scalar("", texts.type)).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
     found: NDArray[np.bool_] = np.logical_or(nothing, empty)
@@ -322,7 +320,7 @@ def _blank(texts: Cells, values: Cells) -> NDArray[np.bool_]:
 
 
 def _exact_ids(texts: Cells) -> Cells:
-    """`canonical_subject` of each text. What is ASCII needs no normalisation, and Arrow strips it at once."""
+    # what is ASCII needs no normalisation, and Arrow strips it at once
     stripped, others = pc.ascii_trim(texts, _ASCII_BLANKS), pc.invert(pc.string_is_ascii(texts))
     listed: list[Any] = texts.filter(others).to_pylist()
     ids = pa.array(map(canonical_subject, listed), pa.large_binary())
@@ -378,11 +376,7 @@ def no_text(name: str, kind: "pa.DataType") -> DataError:
 
 
 def as_numbers(name: str, values: Cells) -> NDArray[np.float64]:
-    """Values as float64, NaN where missing.
-
-    Raises:
-        DataError: values that are not numbers.
-    """
+    """Values as float64, NaN where missing. Raises DataError: values that are not numbers."""
     plain = plain_cells(values)
     numbers = _by_halves(_numbers, plain, pa.float64())
     if numbers.null_count > plain.null_count:
@@ -427,7 +421,6 @@ def _by_halves(read: Callable[[Cells], Cells], cells: Cells, kind: "pa.DataType"
 
 
 def _text(plain: Cells) -> Cells:
-    """Stripped text of cells. Raises ArrowException for a type or a cell that has none."""
     if pa.types.is_floating(plain.type):
         return _number_text(plain)
     if any(is_kind(plain.type) for is_kind in _KINDS_OF_TEXT):
@@ -439,7 +432,6 @@ def _text(plain: Cells) -> Cells:
 
 
 def _numbers(plain: Cells) -> Cells:
-    """Cells as float64. Raises ArrowException for a type or a cell that is no number."""
     if not any(is_kind(plain.type) for is_kind in _KINDS_OF_TEXT):
         return plain.cast(pa.float64(), safe=False)
     text = _text(plain)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from commingle.shared.documents.presets import PRESETS
     from commingle.shared.documents.study import Study
     from commingle.shared.errors import CommingleError
-    from commingle.shared.forecast.curves import plan
+    from commingle.shared.forecast.forecast import plan
 
 __all__ = [
     "PRESETS",
@@ -52,7 +52,7 @@ _WHERE = {
     "Release": "commingle.services.client.release",
     "ReleaseClient": "commingle.services.client.remote",
     "Study": "commingle.shared.documents.study",
-    "plan": "commingle.shared.forecast.curves",
+    "plan": "commingle.shared.forecast.forecast",
 }
 
 

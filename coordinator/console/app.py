@@ -17,7 +17,7 @@ from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.pages.local import ConsolePages, Door
+from commingle.shared.runtime.pages.doors import ConsolePages, Door
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.wire import PartyRecord, ReleaseDetails
 

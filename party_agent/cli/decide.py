@@ -37,7 +37,7 @@ from commingle.party_agent.wire.answers import (
 from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.release.drafting import tried
+from commingle.shared.release.checks import tried
 from commingle.shared.runtime.attachments import attach_option, with_attachments
 from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
 from commingle.shared.runtime.console import PlainConsole
@@ -320,8 +320,11 @@ def console(*, home: Home, person: str, place: Place) -> None:
     name under .localhost for their own machine; where one does not, add the name to its hosts file.
     """
     from commingle.party_agent.console.app import create_console  # noqa: PLC0415 - help needs no FastAPI
-    from commingle.shared.runtime.pages.local import Session, run_console  # noqa: PLC0415 - as above
-    from commingle.shared.runtime.pages.sso import run_sso_console  # noqa: PLC0415 - as above
+    from commingle.shared.runtime.pages.doors import (  # noqa: PLC0415 - as above
+        Session,
+        run_console,
+        run_sso_console,
+    )
 
     settings = home.settings()  # refuses a directory that is no party's home
     make = partial(create_console, home, reach=agent_clients(home))

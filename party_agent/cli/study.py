@@ -23,7 +23,7 @@ from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
 from commingle.shared.forecast.words import bent_words
 from commingle.shared.mechanisms.registry import MECHANISMS
-from commingle.shared.release.drafting import EPSILON, Share, draft, tried
+from commingle.shared.release.checks import EPSILON, Share, draft, tried
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError

@@ -42,7 +42,7 @@ from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.pages.local import ConsolePages, Door, Session
+from commingle.shared.runtime.pages.doors import ConsolePages, Door, Session
 from commingle.shared.runtime.pages.site import Site, read_form
 from commingle.shared.runtime.settings import system_clock
 

@@ -106,7 +106,7 @@ def _proposal_view(
         n=spec.n,
         buckets=spec.buckets,
         kept=spec.terms.kept,
-        subjects=spec.subjects or "listed",
+        subjects="keyed" if spec.keyed else "listed",
         epsilon=spec.epsilon,
         delta=spec.delta,
         adjacency=spec.terms.adjacency,

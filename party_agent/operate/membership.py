@@ -28,7 +28,7 @@ from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SignatureError
-from commingle.shared.documents.invitation import Invitation, coordinator_of, same_words, words_of, wrong_words
+from commingle.shared.documents.invitation import Invitation, coordinator_of, words_of, wrong_words
 from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
 from commingle.shared.documents.statements import Departure, Enrolment, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.rounds import State
@@ -190,9 +190,8 @@ def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple
     words = words_of(membership.coordinator().key.fingerprint, keys)
     wrong = ""
     for _ in range(_TRIES):
-        if same_words(typed := ask(words, wrong), words):
+        if not (wrong := wrong_words(ask(words, wrong), words)):
             break
-        wrong = wrong_words(typed, words)
     else:
         raise ConflictError(
             f"the words do not match ({wrong}); no keys were pinned",

@@ -14,7 +14,7 @@ from commingle.services.client.release import Release
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
 from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.keys import Fingerprint, VerifyingKey
-from commingle.shared.release.member_log import (
+from commingle.shared.release.audit import (
     VerifiedLog,
     confirm_by_log,
     require_continues,

@@ -23,18 +23,21 @@ from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.explained import as_written
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.regression_verification import VerifiedRegression, verify_regression
+from commingle.shared.documents.regression import VerifiedRegression, verify_regression
 from commingle.shared.documents.spec import StatedPurpose
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import (
     CoordinatorAudit,
+    MemberLog,
     PartyAudit,
+    VerifiedLog,
     confirm_by_coordinator,
+    confirm_by_log,
     confirm_by_party,
     verify_coordinator_audit,
+    verify_member_log,
     verify_party_audit,
 )
-from commingle.shared.release.member_log import MemberLog, VerifiedLog, confirm_by_log, verify_member_log
 from commingle.shared.release.verification import PublishedRelease, called
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, read_plain

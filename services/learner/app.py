@@ -40,7 +40,7 @@ from commingle.shared.runtime.errors import (
     UnreachableError,
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
-from commingle.shared.runtime.pages.local import Door, Guard
+from commingle.shared.runtime.pages.doors import Door, Guard
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems, problem, status_of, takes

@@ -23,7 +23,7 @@ from commingle.services.results import Result, ResultTable
 from commingle.shared.documents.explained import explain
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.forecast.curves import plan as make_plan
+from commingle.shared.forecast.forecast import plan as make_plan
 from commingle.shared.forecast.result import Plan
 from commingle.shared.runtime.errors import RequestBodyError
 from commingle.shared.runtime.pool import ProcessWorker, Worker

@@ -32,7 +32,7 @@ from commingle.shared.documents.schema import Attribute, BinaryAttribute
 from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.runtime.pages.local import Door, entrance
+from commingle.shared.runtime.pages.doors import Door, entrance
 from commingle.shared.runtime.pages.reference import Document, add_reference
 from commingle.shared.runtime.pages.site import HEADERS, Site
 

@@ -260,7 +260,7 @@ class ReleaseDetail(ReleaseItem):
             published=manifest.published,
             attributes=list(spec.terms.attributes),
             columns=_columns(held),
-            subjects=spec.subjects or "listed",
+            subjects="keyed" if spec.keyed else "listed",
             subject_counts=[
                 SubjectCount(parties=list(c.parties), subjects=c.subjects, error=c.error, kept=c.kept)
                 for c in _counts(held)

@@ -21,13 +21,13 @@ from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import Terms
 from commingle.shared.errors import MissingExtraError
-from commingle.shared.forecast.curves import plan as make_plan
-from commingle.shared.forecast.curves import with_mechanism
+from commingle.shared.forecast.forecast import plan as make_plan
+from commingle.shared.forecast.forecast import with_mechanism
 from commingle.shared.forecast.result import CutForecast, Forecast, Plan, Point, TableForecast
 from commingle.shared.forecast.tables import Share, sentence_of
 from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_of
 from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
-from commingle.shared.release.drafting import two_digits
+from commingle.shared.release.checks import two_digits
 from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options

@@ -21,7 +21,7 @@ from commingle.shared.dp.accounting import NOTHING, Loss, Rho, delta_left
 from commingle.shared.dp.calibration import check_delta, check_epsilon, gaussian_epsilon
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_named, mechanism_of
-from commingle.shared.release.drafting import tried
+from commingle.shared.release.checks import tried
 from commingle.shared.release.plan import plan_blocks
 
 _LIFETIME_HOURS = 24.0

@@ -56,7 +56,7 @@ def release_report(
         "rho_subject_outsiders": outsiders.rho,
         "epsilon_subject_outsiders": outsiders.epsilon,
         "adjacency": spec.terms.adjacency,
-        "subjects": spec.subjects or "listed",
+        "subjects": "keyed" if spec.keyed else "listed",
         "subject_counts": subject_counts(release.prepared, given),
         "row_norm": spec.parties[0].row_norm,
         "first_stage_share": spec.parties[0].first_stage_share,

@@ -34,8 +34,8 @@ from commingle.services.testing.processes import stop_on_signals
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.encoding import as_numbers
 from commingle.shared.errors import CommingleError, MissingExtraError
-from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.errors import PlanningError
+from commingle.shared.forecast.forecast import plan
 from commingle.shared.forecast.result import Point
 from commingle.shared.release.resolve import terms_of
 

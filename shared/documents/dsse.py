@@ -18,7 +18,6 @@ from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
 from commingle.shared.documents.model import Checks, Digest, Model, WireModel, decode, decode_canonical, encode
 
-_PAYLOAD_TYPE = "application/vnd.commingle.{}+json"
 _SMALL = 1 << 15  # so that no more than 24 MB of text are remembered, no matter who sends
 
 
@@ -63,12 +62,7 @@ class Envelope(WireModel):
 
 @dataclass(frozen=True, slots=True)
 class Verified(Generic[Model]):
-    """A document whose signature has been checked.
-
-    Attributes:
-        payload: the bytes that were signed.
-        signer: fingerprint of the key that signed.
-    """
+    """A document whose signature has been checked: `payload` is what was signed, under the key that `signer` names."""
 
     document: Model
     payload: bytes
@@ -83,7 +77,7 @@ class Verified(Generic[Model]):
 
 def payload_type(kind: str) -> str:
     """The media type of one kind of document."""
-    return _PAYLOAD_TYPE.format(kind)
+    return f"application/vnd.commingle.{kind}+json"
 
 
 def seal(document: WireModel, *, key: SigningKey) -> Envelope:

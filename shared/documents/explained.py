@@ -139,7 +139,6 @@ def _too_many(most: int) -> str:
 
 
 def _place(location: tuple[int | str, ...], said: object, *, last_is_a_field: bool) -> str:
-    """Unknown fields and keys of mappings have names that their author chose."""
     words, at, entry = list[str](), said, "attribute"
     for part in location:
         if isinstance(at, Mapping) and (part in at or (last_is_a_field and part == location[-1])):

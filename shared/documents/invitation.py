@@ -35,11 +35,7 @@ def coordinator_of(invite: str) -> Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """To one party of a new consortium.
-
-    Attributes:
-        members: names, the invited party's first.
-    """
+    """To one party of a new consortium, whose name is the first of `members`."""
 
     invite: str
     members: tuple[str, ...]
@@ -95,29 +91,20 @@ def words_of(coordinator: Fingerprint, members: Mapping[str, Fingerprint]) -> tu
     return tuple(WORDS[place] for place in places)
 
 
-def same_words(typed: str, words: tuple[str, ...]) -> bool:
-    """Whether somebody has typed all of these words in their order, each in full or by its first four letters."""
-    given = typed.lower().replace(",", " ").split()
-    return len(given) == len(words) and all(
-        one in {word, word[:LETTERS]} for one, word in zip(given, words, strict=True)
-    )
-
-
 def wrong_words(typed: str, words: tuple[str, ...]) -> str:
-    """Which of what somebody has typed cannot be right, in a sentence. It says no word that was not typed."""
+    """Which of what somebody has typed cannot be right, in a sentence that says no word that was not typed.
+
+    Empty where all of these words are typed in their order, each in full or by its first four letters.
+    """
     given = typed.lower().replace(",", " ").split()
     if len(given) != len(words):
         return f"{len(given)} words, and there are {len(words)}"
     known = {known for word in WORDS for known in (word, word[:LETTERS])}
     strange = [f"{printable(one)[:20]!r} (word {place})" for place, one in enumerate(given, 1) if one not in known]
-    if strange:
+    wrong = [place for place, word in enumerate(words, 1) if given[place - 1] not in {word, word[:LETTERS]}]
+    if wrong and strange:
         return f"{', '.join(strange)}: on no list of words, so it was misheard or mistyped"
-    others = (
-        place
-        for place, (one, word) in enumerate(zip(given, words, strict=True), 1)
-        if one not in {word, word[:LETTERS]}
-    )
-    return f"not the words shown here, from word {next(others)} on"
+    return f"not the words shown here, from word {wrong[0]} on" if wrong else ""
 
 
 # 2048 English words that are told apart by their first four letters, for people who read them to each other.

@@ -23,17 +23,12 @@ def parse_fingerprint(text: str) -> Fingerprint | None:
 
 @dataclass(frozen=True, slots=True)
 class VerifyingKey:
-    """A public key.
-
-    Attributes:
-        raw: 32 bytes.
-    """
+    """A public key, 32 bytes."""
 
     raw: bytes
 
     @classmethod
     def from_hex(cls, text: str) -> "VerifyingKey":
-        """The key written as 64 hex digits."""
         return cls(bytes.fromhex(text))
 
     @property

@@ -168,7 +168,7 @@ class SecondMoments(WireModel):
             rows=rows,
             n=spec.n,
             entry_variance=None if entry_variance is None else _rows(entry_variance),
-            subjects=spec.subjects,
+            subjects="keyed" if spec.keyed else None,
         )
 
     @property

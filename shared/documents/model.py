@@ -45,12 +45,18 @@ LEFT_OUT = Field(exclude_if=lambda value: value is None)
 """Of a field that most documents do not have: it is left out where it is None."""
 
 
-class Described(BaseModel):
-    """A model whose JSON schema, and so OpenAPI, explains each field by what its docstring says of it."""
+class WireModel(BaseModel):
+    """A document or a part of one as it travels. Its JSON schema, and so OpenAPI, has the words of docstrings.
+
+    Attributes:
+        largest_bytes: an honest document of this kind, signed, is no longer.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    largest_bytes: ClassVar[int] = 32 << 10
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Pydantic's own schema, with the words of the docstrings in it."""
         made = handler(core)
         schema, words = handler.resolve_ref_schema(made), dict[str, str]()
         for kind in reversed(cls.__mro__):  # what a subclass says of a field is what counts
@@ -63,17 +69,6 @@ class Described(BaseModel):
             if name in words:
                 field.setdefault("description", words[name])
         return made
-
-
-class WireModel(Described):
-    """A document or a part of one as it travels.
-
-    Attributes:
-        largest_bytes: an honest document of this kind, signed, is no longer.
-    """
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
-    largest_bytes: ClassVar[int] = 32 << 10
 
     @classmethod
     def signed_as(cls) -> str:

@@ -18,16 +18,14 @@ _OF_THE_PAPER = ("method", "calibration", "mapping", "intercept")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasePreset:
-    """A release by several parties: one stage, a dense sketch, and rows neither cut nor whitened.
+    """A release by several parties: one stage, a sketch of k = n^(2/3) or none, and rows neither cut nor whitened.
 
     Attributes:
-        mechanisms: what it releases; the first unless another of them is asked for.
-        sketched: the one whose k is n^(2/3) where none is asked for; None leaves k to the planner.
+        mechanisms: what it releases; the first, which has a sketch, unless another of them is asked for.
     """
 
     paper: str
     mechanisms: tuple[MechanismName, ...]
-    sketched: MechanismName | None
     calibration: Calibration
     subjects: Subjects
 
@@ -42,7 +40,7 @@ class ReleasePreset:
         return asked.model_copy(
             update={
                 "mechanism": taken,
-                "k": (asked.k or max(2, round(asked.n ** (2 / 3)))) if taken == self.sketched else None,
+                "k": (asked.k or max(2, round(asked.n ** (2 / 3)))) if taken == self.mechanisms[0] else None,
                 "projection": None,
                 "calibration": self.calibration,
                 "subjects": self.subjects,
@@ -88,7 +86,6 @@ RELEASES: Mapping[str, ReleasePreset] = {
     "wu2022": ReleasePreset(
         paper="Wu et al. 2022",
         mechanisms=("rmgm", "dgm"),
-        sketched="rmgm",
         calibration=Calibration.CLASSICAL,
         subjects="listed",
     ),

@@ -1,7 +1,5 @@
 """The affine map of a party's rows before they are clipped: none, a public whitening, or one that its sums suggest.
 
-Last come the bounds of clipped rows.
-
 A party with a first stage publishes noisy sums of its own columns for a share of its rho. Everybody who has the spec
 and the sums computes the same map, and all else about both stages follows from the closed terms of the spec alone
 (docs/design/encoding.md#first-stage, docs/proofs/two-stages.md).

@@ -1,7 +1,4 @@
-"""Attribute schemas: public bounds and levels, the affine encoding they define, and a public whitening of it.
-
-See docs/design/encoding.md#attributes.
-"""
+"""Attributes: public bounds and levels, how they encode (docs/design/encoding.md#attributes), a public whitening."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -272,11 +269,7 @@ _ATTRIBUTES: TypeAdapter[tuple[Attribute, ...]] = TypeAdapter(tuple[Attribute, .
 
 
 def parse_attributes(data: bytes) -> tuple[Attribute, ...]:
-    """A schema file: a JSON array of attributes.
-
-    Raises:
-        SpecError: it is not one.
-    """
+    """A schema file: a JSON array of attributes. Raises SpecError: it is not one."""
     try:
         return _ATTRIBUTES.validate_json(data)
     except ValidationError as error:

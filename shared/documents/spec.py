@@ -29,7 +29,6 @@ from commingle.shared.documents.terms import (
     Bounds,
     CrossWeight,
     FirstStageShare,
-    Keyed,
     MechanismName,
     PartyTerms,
     Projection,
@@ -242,13 +241,9 @@ class ReleaseSpec(Asked):
         return (*self.intercept, *(column for party in self.parties for column in party.block_columns))
 
     @property
-    def subjects(self) -> Keyed | None:
-        """Whether they are keyed, which they are at all members or at none."""
-        return self.parties[0].subjects
-
-    @property
     def keyed(self) -> bool:
-        return self.subjects is not None
+        """Whether people are, which they are at all members or at none."""
+        return self.parties[0].keyed
 
     @property
     def terms(self) -> Terms:
@@ -262,11 +257,7 @@ class ReleaseSpec(Asked):
         return EXACT if self.id_rules is None else self.id_rules
 
     def party(self, name: str) -> PartySpec:
-        """The share of one member.
-
-        Raises:
-            SpecError: the spec does not name that member.
-        """
+        """The share of one member. Raises SpecError: the spec does not name that member."""
         for party in self.parties:
             if party.name == name:
                 return party
@@ -297,7 +288,7 @@ def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
     width = len(spec.matrix_columns)
     if spec.expires <= spec.created:
         found.append("expires must be later than created")
-    if len({p.subjects for p in spec.parties}) > 1:
+    if len({p.keyed for p in spec.parties}) > 1:
         return ["subjects are keyed at all members or at none"]
     if spec.keyed is not (spec.alignment == "keyed"):
         found.append("alignment is keyed where people are, and exact otherwise")

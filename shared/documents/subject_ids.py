@@ -1,7 +1,6 @@
 """How subjects are identified: columns, and the named rules by which every member writes what they hold.
 
 A rule never changes what it does: another way of writing is another name (docs/design/encoding.md#subject-ids).
-Pure functions of one cell's text.
 """
 
 import json

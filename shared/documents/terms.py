@@ -238,20 +238,6 @@ class Terms:
             raise ValueError("the terms are still open: close them first")
         return self.delta_implementation
 
-    @property
-    def whitened(self) -> tuple[str, ...]:
-        """Names of the parties whose rows are whitened."""
-        return tuple(party.name for party in self.parties if party.whitening is not None)
-
-    @property
-    def cut(self) -> tuple[str, ...]:
-        """Names of the parties whose encoded rows may be longer than their row norm.
-
-        Rows that are mapped are not among them.
-        """
-        longest = {party.name: sum(g.radius_squared for g in party.geometries or ()) for party in self.parties}
-        return tuple(p.name for p in self.parties if p.row_norm is not None and p.row_norm**2 < longest[p.name])
-
     def with_subjects(self, *, keyed: bool) -> "Terms":
         """These terms for keyed or for listed subjects."""
         return self if self.keyed is keyed else replace(self, keyed=keyed, buckets=None, delta_implementation=None)

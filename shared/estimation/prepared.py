@@ -229,7 +229,7 @@ class PreparedMoments:
 
     @classmethod
     def _of_keyed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:
-        _require(moments.subjects == spec.subjects, "subjects")
+        _require(moments.keyed == spec.keyed, "subjects")
         _require_shape(moments, len(spec.matrix_columns))
         variance = None if moments.entry_variance is None else np.array(moments.entry_variance)
         made = replace(cls._of_encoded(moments, spec.terms.attributes), entry_variance=variance)

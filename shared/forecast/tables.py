@@ -30,7 +30,7 @@ from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.result import CutForecast, TableForecast
 from commingle.shared.forecast.task import Assumptions, table_law, uniform_law
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.drafting import tried
+from commingle.shared.release.checks import tried
 from commingle.shared.release.matrix import prepared_release, second_moments
 from commingle.shared.release.resolve import closed
 

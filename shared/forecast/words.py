@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
+from commingle.shared.documents.row_maps import may_cut
 from commingle.shared.documents.terms import Terms, settled
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
 from commingle.shared.forecast.result import Forecast, Point
@@ -23,9 +24,10 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
         said.append(f"k = {f.k:,} is asked for; k = {f.best_k:,} would suit better.")
     if terms.projection == "sparse" and f.k is not None:
         said.append(_sparse(people=f.n / f.k))
-    if terms.whitened:
+    whitened = [party.name for party in terms.parties if party.whitening is not None]
+    if whitened:
         said.append(
-            f"Columns of {', '.join(terms.whitened)} are forecast as published: whitened mixtures of the attributes, "
+            f"Columns of {', '.join(whitened)} are forecast as published: whitened mixtures of the attributes, "
             "each named after the attribute in its place."
         )
     if terms.keyed:
@@ -38,9 +40,9 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
         said.append(_shared(f.n, f.shared_error))
     said += _weighed(terms)
     said += _two_stages(terms)
-    if terms.cut:
+    if cut := [party.name for party in terms.parties if may_cut(party, None)]:
         said.append(
-            f"Rows of {', '.join(terms.cut)} are cut to a row norm. The forecast is about the cut rows and does not "
+            f"Rows of {', '.join(cut)} are cut to a row norm. The forecast is about the cut rows and does not "
             "count what cutting loses. It helps only where public knowledge says that nearly all rows are well below "
             "the square root of the number of columns. Rows of binary attributes always have that length."
         )
@@ -48,7 +50,7 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
     why_not = mechanism_of(terms).exchange_problems(terms.table_rows, terms.widths, proved=terms.proved)
     for why in why_not:
         said.append(f"This would be refused when it is proposed: {why}.")
-    return (*said, _assumed(f, whitened=bool(terms.whitened)))
+    return (*said, _assumed(f, whitened=bool(whitened)))
 
 
 def _two_stages(terms: Terms) -> list[str]:

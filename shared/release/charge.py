@@ -79,7 +79,6 @@ class Charge:
 
     Attributes:
         cost: in the unit of its data set, and of a keyed one as replacement too.
-        terms: what it is about.
         attempt: drawings of noise so far.
         approvals: digest of the set of approvals relied on, once it is debited.
         body_sha256: of what was made under it, once that is stored.
@@ -189,8 +188,10 @@ def _move(current: Charge, event: Spend | Redraw | RecordBlock | Acknowledge | W
             return replace(current, state=ChargeState.DEBITED, attempt=1, approvals=approvals)
         case Redraw():
             return replace(current, attempt=current.attempt + 1)
-        case RecordBlock(attempt, body_sha256):
-            return _record(current, attempt, body_sha256)
+        case RecordBlock(attempt, _) if attempt != current.attempt:
+            return Refused(f"attempt {current.attempt} has taken over")
+        case RecordBlock(_, body_sha256):
+            return replace(current, state=ChargeState.STORED, body_sha256=body_sha256)
         case Acknowledge():
             return replace(current, state=ChargeState.ACKED)
         case Withdraw():
@@ -212,12 +213,6 @@ def _adopt(current: Charge | None, new: Charge) -> Charge | Refused:
     if not any(loss.rho.units or loss.delta for loss in (new.loss, new.cost.replaced)):
         return Refused("a charge must be positive")
     return replace(new, state=ChargeState.ADOPTED)
-
-
-def _record(current: Charge, attempt: int, body_sha256: str) -> Charge | Refused:
-    if attempt != current.attempt:
-        return Refused(f"attempt {current.attempt} has taken over")
-    return replace(current, state=ChargeState.STORED, body_sha256=body_sha256)
 
 
 def refuse_signature(current: Charge | None, document: str) -> Refused | None:

@@ -44,7 +44,6 @@ class Ruling:
 
     Attributes:
         by: who decided, as it is shown: a token that was used stands beside the name.
-        why: the reason.
         token: the name of the token; empty for the operator.
         person: whom the token was made for, or what the operator says; empty where a token is a system's.
     """

@@ -206,7 +206,6 @@ def prepared_moments(moments: SecondMoments, attributes: tuple[Attribute, ...]) 
 
 
 def _require_kind(moments: SecondMoments) -> None:
-    """Moments come with variances of their noise exactly where their mechanism does not publish rows."""
     if not moments.keyed and (moments.entry_variance is None) is not mechanism_of(moments).of_rows:
         raise MomentsMismatchError(
             "these moments do not have the noise of their mechanism", remedy="Take them from the release again."

@@ -1,7 +1,4 @@
-"""What one party's block will look like and cost: known to everybody from the spec alone.
-
-See docs/design/privacy.md#noise.
-"""
+"""What one party's block will look like and cost, from the spec alone (docs/design/privacy.md#noise)."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -46,13 +46,7 @@ UNSTATED = Alignment(0, "")
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Everything that decides what may happen next.
-
-    Attributes:
-        parties: who must approve and upload.
-        alignments: of those who approved.
-        reason: why it ended, in words, where it ended badly.
-    """
+    """Everything that decides what may happen next; `alignments` are of those who approved."""
 
     parties: frozenset[str]
     expires: datetime
@@ -132,19 +126,30 @@ def advance(current: Round, event: Event, *, now: datetime) -> Round | Refused:
 
 
 def _apply(current: Round, event: Approve | Reject | StoreBlock | LoseBlocks | Publish | Abort) -> Round | Refused:
+    moved: Round | Refused
     match event:
         case Approve(party, alignment):
-            return _approve(current, party, alignment)
+            moved = _approve(current, party, alignment)
         case Reject(party, reason):
-            return _reject(current, party, reason)
+            early = current.state is State.PROPOSED
+            said = f"{party} {'rejected it' if early else 'withdrew'}: {reason}"
+            moved = replace(current, state=State.REJECTED if early else State.ABORTED, reason=said)
+        case StoreBlock() if current.state is State.PROPOSED:
+            moved = Refused("not every member has approved yet")
+        case StoreBlock(party) if party in current.stored:
+            moved = Refused(f"{party} has uploaded its block already")
         case StoreBlock(party):
-            return _store(current, party)
+            moved = replace(current, state=State.COLLECTING, stored=current.stored | {party})
         case LoseBlocks(parties):
-            return _lose(current, parties)
+            left = replace(current, stored=current.stored - parties)
+            moved = left if parties <= current.stored else Refused("some of these blocks are not there")
+        case Publish() if missing := sorted(current.parties - current.stored):
+            moved = Refused(f"blocks are missing from {', '.join(missing)}")
         case Publish():
-            return _publish(current)
+            moved = replace(current, state=State.PUBLISHED)
         case Abort(reason):
-            return replace(current, state=State.ABORTED, reason=reason)
+            moved = replace(current, state=State.ABORTED, reason=reason)
+    return moved
 
 
 def complete(current: Round) -> bool:
@@ -162,33 +167,6 @@ def _approve(current: Round, party: str, alignment: Alignment) -> Round | Refuse
     if len(set(alignments.values())) > 1:
         return replace(approved, state=State.ABORTED, reason=_who_agrees(alignments))
     return replace(approved, state=State.APPROVED)
-
-
-def _reject(current: Round, party: str, reason: str) -> Round | Refused:
-    ended = State.REJECTED if current.state is State.PROPOSED else State.ABORTED
-    verb = "rejected it" if ended is State.REJECTED else "withdrew"
-    return replace(current, state=ended, reason=f"{party} {verb}: {reason}")
-
-
-def _store(current: Round, party: str) -> Round | Refused:
-    if current.state is State.PROPOSED:
-        return Refused("not every member has approved yet")
-    if party in current.stored:
-        return Refused(f"{party} has uploaded its block already")
-    return replace(current, state=State.COLLECTING, stored=current.stored | {party})
-
-
-def _lose(current: Round, parties: frozenset[str]) -> Round | Refused:
-    if not parties <= current.stored:
-        return Refused("some of these blocks are not there")
-    return replace(current, stored=current.stored - parties)
-
-
-def _publish(current: Round) -> Round | Refused:
-    missing = sorted(current.parties - current.stored)
-    if missing:
-        return Refused(f"blocks are missing from {', '.join(missing)}")
-    return replace(current, state=State.PUBLISHED)
 
 
 def _who_agrees(alignments: Mapping[str, Alignment]) -> str:

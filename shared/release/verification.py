@@ -1,6 +1,4 @@
-"""Checking a published release offline: who signed what, and that the matrix is what they signed.
-
-See docs/design/documents.md#verification.
+"""Checking a release offline: who signed what, in the matrix too (docs/design/documents.md#verification).
 
 Nothing a coordinator says is believed: everything that follows from the spec is computed again, every signature is
 checked over the received bytes, and each party's columns are held against its own signature.
@@ -48,8 +46,6 @@ class PublishedRelease:
 
     Attributes:
         release: its id, the digest of the spec.
-        coordinator: fingerprint of the key that signed the manifest.
-        findings: what was checked, one sentence each.
         sums: what each party with a first stage published of its columns, by party.
         pinned: parties whose keys were compared with keys known beforehand. The names of all others are only what
             their keys call themselves.
@@ -178,7 +174,6 @@ def _stated(privacy: PrivacyStatement) -> tuple[list[tuple[str, bool]], bool, li
 
 
 def _verify_members(spec: ReleaseSpec, members: Mapping[str, str]) -> frozenset[str]:
-    """Which parties have the key they must have; nobody has another."""
     for party in spec.parties:
         key = party.verifying_key.fingerprint
         if members.get(party.name, key) != key:
@@ -239,7 +234,6 @@ def _verify_moments(spec: Verified[ReleaseSpec], moments: SecondMoments, matrix:
 
 
 def _close(claimed: _Rows, computed: _Rows, allowed: NDArray[np.float64] | None = None) -> bool:
-    """Whether two lists of rows have one shape and agree, by default each figure relative to itself."""
     if [len(row) for row in claimed] != [len(row) for row in computed]:
         return False
     expected = np.array(computed)

@@ -4,8 +4,10 @@ import io
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -20,6 +22,10 @@ CONTEXT: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+Options = Callable[[Function], Function]
+"""Adds options to a command."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
 
@@ -30,6 +36,24 @@ def refuse_beside(option: str, *names: str) -> None:
         given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         if given and parameter.name in names:
             raise click.UsageError(f"{option} sets {'/'.join(parameter.opts)}: leave it out.")
+
+
+def gathered(into: str, made: Callable[..., object], *options: Callable[[Any], Any]) -> Options[Any]:
+    """Options of which a command is given one value, in the parameter `into`: what `made` makes of them by name."""
+    names = tuple(signature(made).parameters)
+
+    def add(command: Function) -> Function:
+        @wraps(command)
+        def with_one(*args: Any, **given: Any) -> Any:  # noqa: ANN401 - any command
+            own = {name: given.pop(name) for name in names}
+            return command(*args, **{into: made(**own)}, **given)
+
+        whole: Any = with_one
+        for option in reversed(options):
+            whole = option(whole)
+        return whole  # type: ignore[no-any-return] # as the command, but for the options
+
+    return add
 
 
 class LazyGroup(click.Group):

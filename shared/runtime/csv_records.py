@@ -224,12 +224,10 @@ def shortened(record: bytes, form: CsvFormat, is_open: "re.Pattern[bytes]") -> b
 
 
 def _too_many_lines(form: CsvFormat) -> bytes:
-    """What a record begins with that is unreadable for its lines, wherever it ends."""
     return b'"%s"%s' % (b"\n" * form.lines_per_record, form.separator.encode())
 
 
 def _header(blocks: Iterator[_Block], form: CsvFormat) -> tuple[list[str], Iterator[_Block]]:
-    """The names in the first record that is not empty, and what follows on it."""
     for block in blocks:
         records = block.split(b"\n")[:-1] if isinstance(block, bytes) else block
         for number, record in enumerate(records, start=1):

@@ -1,7 +1,4 @@
-"""Around every request of every service: counted for Prometheus, and named in its answer and every log line.
-
-Logs are structured: one JSON object per line on standard error.
-"""
+"""Around every request of every service: counted for Prometheus, and named in its answer and every log line."""
 
 import logging
 import re

@@ -206,7 +206,6 @@ class Provider:
         return Principal(settings.issuer, claims["sub"], name[:_LONGEST_NAME], scopes, token, sid)
 
     def _metadata(self) -> _Metadata:
-        """A failure is remembered for a moment: while it lasts, nobody waits for another."""
         with self._guard:
             now = self._clock()
             if self._known is None or not 0 <= now - self._known[0] < self._lasts(self._known[1]):
@@ -258,13 +257,7 @@ class Provider:
 def verify_id_token(token: str, keys: bytes, *, issuer: str, client_id: str, nonce: str, now: int) -> Mapping[str, Any]:
     """The claims of an ID token (OpenID Connect Core 1.0, 3.1.3.7), once they hold.
 
-    Args:
-        token: as it came.
-        keys: the provider's JWK set.
-        issuer: whose it has to be.
-        client_id: for whom.
-        nonce: of which sign-in.
-        now: in seconds since 1970.
+    `keys` is the provider's JWK set, `now` in seconds since 1970.
 
     Raises:
         SignInError: it is another's, for another, of another sign-in, over, or not signed as it must be.

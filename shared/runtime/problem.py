@@ -144,7 +144,6 @@ _LICENSE = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 
 
 def _with_nulls(example: object, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> object:
-    """An example with the nulls that the framework drops from it: of fields that are always there."""
     known = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
     if isinstance(example, list):
         return [_with_nulls(each, known.get("items", {}), schemas) for each in example]

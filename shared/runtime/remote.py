@@ -9,7 +9,7 @@ from pathlib import Path
 from socket import gaierror
 from ssl import SSLCertVerificationError
 from time import monotonic
-from typing import BinaryIO, Protocol, TypeAlias, TypeVar
+from typing import BinaryIO, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 import httpx
 import structlog
@@ -95,19 +95,18 @@ def _timeout(seconds: float) -> httpx.Timeout:
     return httpx.Timeout(seconds, connect=min(seconds, _CONNECTING_SECONDS))
 
 
-def call(
-    client: httpx.Client,
-    method: str,
-    path: str,
-    *,
-    content: bytes | BinaryIO | None = None,
-    headers: Mapping[str, str] | None = None,
-    params: Params | None = None,
-    timeout_seconds: float | None = None,
-    largest_bytes: int = LARGEST_ANSWER_BYTES,
-    patience_seconds: float = PATIENCE_SECONDS,
-    own: bool = False,
-) -> httpx.Response:
+class Asked(TypedDict, total=False):
+    """What a request says, and its limits, as `call` explains them."""
+
+    content: bytes | BinaryIO | None
+    headers: Mapping[str, str] | None
+    params: Params | None
+    timeout_seconds: float | None
+    largest_bytes: int
+    patience_seconds: float
+
+
+def call(client: httpx.Client, method: str, path: str, *, own: bool = False, **asked: Unpack[Asked]) -> httpx.Response:
     """Send a request and return its successful response.
 
     `timeout_seconds` bounds each wait for the network, instead of the client's own. The head of an answer may take
@@ -120,18 +119,8 @@ def call(
         RemoteProblemError: the service refused; its own words are quoted, what to do about it is ours.
         NonsenseError: an answer that is neither success nor a problem document, or is too large.
     """
-    with _asking(
-        client,
-        method,
-        path,
-        content=content,
-        headers=headers,
-        params=params,
-        timeout_seconds=timeout_seconds,
-        largest_bytes=largest_bytes,
-        patience_seconds=patience_seconds,
-    ) as answer:
-        return check(_whole(answer, largest_bytes, patience_seconds), str(client.base_url), own=own)
+    with _asking(client, method, path, **asked) as answer:
+        return check(answer.whole(), str(client.base_url), own=own)
 
 
 def download(
@@ -146,9 +135,10 @@ def download(
     with _asking(
         client, "GET", path, params=params, largest_bytes=largest_bytes, patience_seconds=patience_seconds
     ) as answer:
-        if not answer.is_success:
-            check(_whole(answer, LARGEST_ANSWER_BYTES, patience_seconds), str(client.base_url))
-        yield from _pieces(answer, largest_bytes, patience_seconds)
+        if not answer.head.is_success:
+            answer.largest_bytes = LARGEST_ANSWER_BYTES
+            check(answer.whole(), str(client.base_url))
+        yield from answer.pieces()
 
 
 def listen(
@@ -165,21 +155,13 @@ def listen(
     Each begins within `timeout_seconds` from the one before. Limits of each, and errors, are those of `call`; a stream
     without any is an UnreachableError. Where they are not `streamed`, another kind is asked for.
     """
-    most, where = LARGEST_ANSWER_BYTES, str(client.base_url)
-    with _asking(
-        client,
-        "GET",
-        path,
-        headers={"Accept": EVENTS if streamed else "application/json"},
-        params=params,
-        timeout_seconds=timeout_seconds,
-        largest_bytes=most,
-        patience_seconds=patience_seconds,
-    ) as answer:
-        if not answer.headers.get("content-type", "").startswith(EVENTS):
-            yield check(_whole(answer, most, patience_seconds), where).content
+    where, asked = str(client.base_url), Asked(params=params, patience_seconds=patience_seconds)
+    asked |= {"headers": {"Accept": EVENTS if streamed else "application/json"}, "timeout_seconds": timeout_seconds}
+    with _asking(client, "GET", path, **asked) as answer:
+        if not answer.head.headers.get("content-type", "").startswith(EVENTS):
+            yield check(answer.whole(), where).content
             return
-        events = _events(answer, most, patience_seconds)
+        events = answer.events()
         if (first := next(events, None)) is None:
             raise UnreachableError(f"{where} ended without an answer", remedy="Try again later.")
         yield first
@@ -252,7 +234,6 @@ def reaching(where: str) -> Iterator[None]:
 
 
 def _cause(error: BaseException | None, kind: type[Failure]) -> Failure | None:
-    """What of this kind lies below an error, such as why a server's certificate was refused."""
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error
@@ -298,24 +279,16 @@ def model_in(kind: type[Kind], answer: bytes, where: str) -> Kind:
 
 
 @contextmanager
-def _asking(
-    client: httpx.Client,
-    method: str,
-    path: str,
-    *,
-    content: bytes | BinaryIO | None = None,
-    headers: Mapping[str, str] | None = None,
-    params: Params | None = None,
-    timeout_seconds: float | None = None,
-    largest_bytes: int,
-    patience_seconds: float,
-) -> Iterator[httpx.Response]:
+def _asking(client: httpx.Client, method: str, path: str, **asked: Unpack[Asked]) -> Iterator["_Answer"]:
     """The head of an answer, its body still to be read. Raises UnreachableError and NonsenseError, also for that."""
-    timeout = client.timeout if timeout_seconds is None else _timeout(timeout_seconds)
+    seconds, patience_seconds = asked.get("timeout_seconds"), asked.get("patience_seconds", PATIENCE_SECONDS)
+    largest_bytes = asked.get("largest_bytes", LARGEST_ANSWER_BYTES)
+    timeout = client.timeout if seconds is None else _timeout(seconds)
     # what is not compressed cannot grow when it is unpacked
-    asked = {"Accept-Encoding": "identity", **_request_id(), **(headers or {})}
+    headers = {"Accept-Encoding": "identity", **_request_id(), **(asked.get("headers") or {})}
+    content, params = asked.get("content"), asked.get("params")
     with reaching(str(client.base_url)):
-        request = client.build_request(method, path, content=content, headers=asked, params=params, timeout=timeout)
+        request = client.build_request(method, path, content=content, headers=headers, params=params, timeout=timeout)
         size = int(request.headers.get("Content-Length", 0))
         watch = Watch(
             client,
@@ -325,84 +298,78 @@ def _asking(
         )
         request.extensions["trace"] = watch
         try:
-            with closing(client.send(request, stream=True)) as answer:
-                yield answer
+            with closing(client.send(request, stream=True)) as head:
+                yield _Answer(head, largest_bytes, patience_seconds)
         finally:
             watch.stop()
 
 
 def _request_id() -> dict[str, str]:
-    """What the log calls the work at hand, so that the other side's log calls it so too."""
     name = structlog.contextvars.get_contextvars().get("request_id")
     return {"X-Request-Id": name} if name else {}
 
 
-def _whole(answer: httpx.Response, largest_bytes: int, patience_seconds: float) -> httpx.Response:
-    body = b"".join(_pieces(answer, largest_bytes, patience_seconds))
-    return httpx.Response(answer.status_code, headers=answer.headers, content=body, request=answer.request)
-
-
-def _pieces(answer: httpx.Response, largest_bytes: int, patience_seconds: float) -> Iterator[bytes]:
-    taken = _Taken(answer.request.url, largest_bytes, patience_seconds)
-    for piece in _as_sent(answer):
-        taken.add(piece)
-        yield piece
-
-
-def _as_sent(answer: httpx.Response) -> Iterator[bytes]:
-    """A body that is not compressed: one that is could grow to any size. Raises NonsenseError."""
-    if answer.headers.get("content-encoding", "identity") != "identity":
-        raise NonsenseError(
-            f"{answer.request.url} answered with compressed data, which was not asked for",
-            remedy="Keep the proxy in front of the service from compressing its answers.",
-        )
-    return answer.iter_bytes()
-
-
-def _events(answer: httpx.Response, largest_bytes: int, patience_seconds: float) -> Iterator[bytes]:
-    """The data of each server-sent event that has come to its end and has some."""
-    came = bytearray()
-    taken = _Taken(answer.request.url, largest_bytes, patience_seconds)
-    for piece in _as_sent(answer):
-        if not came:
-            taken.restart()
-        taken.add(piece)
-        searched = max(len(came) - 1, 0)
-        came += piece
-        while (end := came.find(b"\n\n", searched)) >= 0:
-            lines = bytes(came[:end]).split(b"\n")
-            del came[: end + 2]
-            searched = 0
-            taken.restart()
-            if data := b"\n".join(line[6:] for line in lines if line.startswith(b"data: ")):
-                yield data
-
-
 @dataclass(slots=True)
-class _Taken:
-    """How much has come of one message, and since when: neither too much nor too slowly."""
+class _Answer:
+    """An answer that is read neither beyond its size nor too slowly: what has come of one message, and since when."""
 
-    where: httpx.URL
+    head: httpx.Response
     largest_bytes: int
     patience_seconds: float
     size: int = 0
     begun: float = field(default_factory=monotonic)
 
-    def restart(self) -> None:
-        """Another message begins."""
+    def whole(self) -> httpx.Response:
+        body, head = b"".join(self.pieces()), self.head
+        return httpx.Response(head.status_code, headers=head.headers, content=body, request=head.request)
+
+    def pieces(self) -> Iterator[bytes]:
+        self._restart()
+        for piece in self._as_sent():
+            self._add(piece)
+            yield piece
+
+    def events(self) -> Iterator[bytes]:
+        """The data of each server-sent event that has come to its end and has some."""
+        came = bytearray()
+        for piece in self._as_sent():
+            if not came:
+                self._restart()
+            self._add(piece)
+            searched = max(len(came) - 1, 0)
+            came += piece
+            while (end := came.find(b"\n\n", searched)) >= 0:
+                lines = bytes(came[:end]).split(b"\n")
+                del came[: end + 2]
+                searched = 0
+                self._restart()
+                if data := b"\n".join(line[6:] for line in lines if line.startswith(b"data: ")):
+                    yield data
+
+    def _as_sent(self) -> Iterator[bytes]:
+        """A body that is not compressed: one that is could grow to any size. Raises NonsenseError."""
+        if self.head.headers.get("content-encoding", "identity") != "identity":
+            raise NonsenseError(
+                f"{self.head.request.url} answered with compressed data, which was not asked for",
+                remedy="Keep the proxy in front of the service from compressing its answers.",
+            )
+        return self.head.iter_bytes()
+
+    def _restart(self) -> None:
         self.size, self.begun = 0, monotonic()
 
-    def add(self, piece: bytes) -> None:
-        """Raises NonsenseError for too much, UnreachableError for too slowly."""
+    def _add(self, piece: bytes) -> None:
         self.size += len(piece)
         if self.size > self.largest_bytes:
             raise NonsenseError(
-                f"{self.where} answers with more than the {self.largest_bytes} bytes an honest answer has here",
+                f"{self.head.request.url} answers with more than the {self.largest_bytes} bytes an honest answer has "
+                "here",
                 remedy="Check what answers at this address; report it to its operator.",
             )
         if monotonic() - self.begun > self.patience_seconds + self.size / _SLOWEST:
             raise UnreachableError(
-                f"{self.where} answers too slowly: {self.size} bytes in {monotonic() - self.begun:.0f} seconds",
+                f"{self.head.request.url} answers too slowly: {self.size} bytes in {monotonic() - self.begun:.0f} "
+                "seconds",
                 remedy="Check the network; the call is safe to repeat.",
             )
 

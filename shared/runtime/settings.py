@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -18,9 +17,9 @@ from click.core import ParameterSource
 from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError
 
 from commingle.shared.documents.explained import as_written, explain
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import emit, gathered, json_option
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.plain_files import read_given, read_plain
+from commingle.shared.runtime.plain_files import read_given
 from commingle.shared.runtime.threads import SETTING as THREADS
 
 if TYPE_CHECKING:  # slow to load, and a service has no use for it
@@ -117,7 +116,6 @@ def _read(path: Path) -> bytes:
 
 
 def _value(text: str) -> object:
-    """A variable holds text, which fields of other types read; an object or a list is JSON."""
     try:
         return json.loads(text) if text.startswith(("{", "[")) else text
     except ValueError:
@@ -144,36 +142,33 @@ trusted_proxies_option = click.option(
 )
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Tracing = Callable[..., None]
 """Begins to trace, where that is asked for: `tracing.trace_to` but for its URL."""
 
 
-def traces_option(command: Function) -> Function:
-    """`--traces-to URL` of a `serve` command, which is given `trace`."""
+def _tracing(traces_to: str | None) -> Tracing:
+    def begin(**facts: str) -> None:
+        if traces_to is not None:
+            from commingle.shared.runtime.tracing import trace_to  # noqa: PLC0415 - help needs none
 
-    @click.option("--traces-to", metavar="URL", help="An OpenTelemetry collector to send the steps of releases to.")
-    @wraps(command)
-    def with_traces(*args: Any, traces_to: str | None, **kwargs: Any) -> Any:  # noqa: ANN401 - of any command
-        def begin(**facts: str) -> None:
-            if traces_to is not None:
-                from commingle.shared.runtime.tracing import trace_to  # noqa: PLC0415 - help needs none
+            trace_to(traces_to, **facts)
 
-                trace_to(traces_to, **facts)
+    return begin
 
-        return command(*args, trace=begin, **kwargs)
 
-    return with_traces  # type: ignore[return-value]  # click adds an option to what it returns
+traces_option = gathered(
+    "trace",
+    _tracing,
+    click.option("--traces-to", metavar="URL", help="An OpenTelemetry collector to send the steps of releases to."),
+)
+"""`--traces-to URL` of a `serve` command, which is given `trace`."""
 
 
 def read_token(path: Path | None) -> str | None:
     """The token in a file; None where no file is given."""
     if path is None:
         return None
-    try:
-        text = read_plain(path).decode().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"cannot read the token in {path} ({error})", remedy="Check the path.") from None
+    text = read_given(path).decode(errors="replace").strip()
     if not text.isascii() or not text.isprintable() or not text or " " in text:
         raise SettingsError(f"{path} does not hold a token", remedy="It holds the token alone, on one line.")
     return text

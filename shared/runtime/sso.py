@@ -1,20 +1,19 @@
 """Which provider signs people on to a console and what its groups may do there; and the options of every console."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import click
 from pydantic import AfterValidator, Field, StringConstraints
 
+from commingle.shared.runtime.cli import gathered
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import Settings
 from commingle.shared.runtime.tls import ServerTls, http_option, is_this_machine, tls_options
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 ConsoleScope = Literal["read", "decide"]
 _HERE = "127.0.0.1"
 _USUAL_PORTS = {"https": 443, "http": 80}
@@ -37,7 +36,6 @@ def _issuer(url: str) -> str:
 
 
 def _origin(url: str) -> str:
-    """As browsers write it in `Origin`."""
     at = urlsplit(require_web(url))
     if at.path not in {"", "/"} or at.query or at.fragment:
         raise ValueError("a console has a host name of its own: its address ends after name and port")
@@ -99,37 +97,25 @@ def require_sso(settings: SsoSettings | None, where: str) -> SsoSettings:
     return settings
 
 
-def console_options(command: Function) -> Function:
-    """Add what says where a console is; the command is given `place`."""
+def _place(port: int, sso: bool, host: str, allow_http: bool, tls: ServerTls | None) -> Place:
+    if not sso and (host != _HERE or tls is not None):
+        raise click.UsageError("--host, --tls-certificate and --tls-key go with --sso")
+    if not (is_this_machine(host) or tls is not None or allow_http):
+        raise SettingsError(
+            "a console on the network is served by TLS, as cookies could be read on the way",
+            remedy="Add --tls-certificate and --tls-key; or --allow-http where a reverse proxy speaks TLS for it "
+            "and the network in between is yours alone.",
+        )
+    return Place(port, sso, host, tls)
 
-    @wraps(command)
-    def placed(
-        *args: Any,  # noqa: ANN401 - any command
-        port: int,
-        sso: bool,
-        host: str,
-        allow_http: bool,
-        tls: ServerTls | None,
-        **others: Any,  # noqa: ANN401 - as above
-    ) -> Any:  # noqa: ANN401 - as above
-        if not sso and (host != _HERE or tls is not None):
-            raise click.UsageError("--host, --tls-certificate and --tls-key go with --sso")
-        if not (is_this_machine(host) or tls is not None or allow_http):
-            raise SettingsError(
-                "a console on the network is served by TLS, as cookies could be read on the way",
-                remedy="Add --tls-certificate and --tls-key; or --allow-http where a reverse proxy speaks TLS for it "
-                "and the network in between is yours alone.",
-            )
-        return command(*args, place=Place(port, sso, host, tls), **others)
 
-    options = (
-        click.option("--port", default=0, type=click.IntRange(0, 65535), help="Where to listen.  [any free port]"),
-        click.option("--sso", is_flag=True, help='People sign on, many at once, by the provider in "sso" of settings.'),
-        click.option("--host", default=_HERE, show_default=True, help="With --sso: the address to listen on."),
-        http_option,
-        tls_options,
-    )
-    wrapped: Any = placed
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return] # same signature but for the options
+console_options = gathered(
+    "place",
+    _place,
+    click.option("--port", default=0, type=click.IntRange(0, 65535), help="Where to listen.  [any free port]"),
+    click.option("--sso", is_flag=True, help='People sign on, many at once, by the provider in "sso" of settings.'),
+    click.option("--host", default=_HERE, show_default=True, help="With --sso: the address to listen on."),
+    http_option,
+    tls_options,
+)
+"""Where a console is; the command is given `place`."""

@@ -94,7 +94,6 @@ def read_batches(path: Path, columns: Sequence[str], form: CsvFormat = USUAL) ->
 
 
 def _with_points(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Numbers with a decimal point where they have a comma, each cell by itself."""
     cells = [compute.replace_substring_regex(column, _COMMA, r"\1.\2") for column in batch.columns]
     return pa.RecordBatch.from_arrays(cells, names=batch.schema.names)
 

@@ -5,19 +5,15 @@ can stop it, and cannot change it.
 """
 
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
+from commingle.shared.runtime.cli import gathered
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.plain_files import require_plain
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -44,17 +40,6 @@ class ServerTls:
     key: Path
 
 
-def tls_options(command: Function) -> Function:
-    """Add `--tls-certificate` and `--tls-key`; the command is given `tls`, None where both are absent."""
-
-    @wraps(command)
-    def with_tls(*args: Any, tls_certificate: Path | None, tls_key: Path | None, **others: Any) -> Any:  # noqa: ANN401 - any command
-        return command(*args, tls=_server_tls(tls_certificate, tls_key), **others)
-
-    option = click.option("--tls-certificate", type=_FILE, help="PEM certificate chain to serve HTTPS under.")
-    return option(click.option("--tls-key", type=_FILE, help="PEM key of the certificate.")(with_tls))  # type: ignore[return-value] # same signature but for the two options
-
-
 def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
     """What `httpx.Client(verify=...)` takes: the usual authorities, and those in a PEM file."""
     if ca_file is None:
@@ -76,7 +61,16 @@ def trust_nobody() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _server_tls(certificate: Path | None, key: Path | None) -> ServerTls | None:
+def is_this_machine(host: str) -> bool:
+    """Whether a host names this machine to itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _server_tls(tls_certificate: Path | None, tls_key: Path | None) -> ServerTls | None:
+    certificate, key = tls_certificate, tls_key
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
@@ -93,9 +87,10 @@ def _server_tls(certificate: Path | None, key: Path | None) -> ServerTls | None:
     return ServerTls(certificate, key)
 
 
-def is_this_machine(host: str) -> bool:
-    """Whether a host names this machine to itself."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+tls_options = gathered(
+    "tls",
+    _server_tls,
+    click.option("--tls-certificate", type=_FILE, help="PEM certificate chain to serve HTTPS under."),
+    click.option("--tls-key", type=_FILE, help="PEM key of the certificate."),
+)
+"""The command is given `tls`, None where both are absent."""

@@ -23,12 +23,15 @@ from commingle.shared.release.audit import (
     CoordinatorAudit,
     CoordinatorHistory,
     EventEntry,
+    VerifiedLog,
     confirm_by_coordinator,
     event_body,
+    member_log,
+    require_continues,
     verify_coordinator_audit,
+    verify_member_log,
 )
 from commingle.shared.release.charge import GENESIS, link_digest
-from commingle.shared.release.member_log import VerifiedLog, member_log, require_continues, verify_member_log
 from commingle.shared.release.verification import PublishedRelease
 from tests.world.command import Command
 from tests.world.coordinator import Hub, Parties, Proposed, key_of

@@ -9,8 +9,7 @@ import pytest
 from commingle.coordinator.console.app import create_console, waits_for
 from commingle.coordinator.http.views import release_details
 from commingle.shared.runtime.oidc import Provider
-from commingle.shared.runtime.pages.local import LinkDoor, Session
-from commingle.shared.runtime.pages.sso import SsoDoor
+from commingle.shared.runtime.pages.doors import LinkDoor, Session, SsoDoor
 from commingle.shared.runtime.server import Served, listen, serving
 from tests.world.coordinator import Hub, Parties
 from tests.world.exchange import Relayed

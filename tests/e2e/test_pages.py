@@ -21,7 +21,7 @@ from commingle.party_agent.edge.client import PartyClient
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.runtime.pages.local import LinkDoor, Session
+from commingle.shared.runtime.pages.doors import LinkDoor, Session
 from commingle.shared.runtime.server import Application, Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly

@@ -5,8 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from commingle.shared.documents.regression import RegressionRequest
-from commingle.shared.documents.regression_verification import verify_regression
+from commingle.shared.documents.regression import RegressionRequest, verify_regression
 from commingle.shared.release.rounds import State
 from tests.faults.loopback import Loopback
 from tests.faults.witness import charges_on_disk

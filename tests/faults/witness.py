@@ -22,7 +22,7 @@ from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.requests import Regression
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.regression_verification import verify_regression
+from commingle.shared.documents.regression import verify_regression
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import ApprovalRequest, BlockStatement
 from commingle.shared.errors import CommingleError

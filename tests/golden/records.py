@@ -25,8 +25,8 @@ from commingle.shared.documents.regression import (
     RegressionRequest,
     RegressionResult,
     coefficients_of,
+    verify_regression,
 )
-from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.statements import (
     Departure,
     LedgerHead,
@@ -310,7 +310,7 @@ def events(drawn: world.Drawn) -> dict[str, Any]:
         previous = link_digest(bodies[-1]) if bodies else GENESIS
         at = NOW + timedelta(seconds=number)
         facts = {"release": about, "kind": kind, "party": party, "state": state, "document": document}
-        bodies.append(event_body(previous=previous, at=at, **facts))  # type: ignore[arg-type] # names are their own
+        bodies.append(event_body(previous=previous, at=at, **facts))
     audit = CoordinatorAudit(coordinator="hub", exported=NOW, head=link_digest(bodies[-1]), entries=tuple(bodies))
     signed = SignedDocument.of(audit, COORDINATOR)
     history = verify_coordinator_audit(encode(signed))

@@ -14,7 +14,7 @@ from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.release.member_log import member_log, verify_member_log
+from commingle.shared.release.audit import member_log, verify_member_log
 from commingle.shared.runtime.errors import SettingsError
 from tests.hostile.actors import forged_release
 from tests.world.command import run_command

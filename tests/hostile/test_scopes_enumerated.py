@@ -34,7 +34,7 @@ from commingle.shared.documents.spec import StatedPurpose
 from commingle.shared.forecast.result import Forecast
 from commingle.shared.mechanisms.interface import ExchangeCost
 from commingle.shared.runtime.errors import UnreachableError
-from commingle.shared.runtime.pages.local import COOKIE, LinkDoor, Session
+from commingle.shared.runtime.pages.doors import COOKIE, LinkDoor, Session
 from tests.hostile.attack import endpoints
 from tests.hostile.test_authorisation_local import OPEN, needed
 from tests.world.consortium import (

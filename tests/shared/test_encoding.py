@@ -127,34 +127,38 @@ def test_text_in_a_number_is_refused_and_counted(values: "pa.Array[Any]") -> Non
         encode_conforming(NUMBER, values)
 
 
+UNIT = NumericAttribute(name="x", lower=0, upper=1)
+
+
 @pytest.mark.parametrize(
     ("attribute", "values", "expected"),
     [
-        (NumericAttribute(name="x", lower=0, upper=1), column([False, True]), [-32768, 32768]),
+        (UNIT, column([False, True]), [-32768, 32768]),
+        (UNIT, column(["false", "true"]), [-32768, 32768]),
+        (UNIT, column(["false", "true", "neither"]), [-32768, 32768, 0]),
         (BINARY, column(["no", "yes", " yes "]), [-32768, 32768, 32768]),
         (LEVELS, column(["r", "s", "t", "s"]), [[0, 0], [32768, 0], [0, 32768], [32768, 0]]),
         (BinaryAttribute(name="b", levels=("false", "true")), column([False, True]), [-32768, 32768]),
         (CategoricalAttribute(name="c", levels=("1", "2.5", "3")), column([1.0, 2.5]), [[0, 0], [32768, 0]]),
+        *(
+            (BinaryAttribute(name="b", levels=("1", "2")), values, [-32768, 32768])
+            for values in (
+                *(column([1, 2]), column([1.0, 2.0]), column(["1", "2"]), column([1, 2], pa.uint8())),
+                column(["1", "2"]).dictionary_encode(),
+            )
+        ),
+        *(
+            (attribute, column([b"10", b"no", None], pa.binary()).cast(kind), integers)
+            for kind in (pa.binary(2), pa.binary_view(), pa.large_binary(), pa.string_view())
+            for attribute, integers in ((NUMBER, [SCALE, 0, 0]), (BINARY, [0, -SCALE, 0]))
+        ),
     ],
-    ids=["truths as numbers", "binary", "against the first level", "truths as levels", "fractions"],
+    ids=lambda value: getattr(value, "name", str(getattr(value, "type", value))),
 )
-def test_levels_and_truths_have_their_integers(attribute: Attribute, values: "pa.Array[Any]", expected: Any) -> None:
+def test_levels_and_truths_of_every_type_are_read_as_people_write_them(
+    attribute: Attribute, values: "pa.Array[Any]", expected: Any
+) -> None:
     assert encoded(attribute, values) == expected
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        column([1, 2]),
-        column([1.0, 2.0]),
-        column(["1", "2"]),
-        column(["1", "2"]).dictionary_encode(),
-        column([1, 2], pa.uint8()),
-    ],
-    ids=lambda v: str(v.type),
-)
-def test_levels_of_every_type_are_read_as_people_write_them(values: "pa.Array[Any]") -> None:
-    assert encoded(BinaryAttribute(name="b", levels=("1", "2")), values) == [-32768, 32768]
 
 
 @pytest.mark.parametrize("attribute", [BINARY, BINARY_MIDPOINT, LEVELS], ids=["binary", "midpoint", "categorical"])
@@ -170,19 +174,6 @@ def test_type_without_text_is_refused_and_a_cell_without_text_is_missing() -> No
         with pytest.raises(DataError, match=r"column b: values of type .* cannot be read as text"):
             as_text("b", column([], kind))
     assert as_text("b", column([b"a", b"\xff", b"\xed\xa0\x80", b" b "])).to_pylist() == ["a", None, None, "b"]
-
-
-@pytest.mark.parametrize("kind", [pa.binary(2), pa.binary_view(), pa.large_binary(), pa.string_view()])
-def test_bytes_of_every_kind_are_numbers_and_levels_alike(kind: Any) -> None:
-    cells = column([b"10", b"no", None], pa.binary()).cast(kind)
-    assert encoded(NUMBER, cells) == [SCALE, 0, 0]
-    assert encoded(BINARY, cells) == [0, -SCALE, 0]
-
-
-def test_truths_are_one_and_zero_as_a_column_of_their_own_and_as_texts() -> None:
-    unit = NumericAttribute(name="x", lower=0, upper=1)
-    for cells in (column([True, False]), column(["true", "false"]), column(["true", "false", "neither"])):
-        assert encode_attribute(unit, cells).columns[:2, 0].tolist() == [SCALE, -SCALE]
 
 
 def test_whole_number_reads_alike_whatever_stands_beside_it() -> None:

@@ -11,8 +11,8 @@ from commingle.shared.documents.regression import (
     RegressionRequest,
     RegressionResult,
     coefficients_of,
+    verify_regression,
 )
-from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from tests.tools.fuzz_mutations import Target

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,112 +18,21 @@ _SIZES = {"minLength": "at least {} characters", "maxLength": "at most {} charac
 _COUNTS = {"minItems": "at least {} items", "maxItems": "at most {} items"}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A parameter of a request or a field of a document. `schema` names the model it holds, if it does."""
-
-    name: str
-    where: str
-    kind: str
-    schema: str
-    required: bool
-    said: str
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path. `examples` are texts by what each is."""
-
-    method: str
-    path: str
-    anchor: str
-    said: str
-    parameters: tuple[Field, ...]
-    takes: tuple[Field, ...]
-    gives: tuple[Field, ...]
-    examples: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A document that is taken or given."""
-
-    name: str
-    said: str
-    fields: tuple[Field, ...]
-    examples: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """All of it, by tag."""
-
-    title: str
-    version: str
-    said: str
-    operations: Mapping[str, tuple[Operation, ...]]
-    models: tuple[Model, ...]
-
-
 def add_reference(app: Starlette, site: Site, document: Callable[[], Document], *, path: str = "/docs") -> None:
-    """The page at `path`, of what `document` describes, and the files it loads."""
+    """The page at `path`, of what `document` describes (OpenAPI 3.1), and the files it loads."""
+    words = {"kind_of": kind_of, "model_of": model_of, "examples_of": _examples, "as_text": _as_text}
 
     def show(_: Request) -> Response:
-        return site.page("reference.html", {"it": read(document())})
+        said = document()
+        return site.page("reference.html", {"it": said, "operations": _by_tag(said["paths"]), **words})
 
     app.router.routes.append(Route(path, show, methods=["GET"], include_in_schema=False))
 
 
-def read(document: Document) -> Reference:
-    """What there is to say of an OpenAPI document, version 3.1."""
-    operations: dict[str, list[Operation]] = {}
-    for path, methods in document["paths"].items():
-        for method, described in methods.items():
-            tag = next(iter(described.get("tags", ())), "all")
-            operations.setdefault(tag, []).append(_operation(method.upper(), path, described))
-    models = document.get("components", {}).get("schemas", {})
-    return Reference(
-        title=document["info"]["title"],
-        version=document["info"]["version"],
-        said=document["info"].get("description", ""),
-        operations={tag: tuple(found) for tag, found in operations.items()},
-        models=tuple(
-            Model(
-                name,
-                model.get("description", ""),
-                tuple(_fields(model)),
-                tuple(map(_as_text, model.get("examples", ()))),
-            )
-            for name, model in sorted(models.items())
-        ),
-    )
-
-
-def _operation(method: str, path: str, described: Document) -> Operation:
-    return Operation(
-        method=method,
-        path=path,
-        anchor=described["operationId"],
-        said=described.get("description", described.get("summary", "")),
-        parameters=tuple(
-            _field(one["name"], one["schema"], where=one["in"], required=one["required"], said=one.get("description"))
-            for one in described.get("parameters", ())
-        ),
-        takes=tuple(_contents("", described.get("requestBody", {}))),
-        gives=tuple(
-            field
-            for status, answer in described["responses"].items()
-            for field in (*_contents(status, answer), *_nothing(status, answer))
-        ),
-        examples=(
-            *_examples("A body", described.get("requestBody", {})),
-            *(
-                example
-                for status, answer in described["responses"].items()
-                for example in _examples(f"An answer, {status}", answer)
-            ),
-        ),
-    )
+def _by_tag(paths: Document) -> list[tuple[str, str, Document]]:
+    found = [(method.upper(), path, said) for path, methods in paths.items() for method, said in methods.items()]
+    tags = [next(iter(said.get("tags", ())), "all") for _, _, said in found]
+    return [one for tag in dict.fromkeys(tags) for one, own in zip(found, tags, strict=True) if own == tag]
 
 
 def _examples(what: str, described: Document) -> Iterator[tuple[str, str]]:
@@ -140,24 +48,10 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
 
 
-def _contents(status: str, described: Document) -> Iterator[Field]:
-    for kind, content in described.get("content", {}).items():
-        yield _field(status, content.get("schema", {}), where=kind, required=True, said=described.get("description"))
-
-
-def _nothing(status: str, described: Document) -> Iterator[Field]:
-    if "content" not in described:
-        yield Field(status, "", "nothing", "", required=True, said=described.get("description", ""))
-
-
-def _fields(model: Document) -> Iterator[Field]:
-    for name, schema in model.get("properties", {}).items():
-        yield _field(name, schema, where="", required=name in model.get("required", ()), said=schema.get("description"))
-
-
-def _field(name: str, schema: Document, *, where: str, required: bool, said: str | None) -> Field:
+def kind_of(schema: Document) -> str:
+    """What a schema takes, in words."""
     default = f"; {schema['default']!r} where left out" if schema.get("default") is not None else ""
-    return Field(name, where, _kind(schema) + default, _model(schema), required, said or "")
+    return _kind(schema) + default
 
 
 def _kind(schema: Document) -> str:
@@ -178,8 +72,9 @@ def _kind(schema: Document) -> str:
     return ", ".join([str(schema.get("format", kind)), *limits, *sizes])
 
 
-def _model(schema: Document) -> str:
+def model_of(schema: Document) -> str:
+    """The name of the model that it holds; empty where it holds none."""
     if "$ref" in schema:
         return str(schema["$ref"]).removeprefix(_REFERENCE)
     inner = [schema.get("items", {}), *schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    return next((found for one in inner if isinstance(one, Mapping) and one and (found := _model(one))), "")
+    return next((found for one in inner if isinstance(one, Mapping) and one and (found := model_of(one))), "")

@@ -96,5 +96,4 @@ async def read_form(request: Request, *, most: int = 0) -> dict[str, str]:
 
 
 def _as_text(value: object) -> object:
-    """Texts from elsewhere as they may be shown; what a template has made itself stays."""
     return printable(value, keep_lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value

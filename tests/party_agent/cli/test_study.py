@@ -10,7 +10,7 @@ import pytest
 
 from commingle.party_agent.home.policy import Policy, examine_terms
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.release.drafting import Share, draft, tried, two_digits
+from commingle.shared.release.checks import Share, draft, tried, two_digits
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.rounds.test_proposals import STUDY
 from tests.world.command import Command, run_command

@@ -23,7 +23,7 @@ from commingle.party_agent.wire.answers import CostView, LedgerView, LossView, P
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.spec import Attachment, ReleaseSpec, headline_of
 from commingle.shared.runtime.errors import RemoteProblemError
-from commingle.shared.runtime.pages.local import COOKIE, LinkDoor, Session
+from commingle.shared.runtime.pages.doors import COOKIE, LinkDoor, Session
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import BY_A_PERSON, Consortium, strictly
 from tests.world.pages import Tags

@@ -33,7 +33,7 @@ from commingle.party_agent.home.tokens import (
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.runtime.oidc import Principal, Provider
-from commingle.shared.runtime.pages.sso import SsoDoor
+from commingle.shared.runtime.pages.doors import SsoDoor
 from commingle.shared.runtime.server import Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.sso import SsoSettings

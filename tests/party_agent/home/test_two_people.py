@@ -28,7 +28,7 @@ from commingle.shared.release.audit import confirm_by_party, verify_party_audit
 from commingle.shared.release.charge import ChargeState, refuse_signature
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.verification import verify_release
-from commingle.shared.runtime.pages.local import LinkDoor, Session
+from commingle.shared.runtime.pages.doors import LinkDoor, Session
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.cli.test_cli import at
 from tests.world.command import Command

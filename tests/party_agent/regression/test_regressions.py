@@ -26,8 +26,8 @@ from commingle.shared.documents.regression import (
     RegressionMethod,
     RegressionRequest,
     RegressionResult,
+    verify_regression,
 )
-from commingle.shared.documents.regression_verification import verify_regression
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho

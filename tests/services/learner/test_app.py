@@ -14,7 +14,7 @@ from commingle.services.learner.computing import MAX_BODY_BYTES
 from commingle.services.learner.requests import MAX_ROWS
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
-from commingle.shared.forecast.curves import plan
+from commingle.shared.forecast.forecast import plan
 from commingle.shared.forecast.task import Assumptions
 from commingle.shared.release.resolve import terms_of
 from tests.world.released import (

@@ -9,7 +9,7 @@ from commingle import ReleaseClient
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.runtime.oidc import Provider
-from commingle.shared.runtime.pages.sso import SsoDoor
+from commingle.shared.runtime.pages.doors import SsoDoor
 from commingle.shared.runtime.server import Served, listen, serving
 from tests.world.provider import SECRET, SigningProvider, browser, signing_provider, sso_settings
 from tests.world.released import COORDINATOR, ServingCoordinator, published

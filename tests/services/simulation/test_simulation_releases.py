@@ -50,7 +50,7 @@ def test_keyed_subjects_are_about_as_many_as_a_party_is_given() -> None:
     terms = Releases(**{**TERMS, "mechanisms": ("rmgm",), "subjects": None, "k": 20, "overlap": 0.7})
     more = replace(DATASET, others={DATASET.parties[0].name: DATASET.table.rows(np.arange(12))})
     [one, _] = plan_releases(more, terms)
-    assert (one.spec.subjects, one.spec.n) == ("keyed", round(0.7 * (40 + 12 / 3)))
+    assert (one.spec.keyed, one.spec.n) == (True, round(0.7 * (40 + 12 / 3)))
     allowed = allowance([one])
     assert allowed.policy["max_epsilon"] >= max(plan.loss.epsilon(1e-5) for plan in plan_blocks(one.spec))
 

@@ -20,9 +20,10 @@ from commingle.shared.documents.regression import (
     RegressionResult,
     RowMapping,
     coefficients_of,
+    is_charged,
     measured_attributes,
+    verify_regression,
 )
-from commingle.shared.documents.regression_verification import is_charged, verify_regression
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.statements import ChargedLoss, SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho
@@ -130,13 +131,7 @@ def with_changes(**changes: object) -> Callable[[], RegressionResult]:
 
 
 REPLACED = ChargedLoss(rho_units=str(RHO.units * 9 // 4), loss_delta=0.0)
-ADDED = PRIVACY.model_copy(
-    update={
-        "adjacency": "add_remove",
-        "protects": PROTECTS_PRESENCE,
-        "replacement": REPLACED,
-    }
-)
+ADDED = PRIVACY.model_copy(update={"adjacency": "add_remove", "protects": PROTECTS_PRESENCE, "replacement": REPLACED})
 ADD_REMOVE = RESULT.model_copy(update={"request": ASKED.model_copy(update={"n": RESULT.n}), "privacy": ADDED})
 
 
@@ -280,34 +275,25 @@ def test_document_of_another_kind_key_or_signature_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"features": ("age", "age")},
-        {"features": ("charges",)},
-        {"features": ()},
-        {"epsilon": 0.0},
-        {"epsilon": float("inf")},
-        {"epsilon": 1e154},
-        {"delta": 1.0},
-        {"row_norm": -1.0},
-        {"row_norm": 5e299},  # its square is no float
-        {"row_norm": 1e-320},  # nor is what it is divided by
-        {"label_bound": 1.5},
-        {"label_bound": 1e-320},
-        {"bounds": {"height": (0.0, 1.0)}},
-        {"bounds": {"age": (0.0, float("inf"))}},
-        {"bounds": {"age": (0.0,)}},
-        {"mapping": "largest"},
-        {"intercept": 1},
-        {"nonce": "0"},
-        {"adjacency": "add_remove"},
-        {"n": 0},
-    ],
-)
-def test_request_outside_its_domain_is_refused(changes: dict[str, object]) -> None:
+OUTSIDE: dict[str, tuple[object, ...]] = {
+    "features": (("age", "age"), ("charges",), ()),
+    "epsilon": (0.0, float("inf"), 1e154),
+    "delta": (1.0,),
+    "row_norm": (-1.0, 5e299, 1e-320),  # whose square is no float, nor what it is divided by
+    "label_bound": (1.5, 1e-320),
+    "bounds": ({"height": (0.0, 1.0)}, {"age": (0.0, float("inf"))}, {"age": (0.0,)}),
+    "mapping": ("largest",),
+    "intercept": (1,),
+    "nonce": ("0",),
+    "adjacency": ("add_remove",),
+    "n": (0,),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, each in OUTSIDE.items() for value in each])
+def test_request_outside_its_domain_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValidationError):
-        RegressionRequest.model_validate({**ASKED.model_dump(), **changes})
+        RegressionRequest.model_validate({**ASKED.model_dump(), field: value})
 
 
 def test_request_is_named_by_all_of_its_fields() -> None:

@@ -1,4 +1,4 @@
-""" """
+"""What a forecast says of a release, the k that it chooses, and what surrounds it in a plan."""
 
 import json
 import re
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import NumericAttribute, Weighted
 from commingle.shared.documents.study import Study
+from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.errors import CommingleError
-from commingle.shared.forecast.curves import plan, weight_words
-from commingle.shared.forecast.forecast import forecast, predicted, with_best_k, with_sketch
+from commingle.shared.forecast.forecast import forecast, plan, predicted, weight_words, with_best_k, with_sketch
 from commingle.shared.forecast.task import Assumptions, task_of
 from commingle.shared.forecast.words import advice
 from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_PROVED
@@ -45,19 +45,13 @@ def numbers(value: object) -> list[float]:
     return [value] if isinstance(value, float) else []
 
 
-def test_useless_release_says_so_and_how_many_people_it_takes() -> None:
+def test_useless_release_says_how_many_people_it_takes_and_use_begins_there() -> None:
     f = forecast(numeric(11, n=10_000))
     assert not f.useful
     assert f.n_needed is not None
-    assert f.sentences[0].startswith("Not useful with n = 10,000 at epsilon 1")
     assert f"Not useful below n = {f.n_needed:,} at epsilon 1" in f.sentences[1]
-
-
-def test_people_needed_are_where_use_begins() -> None:
-    needed = forecast(numeric(11, n=10_000)).n_needed
-    assert needed is not None
-    assert forecast(numeric(11, n=needed)).useful
-    assert not forecast(numeric(11, n=round(0.85 * needed))).useful
+    assert forecast(numeric(11, n=f.n_needed)).useful
+    assert not forecast(numeric(11, n=round(0.85 * f.n_needed))).useful
 
 
 def test_useful_release_says_how_well_coefficients_are_known() -> None:
@@ -66,32 +60,52 @@ def test_useful_release_says_how_well_coefficients_are_known() -> None:
     assert f.reliable
     assert f.r_squared_constant < 0 < f.r_squared < f.r_squared_assumed
     assert any("off by about" in sentence for sentence in f.sentences)
-    assert not any("would suit better" in sentence for sentence in f.sentences)
 
 
-def test_sketch_far_from_the_best_is_pointed_out() -> None:
-    f = forecast(numeric(5, n=1_000_000, k=10_000))
-    assert any(f"k = {f.best_k:,} would suit better" in sentence for sentence in f.sentences)
+def weighed(terms: Terms, weight: int = 2) -> Terms:
+    """These terms, of whose attributes the first weighs more."""
+    first, *others = terms.parties
+    heavy = first.model_copy(update={"weighted": Weighted(attribute="x0", weight=weight)})
+    return replace(terms, parties=(heavy, *others))
 
 
-def test_sparse_mixing_has_the_forecast_of_dense_mixing_and_says_where_few_people_meet() -> None:
+MANY = "1000000000 people are too many for an exchange: at most 16777216; ask fewer, or propose rmgm."
+SAID: list[tuple[Terms, str, bool]] = [
+    (numeric(11, n=10_000), "Not useful with n = 10,000 at epsilon 1", True),
+    (numeric(5, n=1_000_000), "would suit better", False),
+    (numeric(5, n=1_000_000, k=10_000), "k = 10,000 is asked for; k = ", True),
+    (numeric(11, n=150_000), "prediction only", True),
+    (numeric(5, epsilon=1e-6), "No number of people", True),
+    (numeric(5, n=1000, k=500, projection="sparse"), "about 2 people: so few", True),
+    (numeric(5, mechanism="dgm", projection="sparse"), "sparse", False),
+    (mixed(), "Rows of clinic are cut to a row norm", False),
+    (mixed(row_norm=1.5), "Rows of clinic are cut to a row norm", True),  # of up to sqrt(3)
+    (mixed(row_norm=3.0), "Rows of clinic are cut to a row norm", False),
+    (numeric(4, mechanism="moments", n=10**9), f"This would be refused when it is proposed: {MANY}", True),
+    (numeric(4), "xchange", False),
+    (weighed(numeric(3, 2, mechanism="moments")), "weigh 2 times", True),
+]
+
+
+@pytest.mark.parametrize(
+    ("terms", "sentence", "said"), SAID, ids=[f"{text[:30]} {is_said}" for _, text, is_said in SAID]
+)
+def test_forecast_says_what_a_person_should_know_and_nothing_else(terms: Terms, sentence: str, said: bool) -> None:
+    assert any(sentence in each for each in forecast(terms).sentences) is said
+
+
+def test_sparse_mixing_has_the_forecast_of_dense_mixing() -> None:
     dense, sparse = (forecast(numeric(5, n=1_000_000, projection=which)) for which in (None, "sparse"))
     assert dense.terms == sparse.terms
     assert (dense.r_squared, dense.best_k) == (sparse.r_squared, sparse.best_k)
     (said,) = set(sparse.sentences) - set(dense.sentences)
     assert said.endswith("Expected figures are those of dense mixing.")
-    crowded = forecast(numeric(5, n=1000, k=500, projection="sparse"))
-    assert any("about 2 people: so few" in sentence for sentence in crowded.sentences)
-    assert not any("sparse" in s for s in forecast(numeric(5, mechanism="dgm", projection="sparse")).sentences)
 
 
-def test_release_that_serves_prediction_only_or_nobody_says_so() -> None:
+def test_release_that_serves_prediction_only_or_nobody_is_told_apart() -> None:
     f = forecast(numeric(11, n=150_000))
     assert (f.useful, f.reliable) == (True, False)
-    assert any("prediction only" in sentence for sentence in f.sentences)
-    tiny = forecast(numeric(5, epsilon=1e-6))
-    assert tiny.n_needed is None
-    assert tiny.sentences[1].startswith("No number of people")
+    assert forecast(numeric(5, epsilon=1e-6)).n_needed is None
 
 
 def test_standard_errors_in_original_units_follow_the_bounds() -> None:
@@ -156,24 +170,18 @@ def test_cut_rows_are_said_to_bend_tables_where_a_release_has_them(mechanism: An
     assert len(said) == bends
 
 
-def test_exchange_that_would_be_refused_is_said_to_be() -> None:
-    (said,) = [s for s in forecast(numeric(4, mechanism="moments", n=10**9)).sentences if "refused" in s]
-    assert said == (
-        "This would be refused when it is proposed: 1000000000 people are too many for an exchange: at most "
-        "16777216; ask fewer, or propose rmgm."
-    )
-    assert not any("xchange" in sentence for sentence in forecast(numeric(4)).sentences)
-
-
-@pytest.mark.parametrize("n", [10_000, 100_000])
-def test_advice_says_what_the_protection_of_moments_rests_on(n: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "begins", "ends"),
+    [
+        (10_000, "moments suits best: expected", f". {TRUST_PROVED}"),
+        (100_000, "moments suits best: expected", f". {TRUST_PROVED}"),
+        (100, "No mechanism is useful here: ", "predicting the mean is as good."),
+    ],
+)
+def test_advice_says_which_mechanism_suits_and_what_its_protection_rests_on(n: int, begins: str, ends: str) -> None:
     said = plan(numeric(5, n=n)).advice
-    assert said.startswith("moments suits best: expected")
-    assert said.endswith(f". {TRUST_PROVED}")
-
-
-def test_advice_says_nothing_of_trust_where_no_mechanism_is_useful() -> None:
-    assert plan(numeric(5, n=100)).advice == "No mechanism is useful here: predicting the mean is as good."
+    assert said.startswith(begins)
+    assert said.endswith(ends)
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -182,10 +190,8 @@ def test_weight_of_a_label_is_proposed_with_what_the_forecast_of_it_gains(keyed:
     said = weight_words(terms, task_of(terms, asked)) or ""
     found = re.search(r'"weight": 2} at p0, standard errors of this fit are expected to be (0\.\d\d) times', said)
     assert found
-    task, (first, *others) = task_of(terms, asked), terms.parties
-    heavy = first.model_copy(update={"weighted": Weighted(attribute="x0", weight=2)})
-    weighed = replace(terms, parties=(heavy, *others))
-    before, after = (predicted(each, task).covariance for each in (terms, weighed))
+    task = task_of(terms, asked)
+    before, after = (predicted(each, task).covariance for each in (terms, weighed(terms)))
     assert before is not None
     assert after is not None
     assert np.mean(np.sqrt(np.diag(after) / np.diag(before))) == pytest.approx(float(found[1]), abs=0.01)
@@ -194,10 +200,8 @@ def test_weight_of_a_label_is_proposed_with_what_the_forecast_of_it_gains(keyed:
 def test_no_weight_is_proposed_where_few_explain_nearly_all_or_one_is_given() -> None:
     asked, few = Assumptions(target="x0", r_squared=0.9), numeric(3, 2, mechanism="moments")
     assert weight_words(few, task_of(few, asked)) is None
-    first, *others = few.parties
-    given = replace(few, parties=(first.model_copy(update={"weighted": Weighted(attribute="x0", weight=2)}), *others))
+    given = weighed(few)
     assert weight_words(given, task_of(given, Assumptions(target="x0"))) is None
-    assert any("weigh 2 times" in sentence for sentence in forecast(given, asked).sentences)
 
 
 @pytest.mark.parametrize("best", ["rmgm", "dgm"])
@@ -205,12 +209,6 @@ def test_advice_for_a_mechanism_that_trusts_nobody_says_nothing_of_trust(best: s
     mechanisms = plan(numeric(5)).mechanisms
     points = [replace(p, useful=True, r_squared=0.5 if p.mechanism == best else 0.1) for p in mechanisms]
     assert advice(points) == f"{best} suits best: expected R\N{SUPERSCRIPT TWO} 0.50."
-
-
-@pytest.mark.parametrize(("norm", "cut"), [(None, False), (1.5, True), (3.0, False)])  # rows of up to sqrt(3)
-def test_row_norm_that_cuts_rows_is_pointed_out(norm: float | None, cut: bool) -> None:
-    said = [s for s in forecast(mixed(row_norm=norm)).sentences if "Rows of clinic are cut to a row norm" in s]
-    assert bool(said) is cut
 
 
 @pytest.mark.parametrize("n", [16, 250])
@@ -271,12 +269,10 @@ def test_chosen_sketch_has_the_least_predicted_trace_of_all(design: Any) -> None
 
 
 def test_sketch_grows_with_epsilon_and_with_subjects_up_to_the_papers() -> None:
-    by_epsilon = [
-        with_best_k(numeric(5, epsilon=e), task_of(numeric(5), Assumptions())).k or 0 for e in (0.1, 1, 10, 100)
-    ]
-    by_subjects = [
-        with_best_k(numeric(5, n=n), task_of(numeric(5), Assumptions())).k or 0 for n in (10**3, 10**5, 10**7)
-    ]
+    def best(**changes: Any) -> int:
+        return with_best_k(numeric(5, **changes), task_of(numeric(5), Assumptions())).k or 0
+
+    by_epsilon, by_subjects = [best(epsilon=e) for e in (0.1, 1, 10, 100)], [best(n=n) for n in (10**3, 10**5, 10**7)]
     assert by_epsilon == sorted(by_epsilon)
     assert by_epsilon[-1] == round(100_000 ** (2 / 3))
     assert by_subjects == sorted(by_subjects)

@@ -1,4 +1,4 @@
-""" """
+"""The regression that a forecast is about: its law, its label, and what few public rows leave open."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,9 +12,8 @@ from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.calibration import gaussian_rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import MOST_SUBJECTS
-from commingle.shared.forecast.curves import plan
 from commingle.shared.forecast.errors import PlanningError
-from commingle.shared.forecast.forecast import forecast, question_of, range_of
+from commingle.shared.forecast.forecast import forecast, plan, question_of, range_of
 from commingle.shared.forecast.task import Assumptions, expected, task_of, uniform_law
 from commingle.shared.mechanisms.prediction import assumed_maps, noise_variance
 from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_of
@@ -22,6 +21,7 @@ from commingle.shared.release.resolve import closed
 from tests.shared.forecast.designs import design, mixed, numeric
 
 ONLY_LEVELS = PartyTerms(name="a", attributes=(CategoricalAttribute(name="c", levels=("x", "y", "z")),))
+WIDE = PartyTerms(name="a", attributes=(CategoricalAttribute(name="c", levels=tuple(map(str, range(256)))),) * 2)
 Array = NDArray[np.float64]
 
 
@@ -42,28 +42,19 @@ def test_where_there_are_more_people_than_sums_can_be_counted_for_there_is_no_ma
         assert not centres.any()
 
 
-def test_uniform_population_has_the_moments_of_uniform_rows() -> None:
+@pytest.mark.parametrize("marked", [False, True])
+def test_uniform_population_has_the_moments_of_uniform_rows_and_a_tenth_missing_where_marked(marked: bool) -> None:
     """Four standard errors of 200 000 rows: fails by chance once in about 1 000."""
-    draw = np.random.default_rng(0)
-    n = 200_000
-    site = draw.integers(0, 3, n)
-    charges = draw.uniform(-1, 1, n)
-    rows = np.column_stack([draw.uniform(-1, 1, n), draw.choice([-1, 1], n), site == 1, site == 2, charges])
-    mean, covariance = uniform_law(mixed().parties)
-    np.testing.assert_allclose(mean, rows.mean(axis=0), atol=4 / np.sqrt(n))
-    np.testing.assert_allclose(covariance, np.cov(rows.T), atol=4 / np.sqrt(n))
-
-
-def test_marked_attributes_are_a_tenth_missing_where_no_table_says_more() -> None:
-    draw = np.random.default_rng(0)
-    n = 200_000
-    marked = tuple(a.model_copy(update={"missing": "indicator"}) for a in mixed().parties[0].attributes)
-    mean, covariance = uniform_law((PartyTerms(name="clinic", attributes=marked),))
+    draw, n = np.random.default_rng(0), 200_000
+    site, number, flag = np.eye(3)[draw.integers(0, 3, n)].T[1:], draw.uniform(-1, 1, n), draw.choice([-1, 1], n)
     columns = []
-    for values in ([draw.uniform(-1, 1, n)], [draw.choice([-1, 1], n)], list(np.eye(3)[draw.integers(0, 3, n)].T[1:])):
-        gone = draw.uniform(size=n) < 0.1
-        columns += [*(np.where(gone, 0, column) for column in values), gone]
+    for values in ([number], [flag], list(site)):
+        gone = draw.uniform(size=n) < 0.1 * marked
+        columns += [*(np.where(gone, 0, column) for column in values), *[gone] * marked]
     rows = np.column_stack(columns)
+    missing = {"missing": "indicator" if marked else "error"}
+    attributes = tuple(a.model_copy(update=missing) for a in mixed().parties[0].attributes)
+    mean, covariance = uniform_law((PartyTerms(name="clinic", attributes=attributes),))
     np.testing.assert_allclose(mean, rows.mean(axis=0), atol=4 / np.sqrt(n))
     np.testing.assert_allclose(covariance, np.cov(rows.T), atol=4 / np.sqrt(n))
 
@@ -131,22 +122,24 @@ def test_question_without_a_forecast_says_why(changes: dict[str, Any], assumed: 
         task_of(replace(numeric(3, 1), **changes), Assumptions(**assumed))
 
 
-def test_collinear_table_is_refused() -> None:
-    moments = np.diag([1.0, 0.1, 0.1, 0.1])
-    moments[1, 2] = moments[2, 1] = 0.1
-    with pytest.raises(PlanningError, match="follow from others"):
-        task_of(numeric(3, 1), Assumptions(target="x2", second_moments=moments))
+ALIKE = np.diag([1.0, 0.1, 0.1, 0.1]) + 0.1 * np.eye(4)[[0, 2, 1, 3]] * [[0], [1], [1], [0]]
 
 
-def test_release_of_levels_only_too_wide_or_empty_has_no_label() -> None:
-    wide = PartyTerms(name="a", attributes=(CategoricalAttribute(name="c", levels=tuple(map(str, range(256)))),) * 2)
-    for shares, said in (
-        ((ONLY_LEVELS,), "target"),
-        ((wide,), "at most"),
-        ((PartyTerms(name="a", attributes=()),), "asked"),
-    ):
-        with pytest.raises(PlanningError, match=said):
-            task_of(design(shares), Assumptions())
+@pytest.mark.parametrize(
+    ("shares", "assumed", "said"),
+    [
+        (numeric(3, 1).parties, Assumptions(target="x2", second_moments=ALIKE), "follow from others"),
+        ((ONLY_LEVELS,), Assumptions(), "target"),
+        ((WIDE,), Assumptions(), "at most"),
+        ((PartyTerms(name="a", attributes=()),), Assumptions(), "asked"),
+    ],
+    ids=["collinear table", "levels only", "too wide", "empty"],
+)
+def test_release_without_a_label_or_a_table_that_leaves_slopes_open_is_refused(
+    shares: tuple[PartyTerms, ...], assumed: Assumptions, said: str
+) -> None:
+    with pytest.raises(PlanningError, match=said):
+        task_of(design(shares), assumed)
 
 
 def whitened(**changes: Any) -> Terms:

@@ -23,8 +23,7 @@ from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.estimation.errors import EstimatorKindError
 from commingle.shared.estimation.method import CONSTANT, Estimator, FitMethod
-from commingle.shared.forecast.curves import plan
-from commingle.shared.forecast.forecast import forecast_of, with_sketch
+from commingle.shared.forecast.forecast import forecast_of, plan, with_sketch
 from commingle.shared.mechanisms.interface import Placement
 from commingle.shared.mechanisms.prediction import Planner, Prediction, RegressionTask
 from commingle.shared.mechanisms.registry import MECHANISMS

@@ -1,7 +1,10 @@
 """A whole release as it is published, and anything else in its place: accepted, or refused by our errors only."""
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,14 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import decode_matrix, second_moments
 from commingle.shared.release.verification import verify_release
+from tests.golden import world
 from tests.shared.release.world import KEYS, SUBJECTS, honest, honest_files, integers, produce, spec_document, verify
 
 
@@ -120,3 +128,37 @@ def test_moments_with_any_field_replaced_raise_only_our_errors(place: str, value
     except CommingleError:
         return
     assert checked.moments == verify(honest_files()).moments
+
+
+ROOT = Path(__file__).parents[3]
+READS = re.compile(r"decode(_canonical)?\(ReleaseSpec|open_envelope\([^)]*ReleaseSpec|ReleaseSpec\.model_validate")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("rmgm", {"k": None}, "rmgm needs k, the number of rows of the projection"),
+        ("dgm", {"k": 20}, "k belongs to rmgm only; leave it out for dgm"),
+        ("moments", {"fraction_bits": 15}, "fraction_bits is 14 for moments"),
+        ("moments", {"delta": 1e-40}, r"delta 1e-40 is not above the .* that an exchange of this size takes"),
+        ("rmgm", {"epsilon": -1.0}, "epsilon"),
+    ],
+)
+def test_what_a_mechanism_refuses_is_refused_in_the_same_words_wherever_a_spec_is_read(
+    name: str, changes: Mapping[str, Any], words: str
+) -> None:
+    spec = world.signed_spec(name).document.model_copy(update=changes)
+    assert decode(ReleaseSpec, encode(spec)) == spec, "a document is parsed without its mechanism"
+    envelope = seal(spec, key=world.COORDINATOR)
+    said = f"not a valid ReleaseSpec: .*{words}"
+    with pytest.raises(DocumentError, match=said):
+        read_spec(encode(spec))
+    with pytest.raises(DocumentError, match=said):
+        open_spec(envelope, [world.COORDINATOR.verifying_key])
+
+
+def test_no_product_file_reads_a_spec_without_what_its_mechanism_refuses() -> None:
+    folders = ("shared", "party_agent", "coordinator", "services")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    found = {str(path.relative_to(ROOT)) for path in files if READS.search(path.read_text())}
+    assert found == {"shared/release/checks.py"}

@@ -89,22 +89,23 @@ SECRET = b"5e" * 32
 
 
 @pytest.mark.parametrize(
-    "content", [b"", SECRET[:-2], SECRET + b"00", SECRET[:-2] + b"zz", SECRET[:-1], b"\xff" * 32], ids=repr
+    ("content", "said"),
+    [
+        *((text, "64 hex digits") for text in (b"", SECRET[:-2], SECRET + b"00", SECRET[:-2] + b"zz", SECRET[:-1])),
+        (b"\xff" * 32, "64 hex digits"),
+        (None, "cannot read"),
+    ],
+    ids=repr,
 )
-def test_malformed_key_file_is_refused_without_showing_its_content(tmp_path: Path, content: bytes) -> None:
+def test_malformed_or_missing_key_file_is_refused_without_showing_its_content(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
     path = tmp_path / "key"
-    write_durably(path, content)
-    with pytest.raises(KeyFileError, match="64 hex digits") as refused:
+    if content is not None:
+        write_durably(path, content)
+    with pytest.raises(KeyFileError, match=said) as refused:
         load_secret(path)
     assert "5e5e" not in refused.value.diagnostics()
-
-
-@pytest.mark.parametrize("make", [str, Path.mkdir], ids=["missing", "folder"])
-def test_key_file_that_cannot_be_read_is_a_key_file_error(tmp_path: Path, make: object) -> None:
-    assert callable(make)
-    make(tmp_path / "key")
-    with pytest.raises(KeyFileError, match="cannot read"):
-        load_secret(tmp_path / "key")
 
 
 def test_sealing_public_key_is_that_of_the_rfc_7748_vector() -> None:

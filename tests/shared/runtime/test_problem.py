@@ -16,14 +16,14 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.problem import PROBLEM_JSON, install_problems
 from commingle.shared.runtime.remote import PROBLEM_TYPE, connect
 
-FAULTS: dict[str, Exception] = {
-    "ours": ProtocolError("does not follow", remedy="Follow."),
-    "derived": BlockError("bad block", remedy="Send another."),
-    "mapped": SignatureError("bad signature", remedy="Sign."),
-    "unmapped": CommingleError("something", remedy="Something else."),
-    "http": HTTPException(418, "teapot", headers={"x-tea": "green"}),
-    "unexpected": RuntimeError("patient 4711"),
-    "odd": HTTPException(499, "gone away"),
+FAULTS: dict[str, tuple[Exception, int, str, str]] = {
+    "ours": (ProtocolError("does not follow", remedy="Follow."), 422, "protocol", "does not follow"),
+    "derived": (BlockError("bad block", remedy="Send another."), 422, "block", "bad block"),
+    "mapped": (SignatureError("bad signature", remedy="Sign."), 403, "signature", "bad signature"),
+    "unmapped": (CommingleError("something", remedy="Something else."), 500, "fault", "something"),
+    "http": (HTTPException(418, "teapot", headers={"x-tea": "green"}), 418, "http", "teapot"),
+    "unexpected": (RuntimeError("patient 4711"), 500, "fault", "an unexpected fault"),
+    "odd": (HTTPException(499, "gone away"), 499, "http", "gone away"),
 }
 
 
@@ -33,7 +33,7 @@ def app() -> FastAPI:
 
     @made.get("/fault/{name}")
     def fault(name: str) -> None:
-        raise FAULTS[name]
+        raise FAULTS[name][0]
 
     @made.get("/context")
     def context() -> dict[str, object]:
@@ -64,23 +64,11 @@ def get(path: str) -> tuple[int, dict[str, Any]]:
     return response.status_code, body
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "code", "detail"),
-    [
-        ("ours", 422, "protocol", "does not follow"),
-        ("derived", 422, "block", "bad block"),
-        ("mapped", 403, "signature", "bad signature"),
-        ("unmapped", 500, "fault", "something"),
-        ("http", 418, "http", "teapot"),
-        ("unexpected", 500, "fault", "an unexpected fault"),
-        ("odd", 499, "http", "gone away"),
-    ],
-)
-def test_every_fault_becomes_a_problem_document(name: str, status: int, code: str, detail: str) -> None:
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_becomes_a_problem_document(name: str) -> None:
+    _, status, code, detail = FAULTS[name]
     answered, body = get(f"/fault/{name}")
-    assert answered == status
-    assert body["type"] == PROBLEM_TYPE + code
-    assert body["detail"] == detail
+    assert (answered, body["type"], body["detail"]) == (status, PROBLEM_TYPE + code, detail)
     assert body["remedy"]
 
 

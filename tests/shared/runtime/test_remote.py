@@ -5,14 +5,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from ssl import SSLCertVerificationError
-from threading import Event, Thread
+from threading import Event, Thread, active_count
 from time import monotonic, sleep
+from typing import Any
 
 import httpx
 import pytest
 
-from commingle.shared.runtime import remote
+from commingle.shared.runtime import patience, remote
 from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError
+from commingle.shared.runtime.patience import Watch
 from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, check, download, json_of, listen, pages
 
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -116,14 +118,6 @@ def test_own_agent_is_believed_in_its_words_and_remedy() -> None:
 
 
 @pytest.mark.parametrize(
-    "problem", [{"detail": "x"}, {"detail": None, "type": None, "remedy": 5}, {"detail": [], "type": 7}]
-)
-def test_odd_problem_document_still_becomes_our_error(problem: dict[str, object]) -> None:
-    with pytest.raises(RemoteProblemError):
-        call(answering(400, json=problem), "GET", "/")
-
-
-@pytest.mark.parametrize(
     "content", [{"text": "<html>"}, {"content": b"\xff\xfe"}, {"json": []}, {"json": {"error": 1}}, {"json": None}, {}]
 )
 @pytest.mark.parametrize("status", [301, 304, 400, 404, 500])
@@ -132,32 +126,31 @@ def test_answer_without_a_problem_document_is_nonsense(status: int, content: dic
         call(answering(status, **content), "GET", "/")
 
 
-@pytest.mark.parametrize("bad", [httpx.Client(base_url=""), httpx.Client(base_url="ftp://host")], ids=["none", "ftp"])
-def test_address_without_http_is_nonsense(bad: httpx.Client) -> None:
+@pytest.mark.parametrize(
+    ("bad", "path"),
+    [(httpx.Client(base_url=""), "/"), (httpx.Client(base_url="ftp://host"), "/"), (answering(200), "/\0")],
+    ids=["none", "ftp", "path"],
+)
+def test_address_that_is_none_is_nonsense(bad: httpx.Client, path: str) -> None:
     with bad, pytest.raises(NonsenseError, match="not a valid address"):
-        call(bad, "GET", "/")
+        call(bad, "GET", path)
 
 
-def test_path_that_is_none_is_nonsense() -> None:
-    with pytest.raises(NonsenseError, match="not a valid address"):
-        call(answering(200), "GET", "/\0")
-
-
-@pytest.mark.parametrize("problem", [{}, {"type": None}, {"type": ""}, {"type": "urn:commingle:problem:"}])
-def test_problem_without_our_type_still_has_a_code(problem: dict[str, object]) -> None:
+@pytest.mark.parametrize("words", [{"detail": "x"}, {"detail": None, "remedy": 5}, {"detail": []}])
+@pytest.mark.parametrize("kind", [{}, {"type": None}, {"type": ""}, {"type": 7}, {"type": "urn:commingle:problem:"}])
+def test_odd_problem_document_still_becomes_our_error_with_a_code(
+    words: dict[str, object], kind: dict[str, object]
+) -> None:
     with pytest.raises(RemoteProblemError) as refused:
-        call(answering(400, json={"detail": "x", **problem}), "GET", "/")
+        call(answering(400, json={**words, **kind}), "GET", "/")
     assert refused.value.problem == "unknown"
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"\xff\xfe\xfd", b"{"])
-def test_success_without_json_is_nonsense(body: bytes) -> None:
-    with pytest.raises(NonsenseError, match="JSON"):
-        json_of(call(answering(200, content=body), "GET", "/"))
-
-
-def test_json_is_handed_through() -> None:
+def test_success_has_its_json_or_is_nonsense() -> None:
     assert json_of(call(answering(200, json={"a": [1]}), "GET", "/")) == {"a": [1]}
+    for body in (b"", b"<html>", b"\xff\xfe\xfd", b"{"):
+        with pytest.raises(NonsenseError, match="JSON"):
+            json_of(call(answering(200, content=body), "GET", "/"))
 
 
 def test_answer_that_cannot_be_decompressed_is_our_error() -> None:
@@ -183,78 +176,86 @@ class Sent:
 
 
 @contextmanager
-def hostile(
-    piece: bytes, *, pause_seconds: float = 0.0, head: bytes = HEAD, chunked: bool = True
-) -> Iterator[tuple[httpx.Client, Sent]]:
-    """A real server whose answer goes on with this piece for as long as anybody reads it."""
-    sent, ended = Sent(), Event()
+def server(
+    talk: Callable[[socket.socket, Event], None], transport: httpx.BaseTransport | None = None, **options: int
+) -> Iterator[httpx.Client]:
+    """A real server that does this with its first connection, until the event."""
+    ended = Event()
 
-    def answer(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(1 << 16)
-            connection.sendall(head)
-            try:
-                while not ended.wait(pause_seconds):
-                    connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
-                    sent.size += len(piece)
-            except OSError:
-                return
+    def run(listener: socket.socket) -> None:
+        with listener.accept()[0] as connection, suppress(OSError):
+            talk(connection, ended)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = Thread(target=answer, args=(listener,))
+    with socket.socket() as listener:
+        for name, value in options.items():
+            listener.setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = Thread(target=run, args=(listener,))
         thread.start()
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as http:
-                yield http, sent
+            with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", transport=transport) as http:
+                yield http
         finally:
             ended.set()
             thread.join(20)
 
 
-def test_answer_without_end_is_dropped_at_its_limit() -> None:
+@contextmanager
+def hostile(
+    piece: bytes, *, pause_seconds: float = 0.0, head: bytes = HEAD, chunked: bool = True
+) -> Iterator[tuple[httpx.Client, Sent]]:
+    """A server whose answer goes on with this piece for as long as anybody reads it."""
+    sent = Sent()
+
+    def answer(connection: socket.socket, ended: Event) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(head)
+        while not ended.wait(pause_seconds):
+            connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
+            sent.size += len(piece)
+
+    with server(answer) as http:
+        yield http, sent
+
+
+def get(http: httpx.Client, *, largest_bytes: int = LARGEST_ANSWER_BYTES) -> object:
+    return call(http, "GET", "/", largest_bytes=largest_bytes)
+
+
+def get_in_pieces(http: httpx.Client, *, largest_bytes: int = 1 << 30) -> object:
+    return list(download(http, "/", largest_bytes=largest_bytes))
+
+
+@pytest.mark.parametrize("read", [get, get_in_pieces])
+def test_answer_without_end_is_dropped_at_its_limit(read: Callable[..., object]) -> None:
     with hostile(bytes(1 << 16)) as (http, sent), pytest.raises(NonsenseError, match="more than the 1048576 bytes"):
-        call(http, "GET", "/", largest_bytes=1 << 20)
+        read(http, largest_bytes=1 << 20)
     assert sent.size < 64 << 20  # what was on its way in buffers, and not what would have filled the memory
 
 
-@contextmanager
-def dripping(monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
-    """A server whose answer comes byte by byte, twenty seconds after one another by the clock of who reads it."""
+@pytest.mark.parametrize("read", [get, get_in_pieces])
+def test_answer_that_drips_ends_with_the_patience(read: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte by byte, twenty seconds after one another by the clock of who reads it."""
     with hostile(b"x", pause_seconds=0.01) as (http, sent):
         monkeypatch.setattr(remote, "monotonic", lambda: monotonic() + 20 * sent.size)
-        yield http
+        with pytest.raises(UnreachableError, match="too slowly"):
+            read(http)
     assert 2 < sent.size < 1000
 
 
-def test_answer_that_drips_ends_with_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    with dripping(monkeypatch) as http, pytest.raises(UnreachableError, match="too slowly"):
-        call(http, "GET", "/")
-
-
-def test_body_whose_pieces_never_come_to_an_end_ends_with_the_patience() -> None:
-    drips = hostile(b"0", pause_seconds=0.01, chunked=False)  # the size of a chunk, digit by digit
+@pytest.mark.parametrize(
+    ("drips", "timeout_seconds"),
+    [
+        (hostile(b"0", pause_seconds=0.01, chunked=False), 5),  # the size of a chunk, digit by digit
+        (hostile(b"x", pause_seconds=0.01, head=b"HTTP/1.1 200 OK\r\nX-Long: ", chunked=False), 0.1),
+    ],
+    ids=["pieces of the body", "head"],
+)
+def test_what_never_comes_to_an_end_ends_with_the_patience(drips: Any, timeout_seconds: float) -> None:
     with drips as (http, sent), pytest.raises(UnreachableError, match="no answer from"):
-        call(http, "GET", "/", timeout_seconds=5, largest_bytes=1 << 10, patience_seconds=0.3)
-    assert sent.size < 1000
-
-
-def test_head_that_drips_ends_with_the_patience() -> None:
-    never = b"HTTP/1.1 200 OK\r\nX-Long: "
-    drips = hostile(b"x", pause_seconds=0.01, head=never, chunked=False)
-    with drips as (http, sent), pytest.raises(UnreachableError, match="no answer from"):
-        call(http, "GET", "/", timeout_seconds=0.1, patience_seconds=0.3)
+        call(http, "GET", "/", timeout_seconds=timeout_seconds, largest_bytes=1 << 10, patience_seconds=0.3)
     assert sent.size < 5000
-
-
-def test_download_that_drips_ends_with_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    with dripping(monkeypatch) as http, pytest.raises(UnreachableError, match="too slowly"):
-        list(download(http, "/", largest_bytes=1 << 30))
-
-
-def test_download_without_end_is_dropped_at_its_limit() -> None:
-    with hostile(bytes(1 << 16)) as (http, _), pytest.raises(NonsenseError, match="more than the 1048576 bytes"):
-        list(download(http, "/", largest_bytes=1 << 20))
 
 
 def test_download_comes_in_pieces_and_its_refusal_as_ours() -> None:
@@ -266,36 +267,17 @@ def test_download_comes_in_pieces_and_its_refusal_as_ours() -> None:
         list(download(answering(409, json=PROBLEM), "/", largest_bytes=3))
 
 
-@contextmanager
-def reluctant(*, pause_seconds: float) -> Iterator[httpx.Client]:
-    """A server that takes a request a few bytes at a time and never answers."""
-    ended = Event()
-
-    def take(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection, suppress(OSError):
-            while not ended.wait(pause_seconds) and connection.recv(64):
-                pass
-
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        thread = Thread(target=take, args=(listener,))
-        thread.start()
-        little = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)])
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", transport=little) as http:
-                yield http
-        finally:
-            ended.set()
-            thread.join(20)
+def take_bit_by_bit(connection: socket.socket, ended: Event) -> None:
+    """A request a few bytes at a time, without an answer."""
+    while not ended.wait(0.1) and connection.recv(64):
+        pass
 
 
 @pytest.mark.parametrize("as_file", [False, True])
 def test_request_that_is_taken_bit_by_bit_ends_with_the_patience(as_file: bool) -> None:
     body, begun = bytes(1 << 16), monotonic()
-    with reluctant(pause_seconds=0.1) as http, pytest.raises(UnreachableError):
+    little = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)])
+    with server(take_bit_by_bit, little, SO_RCVBUF=4096) as http, pytest.raises(UnreachableError):
         call(http, "PUT", "/", content=BytesIO(body) if as_file else body, timeout_seconds=30, patience_seconds=0.2)
     assert 1.2 <= monotonic() - begun < 60  # a second for 64 KiB; at the server's pace it would be a hundred
 
@@ -326,37 +308,24 @@ def test_file_that_cannot_be_read_leaves_nobody_behind_who_cuts_the_next_request
 
 
 def test_kept_connection_is_cut_as_a_new_one_is() -> None:
-    ended = Event()
+    def answer(connection: socket.socket, ended: Event) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        connection.recv(1 << 16)
+        while not ended.wait(0.01):
+            connection.sendall(b"H")
 
-    def answer(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection, suppress(OSError):
-            connection.recv(1 << 16)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            connection.recv(1 << 16)
-            while not ended.wait(0.01):
-                connection.sendall(b"H")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = Thread(target=answer, args=(listener,))
-        thread.start()
-        with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as http:
-            assert call(http, "GET", "/").content == b"ok"
-            with pytest.raises(UnreachableError):
-                call(http, "GET", "/", timeout_seconds=0.1, patience_seconds=0.3)
-        ended.set()
-        thread.join(20)
+    with server(answer) as http:
+        assert call(http, "GET", "/").content == b"ok"
+        with pytest.raises(UnreachableError):
+            call(http, "GET", "/", timeout_seconds=0.1, patience_seconds=0.3)
 
 
-def test_answer_of_exactly_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+def test_answer_of_exactly_the_limit_is_taken_and_one_byte_more_or_a_larger_refusal_is_not() -> None:
     assert call(answering(200, content=bytes(100)), "GET", "/", largest_bytes=100).content == bytes(100)
-    with pytest.raises(NonsenseError, match="more than the 99 bytes"):
-        call(answering(200, content=bytes(100)), "GET", "/", largest_bytes=99)
-
-
-def test_large_refusal_is_not_read_either() -> None:
-    with pytest.raises(NonsenseError, match="more than the 10 bytes"):
-        call(answering(400, json=PROBLEM), "GET", "/", largest_bytes=10)
+    for answer, most in ((answering(200, content=bytes(100)), 99), (answering(400, json=PROBLEM), 10)):
+        with pytest.raises(NonsenseError, match=f"more than the {most} bytes"):
+            call(answer, "GET", "/", largest_bytes=most)
 
 
 def test_nothing_compressed_is_asked_for_or_unpacked() -> None:
@@ -447,3 +416,39 @@ def test_answer_of_another_kind_is_heard_as_one_and_a_refusal_is_a_problem() -> 
     assert list(listen(answering(200, json={"a": 1}), "/", timeout_seconds=1)) == [b'{"a":1}']
     with pytest.raises(RemoteProblemError):
         next(listen(answering(409, json=PROBLEM), "/", timeout_seconds=1))
+
+
+STARTED = "http11.send_request_headers.started"
+
+
+class Noting(Watch):
+    """Notes that its time was over."""
+
+    def __init__(self, client: httpx.Client, seconds: float) -> None:
+        super().__init__(client, sending_seconds=seconds, answering_seconds=seconds, reading_seconds=seconds)
+        self.over = Event()
+
+    def cut(self) -> None:
+        self.over.set()
+
+
+def test_one_thread_watches_over_all_requests_and_cuts_each_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = monotonic()
+    monkeypatch.setattr(patience, "monotonic", lambda: now)
+    with httpx.Client() as client:
+        first = Noting(client, 30.0)
+        first(STARTED, {})
+        threads = active_count()
+        others = [Noting(client, seconds) for seconds in (0.3, 0.1, 0.05)]
+        for watch in others:
+            watch(STARTED, {})
+        others[-1].stop()
+        assert active_count() == threads
+        now += 0.2
+        assert others[1].over.wait(60)
+        assert not others[0].over.is_set()
+        now += 0.2
+        assert others[0].over.wait(60)
+        assert not others[2].over.is_set()
+        assert not first.over.is_set()
+        first.stop()
