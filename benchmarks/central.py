@@ -21,8 +21,8 @@ from benchmarks.methods.second_moment import dp_olse, radii_from_public
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.wang2018_data import FOLDS, Table, chosen
 from benchmarks.wang2018_methods import product_fit
+from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.posterior import ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, clip_sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments, dp_pmtolse, transform
 from commingle.shared.dp.calibration import rho_of_epsilon

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from benchmarks.harness import Asked, Experiment, Report, as_table
 from benchmarks.tables import at_hand, columns, recorded
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Privacy
-from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
 from commingle.party_agent.private.regression.problem import Floats, RowMap, clip_sample
+from commingle.party_agent.private.regression.regress import METHODS, ExactMethod
 from commingle.party_agent.private.regression.sums import stages_of, two_stage
 from commingle.party_agent.regression.forecasts import RegressionDesign, assumed_moment, choose
 from commingle.shared.documents.regression import RegressionMethod
@@ -58,7 +58,7 @@ def chosen(n: int, d: int, privacy: Privacy) -> RegressionMethod:
     """What `auto` takes for n rows of d columns, the one of ones among them, without public rows."""
     *features, _ = numbers(d)
     moment, _ = assumed_moment(tuple(features), RowMap())
-    return choose(RegressionDesign(moment, 1 / 3, n, sqrt(d), 1.0), privacy, among=_AMONG).method
+    return choose(RegressionDesign(moment, 1 / 3, n, sqrt(d), 1.0), privacy, among=_AMONG)[0]
 
 
 def numbers(count: int) -> tuple[NumericAttribute, ...]:
@@ -80,7 +80,7 @@ def fit(rows: tuple[Floats, Floats], method: RegressionMethod, privacy: Privacy,
     *features, label = numbers(x.shape[1])
     stages = stages_of(privacy, label, tuple(features), n)
     q = quantise(np.column_stack([x[:, 1:], y]))
-    return two_stage(q, stages, privacy, noise).coefficients
+    return two_stage(q, stages, noise).coefficients
 
 
 def explained(theta: Floats, tested: tuple[Floats, Floats]) -> float:

@@ -15,10 +15,10 @@ from benchmarks.harness import generator
 from benchmarks.methods import mapping
 from benchmarks.methods.published import method_with
 from benchmarks.wang2018_data import FOLDS, Table
+from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.methods import METHODS, ExactMethod
-from commingle.party_agent.private.regression.posterior import ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample
+from commingle.party_agent.private.regression.regress import METHODS, ExactMethod
 from commingle.party_agent.regression.forecasts import RegressionDesign, choose
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.dp.sensitivity import Adjacency
@@ -59,7 +59,7 @@ def at_defaults(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
     asked = proved(privacy)
     moment = np.eye(sample.d) * sample.row_bound**2 / sample.d
     design = RegressionDesign(moment, sample.label_bound**2 / 3, sample.n, sample.row_bound, sample.label_bound)
-    method = METHODS[choose(design, asked, among=_OF_MAPPED).method]
+    method = METHODS[choose(design, asked, among=_OF_MAPPED)[0]]
     if not isinstance(method, ExactMethod):
         raise TypeError(f"{method.name} is not a method that is taken by default")
     return method.run(sample, asked, FloatingPoint(draw)).coefficients

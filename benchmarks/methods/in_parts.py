@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from commingle.party_agent.private.regression.floating import noisy_floor
 from commingle.party_agent.private.regression.measuring import (
     GAUSSIAN,
     Measure,
@@ -20,9 +21,8 @@ from commingle.party_agent.private.regression.measuring import (
     planned_loss,
     require_calibration,
 )
-from commingle.party_agent.private.regression.methods import ExactMethod
-from commingle.party_agent.private.regression.posterior import noisy_floor
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
+from commingle.party_agent.private.regression.regress import ExactMethod
 from commingle.party_agent.private.regression.sums import solve
 from commingle.shared.dp.accounting import ZERO, Loss
 
@@ -92,7 +92,7 @@ def _ssp_loss(privacy: Privacy) -> Loss:
 def _ssp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
     s = multiplier(privacy, SSP_PARTS)
     gram = noisy_gram(sample, privacy, measure, multiplier=s)
-    return Estimate(solve(gram, noisy_cross(sample, privacy, measure, multiplier=s)), _ssp_loss(privacy))
+    return Estimate(solve(gram, noisy_cross(sample, privacy, measure, multiplier=s)))
 
 
 def _adassp_loss(privacy: Privacy) -> Loss:
@@ -106,7 +106,7 @@ def _adassp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
     floor = noisy_floor(sample, measure, multiplier=s, tail=sqrt(tail))
     ridge = max(0.0, s * gram_sensitivity(sample, privacy) * sqrt(d * log(2 * d**2 / _FAILURE)) - floor)
     system = noisy_gram(sample, privacy, measure, multiplier=s) + ridge * np.eye(d)
-    return Estimate(solve(system, noisy_cross(sample, privacy, measure, multiplier=s)), _adassp_loss(privacy))
+    return Estimate(solve(system, noisy_cross(sample, privacy, measure, multiplier=s)))
 
 
 IN_PARTS: Mapping[str, ExactMethod] = MappingProxyType(
@@ -115,4 +115,4 @@ IN_PARTS: Mapping[str, ExactMethod] = MappingProxyType(
         "adassp": ExactMethod("adassp", GAUSSIAN | _PUBLISHED, _NOTHING, _adassp_loss, None, _adassp),
     }
 )
-"""By name, as `methods.METHODS`; under any calibration."""
+"""By name, as `regress.METHODS`; under any calibration."""

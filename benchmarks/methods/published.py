@@ -12,9 +12,7 @@ from types import MappingProxyType
 from numpy.random import Generator
 
 from benchmarks.methods.in_parts import ADASSP_PARTS, IN_PARTS, SSP_PARTS, gaussian_loss
-from commingle.party_agent.private.regression.measuring import NoiseCalibration, Privacy, require_calibration
-from commingle.party_agent.private.regression.methods import METHODS, ExactMethod, FloatingMethod
-from commingle.party_agent.private.regression.posterior import (
+from commingle.party_agent.private.regression.floating import (
     AdaopsConstants,
     adaptive_sample,
     coefficient_bound,
@@ -22,7 +20,9 @@ from commingle.party_agent.private.regression.posterior import (
     positive_root,
     sample_posterior,
 )
+from commingle.party_agent.private.regression.measuring import NoiseCalibration, Privacy, require_calibration
 from commingle.party_agent.private.regression.problem import Estimate, Sample
+from commingle.party_agent.private.regression.regress import METHODS, ExactMethod, FloatingMethod
 from commingle.shared.dp.accounting import Loss
 
 _AS_PRINTED = frozenset({NoiseCalibration.PUBLISHED})
@@ -42,10 +42,10 @@ def _approximate_loss(privacy: Privacy) -> Loss:
 
 
 def _ops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
-    loss, asked = _approximate_loss(privacy), privacy.as_add_remove()
+    asked = privacy.as_add_remove()
     ridge = ops_ridge(sample, asked)
     theta = sample_posterior(sample, generator, ridge=ridge, inverse_variance=published_root(sample, asked, ridge) ** 2)
-    return Estimate(theta, loss)
+    return Estimate(theta)
 
 
 def published_root(sample: Sample, asked: Privacy, ridge: float) -> float:
@@ -61,9 +61,8 @@ def published_root(sample: Sample, asked: Privacy, ridge: float) -> float:
 
 
 def _adaops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
-    loss, asked = _approximate_loss(privacy), privacy.as_add_remove()
-    theta, published = adaptive_sample(sample, asked, generator, published_constants(asked))
-    return Estimate(theta, loss, published)
+    asked = privacy.as_add_remove()
+    return adaptive_sample(sample, asked, generator, published_constants(asked))
 
 
 def published_constants(asked: Privacy) -> AdaopsConstants:
@@ -96,7 +95,7 @@ AS_PUBLISHED: Mapping[str, ExactMethod | FloatingMethod] = MappingProxyType(
         "adaops": _ADAOPS,
     }
 )
-"""By name, as `methods.METHODS`."""
+"""By name, as `regress.METHODS`."""
 
 
 def method_with(name: str, calibration: NoiseCalibration) -> ExactMethod | FloatingMethod:

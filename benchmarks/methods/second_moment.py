@@ -60,7 +60,7 @@ def dp_pmtolse(
     moment = noisy_second_moment(sample, rho, measure, distance=distance)
     cross = noisy_cross_moment(sample, rho, measure)
     beta = sqrt(public.label) * public.root(-0.5) @ np.linalg.lstsq(moment, cross)[0]
-    return Estimate(beta.astype(np.float64), loss_of_both(rho))
+    return Estimate(beta.astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +98,4 @@ def dp_olse(sample: Sample, rho: float, measure: Measure, *, distance: float = T
     moment = noisy_second_moment(sample, rho, measure, distance=distance)
     cross = noisy_cross_moment(sample, rho, measure)
     published = {"second_moment": moment.ravel().tolist(), "cross_moment": cross.tolist()}
-    return Estimate(np.linalg.lstsq(moment, cross)[0].astype(np.float64), loss_of_both(rho), published)
+    return Estimate(np.linalg.lstsq(moment, cross)[0].astype(np.float64), published)

@@ -6,7 +6,7 @@ nothing of what was read. While a data set cannot be read again, releases go on 
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from sqlite3 import Row
@@ -22,12 +22,7 @@ from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.derived import Derived, DerivingReader, explaining
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.pieces import Piece
-from commingle.party_agent.private.snapshot import (
-    Snapshot,
-    snapshot_digest,
-    with_subjects,
-    write_snapshot,
-)
+from commingle.party_agent.private.snapshot import Snapshot, snapshot_digest, with_subjects, write_snapshot
 from commingle.party_agent.private.sources import PushedSource, Source, SourceTable, open_table, remedying
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.wire.answers import DatasetView, id_words
@@ -135,12 +130,7 @@ class Dataset(DatasetRequest):
 
 @dataclass(frozen=True, slots=True)
 class Datasets:
-    """The data sets of one agent.
-
-    Attributes:
-        folder: of snapshots; no other process writes to it.
-        engine: reads partitions, and mixes rows.
-    """
+    """The data sets of one agent. No other process writes to the folder of their snapshots."""
 
     store: AgentStore
     ledger: Ledger
@@ -150,12 +140,9 @@ class Datasets:
     _one_at_a_time: RLock = field(default_factory=RLock, repr=False)
 
     def register(self, request: DatasetRequest, *, replace: bool, progress: Progress = lambda _: None) -> Dataset:
-        """Declare a data set and read it, for its owner, who may be told what its rows are like.
+        """Declare a data set, which may `replace` one of its name, and read it unless its rows are pushed later.
 
-        Args:
-            request: name, source and schema. Rows that are pushed come later.
-            replace: whether the name may be taken.
-            progress: told the rows read.
+        It is for its owner, who may be told what its rows are like.
         """
         with self._one_at_a_time:  # so that no related one is registered meanwhile
             self._require_possible(request, replace=replace)
@@ -321,22 +308,8 @@ class Datasets:
         return stored_dataset(row["body"]) if row else None
 
     def _require_possible(self, request: DatasetRequest, *, replace: bool) -> None:
-        names = [attribute.name for attribute in request.attributes]
-        if not names:
-            raise ConflictError("the schema has no attributes", remedy="List at least one attribute.")
-        if any(as_registered(attribute) != (attribute,) for attribute in request.attributes):
-            raise ConflictError(
-                "an attribute that is made of others: intervals of a number, pairs, or a product",
-                remedy="Register what it is made of; a study cuts, crosses or multiplies it.",
-            )
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConflictError(f"attribute {twice[0]} appears twice in the schema", remedy="Leave one out.")
-        if keys := sorted(set(request.key.columns) & set(names)):
-            raise ConflictError(
-                f"{keys[0]} identifies people, and is an attribute of the schema too",
-                remedy="Leave it out of the schema.",
-            )
-        _require_derivable(request, names)
+        for said, remedy in _wrong_with(request):
+            raise ConflictError(said, remedy=remedy)
         if not replace and self._find(request.name) is not None:
             raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
 
@@ -362,21 +335,26 @@ class Datasets:
             )
 
 
-def _require_derivable(request: DatasetRequest, attributes: Sequence[str]) -> None:
-    made = [one.name for one in request.derived]
-    if twice := sorted({name for name in made if made.count(name) > 1}):
-        raise ConflictError(f"{twice[0]} is derived twice", remedy="Leave one out.")
-    if keys := sorted(set(request.key.columns) & set(made)):
-        raise ConflictError(
-            f"{keys[0]} identifies people, and is derived",
-            remedy="Ids are written by --id-rule; give it another name.",
-        )
+def _wrong_with(request: DatasetRequest) -> Iterator[tuple[str, str]]:
+    names, made = [one.name for one in request.attributes], [one.name for one in request.derived]
+    if not names:
+        yield "the schema has no attributes", "List at least one attribute."
+    if any(as_registered(attribute) != (attribute,) for attribute in request.attributes):
+        said = "an attribute that is made of others: intervals of a number, pairs, or a product"
+        yield said, "Register what it is made of; a study cuts, crosses or multiplies it."
+    keys = set(request.key.columns)
+    for twice in sorted({name for name in names if names.count(name) > 1}):
+        yield f"attribute {twice} appears twice in the schema", "Leave one out."
+    for key in sorted(keys & set(names)):
+        yield f"{key} identifies people, and is an attribute of the schema too", "Leave it out of the schema."
+    for twice in sorted({name for name in made if made.count(name) > 1}):
+        yield f"{twice} is derived twice", "Leave one out."
+    for key in sorted(keys & set(made)):
+        yield f"{key} identifies people, and is derived", "Ids are written by --id-rule; give it another name."
     for place, one in enumerate(request.derived, 1):
-        if one.name not in {*attributes, *(name for later in request.derived[place:] for name in later.of)}:
-            raise ConflictError(
-                f"derived column {one.name} is no attribute of the schema",
-                remedy=f"Add {one.name} to the schema, with its public bounds or levels; or leave it out: {one}",
-            )
+        if one.name not in {*names, *(name for later in request.derived[place:] for name in later.of)}:
+            remedy = f"Add {one.name} to the schema, with its public bounds or levels; or leave it out: {one}"
+            yield f"derived column {one.name} is no attribute of the schema", remedy
 
 
 def stored_dataset(body: str) -> Dataset:
@@ -390,14 +368,12 @@ def _share_people(one: DatasetRequest, other: DatasetRequest) -> bool:
 
 
 def _place(source: Source) -> tuple[object, ...] | None:
-    """What two data sets have in common that are read from one place; rows that are pushed have none."""
     if isinstance(source, PushedSource):
         return None
     return (source.url, source.query) if isinstance(source, SqlSource) else (source.path,)
 
 
 def _forms(snapshot: Snapshot, key: SubjectKey) -> tuple[str, ...]:
-    """Of one column's ids: of some from everywhere in the order."""
     if len(key.columns) > 1:
         return ()
     step = max(1, snapshot.n // _FORMS_OF)
@@ -405,7 +381,6 @@ def _forms(snapshot: Snapshot, key: SubjectKey) -> tuple[str, ...]:
 
 
 def _where(source: Source) -> str:
-    """Where rows are, without a password."""
     if isinstance(source, PushedSource):
         return "pushed rows"
     return "a database query" if isinstance(source, SqlSource) else source.path

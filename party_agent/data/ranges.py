@@ -59,13 +59,7 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is known of a kind of column.
-
-    Attributes:
-        unit: empty where there is none.
-        levels: empty for numbers.
-        given: whether by the caller's own table.
-    """
+    """What is known of a kind of column: levels, or bounds and a unit; `given` by the caller's own table."""
 
     name: str
     unit: str
@@ -138,10 +132,7 @@ def _plain(text: str) -> str:
 def _parse(text: str, *, given: bool) -> tuple[Range, ...]:
     return tuple(
         Range(
-            name=row["name"],
-            unit=row["unit"].strip(),
-            lower=row["lower"],
-            upper=row["upper"],
+            *(row["name"], row["unit"].strip(), row["lower"], row["upper"]),
             levels=tuple(filter(None, row["levels"].split("|"))),
             given=given,
         )

@@ -8,7 +8,8 @@ over all that is in it, whichever consortium it was for and whatever the populat
 import secrets
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ import structlog
 
 from commingle.party_agent.errors import LedgerError, NotFoundError
 from commingle.party_agent.ledger.store import RESTORE, AgentStore, catch_up, verify_ledger
+from commingle.party_agent.private.snapshot import Debit
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import NOTHING, Cost, Loss, Rho, rho_left
@@ -50,10 +52,9 @@ _YET_TO_READ = frozenset({ChargeState.RESERVED, ChargeState.DEBITED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargeRecord(Charge):
-    """One charge as the ledger has it: what its chain tells, and what its data may be read from.
+    """One charge, of a release or a regression, as the ledger has it.
 
     Attributes:
-        release: the release's id, or the regression's.
         snapshot: digest of the one that was approved; empty once nothing is read for it any more.
     """
 
@@ -81,24 +82,6 @@ class Cap:
     def rho_beside(self, lost: Loss) -> Rho:
         """The cap as rho where losses have used up a delta of it, or are not all known to be Gaussian."""
         return rho_left(self.epsilon, self.delta, beside=lost)
-
-
-@dataclass(frozen=True, slots=True)
-class Debit:
-    """Proof of a committed debit: what every function that reads rows asks for. Only `Ledger` makes one.
-
-    Attributes:
-        attempt: which drawing of noise this debit is for.
-        approvals: digest of the set of approvals relied on.
-        snapshot: digest of the one that may be read.
-    """
-
-    release: str
-    rho_units: int
-    attempt: int
-    approvals: str
-    snapshot: str = field(repr=False)
-    delta: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +191,8 @@ class Ledger:
 
     def release_expired(self, now: datetime) -> None:
         """Give back what is reserved for specs that have expired: nothing can be debited for them any more."""
-        with self._store.reading() as db:
-            reserved = [(r, c) for r, c in self._told(db).charges.items() if c.state is ChargeState.RESERVED]
-        for release, charge in reserved:
-            if now >= charge.terms.expires:
+        for release, charge in self._charges().items():
+            if charge.state is ChargeState.RESERVED and now >= charge.terms.expires:
                 with self._store.transaction() as db:
                     self.withdraw(db, release)
 
@@ -246,14 +227,12 @@ class Ledger:
 
     def states(self) -> Counter[ChargeState]:
         """How many are in each state."""
-        with self._store.reading() as db:
-            return Counter(charge.state for charge in self._told(db).charges.values())
+        return Counter(charge.state for charge in self._charges().values())
 
     def units(self) -> frozenset[Adjacency]:
         """The units of those that count."""
-        with self._store.reading() as db:
-            counted = (charge for charge in self._told(db).charges.values() if charge.counts)
-            return frozenset(charge.cost.unit for charge in counted if charge.terms.kind != "unexplained")
+        counted = (charge for charge in self._charges().values() if charge.counts)
+        return frozenset(charge.cost.unit for charge in counted if charge.terms.kind != "unexplained")
 
     def spent(self) -> Rho:
         """Rho of `lost`, each charge in the unit of its data set."""
@@ -261,8 +240,7 @@ class Ledger:
 
     def lost(self) -> Cost:
         """What was lost or set aside, over every consortium."""
-        with self._store.reading() as db:
-            told = self._told(db)
+        with self._reading() as told:
             return self._once(told, ("lost",), lambda: told.lost)
 
     def lost_by(self, datasets: Collection[str], *, without: str | None) -> Cost:
@@ -271,14 +249,12 @@ class Ledger:
         def add_up() -> Cost:
             return self._lost_where(lambda release, charge: charge.terms.dataset in datasets and release != without)
 
-        with self._store.reading() as db:
-            told = self._told(db)
+        with self._reading() as told:
             return add_up() if without in told.charges else self._once(told, ("of", *sorted(datasets)), add_up)
 
     def lost_to_study(self, study: str, *, without: str) -> Cost:
         """What releases of a study have cost or set aside, but for one."""
-        with self._store.reading() as db:
-            told = self._told(db)
+        with self._reading() as told:
             studies = self._once(told, ("studies",), lambda: _by_study(told.charges))
             return sum_of(charge for release, charge in studies.get(study, ()) if release != without)
 
@@ -302,21 +278,18 @@ class Ledger:
         return found
 
     def _lost_where(self, counted: Callable[[str, Charge], bool]) -> Cost:
-        with self._store.reading() as db:
-            charges = self._told(db).charges
-            return sum_of(charge for name, charge in charges.items() if charge.counts and counted(name, charge))
+        charges = self._charges().items()
+        return sum_of(charge for name, charge in charges if charge.counts and counted(name, charge))
 
     def charged_units(self, dataset: str) -> frozenset[Adjacency]:
         """The unit of a data set when it was charged: both where that has changed."""
-        with self._store.reading() as db:
-            charges = self._told(db).charges.values()
-            return frozenset(each.cost.unit for each in charges if each.counts and each.terms.dataset == dataset)
+        charges = self._charges().values()
+        return frozenset(each.cost.unit for each in charges if each.counts and each.terms.dataset == dataset)
 
     def interrupted_regressions(self) -> tuple[str, ...]:
         """Ids of regressions that are paid for and have no result."""
-        with self._store.reading() as db:
-            charges = self._told(db).charges.items()
-            return tuple(r for r, c in charges if c.terms.kind == "regression" and c.state is ChargeState.DEBITED)
+        charges = self._charges().items()
+        return tuple(r for r, c in charges if c.terms.kind == "regression" and c.state is ChargeState.DEBITED)
 
     def shortfall(self, cost: Cost) -> Refused | None:
         """Why a charge would not fit under the cap now, or None."""
@@ -331,30 +304,27 @@ class Ledger:
     @property
     def length(self) -> int:
         """How many entries the chain has."""
-        with self._store.reading() as db:
-            return self._told(db).length
+        with self._reading() as told:
+            return told.length
 
     def summit(self) -> Summit:
         """How far the chain has come."""
-        with self._store.reading() as db:
-            told = self._told(db)
+        with self._reading() as told:
             return Summit(told.height, told.head, told.spent)
 
     def knows(self, head: str) -> bool:
         """Whether the chain had this head, or has rejoined a branch with it."""
-        with self._store.reading() as db:
-            told = self._told(db)
+        with self._reading() as told:
             return head in told.places or head in told.rejoined
 
     def place(self, head: str) -> int:
         """How many entries led to this head; 0 where it is none of the chain's own."""
-        with self._store.reading() as db:
-            return self._told(db).places.get(head, 0)
+        with self._reading() as told:
+            return told.places.get(head, 0)
 
     def signed_place(self, kind: str, release: str | None = None) -> int:
         """Which entry of the chain records our newest signature of a kind, about that release; 0 for none."""
-        with self._store.reading() as db:
-            told = self._told(db)
+        with self._reading() as told:
             if release is None:
                 return told.newest.get(kind, 0)
             entry = told.signed.get((release, kind))
@@ -370,11 +340,8 @@ class Ledger:
     ) -> None:
         """Take over what witnesses can show of a lost branch, in one transaction.
 
-        Args:
-            charges: id, cost and terms; what is charged here already stays at that and is never made again.
-            signed: release, kind and envelope of what the branch signed.
-            heads: the branch's, as witnessed; the last is the furthest.
-            height: its.
+        What is charged here already stays at that and is never made again. `signed` has release, kind and envelope of
+        what the branch signed; the last of its heads, as witnessed, is the furthest, and has the height.
         """
         rejoined = tuple(heads)
         with self._store.transaction() as db:
@@ -410,16 +377,16 @@ class Ledger:
     def notes(self) -> Mapping[str, list[dict[str, str]]]:
         """By whom and why documents were signed, by release, where a person decided it; the oldest first."""
         found = defaultdict[str, list[dict[str, str]]](list)
-        with self._store.reading() as db:
-            for (release, document), entry in self._told(db).signed.items():
+        with self._reading() as told:
+            for (release, document), entry in told.signed.items():
                 if entry.ruling is not None:
                     found[release].append({"document": document, "by": entry.ruling.by, "why": entry.ruling.why})
         return found
 
     def first_approval(self, release: str) -> Ruling | None:
         """The first of two approvals of a release, where it waits for the second or has had it."""
-        with self._store.reading() as db:
-            entry = self._told(db).signed.get((release, FIRST_APPROVAL))
+        with self._reading() as told:
+            entry = told.signed.get((release, FIRST_APPROVAL))
         return None if entry is None else entry.ruling
 
     def signature(self, release: str, kind: str) -> Envelope | None:
@@ -461,6 +428,15 @@ class Ledger:
             f"the budget of population {self.cap.population} does not suffice: the release costs epsilon {wants:.3g} "
             f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, {unit})"
         )
+
+    @contextmanager
+    def _reading(self) -> Iterator[LedgerFold]:
+        with self._store.reading() as db:
+            yield self._told(db)
+
+    def _charges(self) -> dict[str, Charge]:
+        with self._reading() as told:
+            return dict(told.charges)
 
     def _told(self, db: sqlite3.Connection) -> LedgerFold:
         """What all entries tell, those of this transaction and of another process included."""

@@ -16,11 +16,7 @@ from commingle.shared.release.charge import ChargeState
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A regression that was paid for.
-
-    Attributes:
-        document: the signed result; None where it was interrupted or given up, or is not witnessed yet.
-    """
+    """One that was paid for; without a signed result where it was interrupted, given up or is not witnessed yet."""
 
     request: RegressionRequest
     charge: ChargeRecord
@@ -71,8 +67,6 @@ _STATES = {
     ChargeState.DEBITED: "interrupted: paid for, no result yet; the agent goes on with it while it serves",
     ChargeState.STORED: "published",
 }
-
-
 _UNWITNESSED = "kept: shown as soon as a coordinator has witnessed its charge"
 
 

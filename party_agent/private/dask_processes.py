@@ -14,10 +14,7 @@ from distributed import Nanny, Scheduler, Security, SpecCluster, Worker
 from distributed.worker_memory import parse_memory_limit
 
 _log = logging.getLogger(__name__)
-_KEPT_IN_MEMORY = {
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-}
+_KEPT_IN_MEMORY = {"distributed.worker.memory.target": False, "distributed.worker.memory.spill": False}
 """Where memory is short a worker waits, and ends in the end; see `KilledWorker` in `engine`."""
 
 

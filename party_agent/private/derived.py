@@ -173,38 +173,29 @@ _UNDEFINED: Mapping[str, str] = {
 def parse_derived(text: str) -> Derived:
     """A derived column as people write it, like `age = age_at(born, 2026-01-01)`. Raises SpecError."""
     if (found := _WRITTEN.fullmatch(text)) is None or found[2] not in _EXAMPLES:
-        raise SpecError(
-            f"{text!r} is no derived column",
-            remedy=f"Write it like one of these: {'; '.join(_EXAMPLES.values())}",
-        )
+        examples = "; ".join(_EXAMPLES.values())
+        raise SpecError(f"{text!r} is no derived column", remedy=f"Write it like one of these: {examples}")
     name, by, given = found[1], found[2], [part.strip() for part in found[3].split(",")]
     said: dict[str, Any] = {"name": name, "by": by, "of": given}
+
+    def refused(why: str) -> SpecError:
+        return SpecError(f"derived column {name}: {why}", remedy=f"Write it like this: {_EXAMPLES[by]}")
+
     if len(given) != _TERMS.get(by, len(given)):
-        raise SpecError(
-            f"derived column {name}: {by} takes {_TERMS[by]}, and is given {len(given)}",
-            remedy=f"Write it like this: {_EXAMPLES[by]}",
-        )
+        raise refused(f"{by} takes {_TERMS[by]}, and is given {len(given)}")
     if by == "age_at":
         if not _is_date(given[1]):
-            raise SpecError(
-                f"derived column {name}: {given[1]!r} is no date, with its year first",
-                remedy=f"Write it like this: {_EXAMPLES[by]}",
-            )
+            raise refused(f"{given[1]!r} is no date, with its year first")
         said |= {"of": given[:1], "at": given[1]}
     if by == "recode":
         pairs = [[side.strip() for side in one.split("=", 1)] for one in given[1:]]
         if any(len(pair) == 1 for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
-            raise SpecError(
-                f"derived column {name}: recode wants old=new, each old text once",
-                remedy=f"Write it like this: {_EXAMPLES[by]}",
-            )
+            raise refused("recode wants old=new, each old text once")
         said |= {"of": given[:1], "to": dict(pairs)}
     try:
         return _ONE.validate_json(json.dumps(said))
     except ValidationError as error:
-        raise SpecError(
-            f"derived column {name}: {explain(error, said)}", remedy=f"Write it like this: {_EXAMPLES[by]}"
-        ) from None
+        raise refused(explain(error, said)) from None
 
 
 def _is_date(text: str) -> bool:

@@ -35,17 +35,15 @@ _SAME_VERSIONS = "Install one version of commingle, Python and Dask at agent, sc
 Progress = Callable[[int], None]
 """Is told how many rows have been read so far."""
 
-Partition_contra = TypeVar("Partition_contra", contravariant=True)
-Made_co = TypeVar("Made_co", covariant=True)
 Partition = TypeVar("Partition")
 Made = TypeVar("Made")
 
 
-class Work(Protocol[Partition_contra, Made_co]):
-    """What is done with one partition. To be pickled: a function of a module, or a dataclass."""
+Work = Callable[[Partition, Progress], Iterator[Made]]
+"""What is made of one partition, piece by piece; no piece counts unless the iteration ends without an error.
 
-    def __call__(self, partition: Partition_contra, progress: Progress) -> Iterator[Made_co]:
-        """What is made of it, piece by piece; no piece counts unless the iteration ends without an error."""
+To be pickled: a function of a module, or a dataclass.
+"""
 
 
 class Engine(Protocol):
@@ -110,8 +108,9 @@ class Dask:
                 if not running:
                     return
                 for future in _finished(client, running):
-                    made, rows = _opened(future.result())
-                    place = running.pop(future)
+                    if isinstance(found := future.result(), CommingleError):
+                        raise found
+                    (made, rows), place = found, running.pop(future)
                     read += rows
                     progress(read)
                     yield from ((place, one) for one in made)
@@ -176,12 +175,6 @@ def do_on_worker(
         return error
     except Exception as error:  # noqa: BLE001 - whatever it is: its text would be logged here and at the scheduler
         return SourceError(f"a worker failed ({type(error).__name__})", remedy="Look at its memory and its disk.")
-
-
-def _opened(found: tuple[list[Made], int] | CommingleError) -> tuple[list[Made], int]:
-    if isinstance(found, CommingleError):
-        raise found
-    return found
 
 
 def _finished(client: "Client", running: "dict[Future[Any], int]") -> "list[Future[Any]]":

@@ -2,28 +2,59 @@
 
 A cell is read by itself and as the workbook types it: a number (a date where its style shows one), a text, true or
 false. What cannot be read, an error such as #DIV/0! too, is a cell that is no value, and nothing else is lost.
+
+A workbook is a zip archive of XML, and each row and each text is looked at alone: an XML parser ends at the first odd
+character, and with it every row behind. Here tags alone decide where an element begins and ends: what somebody typed
+into a cell stands in XML as `&lt;`, or in a CDATA section, so no cell can begin or end another element. Memory is
+bounded whatever sizes a cell or the archive claim.
 """
 
 import re
+import struct
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from html import escape
+from lzma import LZMAError
 from pathlib import Path
+from posixpath import dirname, join, normpath
+from typing import IO
+from zipfile import BadZipFile, ZipFile
 
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.rows import UNREADABLE, RawBatch, cells_of
-from commingle.party_agent.private.workbook import (
-    SharedTexts,
-    Workbook,
-    attributes_of,
-    joined_text,
-    open_workbook,
-    plain_text,
-)
+from commingle.shared.runtime.plain_files import open_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
 
+MOST_RECORD_BYTES = 1 << 24
+_MOST_STRING_BYTES = 1 << 20
+_MOST_PART_BYTES = 1 << 34
+_MOST_SMALL_PART_BYTES = 1 << 26
+_MOST_TEXT_BYTES = 1 << 30
+_LONGEST_TEXT = 4096
+"""Bytes of a cell's text: no id, level or number that anybody reads is as long."""
+_OBJECT_BYTES = 64
+_CHUNK_BYTES = 1 << 20
+_LONGEST_TOKEN = 64
+_PREFIX = rb"(?:[\w.-]{1,32}:)?"
+_TAG_END, _CDATA_END, _COMMENT_END = re.compile(rb"/?>"), re.compile(rb"\]\]>"), re.compile(rb"-->")
+_SECTION = re.compile(rb"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->", re.DOTALL)
+_OPEN_TEXT, _PHONETIC = re.compile(rb"<" + _PREFIX + rb"(t|rPh)(?=[\s/>])"), re.compile(rb"</" + _PREFIX + rb"rPh\s*>")
+_DECLARED = re.compile(rb"<\?xml[^>]*?encoding\s*=\s*[\"']([\w.-]+)[\"']")
+_ATTRIBUTE = re.compile(rb"([\w.:-]+)\s*=\s*(?:\"([^\"<]*)\"|'([^'<]*)')")
+_ENTITY = re.compile(r"&(?:#([0-9]{1,7})|#x([0-9a-fA-F]{1,6})|(lt|gt|amp|quot|apos));|&")
+_NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+_ESCAPED = re.compile("_x([0-9a-fA-F]{4})_")
+_NO_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_CLOCK = re.compile(r"[dmyhs]", re.IGNORECASE)
+_NOT_FORMAT = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.|_.|\*.')
+_DURATION = re.compile(r"\[(?:h+|m+|s+)\]", re.IGNORECASE)
+_DATE_FORMATS = frozenset({*range(14, 23), *range(27, 37), 45, 47, *range(50, 59)})
+"""Numbers of Excel's own formats that show a date or a time of day."""
 _BATCH_BYTES = 1 << 26
 _LONGEST_CELL = 1 << 17
-_PREFIX = rb"(?:[\w.-]{1,32}:)?"
 _CELL = re.compile(rb"<" + _PREFIX + rb"c(?=[\s/>])")
 _VALUE, _VALUE_END = re.compile(rb"<" + _PREFIX + rb"v(?=[\s/>])[^>]*>"), re.compile(rb"</" + _PREFIX + rb"v\s*>")
 _PLACE = re.compile(rb"([A-Za-z]{1,3})[0-9]{1,7}")
@@ -33,6 +64,9 @@ _DAY = timedelta(days=1)
 _FIRST_DAY = {False: datetime(1899, 12, 30), True: datetime(1904, 1, 1)}  # noqa: DTZ001 - Excel knows no time zones
 _DAY_THAT_NEVER_WAS = 60
 """In the count from 1900: its 29th of February."""
+_DAMAGED = (OSError, BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, KeyError, ValueError, struct.error)
+"""What reading an archive raises where it is none, is encrypted, or its parts are not what it says."""
+Attributes = Mapping[bytes, bytes]
 
 
 def is_workbook(path: Path) -> bool:
@@ -54,7 +88,7 @@ def read_sheet(path: Path, columns: Sequence[str]) -> Iterator[RawBatch]:
 
 
 class _Sheet:
-    def __init__(self, book: Workbook) -> None:
+    def __init__(self, book: "Workbook") -> None:
         self._book, self._texts, self._rows = book, SharedTexts(book), book.rows()
         first = next((row for row in self._rows if row is None or _CELL.search(row)), b"")
         if first is None:
@@ -150,3 +184,256 @@ def _moment(days: float, *, from_1904: bool) -> object:
         return (_FIRST_DAY[from_1904] + timedelta(days=whole) + time).isoformat(" ")
     except (OverflowError, ValueError):
         return UNREADABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Workbook:
+    """What its cells need.
+
+    Attributes:
+        sheet, strings: names of the parts of the first sheet and, where there is one, of shared texts.
+        dates: numbers of the styles that show a date.
+        from_1904: whether days are counted from 1904.
+    """
+
+    archive: ZipFile
+    sheet: str
+    strings: str | None
+    dates: frozenset[int]
+    from_1904: bool
+
+    def rows(self) -> Iterator[bytes | None]:
+        """The rows of the sheet, each as its element; None for one that is too long."""
+        with _opened(self.archive, self.sheet) as stream:
+            yield from records(stream, b"row", within=b"sheetData", most=MOST_RECORD_BYTES)
+
+    def texts(self) -> Iterator[str | bytes]:
+        """The texts that cells share, in order."""
+        if self.strings is not None:
+            with _opened(self.archive, self.strings) as stream:
+                for element in records(stream, b"si", within=b"sst", most=_MOST_STRING_BYTES):
+                    yield UNREADABLE if element is None else joined_text(element)
+
+    def require_whole(self) -> None:
+        """Read what rows are made of once, so that a damaged file is refused before a row is taken."""
+        for part, name, within in ((self.sheet, b"row", b"sheetData"), (self.strings, b"si", b"sst")):
+            if part is not None:
+                with _opened(self.archive, part) as stream:
+                    for _ in records(stream, name, within=within, most=0):
+                        pass
+                    while stream.read(_CHUNK_BYTES):  # at the end its checksum is looked at
+                        pass
+
+
+class SharedTexts:
+    """The texts that cells share. No more of them are read than the cells so far have asked for."""
+
+    def __init__(self, book: Workbook) -> None:
+        self._next, self._found, self._bytes = book.texts(), list[str | bytes](), 0
+
+    def __getitem__(self, number: int) -> str | bytes:
+        """One text; what cannot be read where there is none of that number. Raises SourceError: there is too much."""
+        while number >= len(self._found):
+            text = next(self._next, None)
+            if text is None:
+                return UNREADABLE
+            self._found.append(text)
+            self._bytes += len(text) + _OBJECT_BYTES
+            if self._bytes > _MOST_TEXT_BYTES:
+                raise SourceError("the workbook holds too much text", remedy="Save the table as CSV or Parquet.")
+        return self._found[number]
+
+
+@contextmanager
+def open_workbook(path: Path) -> Iterator[Workbook]:
+    """A workbook with a sheet. Raises SourceError, as whatever reads it."""
+    try:
+        with open_plain(path) as file, ZipFile(file) as archive:
+            yield _workbook(archive)
+    except _DAMAGED as error:
+        said = "not of this format" if isinstance(error, BadZipFile) else type(error).__name__
+        said = error.strerror if isinstance(error, OSError) and error.strerror else said
+        raise SourceError(
+            f"cannot read {path} ({said})", remedy="Check that it is an Excel workbook (.xlsx) with a sheet."
+        ) from None
+
+
+def records(stream: IO[bytes], name: bytes, *, within: bytes, most: int) -> Iterator[bytes | None]:
+    """The elements of a name within the first element of another, each from its tag to its end; None for a longer one.
+
+    Comments are gone and CDATA sections are written as other text is. Raises BadZipFile: the outer one does not end.
+    """
+    token = re.compile(rb"<!\[CDATA\[|<!--|<(/?)" + _PREFIX + rb"(" + name + rb"|" + within + rb")(?=[\s/>])")
+    window, is_inside = _Window(stream, most), False
+    while (found := window.search(token)) is not None:
+        if found[2] is None:
+            window.search(_COMMENT_END if found[0] == b"<!--" else _CDATA_END)
+        elif found[2] == within:
+            tag = window.search(_TAG_END)
+            if is_inside or found[1] or tag is None or tag[0] == b"/>":
+                return
+            is_inside = True
+        elif is_inside and not found[1]:
+            if window.is_open:  # an element that never ended
+                window.take()
+                yield None
+            window.begin(found.start())
+            if (tag := window.search(_TAG_END)) is not None and tag[0] == b"/>":
+                yield window.take()
+        elif is_inside and window.is_open:
+            window.search(_TAG_END)
+            yield window.take()
+    raise BadZipFile
+
+
+def joined_text(element: bytes) -> str | bytes:
+    """What stands in the `t` elements of a text, side by side, without how it is pronounced."""
+    parts, at = list[bytes](), 0
+    while (tag := _OPEN_TEXT.search(element, at)) is not None:
+        if tag[1] == b"rPh":
+            end = _PHONETIC.search(element, tag.end())
+            at = len(element) if end is None else end.end()
+            continue
+        begin = element.find(b">", tag.end()) + 1
+        at = begin or len(element)
+        if begin and element[begin - 2 : begin] != b"/>":
+            at = element.find(b"<", begin)
+            if at < 0:
+                return UNREADABLE
+            parts.append(element[begin:at])
+    return plain_text(b"".join(parts))
+
+
+def plain_text(raw: bytes) -> str | bytes:
+    """Character data as text; what cannot be read where it is none."""
+    if len(raw) > _LONGEST_TEXT or b"<" in raw:
+        return UNREADABLE
+    try:
+        text = raw.decode()
+        text = _ENTITY.sub(_character, text) if "&" in text else text
+        text = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text) if "_x" in text else text
+    except ValueError:
+        return UNREADABLE
+    return UNREADABLE if _NO_CHARACTER.search(text) else text
+
+
+def attributes_of(tag: bytes) -> Attributes:
+    """Of an element's opening tag, with their names as they stand there."""
+    return {found[1]: found[3] if found[2] is None else found[2] for found in _ATTRIBUTE.finditer(tag)}
+
+
+class _Window:
+    """The part of a stream that is looked at, and an element in it that has begun, as long as it is not too long."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream, self._most = stream, most
+        self._data, self._at, self._start = b"", 0, 0
+        self.is_open = self._is_kept = False
+
+    def search(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
+        """The next place, behind the one that was found last. It is valid until the next search."""
+        while (found := pattern.search(self._data, self._at)) is None:
+            self._at = max(self._at, len(self._data) - _LONGEST_TOKEN)
+            if not self._read():
+                return None
+        self._at = found.end()
+        return found
+
+    def begin(self, start: int) -> None:
+        self.is_open = self._is_kept = True
+        self._start = start
+
+    def take(self) -> bytes | None:
+        is_kept, self.is_open, self._is_kept = self._is_kept, False, False
+        element = self._data[self._start : self._at]
+        if not is_kept or len(element) > self._most:
+            return None
+        return _SECTION.sub(lambda cdata: _escaped(cdata[1] or b""), element) if b"<!" in element else element
+
+    def _read(self) -> bool:
+        if self._at - self._start > self._most:
+            self._is_kept = False
+        keep = self._start if self._is_kept else self._at
+        piece = self._stream.read(_CHUNK_BYTES)
+        self._data, self._at, self._start = self._data[keep:] + piece, self._at - keep, max(self._start - keep, 0)
+        return bool(piece)
+
+
+def _escaped(text: bytes) -> bytes:
+    return escape(text.decode("latin-1")).encode("latin-1")
+
+
+def _character(entity: re.Match[str]) -> str:
+    decimal, hexadecimal, name = entity.groups()
+    return _NAMED[name] if name else chr(int(decimal or hexadecimal or "no number", 10 if decimal else 16))
+
+
+@contextmanager
+def _opened(archive: ZipFile, part: str) -> Iterator[IO[bytes]]:
+    if archive.getinfo(part).file_size > _MOST_PART_BYTES:
+        raise BadZipFile
+    with archive.open(part) as stream:
+        begin = stream.peek(_CHUNK_BYTES)[: 1 << 12]  # type: ignore[attr-defined] # it has one, says its documentation
+        declared = _DECLARED.search(begin)
+        if b"<!DOCTYPE" in begin or (declared and declared[1].lower() not in {b"utf-8", b"us-ascii"}) or b"\0" in begin:
+            raise BadZipFile
+        yield stream
+
+
+def _small(archive: ZipFile, part: str) -> bytes:
+    if archive.getinfo(part).file_size > _MOST_SMALL_PART_BYTES:
+        raise BadZipFile
+    with _opened(archive, part) as stream:
+        return _SECTION.sub(b"", stream.read(_MOST_SMALL_PART_BYTES))
+
+
+def _tags(part: bytes, name: bytes) -> Iterator[Attributes]:
+    tag = re.compile(rb"<" + _PREFIX + name + rb"(?=[\s/>])((?:[^<>\"']|\"[^<\"]*\"|'[^<']*')*)>")
+    return (attributes_of(found[1]) for found in tag.finditer(part))
+
+
+def _related(archive: ZipFile, part: str) -> list[tuple[bytes, bytes, str]]:
+    folder = dirname(part)
+    name = join(folder, "_rels", f"{part[len(folder) :].lstrip('/')}.rels")
+    related = []
+    for one in _tags(_small(archive, name), b"Relationship"):
+        target = plain_text(one.get(b"Target", b""))
+        if isinstance(target, str):
+            path = normpath(join("/", folder, target)).lstrip("/")
+            related.append((one.get(b"Id", b""), one.get(b"Type", b"").rpartition(b"/")[2], path))
+    return related
+
+
+def _workbook(archive: ZipFile) -> Workbook:
+    main = next((path for _, kind, path in _related(archive, "") if kind == b"officeDocument"), "xl/workbook.xml")
+    book, related = _small(archive, main), _related(archive, main)
+    sheets = {identity: path for identity, kind, path in related if kind == b"worksheet"}
+    listed = [value for one in _tags(book, b"sheet") for name, value in one.items() if name.endswith(b":id")]
+    others = {kind: path for _, kind, path in related if kind in {b"sharedStrings", b"styles"}}
+    days = [one.get(b"date1904", b"0") for one in _tags(book, b"workbookPr")]
+    first = next((sheets[identity] for identity in listed if identity in sheets), None)
+    if first is None:
+        raise BadZipFile
+    return Workbook(
+        archive,
+        sheet=first,
+        strings=others.get(b"sharedStrings"),
+        dates=_date_styles(_small(archive, others[b"styles"])) if b"styles" in others else frozenset(),
+        from_1904=bool(days) and days[0] in {b"1", b"true"},
+    )
+
+
+def _date_styles(part: bytes) -> frozenset[int]:
+    own = {one.get(b"numFmtId"): _shows_date(one.get(b"formatCode", b"")) for one in _tags(part, b"numFmt")}
+    known = {str(number).encode(): True for number in _DATE_FORMATS} | own
+    _, _, styles = part.partition(b"cellXfs")
+    listed = _tags(styles.partition(b"cellXfs")[0], b"xf")
+    return frozenset(number for number, one in enumerate(listed) if known.get(one.get(b"numFmtId", b"")))
+
+
+def _shows_date(code: bytes) -> bool:
+    shown = plain_text(code)
+    if not isinstance(shown, str):
+        return False
+    first = shown.partition(";")[0]
+    return not _DURATION.search(first) and bool(_CLOCK.search(_NOT_FORMAT.sub("", first)))

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import LostError
+from commingle.party_agent.private.sorting import nonce
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
     encrypted_columns,
@@ -31,15 +32,13 @@ from commingle.shared.runtime.files import write_durably
 
 _BLOCK = 4096  # rows
 _TAG = 16
-_NONCE = 12
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
     """The rows of one party in one exchange (n x d), and what it makes of them.
 
-    Attributes:
-        secret: 32 bytes of the operating system, for this set of rows alone.
+    `secret` is 32 bytes of the operating system, for this set of rows alone.
     """
 
     exchange: Exchange
@@ -62,17 +61,15 @@ class KeptRows:
             whole = len(piece) if kept + len(piece) == rows else len(piece) - len(piece) % _BLOCK
             words = within_limits(piece, (whole, columns)).astype("<i2")
             for start in range(0, whole, _BLOCK):
-                yield self._cipher().encrypt(_nonce(kept + start), words[start : start + _BLOCK].tobytes(), None)
+                yield self._cipher().encrypt(
+                    nonce((kept + start) // _BLOCK), words[start : start + _BLOCK].tobytes(), None
+                )
             kept += whole
         if kept != rows:
             raise DomainError(f"{rows} rows are asked for, not {kept}")
 
     def __call__(self, start: int, stop: int) -> NDArray[np.int16]:
-        """Rows start..stop.
-
-        Raises:
-            LostError: they are gone or damaged.
-        """
+        """Rows start..stop. Raises LostError: they are gone or damaged."""
         first = start - start % _BLOCK
         columns, found = self.exchange.width(self.party), []
         try:
@@ -80,7 +77,9 @@ class KeptRows:
                 file.seek(first // _BLOCK * (_BLOCK * columns * 2 + _TAG))
                 for place in range(first, stop, _BLOCK):
                     count = min(_BLOCK, self.exchange.terms.table_rows - place)
-                    found.append(self._cipher().decrypt(_nonce(place), file.read(count * columns * 2 + _TAG), None))
+                    found.append(
+                        self._cipher().decrypt(nonce(place // _BLOCK), file.read(count * columns * 2 + _TAG), None)
+                    )
         except (FileNotFoundError, InvalidTag):
             raise LostError("the rows of an exchange are lost", remedy="Check the disk of the member's home.") from None
         rows = np.frombuffer(b"".join(found), "<i2").reshape(-1, columns)
@@ -91,11 +90,7 @@ class KeptRows:
         return encrypted_columns(self.exchange, party=self.party, seed=self.key_for("ring"), rows=self, entropy=entropy)
 
     def reply(
-        self,
-        own: Columns,
-        owners: Mapping[str, Columns],
-        noise: Callable[[str], NDArray[np.int64]],
-        entropy: Entropy,
+        self, own: Columns, owners: Mapping[str, Columns], noise: Callable[[str], NDArray[np.int64]], entropy: Entropy
     ) -> Iterator[bytes]:
         """What this party replies to those before it (`products.reply_pieces`). Made once."""
         return reply_pieces(own, owners, seed=self.key_for("ring"), rows=self, noise=noise, entropy=entropy)
@@ -114,7 +109,3 @@ class KeptRows:
     def key_for(self, purpose: str) -> bytes:
         """A key of this party in this exchange, for the rows on its disk or for the ring."""
         return HKDF(SHA256(), SEED_BYTES, salt=None, info=self.exchange.info(purpose, self.party)).derive(self.secret)
-
-
-def _nonce(start: int) -> bytes:
-    return (start // _BLOCK).to_bytes(_NONCE, "big")

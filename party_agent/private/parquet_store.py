@@ -60,8 +60,7 @@ class ParquetPartition:
     """One file as it was when the source was listed; calling it reads it (`rows.RawReader`). Pickled for workers.
 
     Attributes:
-        root: of the source.
-        path: of the file, within its file system.
+        path: of the file, within the file system of the root.
         label: for messages. Folders are left out of it, their names may be cells.
         named: columns that the names of folders hold.
         size: bytes; with `modified` what shows that it was replaced meanwhile.
@@ -110,7 +109,7 @@ class ParquetPartition:
             )
 
     def _require_types(self, wanted: Sequence[str], found: Mapping[str, str]) -> None:
-        for name in wanted if self.types is not None else ():
+        for name in wanted:
             expected = (self.types or {}).get(name)
             if name in found and expected is not None and len({found[name], expected, "null"}) > 2:  # noqa: PLR2004 - two and null
                 raise DataError(
@@ -125,7 +124,10 @@ def list_partitions(source: PartitionedSource, *, strict: bool) -> tuple[Parquet
         files, root = _file_system(source.path)
         listed = _listed(files, root, recursive=True)
         found = sorted((one for one in listed if _is_partition(one.path, root)), key=lambda one: one.path)
-        types = _first_types(files, found[0].path) if strict and found else None
+        types = None
+        if strict and found:
+            with open_parquet(_opened(files, found[0].path)) as file:
+                types = _types(file.schema_arrow)
     except UNREADABLE as error:
         raise unreadable(source.path, error) from None
     if not found:
@@ -171,7 +173,9 @@ def unreadable(what: object, error: Exception, *, remedy: str = "") -> SourceErr
     `remedy` is a better one than the usual, where there is one.
     """
     refused = _REFUSED.search(str(error))
-    said = error.strerror if isinstance(error, OSError) and error.strerror else _kind_in_words(error)
+    kind = type(error).__name__
+    words = {"Error": "no header line", "ArrowInvalid": "not of this format"}.get(kind, kind)
+    said = error.strerror if isinstance(error, OSError) and error.strerror else words
     return SourceError(
         f"cannot read {what} ({refused[1] if refused else said})",
         remedy="Check address and credentials of the bucket, and that this machine may read it."
@@ -180,20 +184,11 @@ def unreadable(what: object, error: Exception, *, remedy: str = "") -> SourceErr
     )
 
 
-def _kind_in_words(error: Exception) -> str:
-    words = {"Error": "no header line", "ArrowInvalid": "not of this format"}
-    return words.get(type(error).__name__, type(error).__name__)
-
-
 def _file_system(root: str) -> tuple[fs.FileSystem, str]:
-    if "://" in root:
-        files, path = fs.FileSystem.from_uri(root)
-        return files, path
-    return fs.LocalFileSystem(), root
+    return fs.FileSystem.from_uri(root) if "://" in root else (fs.LocalFileSystem(), root)
 
 
 def _opened(files: fs.FileSystem, path: str) -> "Path | pa.NativeFile":
-    """What `open_parquet` takes: of a bucket a stream, which it closes."""
     return Path(path) if isinstance(files, fs.LocalFileSystem) else files.open_input_file(path)
 
 
@@ -232,11 +227,6 @@ def _is_partition(path: str, root: str) -> bool:
 def _named_by_folders(path: str) -> dict[str, str]:
     pairs = (folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
     return {unquote(name): unquote(value) for name, value in pairs}
-
-
-def _first_types(files: fs.FileSystem, path: str) -> Mapping[str, str]:
-    with open_parquet(_opened(files, path)) as file:
-        return _types(file.schema_arrow)
 
 
 def _types(schema: pa.Schema) -> Mapping[str, str]:

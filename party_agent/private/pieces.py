@@ -40,13 +40,8 @@ def read_piece(
 ) -> "pa.Table":
     """The columns of subjects and attributes, or that these are made of, as text, of rows that are as the schema says.
 
-    Args:
-        body: CSV in UTF-8 with a header line and a line for each row, JSON objects line by line, or an uncompressed
-            Arrow IPC stream.
-        media_type: which of the three.
-        key: what identifies a subject.
-        attributes: public schema.
-        derived: columns that are made.
+    A body is CSV in UTF-8 with a header line and a line for each row, JSON objects line by line, or an uncompressed
+    Arrow IPC stream.
     """
     wanted = source_columns([*key.columns, *(attribute.name for attribute in attributes)], derived)
     read = _READERS.get(media_type.partition(";")[0].strip().lower())
@@ -168,7 +163,6 @@ def _is_compressed(message: bytes) -> bool:
 
 
 def _field(message: bytes, table: int, number: int) -> int | None:
-    """Where a field of a flatbuffer's table is; None where it is absent."""
     vtable = table - struct.unpack_from("<i", message, table)[0]
     (size,) = struct.unpack_from("<H", message, vtable)
     at = 4 + 2 * number

@@ -15,13 +15,13 @@ same block.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
-from commingle.party_agent.private.snapshot import CommittedCharge, Snapshot
+from commingle.party_agent.private.snapshot import Debit, HeldRows, RankedRows, Snapshot
 from commingle.party_agent.private.sorting import PlacedRows
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_map
@@ -40,13 +40,6 @@ Mixed = tuple[Names, NDArray[np.integer]]
 """Names (m) and bounded rows (m x d); of a sketch no names, and what it makes of all rows of a partition (k x d)."""
 
 
-class NamedRows(Protocol):
-    """Rows whose places are known: `RankedRows`, or those of keyed subjects."""
-
-    def rows(self, progress: Progress) -> Iterator[tuple[Names, NDArray[np.int64]]]:
-        """Names (b) and encoded rows (b x d) of each batch."""
-
-
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
     """All rows of a snapshot, each named by its pseudonym in one release. Not for workers: it holds the key."""
@@ -60,6 +53,10 @@ class KeyedRows:
         for subjects, rows in self.snapshot.records(progress):
             ids: list[Any] = subjects.to_pylist()
             yield pseudonyms(self.linkage_key, ids, spec_digest=self.release), rows
+
+
+NamedRows = RankedRows | HeldRows | KeyedRows
+"""Rows whose places are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +130,7 @@ def with_presence(rows: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int
 
 @dataclass(frozen=True, slots=True)
 class BlockRequest:
-    """What to privatise: a spec, one party's share of it, and the plan both imply.
-
-    Attributes:
-        linkage_key: the members', where subjects are keyed.
-    """
+    """What to privatise: a spec, one party's share of it, the plan both imply; the linkage key where it is keyed."""
 
     spec: ReleaseSpec
     party: PartySpec
@@ -152,7 +145,7 @@ class BlockRequest:
 
 @dataclass(frozen=True, slots=True)
 class PrivateBlock:
-    """What leaves once it is stored: a block (rows x columns integers), and a first stage's noisy sums.
+    """What leaves once it is stored: a block (rows x columns), and a first stage's noisy sums.
 
     Neither is shown before: an attempt that is interrupted is drawn again, and one draw of each may be seen.
     """
@@ -163,11 +156,7 @@ class PrivateBlock:
 
 @dataclass(frozen=True, slots=True)
 class ExchangedRows:
-    """Bounded rows, which never leave in the clear, and a first stage's noisy sums.
-
-    Attributes:
-        pieces: n x d integers, some rows at a time.
-    """
+    """Bounded rows (n x d), some at a time, which never leave in the clear, and a first stage's noisy sums."""
 
     pieces: Iterable[NDArray[np.int64]] = field(repr=False)
     sums: Sums | None = field(repr=False)
@@ -179,12 +168,7 @@ class ExchangedRows:
 
 
 def privatise(
-    snapshot: Snapshot,
-    request: BlockRequest,
-    *,
-    charge: CommittedCharge,
-    draw: Sampler,
-    progress: Progress = lambda _: None,
+    snapshot: Snapshot, request: BlockRequest, *, charge: Debit, draw: Sampler, progress: Progress = lambda _: None
 ) -> PrivateBlock:
     """The block of one party, mixed rows plus noise, and the noisy sums that its rows were mapped by.
 
@@ -201,8 +185,8 @@ def privatise(
 
     Raises:
         LostError: the snapshot is gone or damaged; no noise has been drawn then.
-        ValueError: the charge does not cover the plan, or is for another snapshot; or parties exchange rows first
-            (faults of the caller).
+        ValueError: the charge does not cover the plan, or is for another snapshot; or the mechanism is for the other
+            function (faults of the caller).
     """
     if mechanism_of(request.spec).interactive:
         raise ValueError("the block of an interactive release comes from its exchange")
@@ -213,26 +197,11 @@ def privatise(
 
 
 def exchanged_rows(
-    snapshot: Snapshot,
-    request: BlockRequest,
-    *,
-    charge: CommittedCharge,
-    draw: Sampler,
-    progress: Progress = lambda _: None,
+    snapshot: Snapshot, request: BlockRequest, *, charge: Debit, draw: Sampler, progress: Progress = lambda _: None
 ) -> ExchangedRows:
     """The bounded rows of one party, from the last reading of its snapshot for this release; and their sums.
 
-    Args:
-        snapshot: the data set's, with the party's attributes chosen in the spec's order.
-        request: spec, share and plan.
-        charge: the committed debit. It must cover the plan.
-        draw: as for `privatise`; of the sums only.
-        progress: told the rows read.
-
-    Raises:
-        LostError: the snapshot is gone or damaged.
-        ValueError: the charge does not cover the plan, or is for another snapshot; or parties exchange nothing (faults
-            of the caller).
+    Arguments and errors are those of `privatise`; noise is drawn for the sums only.
     """
     if not mechanism_of(request.spec).interactive:
         raise ValueError("only an interactive release has an exchange")
@@ -241,33 +210,25 @@ def exchanged_rows(
 
 
 def _mix_rows(
-    snapshot: Snapshot, request: BlockRequest, *, charge: CommittedCharge, draw: Sampler, progress: Progress
+    snapshot: Snapshot, request: BlockRequest, *, charge: Debit, draw: Sampler, progress: Progress
 ) -> tuple[Mixing, Iterator[Mixed], Sums | None]:
     """What the mechanism makes of each partition's rows, not private yet, and the first stage's sums.
 
-    Raises:
-        LostError: the snapshot is gone or damaged; no noise has been drawn then, or only for sums that go nowhere.
-            Reading the parts raises it, too: none may be used before the last.
-        ValueError: the charge does not cover the plan, or is for another snapshot (faults of the caller).
+    Where the snapshot is lost, no noise has been drawn, or only for sums that go nowhere. Reading the parts may show
+    it, too: none may be used before the last.
     """
     if charge.rho_units < request.plan.loss.units or charge.snapshot != snapshot.digest:
         raise ValueError("the charge does not cover the block")
     spec, party = request.spec, request.party
     engine, parts = _named_rows(snapshot, request, charge.release)
     sums, read = None, 0
-
-    def told(rows: int) -> None:
-        nonlocal read
-        read = rows
-        progress(rows)
-
     if (stage := request.plan.first_stage) is not None:
         exact = np.zeros(stage.size, np.int64)
-        for _, part in engine.run(SummingColumns(stage), parts, told):
+        for _, part in engine.run(SummingColumns(stage), parts, progress):
             exact += part
-        sums = tuple((exact + stage.noise(draw)).tolist())
-    before, mixing = read, Mixing(spec, party.name, sums)
-    mixed = engine.run(mixing, parts, lambda seen: progress(before + seen))
+        sums, read = tuple((exact + stage.noise(draw)).tolist()), snapshot.n
+    mixing = Mixing(spec, party.name, sums)
+    mixed = engine.run(mixing, parts, lambda seen: progress(read + seen))
     return mixing, (part for _, part in mixed), sums
 
 

@@ -7,24 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import DataError
-from commingle.party_agent.private.regression.problem import RowMap
+from commingle.party_agent.private.regression.problem import Floats, RowMap
 from commingle.party_agent.private.rows import RawReader
 from commingle.shared.documents.regression import PublicSecondMoments
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.dp.fixed_point import SCALE, WHITENED_LIMIT, IntegerMap, clip_rows, squared_row_limit
 from commingle.shared.encoding import encode_rows
 
-Array = NDArray[np.float64]
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class MadeWhitening:
-    """A whitening and what it does to the public rows it was made from.
+    """A whitening, whose rows fill the unit ball, so that it goes with `row_norm` 1, and what it does to public rows.
 
     Attributes:
-        whitening: its rows fill the unit ball, so that it goes with `row_norm` 1.
-        rows: public rows read.
         condition_before, condition_after: of their covariance as encoded, and as whitened and clipped; None where they
             do not vary in some direction.
         clipped: share of the rows that `row_norm` 1 clips.
@@ -42,12 +39,8 @@ def make_whitening(
 ) -> MadeWhitening:
     """The whitening (Sigma + ridge I)^-1/2 (x - m) / radius, m and Sigma mean and covariance of encoded public rows.
 
-    Args:
-        read: the public rows.
-        attributes: how to encode them, as the private rows will be.
-        ridge: added to the encoded columns' variances.
-        radius: of the ball around m that stays whole, in standard deviations; sqrt(d), the root mean square of public
-            rows, where left out.
+    The radius is that of the ball around m that stays whole, in standard deviations; sqrt(d), the root mean square of
+    public rows, where left out.
     """
     q = _encode(read, attributes)
     if len(q) < 2:  # noqa: PLR2004 - a covariance takes two
@@ -67,7 +60,7 @@ def make_whitening(
     )
 
 
-def _covariance(rows: Array | NDArray[np.int64]) -> Array:
+def _covariance(rows: Floats | NDArray[np.int64]) -> Floats:
     return np.asarray(np.cov(rows.T, bias=True), np.float64).reshape(rows.shape[1], -1)
 
 
@@ -77,7 +70,6 @@ def _condition(rows: NDArray[np.int64]) -> float | None:
 
 
 def _encode(read: RawReader, attributes: tuple[Attribute, ...]) -> NDArray[np.int64]:
-    """Every row (m x width integers), without subjects, order or digest."""
     batches = [encode_rows(attributes, batch.columns) for batch in read([a.name for a in attributes])]
     return np.vstack(batches) if batches else np.empty((0, 1), np.int64)
 

@@ -66,12 +66,9 @@ class _Refusal(Exception):  # noqa: N818 - never leaves this module
 
 
 def require_each_row_by_itself(queries: Iterable[str], database: str, columns: Sequence[str]) -> None:
-    """Look at queries before they are asked.
+    """Look at queries before they are asked of a database, which what stands before :// in its URL names.
 
-    Args:
-        queries: of a source.
-        database: what stands before :// in its URL.
-        columns: that identify subjects.
+    The columns are those that identify subjects.
     """
     keys, name = tuple(column.lower() for column in columns), database.partition("+")[0]
     for query in queries:
@@ -223,7 +220,6 @@ def _require_groups(query: exp.Select, keys: Sequence[exp.Expr], *, sums_exactly
 
 
 def _resolved(one: Any, query: exp.Select) -> Any:  # noqa: ANN401 - exp.Expr
-    """What a group is by: a place in the list of columns is what stands there."""
     if isinstance(one, exp.Literal) and one.is_int and 0 < int(one.name) <= len(query.selects):
         return query.selects[int(one.name) - 1].unalias()
     return one

@@ -16,11 +16,9 @@ from commingle.shared.encoding import Cells, as_text
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """Some rows as the source holds them, one array per column asked for.
+    """Some rows as the source holds them: `size` cells of each column asked for.
 
     Attributes:
-        columns: by name, `size` cells each.
-        size: rows.
         unreadable: records beside them that were passed over, because they could not be read.
         uneven: records among the rows that have fewer or more cells than the source has columns.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,13 +25,12 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
-from commingle.party_agent.private.sorting import ENTRY, Records, packed, unpacked
+from commingle.party_agent.private.sorting import ENTRY, Records, nonce, packed, unpacked
 from commingle.shared.documents.schema import Attribute, as_registered, encoded_columns
 from commingle.shared.encoding import Cells, as_released, encode_attribute, length_prefixed
 from commingle.shared.runtime.files import write_durably
 
 _HEAD_BYTES = 8
-_NONCE_BYTES = 12
 PART_PIECES = 64  # what a worker is given at a time: some 2^17 subjects
 
 
@@ -39,28 +38,30 @@ NO_SNAPSHOT = ""
 """A debit that names it lets nobody read rows."""
 
 
-class CommittedCharge(Protocol):
-    """Proof that the ledger has been debited for reading a snapshot; only the ledger makes one."""
+@dataclass(frozen=True, slots=True)
+class Debit:
+    """Proof of a committed debit: what every function that reads rows asks for. Only the ledger makes one.
 
-    @property
-    def release(self) -> str: ...
-    @property
-    def rho_units(self) -> int: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def snapshot(self) -> str: ...
+    Attributes:
+        attempt: which drawing of noise this debit is for.
+        approvals, snapshot: digests of the set of approvals relied on, and of the one that may be read.
+    """
+
+    release: str
+    rho_units: int
+    attempt: int
+    approvals: str
+    snapshot: str = field(repr=False)
+    delta: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The rows of a data set as they were read.
+    """The rows of `n` subjects as they were read and encoded by `attributes`.
 
     Attributes:
         key: 32 bytes.
-        n: subjects.
-        attributes: that it was encoded by.
-        chosen: those that are read, in that order; all where it is empty.
+        chosen: attributes that are read, in that order; all where it is empty.
         engine: does work on its parts.
     """
 
@@ -122,7 +123,7 @@ class Snapshot:
             with self.path.open("rb") as file:
                 for piece in pieces:
                     file.seek(piece.place)
-                    plain = cipher.decrypt(_nonce(piece.number), file.read(piece.size), _bound(piece.records))
+                    plain = cipher.decrypt(nonce(piece.number), file.read(piece.size), _bound(piece.records))
                     yield unpacked(pa.ipc.read_record_batch(pa.py_buffer(plain), schema))
         except (OSError, InvalidTag):
             raise _lost() from None
@@ -195,16 +196,9 @@ def snapshot_digest(key: bytes) -> str:
 
 
 def write_snapshot(folder: Path, key: bytes, attributes: tuple[Attribute, ...], records: Iterator[Records]) -> Snapshot:
-    """Seal records, one of each subject in the order of ids, in a file of a folder.
+    """Seal records, one of each subject in the order of ids, some at a time, in a file of a folder.
 
-    Args:
-        folder: of the party's snapshots.
-        key: 32 fresh bytes of the operating system.
-        attributes: that the rows were encoded by, in that order.
-        records: ids (m) and rows (m x d), some at a time.
-
-    Raises:
-        OSError: the disk is full; nothing is left then.
+    The key is 32 fresh bytes of the operating system. Raises OSError: the disk is full; nothing is left then.
     """
     cipher, n = AESGCM(key), 0
 
@@ -213,7 +207,7 @@ def write_snapshot(folder: Path, key: bytes, attributes: tuple[Attribute, ...], 
         for number, (ids, rows) in enumerate(records):
             n += len(ids)
             plain = packed(ids, rows).serialize().to_pybytes()
-            body = cipher.encrypt(_nonce(number), plain, _bound(len(ids)))
+            body = cipher.encrypt(nonce(number), plain, _bound(len(ids)))
             yield len(body).to_bytes(_HEAD_BYTES, "big") + _bound(len(ids)) + body
 
     path = folder / snapshot_digest(key)
@@ -226,10 +220,7 @@ def with_subjects(
 ) -> Iterator[Records]:
     """The records of a fixed list of subjects; one of whom nothing was found has a row of missing cells.
 
-    Args:
-        listed: their ids in order, some at a time.
-        found: what a source holds now, in the order of ids; others than the list's are passed over.
-        attributes: that the rows are encoded by.
+    Both in the order of ids; what was found of others than the list's is passed over.
     """
     missing = missing_row(attributes)
     ids: Cells = pa.array([], pa.large_binary())
@@ -258,10 +249,6 @@ def missing_row(attributes: Sequence[Attribute]) -> NDArray[np.int32]:
 
 def _width(attribute: Attribute) -> int:
     return len(encoded_columns((attribute,)))
-
-
-def _nonce(number: int) -> bytes:
-    return number.to_bytes(_NONCE_BYTES, "big")
 
 
 def _bound(records: int) -> bytes:

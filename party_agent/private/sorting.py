@@ -32,7 +32,6 @@ Records = tuple[Cells, NDArray[np.int32]]
 """Canonical ids (m) and encoded rows (m x d)."""
 
 IN_MEMORY_BYTES = 1 << 22
-_NONCE_BYTES = 12
 WINDOW_ROWS = 1 << 17
 RUN_RECORDS = 1 << 17
 PIECE_RECORDS = 1 << 11
@@ -57,6 +56,11 @@ def unpacked(batch: pa.RecordBatch) -> Records:
     return ids, rows[cells.offset : cells.offset + len(cells)]
 
 
+def nonce(number: int) -> bytes:
+    """Of the piece with this number, which is sealed once under its key."""
+    return number.to_bytes(12, "big")
+
+
 class SealedScratch:
     """Pieces in a file, in memory while they are few, each encrypted under a key that ends with this object."""
 
@@ -68,7 +72,7 @@ class SealedScratch:
     def append(self, plain: bytes) -> int:
         """Keep a piece, and say its number."""
         number = len(self._places)
-        sealed = self._cipher.encrypt(_nonce(number), plain, None)
+        sealed = self._cipher.encrypt(nonce(number), plain, None)
         self._places.append((self._file.seek(0, SEEK_END), len(sealed)))
         self._file.write(sealed)
         return number
@@ -77,26 +81,7 @@ class SealedScratch:
         """That piece."""
         place, size = self._places[number]
         self._file.seek(place)
-        return self._cipher.decrypt(_nonce(number), self._file.read(size), None)
-
-
-class SealedRecords:
-    """Records in a file, a piece at a time, under a key in memory."""
-
-    def __init__(self, file: SealedScratch) -> None:
-        self._file, self._numbers, self._schema = file, list[int](), pa.schema([])
-
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Packed records."""
-        self._schema = batch.schema
-        for start in range(0, batch.num_rows, PIECE_RECORDS):
-            piece = batch.slice(start, PIECE_RECORDS)
-            self._numbers.append(self._file.append(piece.serialize().to_pybytes()))
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The pieces as they were appended."""
-        for number in self._numbers:
-            yield pa.ipc.read_record_batch(pa.py_buffer(self._file.read(number)), self._schema)
+        return self._cipher.decrypt(nonce(number), self._file.read(size), None)
 
 
 class RecordSorter:
@@ -108,8 +93,8 @@ class RecordSorter:
     """
 
     def __init__(self) -> None:
-        self.waiting, self._runs, self._file = list[pa.RecordBatch](), list[SealedRecords](), SealedScratch()
-        self.duplicates = 0
+        self.waiting, self._runs, self._file = list[pa.RecordBatch](), list[list[int]](), SealedScratch()
+        self.duplicates, self._schema = 0, pa.schema([])
 
     def add(self, ids: Cells, rows: NDArray[np.integer]) -> None:
         """The canonical ids (m), empty where there is none, and encoded rows (m x d) of the next records."""
@@ -122,7 +107,7 @@ class RecordSorter:
         """One record of each subject in the order of ids, some at a time. Once."""
         self._sort_run()
         last: bytes | None = None
-        for batch in _merge([_Head(iter(run)) for run in self._runs]):
+        for batch in _merge([_Head(self._read(run)) for run in self._runs]):
             ids = batch.column(0)
             found: Any = pc.equal(ids[1:], ids[:-1])
             new = np.array([_ID(ids[0]) != last, *np.invert(found.to_numpy(zero_copy_only=False))])
@@ -135,9 +120,13 @@ class RecordSorter:
         waiting, self.waiting = [batch for batch in self.waiting if batch.num_rows], []
         if waiting:
             whole = _joined(waiting)
-            run = SealedRecords(self._file)
-            run.append(whole.take(pc.sort_indices(whole, _ORDER)))
-            self._runs.append(run)
+            run, self._schema = whole.take(pc.sort_indices(whole, _ORDER)), whole.schema
+            pieces = (run.slice(start, PIECE_RECORDS) for start in range(0, run.num_rows, PIECE_RECORDS))
+            self._runs.append([self._file.append(piece.serialize().to_pybytes()) for piece in pieces])
+
+    def _read(self, run: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        for number in run:
+            yield pa.ipc.read_record_batch(pa.py_buffer(self._file.read(number)), self._schema)
 
 
 class _Head:
@@ -226,7 +215,3 @@ class PlacedRows:
             names = np.frombuffer(held[:named], self._nobody.dtype).reshape(-1, *self._nobody.shape[1:])
             rows = np.frombuffer(held[named:], ENTRY).reshape(len(names), -1)
             yield cast("Names", names), rows
-
-
-def _nonce(number: int) -> bytes:
-    return number.to_bytes(_NONCE_BYTES, "big")

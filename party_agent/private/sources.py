@@ -43,14 +43,7 @@ from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_form
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """Some records of one reading.
-
-    Attributes:
-        ids: canonical, empty where a record has none.
-        rows: encoded (m x d).
-        found: what the ids are like, without duplicates.
-        clipped, missing: cells of each attribute.
-    """
+    """Some records of one reading: ids, empty where there is none, encoded rows (m x d), and counts of both."""
 
     ids: Cells = field(repr=False)
     rows: NDArray[np.int32] = field(repr=False)
@@ -100,12 +93,7 @@ class ReadingRecords:
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """What a full reading found.
-
-    Attributes:
-        sorter: gives the records, once.
-        ids: without duplicates, until all records were given.
-    """
+    """What a full reading found. The sorter gives the records, once; the duplicates are known after that."""
 
     sorter: RecordSorter = field(repr=False)
     ids: IdCounts
@@ -176,12 +164,7 @@ class FileSource(WireModel):
     @property
     def csv_format(self) -> CsvFormat:
         """How its text is read."""
-        return CsvFormat(
-            encoding=self.encoding,
-            separator=self.separator,
-            decimal=self.decimal,
-            lines_per_record=self.lines_per_record,
-        )
+        return CsvFormat(**self.model_dump(include={"encoding", "separator", "decimal", "lines_per_record"}))
 
 
 def source_columns(source: FileSource) -> list[str]:
@@ -204,21 +187,9 @@ Source = Annotated[FileSource | SqlSource | PartitionedSource | PushedSource, Fi
 
 
 def open_table(
-    source: Source,
-    key: SubjectKey,
-    attributes: Sequence[Attribute],
-    *,
-    engine: Engine,
-    strict: bool = False,
+    source: Source, key: SubjectKey, attributes: Sequence[Attribute], *, engine: Engine, strict: bool = False
 ) -> SourceTable:
-    """How to read some attributes of a source.
-
-    Args:
-        source: what was registered, or is to be.
-        key: what identifies a person.
-        attributes: in the order in which their columns are wanted.
-        engine: reads partitions.
-        strict: refuse partitions of other columns' types than the first, for their owner to correct.
+    """How to read some attributes of a source; `strict` refuses partitions of other types than the first.
 
     Raises:
         SourceError, DataError: the partitions cannot be listed.
@@ -230,16 +201,13 @@ def open_table(
         )
 
         require_each_row_by_itself(source.queries, source.url.partition("://")[0], key.columns)
-    readers: Sequence[RawReader] | None
     if isinstance(source, PushedSource):
         raise SourceError("rows of this data set are pushed", remedy="Push them.")
     if isinstance(source, PartitionedSource):
-        readers = list_partitions(source, strict=strict)
-    elif isinstance(source, SqlSource) and source.partitions is not None:
-        readers = [partial(read_query, one) for one in source.partitions]
-    else:
-        return SourceTable([open_source(source)], key, attributes)
-    return SourceTable(readers, key, attributes, engine)
+        return SourceTable(list_partitions(source, strict=strict), key, attributes, engine)
+    if isinstance(source, SqlSource) and source.partitions is not None:
+        return SourceTable([partial(read_query, one) for one in source.partitions], key, attributes, engine)
+    return SourceTable([open_source(source)], key, attributes)
 
 
 def open_source(source: FileSource | SqlSource) -> RawReader:
@@ -254,16 +222,14 @@ def _read_file(source: FileSource, columns: Sequence[str]) -> Iterator[RawBatch]
         yield from read_sheet(path, columns)
         return
     try:
-        require_columns(columns, column_names(path, form))
-        for batch in read_batches(path, columns, form):
-            require_readable(batch.cells.schema, batch.cells.schema.names)
-            cells = dict(zip(batch.cells.schema.names, batch.cells.columns, strict=True))
-            yield RawBatch(cells, batch.cells.num_rows, batch.unreadable, batch.uneven)
+        with remedying(source):
+            require_columns(columns, column_names(path, form))
+            for batch in read_batches(path, columns, form):
+                require_readable(batch.cells.schema, batch.cells.schema.names)
+                cells = dict(zip(batch.cells.schema.names, batch.cells.columns, strict=True))
+                yield RawBatch(cells, batch.cells.num_rows, batch.unreadable, batch.uneven)
     except UNREADABLE as error:
         raise unreadable(path, error, remedy=other_format(source)) from None
-    except DataError as error:
-        error.remedy = other_format(source) or error.remedy
-        raise
 
 
 def other_format(source: FileSource) -> str:

@@ -95,7 +95,7 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     (query,) = (query.strip().rstrip(";") for query in source.queries)
     table = f"({query}) commingle_source"  # Oracle knows no AS here
     try:
-        if (database := arrow_database(engine)) is not None:
+        if (database := _DATABASES.get(f"{engine.dialect.name}+{engine.dialect.driver}")) is not None:
             named = [f"commingle_source.{quote(name)}" for name in wanted]
             for batch in database.batches(engine, table, named):
                 yield RawBatch(dict(zip(wanted, batch.columns, strict=True)), batch.num_rows)
@@ -128,7 +128,6 @@ def database_file(source: SqlSource) -> str | None:
 
 
 def _require_plain(source: SqlSource) -> None:
-    """Refuse a database in a FIFO or device, which opening waits for, and one that is missing, which would be made."""
     name = database_file(source)
     if name is None or name.startswith(":memory:"):
         return
@@ -198,13 +197,7 @@ class ArrowDatabase:
     reading: "Callable[[Engine, str], AbstractContextManager[pa.RecordBatchReader]]"
 
     def batches(self, engine: "Engine", table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Columns of a query, in whatever order of rows.
-
-        Args:
-            engine: of the database.
-            table: the query in brackets, and its name.
-            columns: quoted, with that name.
-        """
+        """Columns, quoted, of a table, the query in brackets with a name of its own, in whatever order of rows."""
         types = ", ".join(self.type_of.format(name) for name in columns)
         asked = f"SELECT {types} FROM (SELECT 1) one LEFT JOIN {table} ON FALSE"  # noqa: S608 - the party's own query on its own database; a row without cells, whatever rows there are
         with self.reading(engine, asked) as reader:
@@ -223,11 +216,6 @@ class ArrowDatabase:
         cell = name if kind in self.long else f"CAST({name} AS text)"
         length = self.long.get(kind, next(iter(self.long.values()))).format(cell)
         return f"CASE WHEN {length} <= {LONGEST_CELL} THEN {cell} END"
-
-
-def arrow_database(engine: "Engine") -> ArrowDatabase | None:
-    """How rows of this one are read; None where one by one."""
-    return _DATABASES.get(f"{engine.dialect.name}+{engine.dialect.driver}")
 
 
 def refused(error: Exception) -> SourceError:

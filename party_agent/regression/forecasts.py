@@ -45,9 +45,7 @@ class RegressionDesign:
     Attributes:
         moment: D x D second moment of a row, the intercept first where there is one.
         label: mean square of the encoded target.
-        row_bound, label_bound: of the sample.
         public_rows: rows `moment` was taken from; 0 where it was assumed.
-        intercept: whether the first column of `moment` is that of ones.
     """
 
     moment: Floats
@@ -74,7 +72,6 @@ def _coefficients(design: RegressionDesign, values: Floats) -> float:
 
 
 def _noise(design: RegressionDesign, privacy: Privacy) -> tuple[float, float]:
-    """Standard deviations of the noise on the diagonal of X^T X, and in X^T y."""
     gram = gaussian_multiplier(privacy, 1) * sums_sensitivity(design.row_bound, replaces=privacy.replaces)
     return gram, gram * design.label_bound / design.row_bound
 
@@ -105,7 +102,6 @@ def _from_noisy_sums(design: RegressionDesign, privacy: Privacy, *, ridge: float
 
 
 def _ridge(design: RegressionDesign, gram: float) -> float:
-    """The lambda of adassp, at the expected least eigenvalue."""
     return max(0.0, gram * norm_bound(len(design.moment)) - design.n * float(_values(design)[0]))
 
 
@@ -215,14 +211,6 @@ class Outlook:
         return self.error > _POOR * self.signal
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A method with the reason, in words."""
-
-    method: RegressionMethod
-    reason: str
-
-
 def predict(method: RegressionMethod, design: RegressionDesign, privacy: Privacy) -> Outlook | None:
     """What to expect of a method; None for methods that are not predicted."""
     error = PREDICTED.get(method)
@@ -231,8 +219,8 @@ def predict(method: RegressionMethod, design: RegressionDesign, privacy: Privacy
 
 def choose(
     design: RegressionDesign, privacy: Privacy, *, among: Collection[RegressionMethod] = get_args(RegressionMethod)
-) -> Choice:
-    """The method among these with the least predicted error; ssp and dp_pmtolse not where noise drowns them.
+) -> tuple[RegressionMethod, str]:
+    """The method among these with the least predicted error, and the reason; ssp and dp_pmtolse not where noise drowns.
 
     Without public rows two_stage is taken wherever it is not poor: columns of tables are narrower than is assumed,
     which costs all others more. dp_pmtolse is looked at where there are more public rows than columns, and taken where
@@ -256,11 +244,11 @@ def choose(
     ground = "least predicted error" if best == least else "predicted error below half of the signal"
     errors_said = ", ".join(f"{name} {_said(error / design.signal)}" for name, error in errors.items())
     basis = f"{design.public_rows} public rows" if design.public_rows else "values spread evenly over their bounds"
-    return Choice(
-        best,
+    reason = (
         f"{ground} at n = {design.n}, {len(design.moment)} columns and epsilon {privacy.epsilon:g}, "
-        f"by {basis}; error over signal: {errors_said}{_PREFERENCE if preferred else ''}",
+        f"by {basis}; error over signal: {errors_said}{_PREFERENCE if preferred else ''}"
     )
+    return best, reason
 
 
 def describe(outlook: Outlook | None) -> str:

@@ -10,27 +10,20 @@ from pydantic import ValidationError
 
 from commingle.party_agent.home.policy import Finding, Policy, Usage, outside_hours, over_cap
 from commingle.party_agent.private.regression.measuring import GAUSSIAN, NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.methods import (
+from commingle.party_agent.private.regression.problem import EXACT_ROWS, RowMap
+from commingle.party_agent.private.regression.public_moment import PublicMoments
+from commingle.party_agent.private.regression.regress import (
     METHODS,
     STAGED,
     WITH_PUBLIC_ROWS,
     ExactMethod,
     FloatingMethod,
+    PrivateRegression,
     PublicMethod,
     StagedMethod,
 )
-from commingle.party_agent.private.regression.problem import EXACT_ROWS, RowMap
-from commingle.party_agent.private.regression.public_moment import PublicMoments
-from commingle.party_agent.private.regression.regress import PrivateRegression
 from commingle.party_agent.private.regression.sums import stages_of
-from commingle.party_agent.regression.forecasts import (
-    Choice,
-    Outlook,
-    RegressionDesign,
-    assumed_moment,
-    choose,
-    predict,
-)
+from commingle.party_agent.regression.forecasts import Outlook, RegressionDesign, assumed_moment, choose, predict
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.manifest import PROTECTS
@@ -54,11 +47,7 @@ _WORST_CONDITION = 1e8
 
 @dataclass(frozen=True, slots=True)
 class RegressionPlan:
-    """What a request comes to.
-
-    Attributes:
-        outlook: None for methods that are not predicted.
-    """
+    """What a request comes to; without an outlook for methods that are not predicted."""
 
     task: PrivateRegression
     name: RegressionMethod
@@ -172,8 +161,9 @@ def plan_regression(
     rows, rough = rows_of(request), Privacy(request.epsilon, request.delta, request.adjacency)
     design = _design(request, rows, features, public, n)
     able = [name for name in among if name not in STAGED or not request.maps_rows]
-    choice = choose(design, rough, among=able) if request.method == "auto" else Choice(request.method, "asked for")
-    method = _EVERY[choice.method]
+    asked = request.method
+    name, reason = choose(design, rough, among=able) if asked == "auto" else (asked, "asked for")
+    method = _EVERY[name]
     if isinstance(method, PublicMethod) and public is None:
         raise SpecError(f"{method.name} needs public rows", remedy="Give --public FILE, or choose another method.")
     if isinstance(method, StagedMethod) and request.maps_rows:
@@ -190,7 +180,6 @@ def plan_regression(
     task = PrivateRegression(
         method=method,
         privacy=privacy,
-        cost=method.cost(privacy),
         target=target,
         features=features,
         rows=rows,
@@ -199,7 +188,7 @@ def plan_regression(
         n=n,
         stages=stages_of(privacy, target, features, n) if isinstance(method, StagedMethod) else None,
     )
-    return RegressionPlan(task, choice.method, choice.reason, predict(choice.method, design, rough))
+    return RegressionPlan(task, name, reason, predict(name, design, rough))
 
 
 def rows_of(request: RegressionRequest) -> RowMap:
@@ -268,11 +257,7 @@ def examine_regression(
             plan.exact_noise or own.floating_point_noise,
             f"the noise of {name} is floating point, which no proof covers (Mironov 2012): its digits may tell of rows",
         ),
-        (
-            "regressions.max_epsilon",
-            epsilon <= most_epsilon,
-            f"epsilon {epsilon:.6g} ({unit}) > {most_epsilon:g}",
-        ),
+        ("regressions.max_epsilon", epsilon <= most_epsilon, f"epsilon {epsilon:.6g} ({unit}) > {most_epsilon:g}"),
         ("max_delta", request.delta <= policy.max_delta, f"delta {request.delta:g} > {policy.max_delta:g}"),
         ("approvals", policy.approvals == 1, "two people have to approve here, and a regression is decided by one"),
         ("min_n", plan.task.n >= policy.min_n, f"there are fewer people than {policy.min_n}"),

@@ -19,17 +19,12 @@ import structlog
 from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError, UnwitnessedError
 from commingle.party_agent.home.policy import Finding, Usage
-from commingle.party_agent.ledger.ledger import ChargeRecord, Debit
+from commingle.party_agent.ledger.ledger import ChargeRecord
 from commingle.party_agent.ledger.requests import Regression, Requests
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
-from commingle.party_agent.private.snapshot import Snapshot
-from commingle.party_agent.regression.plan import (
-    RegressionPlan,
-    examine_regression,
-    plan_regression,
-    require_unit,
-)
+from commingle.party_agent.private.snapshot import Debit, Snapshot
+from commingle.party_agent.regression.plan import RegressionPlan, examine_regression, plan_regression, require_unit
 from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.proposals import in_words
@@ -192,9 +187,7 @@ class Regressions:
     def _examine(self, request: RegressionRequest, plan: RegressionPlan) -> tuple[Finding, ...]:
         agent = self.agent
         usage = Usage(
-            datasets=agent.lost_by(request.dataset),
-            approved_today=agent.spent_on_today(),
-            delta=agent.ledger.cap.delta,
+            datasets=agent.lost_by(request.dataset), approved_today=agent.spent_on_today(), delta=agent.ledger.cap.delta
         )
         findings = examine_regression(request, plan, agent.home.policy(), usage, now=agent.clock())
         return (*findings, *agent.beyond_cap(plan.task.cost))

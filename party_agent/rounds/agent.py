@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
 from commingle.party_agent.home.policy import final_reason, outside_hours
-from commingle.party_agent.ledger.ledger import ChargeRecord, Debit
+from commingle.party_agent.ledger.ledger import ChargeRecord
 from commingle.party_agent.private.privatise import BlockRequest, ExchangedRows, PrivateBlock, exchanged_rows, privatise
-from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Snapshot
+from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Debit, Snapshot
 from commingle.party_agent.rounds.decision import Decider
 from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.linkage import receive_linkage_key

@@ -20,7 +20,7 @@ from benchmarks.wang2018_rates import D, efficiency, simulated
 from benchmarks.wu2022 import EXPONENTS, cells, expected_moments, make_table, rates, real
 from benchmarks.wu2022_methods import dgm_ols, multiplier, noise_variances, ols, sketch_size
 from commingle.party_agent.private.regression.measuring import NoiseCalibration
-from commingle.party_agent.private.regression.methods import METHODS
+from commingle.party_agent.private.regression.regress import METHODS
 from commingle.party_agent.private.regression.sums import sums_loss
 
 

@@ -192,7 +192,7 @@ def regression(method: RegressionMethod) -> dict[str, Any]:
     )
     plan = plan_regression(request, attributes, world.N)
     snapshot = snapshot_of(world.read, attributes)
-    charge = world.Charge(request.id, snapshot.digest)
+    charge = world.debit(request.id, snapshot.digest)
     found = regress(
         snapshot, plan.task, charge=charge, draw=world.sampler(method), generator=lambda: np.random.default_rng(7)
     )

@@ -12,8 +12,9 @@ import httpx
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from commingle.coordinator.store.store import open_store
-from commingle.party_agent.ledger.ledger import Cap, Debit, Ledger
+from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.rounds.linkage import signed_identity
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey

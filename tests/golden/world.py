@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.private.privatise import BlockRequest, PrivateBlock, exchanged_rows, privatise
 from commingle.party_agent.private.rows import RawBatch
-from commingle.party_agent.private.snapshot import Snapshot
+from commingle.party_agent.private.snapshot import Debit, Snapshot
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import alignment_digest
@@ -137,14 +137,9 @@ def snapshot(party: str, release: str = "") -> Snapshot:
     return snapshot_of(partial(read, rows=rows), ATTRIBUTES[party])
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """A debit that covers everything."""
-
-    release: str
-    snapshot: str
-    rho_units: int = 1 << 200
-    delta: float = 0.5
+def debit(release: str, snapshot: str) -> Debit:
+    """That covers everything."""
+    return Debit(release, 1 << 200, 1, "", snapshot, 0.5)
 
 
 def study(name: str, bounds: Bounds | None = None) -> Study:
@@ -224,9 +219,9 @@ def request(mechanism: str, party: str) -> BlockRequest:
     return BlockRequest(spec, share_of, plan_block(spec, share_of), LINKAGE_KEY if spec.keyed else None)
 
 
-def charge(mechanism: str, party: str) -> Charge:
+def charge(mechanism: str, party: str) -> Debit:
     """Its debit."""
-    return Charge(signed_spec(mechanism).digest, snapshot(party, mechanism).digest)
+    return debit(signed_spec(mechanism).digest, snapshot(party, mechanism).digest)
 
 
 @cache

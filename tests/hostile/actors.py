@@ -34,8 +34,8 @@ import httpx
 import pytest
 
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.ledger.ledger import Debit
 from commingle.party_agent.ledger.store import check_rows_to_come
+from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.rounds.agent import Agent, Made
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, seal

@@ -49,11 +49,7 @@ GAUSSIAN = frozenset({NoiseCalibration.CLASSICAL, NoiseCalibration.ANALYTIC, Noi
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """What is asked of a method: (epsilon, delta)-DP between neighbours, and how noise is derived from it.
-
-    Raises:
-        ParameterError: epsilon or delta outside its domain.
-    """
+    """What is asked of a method: (epsilon, delta)-DP between neighbours, and how noise is derived from it."""
 
     epsilon: float
     delta: float
@@ -123,16 +119,6 @@ def gaussian_plan(privacy: Privacy, parts: int) -> Loss:
     return Loss(sum((one for _ in range(parts)), start=ZERO))
 
 
-def stated_loss(privacy: Privacy, *, known: Collection[NoiseCalibration]) -> Loss:
-    """What a method costs whose own proof promises (epsilon, delta), calibrated as `known`; public.
-
-    Raises:
-        ParameterError: another calibration.
-    """
-    require_calibration(privacy, known)
-    return Loss.approximate(privacy.epsilon, privacy.delta)
-
-
 def analytic_multiplier(epsilon: float, delta: float) -> float:
     """The least noise of one measurement within (epsilon, delta), in units of its sensitivity, rounded up."""
     return multiplier_within(gaussian_rho(epsilon, delta))
@@ -143,15 +129,11 @@ class Parts(ABC):
 
     @abstractmethod
     def part(self, value: Floats, *, weight: float = 1.0, symmetric: bool = False) -> Floats:
-        """`value` plus noise of variance (multiplier * sensitivity)^2 / weight.
+        """`value` plus noise of variance (multiplier * sensitivity)^2 / weight, that of its squared distance.
 
-        Args:
-            value: any shape; square if `symmetric`.
-            weight: of its squared distance in the sensitivity.
-            symmetric: the value is; noise is drawn for the upper triangle and mirrored, with half that variance off
-                the diagonal: an entry stands for two, and the squared Frobenius distance counts it twice.
+        Of a symmetric value noise is drawn for the upper triangle and mirrored, with half that variance off the
+        diagonal: an entry stands for two, and the squared Frobenius distance counts it twice.
         """
-        ...
 
 
 class Measure(ABC):
@@ -167,7 +149,6 @@ class Measure(ABC):
             multiplier: noise in units of the sensitivity.
             entries: of all parts together; the whole matrix where they are symmetric.
         """
-        ...
 
     def measure(self, value: Floats, *, sensitivity: float, multiplier: float, symmetric: bool = False) -> Floats:
         """`value` plus noise of standard deviation multiplier * sensitivity: a measurement in one part."""

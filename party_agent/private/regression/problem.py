@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import SampleError
 from commingle.shared.documents.regression import RowMapping
-from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
 
@@ -29,13 +28,11 @@ EXACT_ROWS = 1 << 23
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Rows within their bounds; made by `clip_sample` or `on_grid` only.
+    """Rows within their public bounds; made by `clip_sample` or `on_grid` only.
 
     Attributes:
         x: n x d, every row's Euclidean norm at most row_bound.
         y: n labels, |y| at most label_bound.
-        row_bound: ||X||, public.
-        label_bound: ||Y||, public.
         public_n: about how many rows there are, where the exact number is private.
     """
 
@@ -58,16 +55,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What leaves.
+    """What leaves: d coefficients in the units of the sample.
 
     Attributes:
-        coefficients: d of them, in the units of the sample.
-        loss: what the run cost under the adjacency it was asked for.
-        published: further quantities that are privatised too and covered by `loss`; nothing else belongs here.
+        published: further quantities that are privatised too and covered by the charge; nothing else belongs here.
     """
 
     coefficients: Floats
-    loss: Loss
     published: Published = field(default_factory=dict)
 
 

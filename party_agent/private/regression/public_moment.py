@@ -13,7 +13,7 @@ import numpy as np
 
 from commingle.party_agent.private.regression.measuring import Measure, Privacy, gaussian_multiplier
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
-from commingle.party_agent.private.regression.sums import gram_noise, noisy_sums, norm_bound, solve, sums_loss
+from commingle.party_agent.private.regression.sums import gram_noise, noisy_sums, norm_bound, solve
 from commingle.shared.dp.errors import ParameterError
 
 ETA = 0.05
@@ -94,12 +94,6 @@ def transform(
     return make(rows, labels, row_bound=sqrt(x.shape[1] * t), label_bound=sqrt(t), public_n=public_n)
 
 
-PMTOLSE_GUARANTEE = (
-    "One Gaussian measurement of the second moment and the cross moment of publicly transformed rows, together;"
-    " a Gaussian loss of the stated rho (Dong, Roth, Su 2022)."
-)
-
-
 def stability(gram: Floats, deviation: float) -> float:
     """How often the noise in X^T X fits into what is left of its least eigenvalue: STABLE or more are wanted.
 
@@ -125,13 +119,9 @@ def dp_pmtolse(sample: Sample, public: PublicMoments, privacy: Privacy, measure:
         "cross_moment": (cross / n).tolist(),
         "stability": stability(gram, gram_noise(sample, privacy)),
     }
-    return Estimate(beta.astype(np.float64), sums_loss(privacy), published)
+    return Estimate(beta.astype(np.float64), published)
 
 
-PMTSE_GUARANTEE = (
-    "One Gaussian measurement of the second moment of publicly transformed features and label; a Gaussian loss of the"
-    " stated rho (Dong, Roth, Su 2022)."
-)
 PMTSE_WIDER = 2
 """What the measurement costs under replace_one, over what it costs under add_remove, in rho (proof, 9.2)."""
 
@@ -158,4 +148,4 @@ def dp_pmtse(sample: Sample, public: PublicMoments, privacy: Privacy, measure: M
         "second_moment": (back @ moment @ back / n).ravel().tolist(),
         "stability": stability(gram, multiplier * sensitivity),
     }
-    return Estimate(beta.astype(np.float64), sums_loss(privacy), published)
+    return Estimate(beta.astype(np.float64), published)

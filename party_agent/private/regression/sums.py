@@ -97,11 +97,6 @@ def solve(system: Floats, right: Floats) -> Floats:
     return np.linalg.lstsq(system, right)[0].astype(np.float64)
 
 
-SSP_GUARANTEE = (
-    "One Gaussian measurement of X^T X and X^T y together; a Gaussian loss of the stated rho (Dong, Roth, Su 2022)."
-)
-
-
 def ssp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
     """(X^T X + noise)^-1 (X^T y + noise).
 
@@ -109,7 +104,7 @@ def ssp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
     """
     gram, cross = noisy_sums(sample, privacy, measure)
     published = {"gram": gram.ravel().tolist(), "cross": cross.tolist()}
-    return Estimate(solve(gram, cross), sums_loss(privacy), published)
+    return Estimate(solve(gram, cross), published)
 
 
 def adassp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
@@ -120,7 +115,7 @@ def adassp(sample: Sample, privacy: Privacy, measure: Measure) -> Estimate:
     gram, cross = noisy_sums(sample, privacy, measure)
     ridge = ridge_of(gram, gram_noise(sample, privacy))
     published: Published = {"gram": gram.ravel().tolist(), "ridge": ridge, "cross": cross.tolist()}
-    return Estimate(solve(gram + ridge * np.eye(sample.d), cross), sums_loss(privacy), published)
+    return Estimate(solve(gram + ridge * np.eye(sample.d), cross), published)
 
 
 def ridge_of(gram: Floats, sd: float) -> float:
@@ -130,10 +125,6 @@ def ridge_of(gram: Floats, sd: float) -> float:
 
 
 ROUNDS = 5
-BOOSTED_GUARANTEE = (
-    "One Gaussian measurement of X^T X and, in rounds, of X^T r for clipped residuals r; a Gaussian loss"
-    " of the stated rho (Dong, Roth, Su 2022)."
-)
 _COEFFICIENT_STEPS = 2.0**20
 """Coefficients are rounded to this many steps, so that a row's prediction is a sum of integers below 2^53."""
 
@@ -162,7 +153,7 @@ def boosted_adassp(
         theta = theta + solve(gram + ridge * np.eye(sample.d), cross)
         crosses += cross.tolist()
     published: Published = {"gram": gram.ravel().tolist(), "ridge": ridge, "cross": crosses}
-    return Estimate(theta, sums_loss(privacy), published)
+    return Estimate(theta, published)
 
 
 def residuals(sample: Sample, theta: Floats, *, bound: float) -> Sample:
@@ -178,12 +169,6 @@ def residuals(sample: Sample, theta: Floats, *, bound: float) -> Sample:
     return Sample(sample.x, cut, sample.row_bound, bound)
 
 
-TWO_STAGE_GUARANTEE = (
-    "Gaussian noise on sums of the columns and on second moments of rows mapped by these sums; both together a Gaussian"
-    " loss of the stated rho (Dong, Roth, Su 2022)."
-)
-
-
 def stages_of(privacy: Privacy, target: Attribute, features: tuple[Attribute, ...], n: int) -> TwoStages:
     """Planned for what its calibration allows, so that a reader of that loss can plan them again.
 
@@ -196,13 +181,11 @@ def stages_of(privacy: Privacy, target: Attribute, features: tuple[Attribute, ..
     return plan_two_stages(measured_attributes(target, features), n=n, rho=rho, adjacency=privacy.adjacency)
 
 
-def two_stage(
-    q: NDArray[np.int64], stages: TwoStages, privacy: Privacy, draw: Sampler, *, intercept: bool = True
-) -> Estimate:
+def two_stage(q: NDArray[np.int64], stages: TwoStages, draw: Sampler, *, intercept: bool = True) -> Estimate:
     """Coefficients of the last column of q by the others, the intercept first if there is one.
 
-    Privacy: add_remove or replace_one; `sums_loss(privacy)`, for which `stages` were planned. q is n x d, encoded. The
-    map is post-processing of the noisy sums, the coefficients of the noisy moments.
+    Privacy: add_remove or replace_one; what `stages` were planned for. q is n x d, encoded. The map is post-processing
+    of the noisy sums, the coefficients of the noisy moments.
     """
     sums = stages.sums(q, draw)
     mapped = stages.map(sums)
@@ -211,7 +194,7 @@ def two_stage(
     first, last = 0 if intercept else 1, len(mode) - 1
     theta = solve(mode[first:last, first:last], mode[first:last, last])
     published = {"sigmas": stages.sigmas, "sums": sums.tolist(), "moments": moments.tolist()}
-    return Estimate(theta, sums_loss(privacy), published)
+    return Estimate(theta, published)
 
 
 def _mode(stages: TwoStages, mapped: IntegerMap, moments: Floats, *, n: int) -> Floats:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.methods.in_parts import IN_PARTS, cross_sensitivity, gram_sensitivity, noisy_cross, noisy_gram
 from benchmarks.methods.second_moment import TIGHT, TRIANGLE, noisy_cross_moment, noisy_second_moment
+from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import (
     GAUSSIAN,
     RAISED,
@@ -19,7 +20,6 @@ from commingle.party_agent.private.regression.measuring import (
     NoiseCalibration,
     gaussian_multiplier,
 )
-from commingle.party_agent.private.regression.posterior import ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, Sample, on_grid
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
@@ -118,5 +118,5 @@ def test_exact_noise_spends_what_was_debited_and_hardly_less(
     sample = on_grid(rows.x, rows.y, row_bound=1.0, label_bound=1.0)
     asked, exact = privacy(0.5, adjacency=adjacency, calibration=calibration), Exact(rounded_gaussian)
     planned = IN_PARTS[name].loss(asked)
-    assert IN_PARTS[name].run(sample, asked, exact).loss == planned
+    IN_PARTS[name].run(sample, asked, exact)
     assert planned.rho.units * (1 - 1e-4) < exact.spent.units <= planned.rho.units

@@ -10,10 +10,10 @@ from numpy.random import default_rng
 
 from benchmarks.methods.mapping import Mapped, Mapping, map_rows, scales_from_rows
 from benchmarks.methods.published import AS_PUBLISHED
+from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration
-from commingle.party_agent.private.regression.methods import ExactMethod
-from commingle.party_agent.private.regression.posterior import ridge_fit
 from commingle.party_agent.private.regression.problem import Floats, clip_sample
+from commingle.party_agent.private.regression.regress import ExactMethod
 from tests.party_agent.private.regression.cases import SHARED, privacy
 
 DATA, TABLE = SHARED / "data", SHARED / "reference" / "wang2018_table3.json"

@@ -6,7 +6,6 @@ attribute, for no charge, as often as one liked (docs/security.md#claims-and-wha
 
 import json
 import shutil
-import sqlite3
 from base64 import b64decode
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,24 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
-from commingle.party_agent.private.regression.methods import WITH_PUBLIC_ROWS
-from commingle.party_agent.private.sources import FileSource
-from commingle.party_agent.private.sql_store import SqlSource
+from commingle.party_agent.private.regression.regress import WITH_PUBLIC_ROWS
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.regression.asking import EVERYTHING, clinic, only_charge, request, table
-from tests.party_agent.releasing import state_of
 from tests.world.consortium import EVERY_KIND, SCHEMAS, Consortium, rows_of
 from tests.world.transport import no_fault
 
@@ -170,79 +163,9 @@ def test_table_of_nothing_but_odd_cells_is_released(pair: Consortium, mechanism:
     assert pair.state(release) == "published"
 
 
-def require_made(pair: Consortium, release: str) -> None:
-    for name in ("clinic", "insurer", "clinic"):
-        pair.step(name)
-    assert state_of(pair, release) == "acked"
-
-
-@pytest.mark.parametrize(
-    "line", [b"s5", b"s5,31", b"s5,31,20,20,20", b's5,31,2"0'], ids=["id", "short", "long", "quote"]
-)
-def test_line_of_another_length_is_a_row_with_or_without_cells(pair: Consortium, line: bytes) -> None:
-    rows = [row for row in rows_of("clinic") if row["subject"] != "s5"]
-    with pair.agent("clinic") as agent:
-        pair.table("clinic").write_bytes(csv_bytes([*rows, {"subject": "s5", "age": "31", "bmi": "20"}], {}))
-        pair.register(agent, replace=True)
-    pair.table("clinic").write_bytes(csv_bytes(rows, {}) + line + b"\n")
-    with pair.agent("clinic") as agent:
-        read_again(agent)
-    release = pair.propose()
-    require_made(pair, release)
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [
-        pa.array([b"\xff"] * 40),
-        pa.array([None] * 40, pa.date32()),
-        pa.array([float("nan")] * 40),
-        pa.array(["", "no"] * 20).dictionary_encode(),
-    ],
-    ids=lambda cells: str(cells.type),
-)
-def test_parquet_column_of_another_type_is_released(pair: Consortium, cells: Any) -> None:
-    path = pair.root / "clinic.parquet"
-    columns = {name: [row[name] for row in rows_of("clinic")] for name in ("subject", "age", "bmi")}
-    pq.write_table(pa.table(columns), path)
-    with pair.agent("clinic") as agent:
-        agent.datasets.register(whose(FileSource(path=str(path))), replace=True)
-        pq.write_table(pa.table({**columns, "age": cells}), path)
-        read_again(agent)
-    release = pair.propose()
-    require_made(pair, release)
-
-
-@pytest.mark.parametrize("cell", [None, "forty", b"\xff\xfe", 1e308, 2**62, "CAST(X'ff' AS TEXT)"])
-def test_database_cell_of_another_type_is_released(pair: Consortium, cell: Any) -> None:
-    path = pair.root / "clinic.db"
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE t (subject, age, bmi)")
-        db.executemany("INSERT INTO t VALUES (:subject, :age, :bmi)", rows_of("clinic"))
-    db.close()
-    source = SqlSource(url=f"sqlite:///{path}", query="SELECT * FROM t")
-    with pair.agent("clinic") as agent:
-        agent.datasets.register(whose(source), replace=True)
-    with sqlite3.connect(path) as db:
-        value = cell if str(cell).startswith("CAST") else "?"
-        db.execute(f"UPDATE t SET age = {value} WHERE subject = 's7'", () if value is cell else (cell,))  # noqa: S608
-    db.close()
-    with pair.agent("clinic") as agent:
-        read_again(agent)
-    release = pair.propose()
-    require_made(pair, release)
-
-
-def whose(source: FileSource | SqlSource) -> DatasetRequest:
-    return DatasetRequest(
-        name="main", source=source, subject_id="subject", subjects="listed", attributes=SCHEMAS["clinic"]
-    )
-
-
 SMALL = 200
 ANYTHING = Policy(
-    max_epsilon=3.0,
-    regressions=RegressionPolicy(methods=EVERYTHING, max_epsilon=3.0, floating_point_noise=True),
+    max_epsilon=3.0, regressions=RegressionPolicy(methods=EVERYTHING, max_epsilon=3.0, floating_point_noise=True)
 )
 PUBLIC = {"rows": 100, "features": ((1.0, 0.0, 0.0), (0.0, 0.4, 0.0), (0.0, 0.0, 1.0)), "label": 0.3}
 

@@ -28,16 +28,7 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.releasing import approved_by_all, change_table, reason_of, spent, state_of
-from tests.world.consortium import (
-    SCHEMAS,
-    Consortium,
-    CrashError,
-    N,
-    Noise,
-    rows_of,
-    strictly,
-    write_csv,
-)
+from tests.world.consortium import SCHEMAS, Consortium, CrashError, N, Noise, rows_of, strictly, write_csv
 from tests.world.local_api import alone, serving_at, token_of
 from tests.world.noise import no_noise
 
@@ -96,9 +87,7 @@ def test_hundreds_of_registrations_of_fifos_leave_every_route_answering(consorti
 
 
 @pytest.mark.slow
-def test_reading_that_hangs_leaves_every_route_answering_and_others_wait_for_it(
-    consortium: Consortium,
-) -> None:
+def test_reading_that_hangs_leaves_every_route_answering_and_others_wait_for_it(consortium: Consortium) -> None:
     with serving(consortium) as (agent, api, http):
         with held(api.readings):
             before = agent.datasets.get("main").snapshot
@@ -110,9 +99,7 @@ def test_reading_that_hangs_leaves_every_route_answering_and_others_wait_for_it(
 
 
 @pytest.mark.slow
-def test_ledger_that_does_not_answer_is_told_by_readiness_while_health_answers(
-    consortium: Consortium,
-) -> None:
+def test_ledger_that_does_not_answer_is_told_by_readiness_while_health_answers(consortium: Consortium) -> None:
     with serving(consortium) as (_, api, http):
         with held(api.ledger):
             ready = http.get("/readyz")

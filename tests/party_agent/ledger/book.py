@@ -5,8 +5,9 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
-from commingle.party_agent.ledger.ledger import Cap, Debit, Ledger
+from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.private.snapshot import Debit
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import Rejection

@@ -5,8 +5,9 @@ from functools import partial
 import pytest
 
 from commingle.party_agent.errors import LedgerError
-from commingle.party_agent.ledger.ledger import Cap, Debit
+from commingle.party_agent.ledger.ledger import Cap
 from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.private.snapshot import Debit
 from commingle.shared.dp.accounting import FREE, RHO_UNITS, ZERO, Cost, Loss, Rho
 from commingle.shared.dp.calibration import rho_of_epsilon
 from commingle.shared.release.charge import Charge

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from commingle.party_agent.errors import LedgerError
-from commingle.party_agent.ledger.ledger import Cap, Debit
+from commingle.party_agent.ledger.ledger import Cap
 from commingle.party_agent.ledger.store import AgentStore
-from commingle.shared.dp.accounting import ZERO, Loss, Rho
+from commingle.party_agent.private.snapshot import Debit
+from commingle.shared.dp.accounting import Loss, Rho
 from commingle.shared.release.charge import GENESIS, Charge, ChargeState, link_digest
 from commingle.shared.release.rounds import Refused
 from tests.party_agent.ledger.book import (
@@ -35,69 +36,6 @@ from tests.party_agent.ledger.book import (
     withdraw,
 )
 from tests.world.waiting import at_once
-
-
-def test_charge_goes_from_reserved_to_acked(ledger: Book) -> None:
-    assert isinstance(reserve(ledger, "r"), Charge)
-    states = [state(ledger, "r")]
-    done = debit(ledger, "r")
-    assert done == Debit(R, share(4).units, 1, APPROVALS, TABLE)
-    assert isinstance(done, Debit)
-    states.append(state(ledger, "r"))
-    assert store_block(ledger, done)
-    states.append(state(ledger, "r"))
-    assert ledger.acknowledge(R)
-    states.append(state(ledger, "r"))
-    assert states == ["reserved", "debited", "stored", "acked"]
-    assert ledger.spent() == share(4)
-
-
-def test_moves_that_do_not_fit_the_state_change_nothing(ledger: Book) -> None:
-    done = debited(ledger, "r")
-    head = ledger.summit().head
-    assert isinstance(debit(ledger, "r"), Refused)
-    assert isinstance(debit(ledger, "unknown"), Refused)
-    assert isinstance(ledger.redraw("unknown", snapshot=TABLE), Refused)
-    assert isinstance(reserve(ledger, "r"), Refused)
-    assert not ledger.acknowledge(R)
-    assert not withdraw(ledger, "unknown")
-    assert ledger.summit().head == head
-    assert store_block(ledger, done)
-    assert not store_block(ledger, done)
-    assert ledger.acknowledge(R)
-    assert not ledger.acknowledge(R)
-    assert not withdraw(ledger, "r")
-    assert isinstance(ledger.redraw(R, snapshot=TABLE), Refused)
-
-
-def test_reservation_given_back_is_free_again_and_cannot_be_made_twice(ledger: Book) -> None:
-    reserve(ledger, "r", CAP.rho)
-    assert withdraw(ledger, "r")
-    assert (state(ledger, "r"), ledger.spent()) == ("released", ZERO)
-    assert isinstance(reserve(ledger, "r"), Refused)
-    assert isinstance(debit(ledger, "r"), Refused)
-    assert isinstance(reserve(ledger, "other", CAP.rho), Charge)
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_withdrawal_after_the_debit_keeps_the_charge(ledger: Book, stored: bool) -> None:
-    done = debited(ledger, "r")
-    if stored:
-        store_block(ledger, done)
-    assert withdraw(ledger, "r")
-    assert (state(ledger, "r"), ledger.spent()) == ("withdrawn", share(4))
-    assert not store_block(ledger, done)
-    assert isinstance(ledger.redraw(R, snapshot=TABLE), Refused)
-
-
-def test_every_redraw_is_another_attempt_and_only_the_last_can_store(ledger: Book) -> None:
-    first = debited(ledger, "r")
-    second = ledger.redraw(R, snapshot=TABLE)
-    assert isinstance(second, Debit)
-    assert (second.attempt, second.approvals, second.rho_units) == (2, APPROVALS, share(4).units)
-    assert not store_block(ledger, first)
-    assert store_block(ledger, second)
-    assert ledger.spent() == share(4)
 
 
 def test_restart_keeps_everything(ledger: Book, path: Path) -> None:

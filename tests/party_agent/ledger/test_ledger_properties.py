@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from commingle.party_agent.ledger.ledger import Cap, Debit, Ledger
+from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.private.snapshot import Debit
 from commingle.shared.dp.accounting import ZERO, Cost, Loss, Rho
 from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.rounds import Refused

@@ -27,13 +27,6 @@ from tests.world.consortium import Consortium, strictly
 from tests.world.waiting import at_once
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[AgentStore]:
-    store = AgentStore(tmp_path / "ledger.sqlite")
-    yield store
-    store.close()
-
-
 def names(store: AgentStore) -> list[str]:
     with store.reading() as db:
         return [row["name"] for row in db.execute("SELECT name FROM datasets ORDER BY name")]
@@ -89,47 +82,42 @@ def test_files_can_be_read_by_their_owner_only(store: AgentStore, tmp_path: Path
         assert (tmp_path / name).stat().st_mode & 0o077 == 0
 
 
-def test_failed_transaction_leaves_nothing_and_the_store_usable(store: AgentStore) -> None:
-    def half() -> None:
-        with store.transaction() as db:
-            db.execute("INSERT INTO datasets VALUES ('half', '{}')")
-            raise KeyboardInterrupt
+def interrupted(db: sqlite3.Connection) -> None:
+    db.execute("INSERT INTO datasets VALUES ('half', '{}')")
+    raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        half()
+
+def too_much(db: sqlite3.Connection) -> None:
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count = {pages + 1}")
+    for i in range(200):
+        db.execute("INSERT INTO datasets VALUES (?, ?)", (f"n{i}", "x" * 3000))
+
+
+def found_out_at_commit(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE child (of TEXT REFERENCES datasets (name) DEFERRABLE INITIALLY DEFERRED)")
+    db.execute("INSERT INTO child VALUES ('nobody')")
+
+
+@pytest.mark.parametrize(
+    ("failing", "kind", "said"),
+    [
+        (interrupted, KeyboardInterrupt, None),
+        (too_much, sqlite3.OperationalError, "full"),
+        (found_out_at_commit, sqlite3.IntegrityError, None),
+    ],
+)
+def test_transaction_that_fails_says_why_and_leaves_nothing_and_the_store_usable(
+    store: AgentStore, failing: Callable[[sqlite3.Connection], None], kind: type[BaseException], said: str | None
+) -> None:
+    def fail() -> None:
+        with store.transaction() as db:
+            failing(db)
+
+    with pytest.raises(kind, match=said):
+        fail()
     with store.transaction() as db:
-        db.execute("INSERT INTO datasets VALUES ('whole', '{}')")
-    assert names(store) == ["whole"]
-
-
-def test_full_disk_is_reported_as_such_and_the_store_works_again_afterwards(store: AgentStore) -> None:
-    with store.reading() as db:
-        pages = db.execute("PRAGMA page_count").fetchone()[0]
-        db.execute(f"PRAGMA max_page_count = {pages + 1}")
-
-    def too_much() -> None:
-        with store.transaction() as db:
-            for i in range(200):
-                db.execute("INSERT INTO datasets VALUES (?, ?)", (f"n{i}", "x" * 3000))
-
-    with pytest.raises(sqlite3.OperationalError, match="full"):
-        too_much()
-    with store.reading() as db:
         db.execute("PRAGMA max_page_count = 100000")
-    with store.transaction() as db:
-        db.execute("INSERT INTO datasets VALUES ('later', '{}')")
-    assert names(store) == ["later"]
-
-
-def test_commit_that_fails_is_rolled_back(store: AgentStore) -> None:
-    def broken() -> None:
-        with store.transaction() as db:
-            db.execute("CREATE TABLE child (of TEXT REFERENCES datasets (name) DEFERRABLE INITIALLY DEFERRED)")
-            db.execute("INSERT INTO child VALUES ('nobody')")  # found out at COMMIT
-
-    with pytest.raises(sqlite3.IntegrityError):
-        broken()
-    with store.transaction() as db:
         db.execute("INSERT INTO datasets VALUES ('later', '{}')")
     assert names(store) == ["later"]
 

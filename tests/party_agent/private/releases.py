@@ -1,14 +1,13 @@
 """Releases of one party's small table, and what they are by a formula computed naively."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
-from commingle.party_agent.private.snapshot import Snapshot
+from commingle.party_agent.private.snapshot import Debit, Snapshot
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.statements import Sums
@@ -27,14 +26,6 @@ SEED = bytes(range(32))
 Release = Literal["rmgm", "dgm", "moments"]
 RELEASES: tuple[Release, ...] = ("rmgm", "dgm", "moments")
 Rows = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Charge:
-    release: str
-    rho_units: int
-    snapshot: str
-    delta: float = 0.0
 
 
 def request_of(
@@ -98,8 +89,8 @@ def signs_of(ranks: Rows) -> Rows:
     return 1 - 2 * bits.T.astype(np.int64)
 
 
-def charge_for(request: BlockRequest, snapshot: Snapshot, *, short: int = 0) -> Charge:
-    return Charge("r", request.plan.loss.units - short, snapshot.digest)
+def charge_for(request: BlockRequest, snapshot: Snapshot, *, short: int = 0) -> Debit:
+    return Debit("r", request.plan.loss.units - short, 1, "", snapshot.digest)
 
 
 def mixed(mechanism: Release, rows: Rows) -> Rows:
@@ -112,7 +103,7 @@ def leaving(
     request: BlockRequest,
     *,
     draw: Sampler,
-    charge: Charge | None = None,
+    charge: Debit | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Rows, Sums | None]:
     """What leaves for a release: a block, or the rows of an exchange; and sums."""

@@ -1,7 +1,9 @@
 """Small tables as readers, without a file; and their snapshots."""
 
 import secrets
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.private.snapshot import Snapshot, write_snapshot
 from commingle.party_agent.private.sorting import Records
 from commingle.party_agent.private.sources import SourceTable
+from commingle.party_agent.private.sql_store import SqlSource
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 
@@ -36,6 +39,21 @@ def reader_of(columns: Columns, *, batch: int = 1 << 16) -> RawReader:
             yield RawBatch(part, min(batch, n - start))
 
     return read
+
+
+def sqlite_table(
+    path: Path,
+    rows: Sequence[Sequence[Any]],
+    *,
+    columns: str = "id, x",
+    query: str | tuple[str, ...] = "SELECT * FROM t",
+) -> SqlSource:
+    """A query on a table t of these rows in a new file."""
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"CREATE TABLE t ({columns})")
+        places = ", ".join("?" * (columns.count(",") + 1))
+        db.executemany(f"INSERT INTO t VALUES ({places})", rows)  # noqa: S608 - ours
+    return SqlSource(url=f"sqlite:///{path}", query=query)
 
 
 def table_of(columns: Columns, *attributes: Attribute, batch: int = 1 << 16) -> SourceTable:

@@ -1,7 +1,6 @@
 """A source that is no plain file is refused at once; and whatever is wrong with a table, no message repeats a cell."""
 
 import logging
-import sqlite3
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +22,7 @@ from commingle.party_agent.private.sql_store import SqlSource
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.errors import CommingleError, DataError
 from commingle.shared.runtime.settings import system_clock
+from tests.party_agent.private.tables import sqlite_table
 from tests.world.disks import SPECIAL, make_special
 
 REFUSED = r"not a plain file|Is a directory"
@@ -84,13 +84,7 @@ JUNK: list[Any] = ["", None, "1", "no", "a", 0.5, float("nan")]
 
 def write(source: str, directory: Path, ids: list[Any], values: list[Any]) -> FileSource | SqlSource:
     if source == "sql":
-        path = directory / "t.db"
-        db = sqlite3.connect(path)
-        db.execute("CREATE TABLE t (id, v)")
-        db.executemany("INSERT INTO t VALUES (?, ?)", list(zip(ids, values, strict=True)))
-        db.commit()
-        db.close()
-        return SqlSource(url=f"sqlite:///{path}", query="SELECT * FROM t")
+        return sqlite_table(directory / "t.db", list(zip(ids, values, strict=True)), columns="id, v")
     if source == "parquet":
         path = directory / "t.parquet"
         pq.write_table(pa.table({"id": _same_type(ids), "v": _same_type(values)}), path)

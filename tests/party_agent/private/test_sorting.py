@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
+from tempfile import SpooledTemporaryFile
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -118,6 +119,20 @@ def test_packed_records_are_read_back_also_from_a_slice(records: list[Record], s
     ids, found = unpacked(batch)
     assert ids.to_pylist() == [one for one, _ in records[start : start + length]]
     assert found.tolist() == rows[start : start + length].tolist()
+
+
+@pytest.fixture
+def to_disk(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """All that is written to temporary files from now on."""
+    written = list[bytes]()
+
+    class Noted(SpooledTemporaryFile[bytes]):
+        def write(self, data: Any) -> int:
+            written.append(bytes(data))
+            return super().write(data)
+
+    monkeypatch.setattr(sorting, "SpooledTemporaryFile", Noted)
+    return written
 
 
 @pytest.mark.usefixtures("sizes")

@@ -1,13 +1,11 @@
 """Files and databases as they come, read in batches."""
 
-import re
-import sqlite3
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import UUID
 
 import duckdb
 import numpy as np
@@ -18,7 +16,6 @@ import pytest
 from commingle.party_agent.errors import DataError, SourceError, SourceRefusedError
 from commingle.party_agent.private.engine import IN_PROCESS
 from commingle.party_agent.private.parquet_store import PartitionedSource
-from commingle.party_agent.private.rows import cells_of
 from commingle.party_agent.private.sources import (
     FileSource,
     SourceTable,
@@ -28,10 +25,10 @@ from commingle.party_agent.private.sources import (
     other_format,
 )
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.subject_ids import IdRule, SubjectKey
 from commingle.shared.errors import CommingleError
-from tests.party_agent.private.tables import rows_of, snapshot_from
+from tests.party_agent.private.tables import rows_of, snapshot_from, sqlite_table
 
 KEY = SubjectKey.of("id")
 X = NumericAttribute(name="x", lower=0, upper=1000)
@@ -59,17 +56,7 @@ def parquet(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def sql(tmp_path: Path) -> WriteSql:
-    def write(
-        rows: Sequence[tuple[object, ...]], *, query: str = "SELECT * FROM t", columns: str = "id, x"
-    ) -> SqlSource:
-        path = tmp_path / "t.db"
-        with sqlite3.connect(path) as db:
-            db.execute(f"CREATE TABLE t ({columns})")
-            db.executemany("INSERT INTO t VALUES (?, ?)", rows)
-        db.close()
-        return SqlSource(url=f"sqlite:///{path}", query=query)
-
-    return write
+    return partial(sqlite_table, tmp_path / "t.db")
 
 
 def values(source: FileSource | SqlSource, *columns: str) -> list[tuple[Any, ...]]:
@@ -132,27 +119,6 @@ AB = [("a", "1"), ("b", "2")]
 def test_csv_of_every_shape_reads_the_same(csv: Write, data: bytes, found: list[tuple[Any, ...]]) -> None:
     lines = 2 if b'\nz"' in data else 1
     assert values(csv(data, lines_per_record=lines), "id", "x") == found
-
-
-def test_csv_line_end_in_quotes_that_is_not_declared_makes_records_unreadable(csv: Write) -> None:
-    [batch] = open_source(csv(b'id,x\n"a,""q""\nz",1\nb,2\n'))(["id", "x"])
-    assert (batch.columns["id"].to_pylist(), batch.unreadable, batch.uneven) == ([b'z"', b"b"], 1, 0)
-
-
-def test_csv_declared_line_end_survives_the_end_of_a_block(csv: Write) -> None:
-    data = b"id,x\n" + b"".join(b'"%d\n%s",1\n' % (i, b"y" * 90) for i in range(60_000))  # 6 MB, blocks of 1 MiB
-    batches = list(open_source(csv(data, lines_per_record=2))(["id"]))
-    assert len(batches) > 1
-    assert [c for b in batches for c in b.columns["id"].to_pylist()] == [
-        b"%d\n%s" % (i, b"y" * 90) for i in range(60_000)
-    ]
-    assert sum(batch.unreadable for batch in batches) == 0
-
-
-def test_csv_column_nobody_asked_for_may_hold_anything(csv: Write) -> None:
-    # numbers in the first block, text in the second, and bytes that are no text
-    data = b"id,x,note\n" + b"%s,1,1\n" * 1 % b"z" + b"".join(b"%d,1,1\n" % i for i in range(500_000)) + b"e,1,\xff\n"
-    assert sum(batch.size for batch in open_source(csv(data))(["id", "x"])) == 500_002
 
 
 def test_csv_numbers_with_leading_zeros_stay_text(csv: Write) -> None:
@@ -241,15 +207,6 @@ def test_parquet_bytes_of_a_fixed_size_are_the_texts_that_they_hold(parquet: Wri
     assert read == {b"aa": encoded(10), b"bb": encoded(7)}
 
 
-def test_parquet_empty_table_is_refused(parquet: Write) -> None:
-    with pytest.raises(DataError, match="no rows"):
-        scan(parquet({"id": pa.array([], pa.string()), "x": pa.array([], pa.int64())}))
-
-
-def test_one_row_is_a_table(csv: Write) -> None:
-    assert scan(csv(b"id,x\na,1\n")).counts.rows == 1
-
-
 def test_large_file_is_read_in_several_batches_without_loss(parquet: Write) -> None:
     n = 200_000
     source = parquet({"id": np.arange(n), "x": np.arange(n) % 1000})
@@ -297,28 +254,8 @@ def test_sql_that_fails_says_so_without_quoting_rows(sql: WriteSql, query: str, 
     assert "SENTINEL" not in refused.value.diagnostics()
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "nonsense",
-        "nosuch://host/db",
-        "postgresql+psycopg://user:hunter/2@host/db",
-        "postgresql://user:hunter2@127.0.0.1/db?nosuch=1",
-        "sqlite:////absent/folder/x.db",
-    ],
-)
-def test_sql_url_that_cannot_be_used_is_a_source_error_without_the_url(url: str) -> None:
-    source = SqlSource(url=url, query="SELECT 1")
-    with pytest.raises(SourceError) as refused:
-        values(source, "id")
-    assert "hunter" not in refused.value.diagnostics() + repr(source)
-
-
 def test_subject_ids_as_text_whole_numbers_and_floats_are_the_same_subjects(
-    csv: Write,
-    parquet: Write,
-    sql: WriteSql,
-    tmp_path: Path,
+    csv: Write, parquet: Write, sql: WriteSql, tmp_path: Path
 ) -> None:
     seqn = [83732, 109263, 123456789012, 7]
     as_int = subjects(parquet({"id": seqn, "x": [1] * 4}))
@@ -329,58 +266,15 @@ def test_subject_ids_as_text_whole_numbers_and_floats_are_the_same_subjects(
     assert as_int == as_float == as_text == as_rows == [b"109263", b"123456789012", b"7", b"83732"]
 
 
-def test_the_same_table_from_every_source_has_the_same_rows(
-    csv: Write,
-    parquet: Write,
-    sql: WriteSql,
-) -> None:
-    table = [("a", 1.5), ("b", 2.0), ("c", 999.0)]
-    found = [
-        rows(csv(b"id,x\n" + "".join(f"{i},{x}\n" for i, x in table).encode())),
-        rows(parquet({"id": [i for i, _ in table], "x": [x for _, x in table]})),
-        rows(sql(table)),
-    ]
-    assert found[0] == found[1] == found[2]
-    assert list(found[0]) == [b"a", b"b", b"c"]
-
-
-def test_sql_uuid_column_is_text() -> None:
-    array = cells_of((UUID(int=1), None))
-    assert array.to_pylist() == [b"00000000-0000-0000-0000-000000000001", None]
-
-
-def test_levels_from_a_database_flag_column(sql: WriteSql, tmp_path: Path) -> None:
-    source = sql([("a", 0), ("b", 1)])
-    flag = BinaryAttribute(name="x", levels=("0", "1"))
-    read = snapshot_from(tmp_path / "made", SourceTable([open_source(source)], KEY, [flag]))
-    assert rows_of(read) == {b"a": [-32768], b"b": [32768]}
-
-
 def test_csv_without_a_header_does_not_show_its_first_row(csv: Write) -> None:
     with pytest.raises(DataError, match="no column id, x among its 2") as refused:
         scan(csv(b"SENTINEL,1\nb,2\n"))
     assert "SENTINEL" not in refused.value.diagnostics()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"url": "sqlite:///a\0b"}, {"url": "postgresql+psycopg://user:a%00b@host/db"}, {"query": "SELECT 1 AS id\0"}],
-    ids=["url", "escaped", "query"],
-)
-def test_nul_in_a_url_or_query_is_refused_before_anything_is_opened(change: dict[str, str]) -> None:
-    source = SqlSource(url="sqlite:////absent/x.db", query="SELECT 1 AS id").model_copy(update=change)
-    with pytest.raises(SourceError, match="NUL"):
-        values(source, "id")
-
-
 def test_query_whose_subjects_need_two_columns_is_read_by_both(tmp_path: Path) -> None:
-    path = tmp_path / "people.db"
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE t (name, born, x)")
-        rows = [("b", "1980-01-02", 1), ("a", "1980-01-02", 2), ("b", "1979-01-02", 3)]
-        db.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
-    db.close()
-    source = SqlSource(url=f"sqlite:///{path}", query="SELECT * FROM t")
+    rows = [("b", "1980-01-02", 1), ("a", "1980-01-02", 2), ("b", "1979-01-02", 3)]
+    source = sqlite_table(tmp_path / "people.db", rows, columns="name, born, x")
     key = SubjectKey.of(("name", "born"), ("exact/1", "date/1"))
     table = SourceTable([open_source(source)], key, [X])
     found = table.scan()
@@ -434,21 +328,6 @@ def test_agent_reads_on_whatever_bytes_an_encoding_does_not_have(csv: Write) -> 
     assert (batch.unreadable, batch.uneven) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("duckling:////x.db", "no driver is installed for duckling databases"),
-        ("sqlite+absent:////x.db", "no driver is installed for sqlite+absent databases"),
-        ("mysql+pymysql://user:hunter2@host/db", "the driver pymysql for this database is not installed"),
-    ],
-)
-def test_database_driver_that_is_missing_is_called_missing(url: str, said: str) -> None:
-    with pytest.raises(SourceError, match=re.escape(said)) as refused:
-        values(SqlSource(url=url, query="SELECT 1 AS id"), "id")
-    assert "Install" in refused.value.remedy
-    assert "hunter2" not in refused.value.diagnostics()
-
-
 def test_query_that_looks_at_other_rows_is_not_asked(tmp_path: Path) -> None:
     source = SqlSource(url=f"sqlite:///{tmp_path}/absent.db", query="SELECT *, sum(x) OVER () AS s FROM t")
     with pytest.raises(SourceRefusedError, match="it uses window"):
@@ -463,12 +342,10 @@ def test_query_that_looks_at_other_rows_is_not_asked(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("rule", ["exact/1", "text/1"])
 def test_id_that_nobody_can_read_is_none_and_the_others_are_there(tmp_path: Path, odd: Any, rule: IdRule) -> None:
-    with sqlite3.connect(tmp_path / "t.db") as db:
-        db.execute("CREATE TABLE t (id, x)")
-        db.executemany("INSERT INTO t VALUES (?, 1)", [("p1",), (odd,), (odd,), ("p2",)])
-        db.execute("UPDATE t SET id = CAST(id AS TEXT) WHERE typeof(id) = 'blob'")
-    db.close()
-    source, key = SqlSource(url=f"sqlite:///{tmp_path}/t.db", query="SELECT * FROM t"), SubjectKey.of("id", (rule,))
+    as_text = "SELECT CASE typeof(id) WHEN 'blob' THEN CAST(id AS TEXT) ELSE id END AS id, x FROM t"
+    rows = [(one, 1) for one in ("p1", odd, odd, "p2")]
+    source = sqlite_table(tmp_path / "t.db", rows, query=as_text).model_copy(update={"promised": True})
+    key = SubjectKey.of("id", (rule,))
     found = open_table(source, key, [X], engine=IN_PROCESS).scan()
     ids = [one for piece, _ in found.sorter for one in piece.to_pylist()]
     is_text = odd == "\ufffd" * 2
@@ -484,12 +361,7 @@ def _parquet_of(path: Path, long: str) -> FileSource:
 
 
 def _sqlite_of(path: Path, long: str) -> SqlSource:
-    with sqlite3.connect(path / "t.db") as db:
-        db.execute("CREATE TABLE t (id, x)")
-        db.executemany("INSERT INTO t VALUES (?, ?)", [(f"p{place}", place) for place in range(1000)])
-        db.execute("INSERT INTO t VALUES ('p1000', ?)", [long])
-    db.close()
-    return SqlSource(url=f"sqlite:///{path}/t.db", query="SELECT * FROM t")
+    return sqlite_table(path / "t.db", [*((f"p{place}", place) for place in range(1000)), ("p1000", long)])
 
 
 def _duckdb_of(path: Path, long: str) -> SqlSource:

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -304,6 +305,36 @@ def test_duckdb_file_is_a_database_like_others_and_no_way_to_the_agents_own(tmp_
         resolve_source(home, own)
 
 
+QUERY = "SELECT 1 AS id"
+
+
+@pytest.mark.parametrize(
+    ("url", "said", "remedy"),
+    [
+        ("nonsense", "URL cannot be used", "Give an SQLAlchemy URL"),
+        ("nosuch://host/db", "no driver is installed for nosuch databases", "Install"),
+        ("sqlite+absent:////x.db", "no driver is installed for sqlite+absent databases", "Install"),
+        ("mysql+pymysql://user:hunter2@host/db", "the driver pymysql for this database is not installed", "Install"),
+        ("postgresql+psycopg://user:hunter/2@host/db", "refused the query", "Run the query by hand"),
+        ("postgresql://user:hunter2@127.0.0.1/db?nosuch=1", "refused the query", "Run the query by hand"),
+        ("sqlite:////absent/folder/x.db", "cannot read the database", "Check the path"),
+        ("sqlite:///a\0b", "NUL", "without"),
+        ("postgresql+psycopg://user:a%00b@host/db", "NUL", "without"),
+    ],
+)
+def test_url_that_cannot_be_used_is_a_source_error_without_the_url(url: str, said: str, remedy: str) -> None:
+    source = SqlSource(url=url, query=QUERY)
+    with pytest.raises(SourceError, match=re.escape(said)) as refused:
+        list(read_query(source, ["id"]))
+    assert remedy in refused.value.remedy
+    assert "hunter" not in refused.value.diagnostics() + repr(source)
+
+
+def test_nul_in_a_query_is_refused_before_anything_is_opened() -> None:
+    with pytest.raises(SourceError, match="NUL"):
+        list(read_query(SqlSource(url="sqlite:////absent/x.db", query=f"{QUERY}\0"), ["id"]))
+
+
 @pytest.mark.parametrize(
     ("url", "module", "extra"),
     [
@@ -317,7 +348,7 @@ def test_driver_that_is_missing_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, url: str, module: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    source = SqlSource(url=url, query="SELECT 1 AS id")
+    source = SqlSource(url=url, query=QUERY)
     with pytest.raises(MissingExtraError, match=f"{module} is not installed") as refused:
         table(source).scan()
     assert f"commingle[{extra}]" in refused.value.remedy

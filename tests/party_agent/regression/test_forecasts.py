@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import inf, sqrt
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,17 +10,11 @@ from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure, Privacy
-from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS, ExactMethod
 from commingle.party_agent.private.regression.problem import Estimate, Floats, RowMap, Sample, clip_sample
 from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
+from commingle.party_agent.private.regression.regress import METHODS, STAGED, WITH_PUBLIC_ROWS, ExactMethod
 from commingle.party_agent.private.regression.sums import boosted_adassp, ssp, stages_of, two_stage
-from commingle.party_agent.regression.forecasts import (
-    RegressionDesign,
-    assumed_moment,
-    choose,
-    describe,
-    predict,
-)
+from commingle.party_agent.regression.forecasts import RegressionDesign, assumed_moment, choose, describe, predict
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -105,21 +100,12 @@ def test_forecast_of_two_stages_is_near_its_measured_error(n: int, epsilon: floa
     def noise(sigma: int, count: int) -> NDArray[np.int64]:
         return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
 
-    runs = [two_stage(rows, stages, privacy, noise).coefficients for _ in range(40)]
+    runs = [two_stage(rows, stages, noise).coefficients for _ in range(40)]
     measured = sqrt(np.median([np.mean((x @ (theta - best)) ** 2) for theta in runs]))
     seen = RegressionDesign(x.T @ x / n, float(np.mean(y**2)), n, 2.0, 1.0, n)
     assert (
         0.5 < error_of("two_stage", seen, privacy) / measured < 2
     )  # first order, and rows that are cut are allowed for roughly; 40 runs
-
-
-def test_two_stages_are_taken_but_for_few_rows_and_boosted_adassp_there() -> None:
-    privacy = Privacy(1.0, 1e-6)
-    for n in (300, 3_000, 1_000_000):
-        assert choose(design(n), privacy).method == "two_stage"
-    assert choose(design(300), Privacy(0.1, 1e-6)).method == "boosted_adassp"
-    assert choose(design(10_000), Privacy(3e-4, 1e-6)).method == "boosted_adassp"
-    assert choose(design(3_000), Privacy(1e-7, 1e-6)).method == "boosted_adassp"  # too little for exact sums in stages
 
 
 def test_two_stages_are_not_taken_where_noise_may_leave_hardly_any_of_the_keyed_rows() -> None:
@@ -131,34 +117,47 @@ def test_two_stages_are_not_taken_where_noise_may_leave_hardly_any_of_the_keyed_
     moment, _ = assumed_moment(features, RowMap())
     keyed = Privacy(1.0, 1e-5, Adjacency.ADD_REMOVE)
     few, enough = (RegressionDesign(moment, THIRD, n, 3.0, 1.0) for n in (80, 200))
-    assert choose(few, keyed).method == "boosted_adassp"
-    assert "two_stage beyond use" in choose(few, keyed).reason
-    assert choose(enough, keyed).method == "two_stage"
+    assert choose(few, keyed)[0] == "boosted_adassp"
+    assert "two_stage beyond use" in choose(few, keyed)[1]
+    assert choose(enough, keyed)[0] == "two_stage"
     assert error_of("two_stage", few, Privacy(1.0, 1e-5)) < inf  # n itself is public where subjects are listed
 
 
-def test_where_stages_are_not_allowed_large_n_epsilon_takes_adassp_and_small_boosted_adassp() -> None:
-    privacy = Privacy(1.0, 1e-6)
-    assert choose(design(1_000_000), privacy, among=AT_ONCE).method == "adassp"
-    assert choose(design(3_000), privacy, among=AT_ONCE).method == "adassp"
-    assert choose(design(1_000), privacy, among=AT_ONCE).method == "boosted_adassp"
-    assert choose(design(1_000_000), Privacy(3e-4, 1e-6), among=AT_ONCE).method == "boosted_adassp"
+EITHER: tuple[RegressionMethod, ...] = ("ssp", "boosted_adassp")
+ANY = get_args(RegressionMethod)
 
 
-def test_public_rows_that_show_narrow_columns_take_the_transform_if_there_are_more_than_columns() -> None:
-    privacy = Privacy(1.0, 1e-6)
-    assert choose(design(100_000, narrow=0.05, public_rows=200), privacy, among=AT_ONCE).method == "dp_pmtolse"
-    assert choose(design(100_000, narrow=0.03, public_rows=200), privacy).method == "dp_pmtolse"
-    assert choose(design(100_000, narrow=0.2, public_rows=200), privacy).method == "two_stage"
-    assert choose(design(100_000, narrow=0.05, public_rows=4), privacy, among=AT_ONCE).method == "boosted_adassp"
-    assert choose(design(100_000, public_rows=200), privacy, among=AT_ONCE).method == "adassp"
+@pytest.mark.parametrize(
+    ("n", "epsilon", "public", "among", "best"),
+    [
+        (300, 1.0, {}, ANY, "two_stage"),
+        (3_000, 1.0, {}, ANY, "two_stage"),
+        (1_000_000, 1.0, {}, ANY, "two_stage"),
+        (300, 0.1, {}, ANY, "boosted_adassp"),
+        (10_000, 3e-4, {}, ANY, "boosted_adassp"),
+        (3_000, 1e-7, {}, ANY, "boosted_adassp"),  # too little for exact sums in stages
+        (1_000_000, 1.0, {}, AT_ONCE, "adassp"),
+        (3_000, 1.0, {}, AT_ONCE, "adassp"),
+        (1_000, 1.0, {}, AT_ONCE, "boosted_adassp"),
+        (1_000_000, 3e-4, {}, AT_ONCE, "boosted_adassp"),
+        (100_000, 1.0, {"narrow": 0.05, "public_rows": 200}, AT_ONCE, "dp_pmtolse"),
+        (100_000, 1.0, {"narrow": 0.03, "public_rows": 200}, ANY, "dp_pmtolse"),
+        (100_000, 1.0, {"narrow": 0.2, "public_rows": 200}, ANY, "two_stage"),
+        (100_000, 1.0, {"narrow": 0.05, "public_rows": 4}, AT_ONCE, "boosted_adassp"),  # no more than columns
+        (100_000, 1.0, {"public_rows": 200}, AT_ONCE, "adassp"),
+        (1_000_000, 1.0, {}, EITHER, "ssp"),
+        (1_000, 0.1, {}, EITHER, "boosted_adassp"),
+    ],
+)
+def test_choice_by_rows_epsilon_public_rows_and_what_is_allowed(
+    n: int, epsilon: float, public: dict[str, Any], among: tuple[RegressionMethod, ...], best: str
+) -> None:
+    assert choose(design(n, **public), Privacy(epsilon, 1e-6), among=among)[0] == best
 
 
-def test_ssp_is_forecast_as_adassp_where_noise_is_small_and_taken_where_that_is_not_allowed() -> None:
-    privacy, many = Privacy(1.0, 1e-6), design(1_000_000)
+def test_ssp_is_forecast_as_adassp_where_noise_is_small() -> None:
+    many, privacy = design(1_000_000), Privacy(1.0, 1e-6)
     assert predict("ssp", many, privacy) == predict("adassp", many, privacy)
-    assert choose(many, privacy, among={"ssp", "boosted_adassp"}).method == "ssp"
-    assert choose(design(1_000), Privacy(0.1, 1e-6), among={"ssp", "boosted_adassp"}).method == "boosted_adassp"
 
 
 def test_add_remove_is_forecast_with_less_noise_for_two_stages_and_no_intercept_with_no_more() -> None:
@@ -189,10 +188,10 @@ def test_moment_of_divided_rows_has_trace_one_and_of_rows_without_intercept_no_f
 
 def test_choice_is_the_best_of_what_is_allowed() -> None:
     privacy, few = Privacy(1.0, 1e-6), design(1_000)
-    assert choose(few, privacy, among=AT_ONCE).method == "boosted_adassp"
+    assert choose(few, privacy, among=AT_ONCE)[0] == "boosted_adassp"
     choice = choose(few, privacy, among={"ssp", "adassp", "objpert"})
-    assert choice.method == "adassp"
-    assert "boosted_adassp" not in choice.reason
+    assert choice[0] == "adassp"
+    assert "boosted_adassp" not in choice[1]
     useless: list[tuple[RegressionMethod, ...]] = [(), ("objpert",), ("dp_pmtolse",)]
     for nothing in useless:
         with pytest.raises(SpecError, match="no method to choose from"):
@@ -200,12 +199,12 @@ def test_choice_is_the_best_of_what_is_allowed() -> None:
 
 
 def test_choice_reads_nothing_but_public_numbers_and_says_them() -> None:
-    reason = choose(design(1_000_000), Privacy(1.0, 1e-6)).reason
+    reason = choose(design(1_000_000), Privacy(1.0, 1e-6))[1]
     said = "at n = 1000000, 4 columns and epsilon 1, by values spread evenly"
     assert reason.startswith(f"predicted error below half of the signal {said}"), "adassp is predicted to err less"
     assert "ssp 0.0" in reason
     assert reason.endswith("two_stage is taken wherever it is below 0.5")
-    least = choose(design(1_000_000), Privacy(1.0, 1e-6), among=AT_ONCE).reason
+    least = choose(design(1_000_000), Privacy(1.0, 1e-6), among=AT_ONCE)[1]
     assert least.startswith(f"least predicted error {said}")
 
 
@@ -256,7 +255,7 @@ def two_stages(x: Floats, y: Floats, privacy: Privacy, draw: Generator) -> Float
     q = quantise(np.column_stack([x[:, 1:], y]))
     *features, label = (NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(q.shape[1]))
     stages = stages_of(privacy, label, tuple(features), len(q))
-    return two_stage(q, stages, privacy, noise).coefficients
+    return two_stage(q, stages, noise).coefficients
 
 
 def coefficients(
@@ -291,6 +290,6 @@ def test_choice_is_the_method_that_is_measured_to_be_best(shape: str, n: int, be
 
     measured = {name: error(name) for name in NAMES}
     design = RegressionDesign(public.features, public.label, n, sqrt(FEATURES + 1), 1.0, PUBLIC_ROWS)
-    chosen = choose(design, privacy).method
+    chosen = choose(design, privacy)[0]
     assert chosen == best
     assert measured[chosen] < 1.3 * min(measured.values())

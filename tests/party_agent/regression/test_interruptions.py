@@ -14,15 +14,7 @@ from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.party_agent.regression.asking import (
-    ATTRIBUTES,
-    clinic,
-    only_charge,
-    register,
-    request,
-    result_of,
-    table,
-)
+from tests.party_agent.regression.asking import ATTRIBUTES, clinic, only_charge, register, request, result_of, table
 from tests.party_agent.releasing import dying_at
 from tests.world.consortium import Consortium, Noise, write_csv
 from tests.world.tampering import charge_less
@@ -187,9 +179,7 @@ def lose_snapshots(hospital: Consortium) -> None:
         path.unlink()
 
 
-def test_snapshot_that_is_lost_after_the_debit_gives_the_regression_up_and_stays_charged(
-    hospital: Consortium,
-) -> None:
+def test_snapshot_that_is_lost_after_the_debit_gives_the_regression_up_and_stays_charged(hospital: Consortium) -> None:
     noise = Noise()
 
     def lose(point: str) -> None:

@@ -46,10 +46,7 @@ def hospital(tmp_path: Path) -> Iterator[Consortium]:
 
 @pytest.fixture
 def api(hospital: Consortium) -> Iterator[httpx.Client]:
-    with (
-        hospital.agent("clinic") as agent,
-        operator(agent) as client,
-    ):
+    with hospital.agent("clinic") as agent, operator(agent) as client:
         yield client
 
 

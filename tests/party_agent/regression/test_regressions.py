@@ -13,9 +13,9 @@ from commingle.party_agent.cli.regression import show_regression
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.policy import OpeningHours, Policy, RegressionPolicy
-from commingle.party_agent.ledger.ledger import Debit
 from commingle.party_agent.ledger.requests import Regression, regression_view
-from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS
+from commingle.party_agent.private.regression.regress import METHODS, STAGED, WITH_PUBLIC_ROWS
+from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import seal
@@ -51,9 +51,14 @@ from tests.world.consortium import Consortium, Noise, soon, strictly, write_csv
 from tests.world.local_api import alone
 
 
-def with_policy(root: Path, *, epsilon_cap: float = 10.0, **rules: object) -> Consortium:
-    policy = Policy.model_validate({"regressions": {"max_epsilon": 3.0}, **rules})
-    return clinic(root, policy=policy, epsilon_cap=epsilon_cap)
+def policy_of(**rules: object) -> Policy:
+    return Policy.model_validate({"regressions": {"max_epsilon": 3.0}, **rules})
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Consortium:
+    """For requests that are refused: nothing is ever spent here."""
+    return clinic(tmp_path_factory.mktemp("untouched"))
 
 
 def verified(done: Regression, *, by: str | None = None) -> RegressionResult:
@@ -147,13 +152,14 @@ def test_same_request_again_is_the_same_bytes_without_noise_or_charge(hospital: 
     ],
 )
 def test_policy_refuses_naming_its_rule_and_nothing_is_spent(
-    tmp_path: Path, rules: dict[str, Any], changes: dict[str, Any], rule: str
+    untouched: Consortium, rules: dict[str, Any], changes: dict[str, Any], rule: str
 ) -> None:
-    require_refused(with_policy(tmp_path, **rules), request(**changes), ConflictError, rule)
+    untouched.homes["clinic"].save_policy(policy_of(**rules))
+    require_refused(untouched, request(**changes), ConflictError, rule)
 
 
 def test_cap_of_the_population_holds_for_regressions(tmp_path: Path) -> None:
-    with with_policy(tmp_path, epsilon_cap=1.5).agent("clinic") as agent:
+    with clinic(tmp_path, epsilon_cap=1.5).agent("clinic") as agent:
         regressions = Regressions(agent)
         regressions.ask(request(1))
         regressions.ask(request(2))
@@ -164,7 +170,7 @@ def test_cap_of_the_population_holds_for_regressions(tmp_path: Path) -> None:
 
 
 def test_day_of_regressions_is_counted_with_releases_and_ends(tmp_path: Path) -> None:
-    hospital = with_policy(tmp_path, max_releases_per_day=1)
+    hospital = clinic(tmp_path, policy=policy_of(max_releases_per_day=1))
     with hospital.agent("clinic") as agent:
         Regressions(agent).ask(request(1))
         with pytest.raises(ConflictError, match="max_releases_per_day"):
@@ -254,17 +260,9 @@ def test_two_stages_find_the_slopes_and_their_document_verifies(tmp_path: Path, 
     assert found.coefficients[2].original == pytest.approx(19.6, abs=2)
 
 
-def test_auto_takes_only_what_the_policy_allows(tmp_path: Path) -> None:
-    hospital = with_policy(tmp_path, regressions={"methods": ["ssp", "adassp"]})
-    with hospital.agent("clinic") as agent:
-        result = result_of(Regressions(agent).ask(request(method="auto", epsilon=0.1)))
-    assert result.method == "adassp"
-    assert "boosted_adassp" not in result.reason
-
-
-def test_policy_that_leaves_auto_nothing_costs_nothing(tmp_path: Path) -> None:
-    hospital = with_policy(tmp_path, regressions={"methods": ["objpert"]})
-    require_refused(hospital, request(method="auto"), SpecError, "no method to choose from")
+def test_policy_that_leaves_auto_nothing_costs_nothing(untouched: Consortium) -> None:
+    untouched.homes["clinic"].save_policy(policy_of(regressions={"methods": ["objpert"]}))
+    require_refused(untouched, request(method="auto"), SpecError, "no method to choose from")
 
 
 def test_regression_of_a_keyed_data_set_is_charged_presence_keeps_replacement_and_verifies(tmp_path: Path) -> None:
@@ -356,9 +354,10 @@ _SHRUNKEN = PublicSecondMoments(rows=9, features=((1e-308, 0, 0), (0, 1e-308, 0)
     ],
 )
 def test_request_that_makes_no_sense_costs_nothing(
-    hospital: Consortium, changes: dict[str, Any], kind: type[CommingleError], said: str
+    untouched: Consortium, changes: dict[str, Any], kind: type[CommingleError], said: str
 ) -> None:
-    require_refused(hospital, request(**changes), kind, said)
+    untouched.homes["clinic"].save_policy(policy_of())
+    require_refused(untouched, request(**changes), kind, said)
 
 
 def test_method_that_needs_the_exact_number_of_rows_is_refused_of_a_keyed_data_set(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commingle.party_agent.errors import LedgerError
-from commingle.party_agent.ledger.ledger import Cap, Debit, Ledger
+from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.private.snapshot import Debit
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.keys import SigningKey

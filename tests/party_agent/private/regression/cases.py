@@ -18,7 +18,7 @@ ROW_BOUND, LABEL_BOUND = 0.8, 1.7
 NEIGHBOURS = (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
 
 
-class Recording(Measure):
+class Recording(Measure, Parts):
     """Adds nothing and remembers what it was asked for, measurement by measurement and part by part."""
 
     def __init__(self) -> None:
@@ -32,17 +32,13 @@ class Recording(Measure):
         self.sensitivities.append(sensitivity)
         self.multipliers.append(multiplier)
         self.entries.append(entries)
-        return _Recorded(self, sensitivity * multiplier)
-
-
-class _Recorded(Parts):
-    def __init__(self, record: Recording, deviation: float) -> None:
-        self._record, self._deviation = record, deviation
+        return self
 
     def part(self, value: Floats, *, weight: float = 1.0, symmetric: bool = False) -> Floats:
+        """Of the measurement that was begun last."""
         assert not symmetric or np.array_equal(value, value.T)
-        self._record.deviations.append(self._deviation / weight**0.5)
-        self._record.symmetric.append(symmetric)
+        self.deviations.append(self.sensitivities[-1] * self.multipliers[-1] / weight**0.5)
+        self.symmetric.append(symmetric)
         return value
 
 

@@ -20,8 +20,8 @@ from commingle.party_agent.private.regression.measuring import (
     Privacy,
     gaussian_multiplier,
 )
-from commingle.party_agent.private.regression.methods import METHODS, FloatingMethod
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Published, Sample
+from commingle.party_agent.private.regression.regress import METHODS, FloatingMethod
 from commingle.party_agent.private.regression.sums import (
     adassp,
     boosted_adassp,

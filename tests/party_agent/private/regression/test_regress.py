@@ -1,4 +1,4 @@
-"""From a snapshot to published coefficients: refusals, cost, and what the methods compute."""
+"""The methods: without noise least squares, at the cost they say; and from a snapshot to published coefficients."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,24 +11,140 @@ import pytest
 from numpy.random import Generator, default_rng
 
 from commingle.party_agent.errors import LostError
-from commingle.party_agent.private.regression.measuring import NoiseCalibration, Privacy
-from commingle.party_agent.private.regression.methods import METHODS, STAGED, WITH_PUBLIC_ROWS
-from commingle.party_agent.private.regression.problem import Floats, RowMap
+from commingle.party_agent.private.regression.floating import ridge_fit
+from commingle.party_agent.private.regression.measuring import GAUSSIAN, Exact, FloatingPoint, NoiseCalibration, Privacy
+from commingle.party_agent.private.regression.problem import Estimate, Floats, RowMap, Sample, on_grid
 from commingle.party_agent.private.regression.public_moment import PublicMoments
-from commingle.party_agent.private.regression.regress import PrivateRegression, regress
+from commingle.party_agent.private.regression.regress import (
+    METHODS,
+    STAGED,
+    WITH_PUBLIC_ROWS,
+    ExactMethod,
+    FloatingMethod,
+    PrivateRegression,
+    regress,
+)
 from commingle.party_agent.private.regression.sums import stages_of
-from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Snapshot
+from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Debit, Snapshot
 from commingle.shared.documents.regression import RowMapping
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
-from tests.party_agent.private.regression.cases import NEIGHBOURS
-from tests.party_agent.private.releases import Charge
+from tests.party_agent.private.regression.cases import NEIGHBOURS, linear_sample, privacy
 from tests.party_agent.private.tables import column, snapshot_of
 from tests.world.noise import no_noise
+
+CASES = [(method, c) for method in METHODS.values() for c in sorted(method.calibrations)]
+EXACT = [m for m in METHODS.values() if isinstance(m, ExactMethod)]
+
+
+def run(method: ExactMethod | FloatingMethod, sample: Sample, asked: Privacy, generator: Generator) -> Estimate:
+    if isinstance(method, ExactMethod):
+        return method.run(sample, asked, FloatingPoint(generator))
+    return method.run(sample, asked, generator)
+
+
+def least_squares_of(sample: Sample) -> Floats:
+    return ridge_fit(sample, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "calibration", "epsilon", "tolerance"),
+    [
+        ("ssp", NoiseCalibration.ANALYTIC, 1e4, 0.02),
+        ("adassp", NoiseCalibration.ANALYTIC, 1e4, 0.02),
+        ("boosted_adassp", NoiseCalibration.ANALYTIC, 1e4, 0.02),
+        ("objpert", NoiseCalibration.PUBLISHED, 1e9, 1e-5),
+        ("subagg", NoiseCalibration.PUBLISHED, 1e9, 1e-5),
+    ],
+)
+def test_without_noise_the_coefficients_are_least_squares(
+    name: str, calibration: NoiseCalibration, epsilon: float, tolerance: float
+) -> None:
+    sample = linear_sample(default_rng(1), noise=0.0)
+    theta = run(METHODS[name], sample, privacy(epsilon, calibration=calibration), default_rng(2)).coefficients
+    assert np.allclose(theta, least_squares_of(sample), atol=tolerance)
+
+
+@pytest.mark.parametrize(("name", "calibration"), [("ops", "classical"), ("adaops", "analytic")])
+def test_posterior_methods_approach_least_squares_as_rows_are_added(name: str, calibration: str) -> None:
+    errors = []
+    for n in (2_000, 200_000):
+        sample = linear_sample(default_rng(3), n=n)
+        asked = privacy(1.0, calibration=NoiseCalibration(calibration))
+        runs = [run(METHODS[name], sample, asked, default_rng(seed)).coefficients for seed in range(5)]
+        errors.append(np.mean([np.linalg.norm(theta - least_squares_of(sample)) for theta in runs]))
+    assert errors[1] < errors[0] / 2
+    assert errors[1] < 0.2
+
+
+@pytest.mark.parametrize("method", EXACT, ids=lambda m: m.name)
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+@pytest.mark.parametrize("calibration", sorted(GAUSSIAN))
+def test_exact_noise_spends_what_was_debited_and_hardly_less(
+    method: ExactMethod, adjacency: Adjacency, calibration: NoiseCalibration
+) -> None:
+    rows = linear_sample(default_rng(6))
+    sample = on_grid(rows.x, rows.y, row_bound=1.0, label_bound=1.0)
+    asked, exact = privacy(0.5, adjacency=adjacency, calibration=calibration), Exact(rounded_gaussian)
+    method.run(sample, asked, exact)
+    planned = method.loss(asked)
+    assert planned.delta == 0
+    assert planned.rho.units * (1 - 1e-4) < exact.spent.units <= planned.rho.units
+
+
+@pytest.mark.parametrize(("method", "calibration"), CASES, ids=lambda c: getattr(c, "name", str(c)))
+@pytest.mark.parametrize("adjacency", NEIGHBOURS)
+def test_run_has_finite_coefficients_of_every_column(
+    method: ExactMethod | FloatingMethod, calibration: NoiseCalibration, adjacency: Adjacency
+) -> None:
+    asked = privacy(0.5, adjacency=adjacency, calibration=calibration)
+    sample = linear_sample(default_rng(7))
+    estimate = run(method, sample, asked, default_rng(8))
+    assert estimate.coefficients.shape == (sample.d,)
+    assert np.isfinite(estimate.coefficients).all()
+
+
+BY_THEIR_OWN_PROOF = {
+    "ops": (NoiseCalibration.CLASSICAL, 1e-6),
+    "adaops": (NoiseCalibration.ANALYTIC, 1e-6),
+    "objpert": (NoiseCalibration.PUBLISHED, 1e-6),
+    "subagg": (NoiseCalibration.PUBLISHED, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", BY_THEIR_OWN_PROOF)
+def test_methods_with_a_proof_of_their_own_cost_what_is_asked_of_the_one_calibration_they_have(name: str) -> None:
+    """Those that print constants which under-noise have no `published` here."""
+    calibration, delta = BY_THEIR_OWN_PROOF[name]
+    assert METHODS[name].calibrations == {calibration}
+    assert METHODS[name].loss(privacy(0.5, 1e-6, calibration=calibration)) == Loss.approximate(0.5, delta)
+
+
+def test_other_methods_have_no_constants_of_their_papers() -> None:
+    others = {**METHODS, **WITH_PUBLIC_ROWS, **STAGED}.keys() - BY_THEIR_OWN_PROOF.keys()
+    every = {**METHODS, **WITH_PUBLIC_ROWS, **STAGED}
+    assert not any(NoiseCalibration.PUBLISHED in every[name].calibrations for name in others)
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=lambda m: m.name)
+def test_calibration_a_method_does_not_know_has_no_cost(method: ExactMethod | FloatingMethod) -> None:
+    for calibration in set(NoiseCalibration) - method.calibrations:
+        with pytest.raises(ParameterError, match="calibration"):
+            method.cost(privacy(calibration=calibration))
+
+
+def test_noise_of_a_seed_repeats_and_of_another_seed_does_not() -> None:
+    sample = linear_sample(default_rng(11))
+    for method, calibration in CASES:
+        asked = privacy(calibration=calibration)
+        one, same, other = (run(method, sample, asked, default_rng(seed)).coefficients for seed in (1, 1, 2))
+        assert np.array_equal(one, same)
+        assert not np.array_equal(one, other)
+
 
 N = 500
 Fit = Callable[[PrivateRegression], Floats]
@@ -58,7 +174,6 @@ def task(name: str = "ssp", **changes: Any) -> PrivateRegression:
     whole = PrivateRegression(
         method=method,
         privacy=privacy,
-        cost=method.cost(privacy),
         target=Y,
         features=(X, Z),
         rows=RowMap(),
@@ -70,8 +185,8 @@ def task(name: str = "ssp", **changes: Any) -> PrivateRegression:
     return replace(whole, **changes)
 
 
-def paid(wanted: PrivateRegression, snapshot: Snapshot) -> Charge:
-    return Charge("r", wanted.cost.loss.rho.units, snapshot.digest, wanted.cost.loss.delta)
+def paid(wanted: PrivateRegression, snapshot: Snapshot) -> Debit:
+    return Debit("r", wanted.cost.loss.rho.units, 1, "", snapshot.digest, wanted.cost.loss.delta)
 
 
 def never() -> Any:
@@ -103,7 +218,6 @@ def test_row_of_zeros_more_changes_no_bit_under_add_remove(name: str, tmp_path: 
     """It adds nothing to any sum: what else a result took from the number of rows would show."""
     wanted = task(name, n=400, rows=RowMap(intercept=False), public=PublicMoments(np.diag([0.3, 0.1]), 0.2))
     wanted = replace(wanted, privacy=replace(wanted.privacy, adjacency=Adjacency.ADD_REMOVE))
-    wanted = replace(wanted, cost=wanted.method.cost(wanted.privacy))
     found = []
     for more in ([], [0.0]):
         x, z, y = ([*cells.tolist(), *more] for cells in values())
@@ -126,7 +240,6 @@ def test_two_stages_count_rows_with_noise_under_add_remove_and_do_not_go_by_the_
     for n in (100, N, 5000):
         asked = Privacy(20.0, 1e-6, Adjacency.ADD_REMOVE, NoiseCalibration.ZCDP)
         wanted = task("two_stage", privacy=asked, n=n, stages=stages_of(asked, Y, (X, Z), n))
-        wanted = replace(wanted, cost=wanted.method.cost(asked))
         estimate = regress(snapshot, wanted, charge=paid(wanted, snapshot), draw=no_noise, generator=never)
         assert np.array(estimate.published["sums"])[0] == N * SCALE
         found.append(estimate.coefficients)
@@ -138,18 +251,15 @@ def test_public_transform_without_noise_is_undone(without_noise: Fit) -> None:
     assert np.allclose(without_noise(task("dp_pmtolse", public=public)), least_squares(*values()), atol=1e-3)
 
 
-def test_row_norm_clips_the_features_and_leaves_the_intercept(without_noise: Fit) -> None:
+def test_row_norm_clips_the_features_and_leaves_the_intercept_and_label_bound_cuts_the_target(
+    without_noise: Fit,
+) -> None:
     x, z, y = values()
     gain = np.minimum(1, 0.4 / np.hypot(x, z))
     assert np.allclose(without_noise(task(rows=RowMap(row_norm=0.4))), least_squares(x * gain, z * gain, y), atol=1e-3)
-    assert task(rows=RowMap(row_norm=0.4)).row_bound == pytest.approx(np.sqrt(1.16))
-    assert task(rows=RowMap(row_norm=9.0)).row_bound == task().row_bound == pytest.approx(np.sqrt(3))
-    assert task(rows=RowMap(row_norm=1e200)).row_bound == task().row_bound
-
-
-def test_label_bound_cuts_the_target(without_noise: Fit) -> None:
-    x, z, y = values()
     assert np.allclose(without_noise(task(label_bound=0.3)), least_squares(x, z, np.clip(y, -0.3, 0.3)), atol=1e-3)
+    for row_norm, bound in ((0.4, 1.16), (9.0, 3), (1e200, 3), (None, 3)):
+        assert task(rows=RowMap(row_norm=row_norm)).row_bound == pytest.approx(np.sqrt(bound))
 
 
 @pytest.mark.parametrize("lower", [Loss(Rho(1), 1e-6), Loss(Rho(1 << 70), 0.0)])
@@ -241,6 +351,17 @@ def test_row_is_mapped_alike_wherever_it_stands() -> None:
     assert np.array_equal(label, labels[order])
     alone = [how.apply(q[[i]], q[[i], 0]) for i in range(40)]
     assert all(np.array_equal(row[0], rows[i]) and label[0] == labels[i] for i, (row, label) in enumerate(alone))
+
+
+@pytest.mark.parametrize("name", [*METHODS, *WITH_PUBLIC_ROWS, *STAGED])
+def test_calibration_that_the_method_is_not_proved_with_reads_and_draws_nothing(snapshot: Snapshot, name: str) -> None:
+    wanted, read = task(name), list[int]()
+    charge = paid(wanted, snapshot)
+    for calibration in set(NoiseCalibration) - wanted.method.calibrations:
+        other = replace(wanted, privacy=replace(wanted.privacy, calibration=calibration))
+        with pytest.raises(ParameterError, match="calibration"):
+            regress(snapshot, other, charge=charge, draw=nothing_drawn, generator=never, progress=read.append)
+    assert read == []
 
 
 def test_public_method_costs_its_epsilon_under_either_adjacency() -> None:
