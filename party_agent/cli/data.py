@@ -12,7 +12,7 @@ from rich.table import Table
 
 from commingle.party_agent.data.ranges import draft_schema, known_ranges
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.operate.compose import agent_client, home_option
+from commingle.party_agent.operate.compose import A_FILE, NEW_FILE, agent_client, home_option, together
 from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
@@ -38,27 +38,25 @@ id_rule_option = click.option(
     multiple=True,
     help="How ids are written, as the study's id_rules; one for each --subject-id.  [exact/1]",
 )
-listed_option = click.option(
-    "--listed",
-    is_flag=True,
-    help="All members hold the same list of people.  [who is in it is private: keyed]",
-)
-people_option = click.option(
-    "--people",
-    default="everybody",
-    show_default=True,
-    help="What group its people are of; nobody is in two. Caps add up what all data sets of a group lose.",
-)
-
-
-derive_option = click.option(
-    "--derive",
-    "derived",
-    metavar="'NAME = FUNCTION(COLUMN, ...)'",
-    multiple=True,
-    help="A column that the agent makes of others of the same row. Repeatable: 'age = age_at(born, 2026-01-01)', "
-    "'stay = days_between(admitted, discharged)', 'log_crp = log(crp)', 'r = ratio(waist, hip)', "
-    "'sex = recode(gender, m=male, f=female)'.",
+people_options = together(
+    click.option(
+        "--derive",
+        "derived",
+        metavar="'NAME = FUNCTION(COLUMN, ...)'",
+        multiple=True,
+        help="A column that the agent makes of others of the same row. Repeatable: 'age = age_at(born, 2026-01-01)', "
+        "'stay = days_between(admitted, discharged)', 'log_crp = log(crp)', 'r = ratio(waist, hip)', "
+        "'sex = recode(gender, m=male, f=female)'.",
+    ),
+    click.option(
+        "--listed", is_flag=True, help="All members hold the same list of people.  [who is in it is private: keyed]"
+    ),
+    click.option(
+        "--people",
+        default="everybody",
+        show_default=True,
+        help="What group its people are of; nobody is in two. Caps add up what all data sets of a group lose.",
+    ),
 )
 
 
@@ -80,7 +78,7 @@ def datasets() -> None:
 )
 @click.option("--pushed", is_flag=True, help="The member's own systems push its rows to the agent.")
 @click.option("--database-url", help="An SQLAlchemy URL, with --query.")
-@click.option("--database-url-file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--database-url-file", type=A_FILE)
 @click.option(
     "--query",
     "queries",
@@ -101,12 +99,8 @@ def datasets() -> None:
     help="The column that says who a row is about. Repeatable, where several do so together.",
 )
 @id_rule_option
-@click.option(
-    "--schema", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A JSON array of attributes."
-)
-@derive_option
-@listed_option
-@people_option
+@click.option("--schema", type=NEW_FILE, required=True, help="A JSON array of attributes.")
+@people_options
 @click.option("--replace", is_flag=True, help="Declare it anew.")
 @csv_options
 @json_option
@@ -119,16 +113,10 @@ def add_dataset(
     database_url_file: Path | None,
     queries: tuple[str, ...],
     promised: bool,
-    subject_id: tuple[str, ...],
-    id_rules: tuple[IdRule, ...],
-    schema: Path,
-    derived: tuple[str, ...],
     pushed: bool,
-    listed: bool,
-    people: str,
-    replace: bool,
     csv_format: CsvFormat | None,
     as_json: bool,
+    **said: Any,  # noqa: ANN401 - click
 ) -> None:
     """Read a table once, validate it against its schema, and remember it."""
     if database_url_file is not None:
@@ -136,20 +124,13 @@ def add_dataset(
     places = [source is not None, database_url is not None, pushed].count(True)
     if places != 1 or (database_url is None) == bool(queries):
         raise click.UsageError("give one of --source, --pushed, and --database-url (or its file) with --query")
-    place: dict[str, Any] = (
-        {"kind": "pushed"}
-        if pushed
-        else place_of(source, csv_format)
-        if source is not None
-        else {
-            "kind": "sql",
-            "url": database_url,
-            "query": queries[0] if len(queries) == 1 else queries,
-            "promised": promised,
-        }
-    )
-    said: dict[str, Any] = {"subject_id": subject_id, "id_rules": id_rules, "listed": listed, "people": people}
-    value = declare(home, name, place, schema=schema, derived=derived, replace=replace, **said)
+    place: dict[str, Any] = {"kind": "pushed"}
+    if source is not None:
+        place = place_of(source, csv_format)
+    elif database_url is not None:
+        query = queries[0] if len(queries) == 1 else queries
+        place = {"kind": "sql", "url": database_url, "query": query, "promised": promised}
+    value = declare(home, name, place, **said)
     emit(value, as_json=as_json, text=lambda console: say_found(console, value))
 
 
@@ -229,23 +210,18 @@ def place_of(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
     epilog="Example: commingle party datasets draft --source stays.csv --subject-id patient --unit glucose=mmol/l "
     "--out schema.json",
 )
-@click.option(
-    "--source",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    required=True,
-    help="The table. Only the names of its columns are read.",
-)
+@click.option("--source", type=A_FILE, required=True, help="The table. Only the names of its columns are read.")
 @click.option(
     "--subject-id", metavar="COLUMN", multiple=True, required=True, help="What identifies people. Repeatable."
 )
 @click.option(
     "--ranges",
     "table",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=A_FILE,
     help="Your public knowledge: a CSV with name,unit,lower,upper,levels (levels separated by |). It goes first.",
 )
 @click.option("--unit", "units", metavar="COLUMN=UNIT", multiple=True, help="What a column is measured in. Repeatable.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The schema file to write.")
+@click.option("--out", type=NEW_FILE, required=True, help="The schema file to write.")
 @csv_options
 @json_option
 def draft(
@@ -308,21 +284,14 @@ def list_datasets(*, home: Home, as_json: bool) -> None:
     emit({"items": found}, as_json=as_json, text=text)
 
 
-@click.command(
-    epilog="Example: commingle party whiten --public census.csv --schema schema.json --out whitening.json",
-)
+@click.command(epilog="Example: commingle party whiten --public census.csv --schema schema.json --out whitening.json")
 @click.option(
     "--public",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=A_FILE,
     required=True,
     help="PUBLIC rows, CSV or Parquet. Never private ones: the matrix is published as it is.",
 )
-@click.option(
-    "--schema",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    required=True,
-    help="This member's attributes, in the study's order.",
-)
+@click.option("--schema", type=A_FILE, required=True, help="This member's attributes, in the study's order.")
 @click.option(
     "--ridge",
     type=click.FloatRange(0, 1),
@@ -335,7 +304,7 @@ def list_datasets(*, home: Home, as_json: bool) -> None:
     type=click.FloatRange(0, min_open=True),
     help="Norm of a whitened row above which it is clipped, in standard deviations.  [sqrt(d)]",
 )
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="For the study file.")
+@click.option("--out", type=NEW_FILE, required=True, help="For the study file.")
 @csv_options
 @json_option
 def whiten(
@@ -372,11 +341,9 @@ def whiten(
     def text(console: Console) -> None:
         console.print(_WARNING, style="bold red")
         console.print(f"{columns} encoded columns whitened by {made.rows} public rows: {out}")
-        console.print(f"Condition number {_say(made.condition_before)} before, {_say(made.condition_after)} after.")
+        conditions = (made.condition_before, made.condition_after)
+        before, after = ("infinite" if one is None else f"{one:.3g}" for one in conditions)
+        console.print(f"Condition number {before} before, {after} after.")
         console.print(f'With "row_norm": 1, {made.clipped:.0%} of the public rows are clipped.')
 
     emit(value, as_json=as_json, text=text)
-
-
-def _say(condition: float | None) -> str:
-    return "infinite" if condition is None else f"{condition:.3g}"

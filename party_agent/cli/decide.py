@@ -1,8 +1,7 @@
 """`commingle party proposals`, `approve`, `propose`, `ledger`, `console` and more: what is asked, decided and spent."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from getpass import getuser
@@ -19,12 +18,14 @@ from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import AgentScope, create_token, end_session, token_of_session
 from commingle.party_agent.operate.compose import (
+    NEW_FILE,
     agent_client,
     agent_clients,
     compose_agents,
     consortium_option,
     home_option,
     person_option,
+    together,
 )
 from commingle.party_agent.wire.answers import (
     CHARGE_STATES,
@@ -48,26 +49,20 @@ from commingle.shared.text import quoted
 
 _WHOLE_ID = 64
 _LEAST_OF_ID = 8  # of 64: so that no letter by mistake decides
-_DECISION = (
+_deciding = together(
     home_option,
     click.argument("release"),
     click.option("--by", metavar="NAME", help="Who decides.  [the user logged in, or whose token it is]"),
     click.option("--why", metavar="TEXT", default="", help="Why, in your words. A rejection sends them."),
     click.option(
         "--token-file",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=NEW_FILE,
         help="Decide as the person whom this token was made for: where two people have to approve, one at least has "
         "one.",
     ),
     click.option("--yes", is_flag=True, help="Do not ask."),
     json_option,
 )
-
-
-def _deciding(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_DECISION):
-        command = option(command)
-    return command
 
 
 @click.command(
@@ -85,7 +80,14 @@ def proposals(*, home: Home, release: str | None, as_json: bool) -> None:
     with agent_client(home) as agent:
         found = agent.proposals() if release is None else (_find(agent, release),)
     value = {"items": found} if release is None else found[0]
-    emit(value, as_json=as_json, text=lambda console: _show_proposals(console, found))
+
+    def text(console: Console) -> None:
+        for item in found:
+            show_proposal(console, item)
+        if not found:
+            console.print("No proposals.")
+
+    emit(value, as_json=as_json, text=text)
 
 
 @click.command(epilog="Example: commingle party approve --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'vote 12/26'")
@@ -151,7 +153,7 @@ def _figures(loss: LossView) -> tuple[str, str]:
 
 
 @click.command(epilog="Example: commingle party propose study.json --home ./ward --attach protocol.pdf")
-@click.argument("study", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("study", type=NEW_FILE)
 @home_option
 @consortium_option
 @attach_option
@@ -236,13 +238,6 @@ def _find(agent: PartyClient, release: str) -> ProposalView:
     return matching[0]
 
 
-def _show_proposals(console: Console, items: Sequence[ProposalView]) -> None:
-    for item in items:
-        show_proposal(console, item)
-    if not items:
-        console.print("No proposals.")
-
-
 def show_proposal(console: Console, item: ProposalView) -> None:
     """What a person decides by."""
     k = f", {item.projection or 'dense'} mixing, k = {item.k}" if item.k else ""
@@ -272,7 +267,12 @@ def show_proposal(console: Console, item: ProposalView) -> None:
         f"  epsilon {item.epsilon:g}, delta {item.delta:g} ({item.adjacency}); costs this ledger epsilon "
         f"{item.cost.epsilon:.3g} ({item.cost.unit})"
     )
-    for sentence in (_loss_of_a_subject(item), item.protects, item.trust, *item.outlook):
+    lost = (  # a subject is a row at every party, which the cost to one ledger does not tell
+        f"{' '.join(risk_in_words(item))} A person loses at most, by all members together ({item.adjacency}): to "
+        f"outsiders epsilon {item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
+        f"{item.per_subject_epsilon:.3g}."
+    )
+    for sentence in (lost, item.protects, item.trust, *item.outlook):
         console.print(f"  {sentence}")
     for finding in item.findings:
         console.print(Text.assemble(("  speaks against it: ", "red"), finding))
@@ -288,15 +288,6 @@ def _show_decided(console: Console, decided: Sequence[DecidedView], *, before: s
 def _where_it_stands(item: ProposalView) -> Text:
     stands = f"  {item.id[:16]}  {item.state}, here {words_for_decision(item)}"
     return Text.assemble((quoted(item.study), "bold"), stands)
-
-
-def _loss_of_a_subject(item: ProposalView) -> str:
-    """A subject is a row at every party, which the cost to one ledger does not tell."""
-    return (
-        f"{' '.join(risk_in_words(item))} A person loses at most, by all members together ({item.adjacency}): to "
-        f"outsiders epsilon {item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
-        f"{item.per_subject_epsilon:.3g}."
-    )
 
 
 _LONGEST_SESSION = timedelta(hours=8)
@@ -335,18 +326,13 @@ def console(*, home: Home, person: str, place: Place) -> None:
         opened, closed = partial(token_of_session, home, minutes=sso.session_minutes), partial(end_session, home)
         run_sso_console(make, sso, place, opened=opened, closed=closed)
         return
-    with _token_of(home, person) as token:
-        run_console(make, Session(person, token), port=place.port, command="commingle party console")
-
-
-@contextmanager
-def _token_of(place: Home, person: str) -> Iterator[str | None]:
-    if not person:
-        yield None
-        return
-    name, now, scopes = f"console-{secrets.token_hex(4)}", system_clock(), frozenset[AgentScope](("read", "decide"))
-    token = create_token(place, name=name, scopes=scopes, lifetime=_LONGEST_SESSION, now=now, person=person)
+    token = None
+    if person:
+        name, scopes = f"console-{secrets.token_hex(4)}", frozenset[AgentScope](("read", "decide"))
+        now = system_clock()
+        token = create_token(home, name=name, scopes=scopes, lifetime=_LONGEST_SESSION, now=now, person=person)
     try:
-        yield token
+        run_console(make, Session(person, token), port=place.port, command="commingle party console")
     finally:
-        end_session(place, token)
+        if token is not None:
+            end_session(home, token)

@@ -12,22 +12,20 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.operate.compose import agent_client, home_option
+from commingle.party_agent.operate.compose import A_FILE, NEW_FILE, agent_client, home_option
 from commingle.party_agent.private.public_rows import public_moments
 from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.regression.forecasts import describe
 from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, require_unit, rows_of
-from commingle.party_agent.wire.answers import DatasetView, RegressionLine, RegressionView
+from commingle.party_agent.wire.answers import RegressionLine, RegressionView
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.presets import PRESETS, regression_preset
 from commingle.shared.documents.regression import (
     AdjacencyName,
     CalibrationName,
-    PublicSecondMoments,
     RegressionMethod,
     RegressionRequest,
     RowMapping,
@@ -39,9 +37,7 @@ from commingle.shared.runtime.files import write_durably
 
 _METHODS = ["auto", *get_args(RegressionMethod)]
 _FOR_EVERYONE = 0o644
-_out = click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the signed document here, to hand on."
-)
+_out = click.option("--out", type=NEW_FILE, help="Write the signed document here, to hand on.")
 
 
 @click.command(
@@ -85,7 +81,7 @@ _out = click.option(
 @click.option("--label-bound", type=float, default=1.0, show_default=True, help="Cut the encoded target to this.")
 @click.option(
     "--public",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=A_FILE,
     help="PUBLIC rows with the same columns, CSV or Parquet. Their second moments are published as they are.",
 )
 @csv_options
@@ -99,21 +95,14 @@ def regress(
     target: str,
     features: tuple[str, ...],
     preset: str | None,
-    method: RegressionMethod,
-    calibration: CalibrationName | None,
-    epsilon: float,
-    delta: float,
     n: int | None,
     bounds: tuple[str, ...],
-    mapping: RowMapping,
-    intercept: bool,
-    row_norm: float | None,
-    label_bound: float,
     public: Path | None,
     csv_format: CsvFormat | None,
     yes: bool,
     out: Path | None,
     as_json: bool,
+    **asked: Any,  # noqa: ANN401 - click
 ) -> None:
     """Publish a private linear regression on this member's own rows.
 
@@ -121,44 +110,35 @@ def regress(
     by anybody: commingle verify FILE.
     """
     with agent_client(home) as agent:  # not held while a person thinks
-        found = _find_dataset(agent, dataset)
+        found = next((one for one in agent.datasets() if one.name == dataset), None)
+    if found is None:
+        raise NotFoundError(f"there is no data set {dataset}", remedy="Register it: commingle party datasets add")
     fields = {
         "dataset": dataset,
         "target": target,
         "features": _features(features, target, found.attributes),
-        "method": method,
-        "calibration": calibration,
-        "epsilon": epsilon,
-        "delta": delta,
         **({} if n is None else {"n": n}),
         "bounds": dict(map(_bounds, bounds)),
-        "mapping": mapping,
-        "intercept": intercept,
-        "row_norm": row_norm,
-        "label_bound": label_bound,
         "nonce": secrets.token_hex(32),
+        **asked,
     }
     if preset is not None:
-        fields |= _preset_fields(preset, n, with_public_rows=public is not None)
+        known = regression_preset(preset)
+        fields |= (preset_fields := known.fields(n))
+        refuse_beside("--preset", *preset_fields)
+        if known.public and public is None:
+            raise click.UsageError(f"{known.paper} needs public rows: give --public.")
     request = decode(RegressionRequest, json.dumps(fields).encode())
     require_unit(request, dataset, found.subjects)
     if public is not None:  # after the bounds that they are computed with have been checked
-        source = FileSource(path=str(public), **asdict(csv_format or USUAL))
-        request = request.model_copy(update={"public": _moments(source, request, found.attributes)})
+        source = open_source(FileSource(path=str(public), **asdict(csv_format or USUAL)))
+        moments = public_moments(source, *attributes_of(request, found.attributes), rows=rows_of(request))
+        request = request.model_copy(update={"public": moments})
     allowed = home.policy().regressions.methods
     _tell(plan_regression(request, found.attributes, found.n or 0, among=allowed), yes=yes)
     with agent_client(home) as agent:
         value = agent.regress(request)
     _hand_over(value, out, as_json=as_json)
-
-
-def _preset_fields(name: str, n: int | None, *, with_public_rows: bool) -> dict[str, Any]:
-    found = regression_preset(name)
-    fields = found.fields(n)
-    refuse_beside("--preset", *fields)
-    if found.public and not with_public_rows:
-        raise click.UsageError(f"{found.paper} needs public rows: give --public.")
-    return fields
 
 
 @click.command(
@@ -189,13 +169,6 @@ def regressions(*, home: Home, regression: str | None, finish: bool, out: Path |
     _hand_over(value, out, as_json=as_json)
 
 
-def _find_dataset(agent: PartyClient, dataset: str) -> DatasetView:
-    found = next((one for one in agent.datasets() if one.name == dataset), None)
-    if found is None:
-        raise NotFoundError(f"there is no data set {dataset}", remedy="Register it: commingle party datasets add")
-    return found
-
-
 def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, ...]) -> tuple[str, ...]:
     """Names given one by one or with commas between them; a name may itself contain a comma."""
     known = [attribute.name for attribute in attributes]
@@ -211,11 +184,6 @@ def _bounds(text: str) -> tuple[str, tuple[float, float]]:
         return name, (float(lower), float(upper))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not NAME=LOWER:UPPER", param_hint="--bounds") from None
-
-
-def _moments(source: FileSource, request: RegressionRequest, attributes: tuple[Attribute, ...]) -> PublicSecondMoments:
-    target, features = attributes_of(request, attributes)
-    return public_moments(open_source(source), target, features, rows=rows_of(request))
 
 
 def _tell(plan: RegressionPlan, *, yes: bool) -> None:

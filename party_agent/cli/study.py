@@ -13,7 +13,7 @@ from rich.console import Console
 from commingle.party_agent.cli.decide import show_proposal
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.policy import Finding, Policy, examine_terms, final_reason
-from commingle.party_agent.operate.compose import agent_client, consortium_option
+from commingle.party_agent.operate.compose import NEW_FILE, agent_client, consortium_option
 from commingle.party_agent.wire.answers import ProposalView
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.schema import CategoricalAttribute, parse_attributes
@@ -74,13 +74,7 @@ def study() -> None:
     multiple=True,
     help="How ids are written, as all members registered them.  [exact/1]",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("study.json"),
-    show_default=True,
-    help="The file to write.",
-)
+@click.option("--out", type=NEW_FILE, default=Path("study.json"), show_default=True, help="The file to write.")
 @click.option("--replace", is_flag=True, help="Write over a file that is there.")
 @json_option
 def new(*, members: tuple[str, ...], out: Path, replace: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
@@ -98,7 +92,7 @@ def new(*, members: tuple[str, ...], out: Path, replace: bool, as_json: bool, **
     except ValidationError as error:
         raise SettingsError(f"these options make no study: {explain(error)}", remedy="See --help.") from None
     spec = tried(with_sketch(made), now=system_clock())
-    write_durably(out, _indented(made), mode=0o644)
+    write_durably(out, made.model_dump_json(indent=1, exclude_none=True).encode() + b"\n", mode=0o644)
     value = {"out": str(out), "study": made.model_dump(mode="json"), "outlook": list(outlook_of(spec))}
     emit(value, as_json=as_json, text=lambda console: _show_new(console, out, made, spec))
 
@@ -107,7 +101,7 @@ def new(*, members: tuple[str, ...], out: Path, replace: bool, as_json: bool, **
     epilog="\b\nExamples:\n  commingle study check study.json\n  commingle study check study.json --home ./ward\n"
     "  commingle study check study.json --policy laboratory=policy.json"
 )
-@click.argument("file", metavar="STUDY", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", metavar="STUDY", type=NEW_FILE)
 @click.option(
     "--policy",
     "policies",
@@ -131,9 +125,10 @@ def check(*, file: Path, policies: tuple[str, ...], home: Path | None, consortiu
     asked = load_settings(Study, file)
     spec = tried(with_sketch(asked), now=system_clock())
     known = {name: load_settings(Policy, Path(path)) for name, path in map(_pair, policies)}
-    if strangers := sorted(known.keys() - {party.name for party in spec.parties}):
-        raise click.UsageError(f"{', '.join(strangers)} is not in the study: {_names(spec)} are.")
-    answers = [_answer(spec, party.name, known.get(party.name)) for party in spec.parties]
+    names = [party.name for party in spec.parties]
+    if strangers := sorted(known.keys() - set(names)):
+        raise click.UsageError(f"{', '.join(strangers)} is not in the study: {', '.join(names)} are.")
+    answers = [_answer(spec, name, known.get(name)) for name in names]
     own = None
     if home is not None:
         with agent_client(Home(home)) as agent:
@@ -156,10 +151,6 @@ class _Answer:
         findings = [{"rule": one.rule, "message": one.message, "type": self.mend(one)} for one in self.findings]
         policy = "given" if self.shown else "default"
         return {"party": self.party, "policy": policy, "allowed": not self.findings, "findings": findings}
-
-    @property
-    def rejected(self) -> bool:
-        return final_reason(self.findings) is not None
 
     def mend(self, finding: Finding) -> str:
         policy = self.policy
@@ -247,14 +238,6 @@ def _list(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _names(spec: ReleaseSpec) -> str:
-    return ", ".join(party.name for party in spec.parties)
-
-
-def _indented(made: Study) -> bytes:
-    return made.model_dump_json(indent=1, exclude_defaults=False, exclude_none=True).encode() + b"\n"
-
-
 def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec) -> None:
     console.print(f"{out}: {made.mechanism}, epsilon {made.epsilon:g}, delta {made.delta:g}, n = {made.n:,}")
     for party in made.parties:
@@ -272,7 +255,11 @@ def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec) -> No
 def _show_check(console: Console, spec: ReleaseSpec, answers: Sequence[_Answer], own: ProposalView | None) -> None:
     for each in answers:
         policy = "its policy" if each.shown else "the default policy"
-        verdict = f"{policy} would reject it" if each.rejected else f"{policy} lets a person approve it"
+        verdict = (
+            f"{policy} would reject it"
+            if final_reason(each.findings) is not None
+            else f"{policy} lets a person approve it"
+        )
         console.print(f"{each.party}: {verdict}.")
         for finding in each.findings:
             console.print(f"  {finding.message}. Type {each.mend(finding)}.")

@@ -12,21 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
-from commingle.party_agent.console.drafting import MAX_FIELDS, Line, lines_of, propose, schema_of
-from commingle.party_agent.console.pages import (
-    WIDTH,
-    budget_of,
-    in_words,
-    may_approve,
-    may_reject,
-    who_asks,
-    worth_of,
-)
-from commingle.party_agent.console.tokens import DAYS, Maker, maker_of
+from commingle.party_agent.console.forms import DAYS, MAX_FIELDS, Line, Maker, lines_of, maker_of, propose, schema_of
+from commingle.party_agent.console.pages import WIDTH, budget_of, in_words, may_approve, may_reject, who_asks, worth_of
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import SCOPE_WORDS
@@ -95,68 +86,37 @@ def create_console(home: Home, door: Door, reach: Reach) -> FastAPI:
     def pages_of(request: Request) -> _Pages:
         return _Pages(home, console.session(request), reach, site, console)
 
-    app = console.application()
-    app.include_router(_page_routes(pages_of))
-    app.include_router(_form_routes(pages_of, console))
-    return app
-
-
-def _page_routes(pages_of: "Callable[[Request], _Pages]") -> APIRouter:
-    router = APIRouter()
-
-    def page(path: str, template: str, told: "Callable[[_Pages], Mapping[str, Any]]") -> None:
+    def add_page(path: str, template: str, told: "Callable[[_Pages, Request], Mapping[str, Any]]") -> None:
         def answer(request: Request) -> Response:
             pages = pages_of(request)
-            return pages.show(template, partial(told, pages))
+            return pages.show(template, partial(told, pages, request))
 
-        router.add_api_route(path, answer)
+        app.add_api_route(path, answer)
 
-    page("/members", "members.html", _Pages.members)
-    page("/datasets", "datasets.html", lambda pages: pages.datasets(_NEW_DATASET))
-    page("/tokens", "tokens.html", _Pages.tokens)
-    page("/doctor", "doctor.html", _Pages.doctor)
+    def add_form(path: str, act: "Callable[[_Pages, Mapping[str, str], Request], Response]", most: int) -> None:
+        async def answer(request: Request) -> Response:
+            form = await read_form(request, most=most)
+            if not console.session(request).confirms(form.get("csrf", "")):  # not of a page that this session was shown
+                return console.refused()
+            return await run_in_threadpool(act, pages_of(request), form, request)
 
-    @router.get("/ledger")
-    def ledger(request: Request) -> Response:
-        pages = pages_of(request)
-        return pages.show("ledger.html", lambda: pages.ledger(request.query_params))
+        app.add_api_route(path, answer, methods=["POST"])
 
-    @router.get("/")
-    def proposals(request: Request) -> Response:
-        pages = pages_of(request)
-        return pages.show("proposals.html", lambda: pages.proposals(request.query_params))
-
-    @router.get("/proposals/{release}")
-    def proposal(request: Request, release: str) -> Response:
-        pages = pages_of(request)
-        return pages.show("proposal.html", lambda: pages.proposal(release))
-
-    return router
-
-
-def _form_routes(pages_of: "Callable[[Request], _Pages]", console: ConsolePages) -> APIRouter:
-    """What changes something: by a form that a page of this session has shown."""
-    router = APIRouter()
-
-    async def given(request: Request, act: Callable[[_Pages, Mapping[str, str]], Response], most: int = 0) -> Response:
-        form = await read_form(request, most=most)
-        if not console.session(request).confirms(form.get("csrf", "")):
-            return console.refused()
-        return await run_in_threadpool(act, pages_of(request), form)
-
-    @router.post("/proposals/{release}")
-    async def decide(request: Request, release: str) -> Response:
-        return await given(request, lambda pages, form: pages.decide(release, form))
-
-    @router.post("/datasets")
-    async def register(request: Request) -> Response:
-        return await given(request, _Pages.register, MAX_FIELDS)
-
-    @router.post("/tokens")
-    async def tokens(request: Request) -> Response:
-        return await given(request, _Pages.change_tokens)
-
-    return router
+    app = console.application()
+    for path, template, told in (
+        ("/", "proposals.html", _Pages.proposals),
+        ("/proposals/{release}", "proposal.html", _Pages.proposal),
+        ("/ledger", "ledger.html", _Pages.ledger),
+        ("/datasets", "datasets.html", _Pages.datasets),
+        ("/members", "members.html", _Pages.members),
+        ("/tokens", "tokens.html", _Pages.tokens),
+        ("/doctor", "doctor.html", _Pages.doctor),
+    ):
+        add_page(path, template, told)
+    add_form("/proposals/{release}", _Pages.decide, 0)
+    add_form("/datasets", _Pages.register, MAX_FIELDS)
+    add_form("/tokens", _Pages.change_tokens, 0)
+    return app
 
 
 class _Pages:
@@ -171,16 +131,17 @@ class _Pages:
         shown = {"csrf": self._session.csrf, "person": self._session.person, **told, "error": error}
         return self._site.page(page, shown, status=409 if error else 200)
 
-    def proposals(self, asked: Mapping[str, str]) -> Mapping[str, Any]:
+    def proposals(self, request: Request) -> Mapping[str, Any]:
+        asked = request.query_params
         with self._reach(self._session.token) as agent:
             waiting = agent.proposal_page(waiting=True, after=asked.get("waiting"))
             past = agent.proposal_page(waiting=False, after=asked.get("past"))
         older = not asked.keys().isdisjoint({"waiting", "past"})
         return {"waiting": waiting, "past": past, "older": older}
 
-    def proposal(self, release: str) -> Mapping[str, Any]:
+    def proposal(self, request: Request) -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:
-            item, status = agent.proposal(_id(release)), agent.status()
+            item, status = agent.proposal(_id(request)), agent.status()
             ledger = agent.ledger(item.id)
         return {
             "item": item,
@@ -195,26 +156,28 @@ class _Pages:
             "name": self._session.name,
         }
 
-    def ledger(self, asked: Mapping[str, str]) -> Mapping[str, Any]:
+    def ledger(self, request: Request) -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:
-            ledger = agent.ledger_page(asked.get("before"))
+            ledger = agent.ledger_page(request.query_params.get("before"))
         return {"ledger": ledger, "budget": budget_of(ledger)}
 
-    def members(self) -> Mapping[str, Any]:
+    def members(self, _: Request) -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:
             status = agent.status()
         pins = {one.name: self._home.consortium(one.name).pins() for one in status.consortia}
         return {"status": status, "pins": pins}
 
-    def datasets(self, given: Mapping[str, str], lines: Sequence[Line] = ()) -> Mapping[str, Any]:
+    def datasets(
+        self, _: Request, given: Mapping[str, str] = _NEW_DATASET, lines: Sequence[Line] = ()
+    ) -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:
             return {"items": agent.datasets(), "given": given, "lines": lines}
 
-    def tokens(self) -> Mapping[str, Any]:
+    def tokens(self, _: Request) -> Mapping[str, Any]:
         maker = self._maker()
         return {"items": maker.tokens(), "scopes": sorted(maker.scopes), "given": _NEW_TOKEN, "made": ""}
 
-    def change_tokens(self, form: Mapping[str, str]) -> Response:
+    def change_tokens(self, form: Mapping[str, str], request: Request) -> Response:
         given = {name: form.get(name, usual).strip() for name, usual in _NEW_TOKEN.items()}
         if form.get("do") not in {"make", "revoke"}:
             return self._console.refused()
@@ -227,20 +190,20 @@ class _Pages:
             days = int(given["days"]) if given["days"] in map(str, DAYS) else 0
             made = maker.make(given["name"], scopes, days)
         except CommingleError as fault:
-            return self.show("tokens.html", lambda: {**self.tokens(), "given": given}, error=fault.diagnostics())
-        return self.show("tokens.html", lambda: {**self.tokens(), "made": made})
+            return self.show("tokens.html", lambda: {**self.tokens(request), "given": given}, error=fault.diagnostics())
+        return self.show("tokens.html", lambda: {**self.tokens(request), "made": made})
 
     def _maker(self) -> Maker:
         return maker_of(self._home, self._session.token, system_clock())
 
-    def doctor(self) -> Mapping[str, Any]:
+    def doctor(self, _: Request) -> Mapping[str, Any]:
         viewer = Viewer.PERSON if self._session.person else Viewer.OPERATOR
         if self._session.token is not None:  # which may be revoked; an operator sees why an agent does not start
             with self._reach(self._session.token) as agent:
                 agent.status()
         return {"checks": tuple(examine_home(self._home, now=system_clock(), viewer=viewer))}
 
-    def register(self, form: Mapping[str, str]) -> Response:
+    def register(self, form: Mapping[str, str], request: Request) -> Response:
         given = {name: form.get(name, usual).strip(" ") for name, usual in _NEW_DATASET.items()}
         if self._session.person or not all(given[name] in known for name, known in _FORMATS.items()):
             return self._console.refused()
@@ -253,7 +216,7 @@ class _Pages:
             derived = [parse_derived(line) for line in given["derived"].splitlines() if line.strip()]
             if form.get("do") == "draft":
                 lines = propose(source, given["subject_id"], lines, made=[one.name for one in derived])
-                return self.show("datasets.html", lambda: self.datasets(given, lines))
+                return self.show("datasets.html", lambda: self.datasets(request, given, lines))
             if form.get("knowledge") != "yes":
                 raise SettingsError("bounds and levels are public", remedy="Confirm that none was read off the rows.")
             attributes = parse_attributes((given["schema"].strip() or json.dumps(schema_of(lines))).encode())
@@ -269,10 +232,10 @@ class _Pages:
             with self._reach(self._session.token) as agent:
                 agent.register(body, replace=given["replace"] == "yes")
         except CommingleError as fault:
-            return self.show("datasets.html", lambda: self.datasets(given, lines), error=fault.diagnostics())
+            return self.show("datasets.html", lambda: self.datasets(request, given, lines), error=fault.diagnostics())
         return RedirectResponse("/datasets", status_code=303)
 
-    def decide(self, release: str, form: Mapping[str, str]) -> Response:
+    def decide(self, form: Mapping[str, str], request: Request) -> Response:
         decision = form.get("decision", "")
         name, why = self._session.person or form.get("by", "").strip(), " ".join(form.get("why", "").split())
         error = ""
@@ -289,16 +252,17 @@ class _Pages:
                 note = DecisionNote(by="" if self._session.person else name, why=why)
                 with self._reach(self._session.token) as agent:
                     take = agent.approve if decision == "approve" else agent.reject
-                    take(_id(release), by=note.by, why=note.why)
+                    take(_id(request), by=note.by, why=note.why)
                 self._session.name = self._session.name if self._session.person else name
-                return RedirectResponse(f"/proposals/{_id(release)}", status_code=303)
+                return RedirectResponse(f"/proposals/{_id(request)}", status_code=303)
             except ValueError:
                 error = "Name and reason have to be written in characters that can be seen, the name in less than 200."
             except CommingleError as fault:
                 error = fault.diagnostics()
-        return self.show("proposal.html", lambda: self.proposal(release), error=error)
+        return self.show("proposal.html", lambda: self.proposal(request), error=error)
 
 
-def _id(release: str) -> str:
+def _id(request: Request) -> str:
     """An id is letters and digits: nothing in it leads to another path."""
+    release: str = request.path_params["release"]
     return release if release.isalnum() and release.isascii() else "none"

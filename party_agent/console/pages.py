@@ -115,5 +115,4 @@ def may_approve(item: ProposalView) -> bool:
 
 
 def may_reject(item: ProposalView) -> bool:
-    """Whether the page offers to reject, or to withdraw."""
     return item.decision != "rejected" and item.state in _OPEN

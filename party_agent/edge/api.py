@@ -5,11 +5,13 @@ clinic.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Annotated, Any, TypeVar
@@ -18,8 +20,12 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from commingle.party_agent.edge.loop import Loops
-from commingle.party_agent.errors import AgentError
+from commingle.party_agent.errors import AgentError, SourceError, SourceRefusedError
+from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import AgentScope, find_token
+from commingle.party_agent.private.parquet_store import PartitionedSource
+from commingle.party_agent.private.sources import PushedSource, Source
+from commingle.party_agent.private.sql_store import SqlSource, database_file
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
@@ -40,12 +46,7 @@ async def document(request: Request, model: type[Model]) -> Model:
 
 
 async def read_body(request: Request, largest_bytes: int = LARGEST_DOCUMENT_BYTES) -> bytes:
-    """The whole body.
-
-    Raises:
-        TooLargeError: without reading further than the limit.
-        RequestBodyError: it does not come in time.
-    """
+    """The whole body. Raises TooLargeError, without reading further than the limit; RequestBodyError."""
     received = bytearray()
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS + largest_bytes / _SLOWEST):
@@ -242,3 +243,43 @@ async def ruling_of(request: Request) -> Ruling:
     name = given.by[:120]
     by = f"{name or person} (token {token})" if name or person else f"token {token}"
     return Ruling(by=by, why=given.why, token=request.state.token, person=person)
+
+
+def resolve_source(home: Home, source: Source) -> Source:
+    """The source that may be declared: a file's path without symbolic links, so that none is pointed elsewhere later.
+
+    Tables may lie anywhere but in the agent's own home, whose ledger and keys are nobody's rows.
+    """
+    if isinstance(source, PushedSource) or (isinstance(source, PartitionedSource) and source.is_remote):
+        return source
+    if not isinstance(source, SqlSource):
+        source = source.model_copy(update={"path": str(_resolved(source.path))})
+    name = database_file(source) if isinstance(source, SqlSource) else source.path
+    if name is not None and _belongs_to(home, _resolved(name)):
+        raise SourceRefusedError(
+            "a file in the agent's own home is no source", remedy="Register a table that is kept elsewhere."
+        )
+    return source
+
+
+def _resolved(path: str) -> Path:
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:  # a NUL, or what is no text in the file system's encoding
+        raise SourceError("the path of the source cannot be one", remedy="Check the path.") from None
+
+
+def _belongs_to(home: Home, path: Path) -> bool:
+    if path.is_relative_to(home.root.resolve()):
+        return True
+    wanted = _inode(path)  # a hard link or a second mount is another name of a file
+    own = (_inode(Path(folder, name)) for folder, _, names in os.walk(home.root) for name in names)
+    return wanted is not None and wanted in own
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

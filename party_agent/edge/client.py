@@ -124,7 +124,6 @@ class PartyClient:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections."""
         self._http.close()
 
     def status(self) -> StatusView:
@@ -174,22 +173,14 @@ class PartyClient:
     def propose(self, study: Study, *, key: str | None = None, consortium: str | None = None) -> ProposedView:
         """Propose a release in this member's name; every member has to approve it, this one too. Scope `propose`.
 
-        Args:
-            study: what is asked.
-            key: the same for the same proposal; None for a new one.
-            consortium: which, where the member belongs to more than one.
+        `key`: the same for the same proposal. `consortium`: which, where the member belongs to more than one.
         """
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
         params = {} if consortium is None else {"consortium": consortium}
         return self._send(ProposedView, "POST", "/v1/proposals", encode(study), headers=headers, params=params)
 
     def answer(self, study: Study, *, consortium: str | None = None) -> ProposalView:
-        """What this member would answer to a study, as a proposal that nobody is sent. For the operator: no token does.
-
-        Args:
-            study: what would be asked.
-            consortium: which, where the member belongs to more than one.
-        """
+        """What this member would answer to a study, as a proposal that nobody is sent. For the operator alone."""
         params = {} if consortium is None else {"consortium": consortium}
         return self._send(ProposalView, "POST", "/v1/studies/answer", encode(study), params=params)
 
@@ -200,10 +191,7 @@ class PartyClient:
     def proposal_page(self, *, waiting: bool, after: str | None = None, limit: int = 50) -> ProposalList:
         """Proposals that wait for a decision, or those that do not, the newest first. Scope `read`.
 
-        Args:
-            waiting: which.
-            after: `next` of the page before; None for the first.
-            limit: how many at most, up to 200.
+        `after`: `next` of the page before. `limit`: how many at most, up to 200.
         """
         return self._proposals(after, waiting="true" if waiting else "false", limit=str(limit))
 
@@ -283,10 +271,7 @@ class PartyClient:
     def is_from_agent(secret: str, body: bytes, signature: str) -> bool:
         """Whether a message of the webhook was signed with its secret within five minutes of now.
 
-        Args:
-            secret: as `commingle party webhook set` printed it.
-            body: as it was received.
-            signature: the header `Commingle-Signature`.
+        `body` is as it was received, `signature` its header `Commingle-Signature`.
         """
         return is_signed(secret, body, signature, now=time.time())
 
@@ -295,16 +280,13 @@ class PartyClient:
         stages = {job.release: job.stage for job in self.jobs()}
         if stages.get(release) not in _OVER:
             return None
-        found = self._known(release)
-        return found if found is not None and State(found.state).final else None
-
-    def _known(self, release: str) -> ProposalView | None:
         try:
-            return self.proposal(release)
+            found = self.proposal(release)
         except RemoteProblemError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
             return None
+        return found if State(found.state).final else None
 
     def _decide(self, release: str, decision: str, by: str, why: str) -> ProposalView:
         body = ascii_json({"by": by, "why": why})

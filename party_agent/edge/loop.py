@@ -108,9 +108,7 @@ class Loop:
     Attributes:
         halted: why it stopped by itself.
         trouble: what the coordinator's last failure was, None while it answers.
-        idle: whether nothing is being done just now but waiting.
         last_contact: when a look last went well, seconds since 1970; 0 before the first.
-        coordinator: the delays while it is away.
         releases: the delays of those that failed and are retried.
     """
 
@@ -129,11 +127,6 @@ class Loop:
     def __post_init__(self) -> None:
         self._listener = Listener(self.agent.client, self.agent.identity.name)
 
-    @property
-    def postponed(self) -> int:
-        """How many releases failed and are retried."""
-        return len(self.releases)
-
     def run(self, *, on_halt: Callable[[], None]) -> None:
         """Until `stop` is set. `on_halt` is called if the agent must not go on."""
         while not self.stop.is_set():
@@ -149,13 +142,6 @@ class Loop:
                 self.pause(error, "coordinator unavailable")
             except Exception as error:  # noqa: BLE001 - a loop that died unnoticed would be worse; the message stays out
                 self.pause(explained(error), "interrupted")
-
-    def finish(self, thread: Thread, *, seconds: float) -> None:
-        """Tell the loop to stop and let what it is doing end; a mere wait for events is not worth waiting for."""
-        self.stop.set()
-        until = time.monotonic() + seconds
-        while thread.is_alive() and not self.idle and time.monotonic() < until:
-            thread.join(0.05)
 
     def pause(self, error: CommingleError, what: str) -> None:
         """After a failure of the coordinator: wait, and look at everything anew."""
@@ -224,27 +210,19 @@ class Loop:
         if time.monotonic() < backoff.until:
             return
         with structlog.contextvars.bound_contextvars(request_id=secrets.token_hex(8)):
-            self._try(release, work, backoff)
-
-    def _try(self, release: str, work: Callable[[], None], backoff: Backoff) -> None:
-        try:
-            work()
-            self.releases.pop(release, None)
-        except StaleLedgerError:
-            raise
-        except CommingleError as error:
-            if isinstance(error, UnreachableError):
-                self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
-            self._postpone(release, backoff, error.diagnostics(), **_facts(error))
-        except Exception as error:  # noqa: BLE001 - one release must not end the work on all others
-            told = explained(error)
-            self._postpone(release, backoff, told.diagnostics(), **_facts(told))
-
-    def _postpone(self, release: str, backoff: Backoff, said: str, **facts: str | None) -> None:
-        delay = backoff.fail(time.monotonic())
-        self.releases[release] = backoff
-        self.agent.jobs.fail(release, said)
-        _log.warning("postponed", release=release, retry_seconds=round(delay, 1), **facts)
+            try:
+                work()
+                self.releases.pop(release, None)
+            except StaleLedgerError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one release must not end the work on all others
+                told = error if isinstance(error, CommingleError) else explained(error)
+                if isinstance(error, UnreachableError):
+                    self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
+                delay = backoff.fail(time.monotonic())
+                self.releases[release] = backoff
+                self.agent.jobs.fail(release, told.diagnostics())
+                _log.warning("postponed", release=release, retry_seconds=round(delay, 1), **_facts(told))
 
 
 class Loops:
@@ -257,7 +235,6 @@ class Loops:
 
     @property
     def halted(self) -> CommingleError | None:
-        """Why one of them stopped by itself."""
         return next((loop.halted for loop in self.all if loop.halted is not None), None)
 
     @property
@@ -274,13 +251,13 @@ class Loops:
             thread.start()
 
     def finish(self, *, seconds: float) -> None:
-        """Let all of them end what they are doing."""
         self._forecaster.finish()
         until = time.monotonic() + seconds
         for loop in self.all:
             loop.stop.set()
         for loop, thread in zip(self.all, self._threads, strict=False):
-            loop.finish(thread, seconds=until - time.monotonic())
+            while thread.is_alive() and not loop.idle and time.monotonic() < until:  # not for a mere wait for events
+                thread.join(0.05)
 
 
 def _facts(error: CommingleError) -> dict[str, str | None]:

@@ -57,11 +57,7 @@ class CloseRequest(WireModel):
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """Uploads of one caller.
-
-    Attributes:
-        owner: name of the token; empty for the operator.
-    """
+    """Uploads of one caller: the owner of a token of that name, or the operator, where it is empty."""
 
     home: Home
     datasets: Datasets
@@ -139,7 +135,7 @@ class Uploads:
             if owners.total() >= _MOST_OPEN:
                 raise ConflictError(f"{_MOST_OPEN} uploads are open", remedy="Close one of them, or delete it.")
             return
-        own, of_tokens = owners[self._owner_key], owners.total() - owners[_key_of("")]
+        own, of_tokens = owners[_key_of(self.owner)], owners.total() - owners[_key_of("")]
         if own >= _OF_A_TOKEN or of_tokens >= _OF_TOKENS:
             whose = f"{own} of this token" if own >= _OF_A_TOKEN else f"{of_tokens} of all tokens"
             raise TooManyUploadsError(f"{whose} are open", remedy="Close or delete one of them, then begin this one.")
@@ -147,7 +143,7 @@ class Uploads:
     def _write(self, path: Path, data: bytes) -> None:
         """Write a file of an upload, where there is room. Raises NoRoomError, with nothing left of what was begun."""
         most = self.home.settings().pushing.token_bytes
-        others = (file for file in self._uploads.glob(f"{self._owner_key}.*/*") if file != path)
+        others = (file for file in self._uploads.glob(f"{_key_of(self.owner)}.*/*") if file != path)
         if self.owner and sum(map(_size, others)) + len(data) > most:
             raise NoRoomError(
                 f"the open uploads of a token can have {most} bytes",
@@ -165,15 +161,9 @@ class Uploads:
     def _uploads(self) -> Path:
         return self.home.rows / "uploads"
 
-    def _key(self, dataset: str, upload: str) -> str:
-        return sha256(f"{self.owner}\0{dataset}\0{upload}".encode()).hexdigest()[:32]
-
     def _folder(self, dataset: str, upload: str) -> Path:
-        return self._uploads / f"{self._owner_key}.{self._key(dataset, upload)}"
-
-    @property
-    def _owner_key(self) -> str:
-        return _key_of(self.owner)
+        key = sha256(f"{self.owner}\0{dataset}\0{upload}".encode()).hexdigest()[:32]
+        return self._uploads / f"{_key_of(self.owner)}.{key}"
 
     def _open(self, dataset: str, upload: str) -> Path:
         folder = self._folder(dataset, upload)

@@ -1,23 +1,22 @@
 """What the local API shows the party's systems and people, Prometheus and auditors: models of `wire`, and metrics."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
 from math import ceil
 from sys import float_info
 
 import numpy as np
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.ledger.ledger import Cap, ChargeRecord, Ledger
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.decision import Party
-from commingle.party_agent.rounds.forecasts import Forecasts, Outlook, compute
-from commingle.party_agent.rounds.jobs import Job, Viewer, sees_counts
+from commingle.party_agent.rounds.forecasts import Forecasts, compute
+from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.wire.answers import (
     ChargeView,
@@ -53,37 +52,26 @@ MOST_AT_ONCE = 200
 _EITHER = "add_remove of keyed data sets, replace_one of listed ones"
 
 
-def proposal_views(
-    party: Party, proposals: Sequence[Proposal], forecasts: Forecasts, viewer: Viewer
-) -> tuple[ProposalView, ...]:
-    """Each as `proposal_view`."""
-    notes = party.ledger.notes()
-    return tuple(
-        _proposal_view(party, p, forecasts.of(p.release, p.spec), notes.get(p.release, []), viewer) for p in proposals
-    )
-
-
-def proposal_view(party: Party, proposal: Proposal, forecasts: Forecasts, viewer: Viewer) -> ProposalView:
+def proposal_view(
+    party: Party,
+    proposal: Proposal,
+    forecasts: Forecasts | None,
+    viewer: Viewer,
+    notes: Mapping[str, list[dict[str, str]]] | None = None,
+) -> ProposalView:
     """A proposal as the person who decides needs it: what is asked, what it costs and brings, what speaks against it.
 
     `decided` says who approved or rejected it, and why, where a person did. The forecast is the agent's own, from the
-    spec: what the coordinator says of it does not count; where it is not computed yet nobody waits for it. How many
-    cells are missing, which follows from rows, is shown only to viewers that `sees_counts` allows.
+    spec: what the coordinator says of it does not count; where it is not computed yet nobody waits for it, and without
+    `forecasts` it is computed at once. How many cells are missing, which follows from rows, is shown only to viewers
+    that `sees_counts` allows. `notes` are the ledger's, where several are shown.
     """
-    notes = party.ledger.notes().get(proposal.release, [])
-    return _proposal_view(party, proposal, forecasts.of(proposal.release, proposal.spec), notes, viewer)
-
-
-def unsent_view(party: Party, asked: Proposal) -> ProposalView:
-    """What nobody has proposed yet, for the operator: the forecast is computed at once."""
-    return _proposal_view(party, asked, compute(asked.spec), [], Viewer.OPERATOR)
-
-
-def _proposal_view(
-    party: Party, proposal: Proposal, outlook: Outlook, notes: list[dict[str, str]], viewer: Viewer
-) -> ProposalView:
     spec = proposal.spec
+    outlook = compute(spec) if forecasts is None else forecasts.of(proposal.release, spec)
+    decided = (party.ledger.notes() if notes is None else notes).get(proposal.release, [])
+    first = any(note["document"] == FIRST_APPROVAL for note in decided)
     share = spec.party(party.identity.name)
+    counted = party.datasets.find(share.dataset) if sees_counts(viewer) else None
     plan = plan_block(spec, share)
     privacy, cost = privacy_statement(spec), exchange_of(spec.terms)
     words = () if outlook.state == "computed" else exchange_words(cost, plan.cost.loss.delta)
@@ -96,9 +84,9 @@ def _proposal_view(
         reason=proposal.reason,
         agreed=proposal.agreed,
         decision=proposal.decision.value,
-        decided=_decided(notes),
+        decided=tuple(DecidedView(**note) for note in decided),
         approvals_needed=party.home.policy().approvals,
-        approvals_given=_approvals(proposal, notes),
+        approvals_given=first + (proposal.decision is Decision.APPROVED),
         findings=tuple(proposal.findings),
         mechanism=spec.mechanism,
         k=spec.k,
@@ -114,8 +102,8 @@ def _proposal_view(
         id_rules=tuple(spec.id_rules_in_force),
         dataset=share.dataset,
         attributes=tuple(map(asked_as, share.attributes)),
-        missing=_missing_words(share, party, viewer),
-        held=_held(share, party, viewer),
+        missing=_missing_words(share, counted),
+        held=counted and counted.n,
         leaves=mechanism_of(spec).leaves,
         columns=share.attributes,
         row_norm=share.row_norm,
@@ -239,12 +227,12 @@ def _consortium_view(agent: Agent, running: Loops | None) -> ConsortiumView:
     )
 
 
-def job_view(job: Job, viewer: Viewer) -> JobView:
+def job_view(job: JobView, viewer: Viewer) -> JobView:
     """Progress of one release; a failure of reading names a column and a count."""
     if sees_counts(viewer):
-        return JobView(release=job.release, stage=job.stage, done=job.done, total=job.total, error=job.error)
+        return job
     said = None if job.error is None else "it is tried again, and the operator sees why"
-    return JobView(release=job.release, stage=job.stage, error=said)
+    return job.model_copy(update={"done": None, "total": None, "error": said})
 
 
 def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: float) -> ChargeView:
@@ -258,7 +246,7 @@ def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: fl
         state=charge.state,
         attempt=charge.attempt,
         coordinator=charge.terms.coordinator,
-        decided=_decided(notes),
+        decided=tuple(DecidedView(**note) for note in notes),
     )
 
 
@@ -267,25 +255,10 @@ def _epsilon(loss: Loss, delta: float) -> float:
     return loss.epsilon(delta)
 
 
-def _decided(notes: list[dict[str, str]]) -> tuple[DecidedView, ...]:
-    return tuple(DecidedView(**note) for note in notes)
-
-
-def _approvals(proposal: Proposal, notes: list[dict[str, str]]) -> int:
-    first = any(note["document"] == FIRST_APPROVAL for note in notes)
-    return first + (proposal.decision is Decision.APPROVED)
-
-
-def _missing_words(share: PartySpec, party: Party, viewer: Viewer) -> tuple[str, ...]:
-    dataset = party.datasets.find(share.dataset)
-    if dataset is not None and sees_counts(viewer):
-        return tuple(dataset.missing_words(r.name for a in share.attributes for r in as_registered(a)))
+def _missing_words(share: PartySpec, counted: Dataset | None) -> tuple[str, ...]:
+    if counted is not None:
+        return tuple(counted.missing_words(r.name for a in share.attributes for r in as_registered(a)))
     return tuple(words for attribute in share.attributes if (words := words_for_missing(attribute)) is not None)
-
-
-def _held(share: PartySpec, party: Party, viewer: Viewer) -> int | None:
-    dataset = party.datasets.find(share.dataset)
-    return dataset.n if dataset is not None and sees_counts(viewer) else None
 
 
 def _whitening_view(share: PartySpec) -> WhiteningView | None:
@@ -340,57 +313,29 @@ def metrics_text(agents: Agents, loops: Loops | None) -> bytes:
 
     Where no agent runs, `loops` is None, and what only a running one knows is left out.
     """
-    registry = CollectorRegistry()
-    registry.register(_Readings(agents, loops))
+    registry, ledger = CollectorRegistry(), agents.ledger
+
+    def gauge(name: str, said: str, *labels: str) -> Gauge:
+        return Gauge(f"commingle_agent_{name}", said, labels, registry=registry)
+
+    gauge("info", "Which agent this is.", "party", "version").labels(agents.identity.name, __version__).set(1)
+    unit = ledger_unit(ledger)
+    for name, budget in budget_view(ledger).items():
+        said = Adjacency.REPLACE_ONE if name == "replacement" else unit
+        for measure, value in budget:
+            gauge(f"{name}_{measure}", f"Budget of the population, {name}; {said}.").set(value)
+    states = ledger.states()
+    charges = gauge("charges", "Charges in the ledger, by state.", "state")
+    for state in ChargeState:
+        charges.labels(state).set(states[state])
+    waits = [(agents.clock() - seen).total_seconds() for seen in agents.proposals.waiting().values()]
+    gauge("waiting_proposals", "Proposals that nobody has decided.").set(len(waits))
+    oldest = "How long the oldest of them has waited; 0 for none."
+    gauge("oldest_waiting_proposal_seconds", oldest).set(max(waits, default=0.0))
+    if loops is not None:
+        contact = gauge("last_contact_timestamp_seconds", "When a look last went well.", "consortium")
+        postponed = gauge("postponed_releases", "Releases whose work failed and is retried.", "consortium")
+        for loop in loops.all:
+            contact.labels(loop.agent.membership.name).set(loop.last_contact)
+            postponed.labels(loop.agent.membership.name).set(len(loop.releases))
     return generate_latest(registry)
-
-
-class _Readings(Collector):
-    def __init__(self, agents: Agents, loops: Loops | None) -> None:
-        self._agents, self._loops = agents, loops
-
-    def collect(self) -> Iterator[Metric]:
-        yield _one("info", "Which agent this is.", 1, party=self._agents.identity.name, version=__version__)
-        yield from self._budget()
-        yield from self._proposals()
-        yield from self._contact()
-
-    def _budget(self) -> Iterator[Metric]:
-        unit = ledger_unit(self._agents.ledger)
-        for name, budget in budget_view(self._agents.ledger).items():
-            said = Adjacency.REPLACE_ONE if name == "replacement" else unit
-            for measure, value in budget:
-                yield _one(f"{name}_{measure}", f"Budget of the population, {name}; {said}.", value)
-        states = self._agents.ledger.states()
-        charges = GaugeMetricFamily("commingle_agent_charges", "Charges in the ledger, by state.", labels=["state"])
-        for state in ChargeState:
-            charges.add_metric([state], states[state])
-        yield charges
-
-    def _proposals(self) -> Iterator[Metric]:
-        waiting = list(self._agents.proposals.waiting().values())
-        now = self._agents.clock()
-        oldest = max(((now - seen).total_seconds() for seen in waiting), default=0.0)
-        yield _one("waiting_proposals", "Proposals that nobody has decided.", len(waiting))
-        yield _one("oldest_waiting_proposal_seconds", "How long the oldest of them has waited; 0 for none.", oldest)
-
-    def _contact(self) -> Iterator[Metric]:
-        if self._loops is None:
-            return
-        contact = GaugeMetricFamily(
-            "commingle_agent_last_contact_timestamp_seconds", "When a look last went well.", labels=["consortium"]
-        )
-        postponed = GaugeMetricFamily(
-            "commingle_agent_postponed_releases", "Releases whose work failed and is retried.", labels=["consortium"]
-        )
-        for loop in self._loops.all:
-            contact.add_metric([loop.agent.membership.name], loop.last_contact)
-            postponed.add_metric([loop.agent.membership.name], loop.postponed)
-        yield contact
-        yield postponed
-
-
-def _one(name: str, said: str, value: float, **labels: str) -> Metric:
-    family = GaugeMetricFamily(f"commingle_agent_{name}", said, labels=list(labels))
-    family.add_metric(list(labels.values()), value)
-    return family

@@ -8,7 +8,7 @@ anybody in. The receiver asks the agent for more, with a token. It checks the si
 import json
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,14 +36,7 @@ _log = structlog.get_logger()
 
 
 class Webhook(Settings):
-    """`webhook.json`.
-
-    Attributes:
-        url: whom to tell.
-        secret: known to it and to this agent; messages are signed with it.
-        ca_file: PEM certificates of authorities to trust beside the system's.
-        allow_http: whether it may be reached over plain http on another machine.
-    """
+    """`webhook.json`: whom to tell, with the secret that signs messages, and how it may be reached."""
 
     url: str
     secret: Annotated[str, Field(repr=False, min_length=16)]
@@ -79,7 +72,6 @@ def remove_webhook(home: Home) -> None:
 
 
 def send(webhook: Webhook, event: Literal["proposal", "test"], *, release: str | None, at: int, **options: Any) -> None:  # noqa: ANN401 - of `connect`
-    """One message."""
     body = json.dumps({"event": event, "release": release}, sort_keys=True).encode()
     headers = {"Content-Type": "application/json", HEADER: signature(webhook.secret, body, at)}
     with _connected(webhook, **options) as http:
@@ -88,12 +80,7 @@ def send(webhook: Webhook, event: Literal["proposal", "test"], *, release: str |
 
 @dataclass(slots=True)
 class Notices:
-    """What has been told, kept in `HOME/told.json`, and what is due.
-
-    Attributes:
-        transport: how messages travel, where not over the network.
-        failures: how often in a row nothing could be told.
-    """
+    """What has been told, kept in `HOME/told.json`, and what is due. `failures` are those in a row."""
 
     home: Home
     proposals: Proposals
@@ -109,37 +96,26 @@ class Notices:
             self.attempt()
 
     def attempt(self) -> None:
-        """Tell what is due."""
         try:
             self.tell()
             self.failures = 0
-        except CommingleError as error:
-            self._failed(error.code)
         except Exception as error:  # noqa: BLE001 - a thread that died unnoticed would be worse; the message stays out
-            self._failed(type(error).__name__)
+            self.failures = min(self.failures + 1, 16)
+            code = error.code if isinstance(error, CommingleError) else type(error).__name__
+            _log.warning("a new proposal could not be told", error=code)
 
     def tell(self) -> None:
         """Tell each proposal that waits for a person and was not told. Raises RemoteError, SettingsError."""
         webhook = webhook_of(self.home)
         if webhook is None:
             return
-        told, waiting = self._told(), set(self.proposals.waiting())
+        kept, waiting = self.home.root / "told.json", set(self.proposals.waiting())
+        told = set(load_settings(_Told, kept).root) if kept.exists() else set()
         for release in sorted(waiting - told):
-            if (job := self.jobs.get(release)) is not None and job.stage is Stage.WAITING:
+            if (job := self.jobs.get(release)) is not None and job.stage == Stage.WAITING:
                 send(webhook, "proposal", release=release, at=int(self.clock().timestamp()), transport=self.transport)
                 told.add(release)
-                self._keep(told & waiting)
-
-    def _failed(self, code: str) -> None:
-        self.failures = min(self.failures + 1, 16)
-        _log.warning("a new proposal could not be told", error=code)
-
-    def _told(self) -> set[str]:
-        path = self.home.root / "told.json"
-        return set(load_settings(_Told, path).root) if path.exists() else set()
-
-    def _keep(self, told: Collection[str]) -> None:
-        write_durably(self.home.root / "told.json", _Told(tuple(sorted(told))).model_dump_json().encode())
+                write_durably(kept, _Told(tuple(sorted(told & waiting))).model_dump_json().encode())
 
 
 def send_test(home: Home) -> str:
@@ -156,16 +132,8 @@ def send_test(home: Home) -> str:
 
 @contextmanager
 def _connected(webhook: Webhook, **options: Any) -> Iterator[httpx.Client]:  # noqa: ANN401 - of `connect`
-    with (
-        reaching(webhook.url),
-        connect(
-            webhook.url,
-            ca_file=webhook.ca_file,
-            allow_http=webhook.allow_http,
-            timeout_seconds=_TIMEOUT_SECONDS,
-            **options,
-        ) as http,
-    ):
+    options |= {"ca_file": webhook.ca_file, "allow_http": webhook.allow_http, "timeout_seconds": _TIMEOUT_SECONDS}
+    with reaching(webhook.url), connect(webhook.url, **options) as http:
         yield http
 
 

@@ -4,6 +4,7 @@ One home is one ledger: however many consortia it belongs to, what they may take
 party is enrolled, pins and linkage key lie at the top; they go with its first consortium.
 """
 
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -12,15 +13,14 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, RootModel, model_validator
 
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.home.consortium import Membership, PinnedCoordinator
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.ledger.ledger import Cap
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.engine import IN_PROCESS, Dask, Engine
-from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey, parse_fingerprint
 from commingle.shared.documents.model import Hex32, Name
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import (
@@ -37,6 +37,93 @@ from commingle.shared.runtime.files import (
 from commingle.shared.runtime.settings import ServiceSettings, Settings, gather, load_settings
 from commingle.shared.runtime.sso import SsoSettings
 from commingle.shared.runtime.tls import is_this_machine
+
+
+class PinnedCoordinator(Settings):
+    """A coordinator this party enrolled with, its key pinned.
+
+    Attributes:
+        ca_file: PEM certificates of authorities to trust beside the system's when connecting.
+        allow_http: whether it may be reached over plain http from another machine.
+    """
+
+    url: str
+    signing_key: Hex32
+    ca_file: Path | None = None
+    allow_http: bool = False
+
+    @property
+    def key(self) -> VerifyingKey:
+        return VerifyingKey.from_hex(self.signing_key)
+
+
+class _Pins(RootModel[dict[str, str]]):
+    root: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A consortium of this party, by the name that it has here: empty before the party is enrolled anywhere."""
+
+    name: str
+    folder: Path
+    linkage_file: Path
+
+    @property
+    def coordinator_file(self) -> Path:
+        """Where the coordinator is noted; a folder without it is of a consortium that was left."""
+        return self.folder / "coordinator.json"
+
+    @property
+    def pins_file(self) -> Path:
+        return self.folder / "pins.json"
+
+    def coordinator(self) -> PinnedCoordinator:
+        """Raises SettingsError."""
+        return load_settings(PinnedCoordinator, self.coordinator_file)
+
+    def pins(self) -> Mapping[str, str]:
+        """Fingerprints of fellow members, by name. Raises SettingsError."""
+        return load_settings(_Pins, self.pins_file).root if self.pins_file.exists() else {}
+
+    def pin(self, members: Mapping[str, str], *, replace: bool = False) -> Mapping[str, str]:
+        """Trust all these members' keys, compared over another channel, or none; fingerprints as they are written."""
+        added: dict[str, Fingerprint] = {}
+        for member, text in members.items():
+            if (known := parse_fingerprint(text)) is None:
+                raise SettingsError(
+                    f"what is given for {member!r} is not a fingerprint, which has 64 hex digits",
+                    remedy="Copy it from the member's own `commingle party status`.",
+                )
+            added[member] = known
+        present = self.pins()
+        for member, known in added.items():
+            if not replace and present.get(member, known) != known:
+                raise ConflictError(
+                    f"{member} is pinned already, with another key: {present[member]}",
+                    remedy=f"Ask {member} over another channel whether its key has changed; if so, add --replace.",
+                )
+        pins = {**present, **added}
+        write_durably(self.pins_file, json.dumps(pins, indent=2, sort_keys=True).encode())
+        return added
+
+    def linkage_key(self) -> bytes:
+        return load_secret(self.linkage_file)
+
+    def make_linkage_key(self) -> bytes:
+        """The linkage key, made now where there is none yet. Raises KeyFileError."""
+        return self.linkage_key() if self.linkage_file.exists() else create_secret(self.linkage_file)
+
+    def adopt_linkage_key(self, linkage_key: bytes, *, replace: bool) -> None:
+        present = self.linkage_key() if self.linkage_file.exists() else None
+        if present == linkage_key:
+            return
+        if present is not None and not replace:
+            raise ConflictError(
+                "this member has another linkage key already",
+                remedy="Ask the sender whether all members are to change it; if so, add --replace.",
+            )
+        write_durably(self.linkage_file, linkage_key.hex().encode() + b"\n")
 
 
 class EngineSettings(Settings):
@@ -66,7 +153,6 @@ class EngineSettings(Settings):
         return self
 
     def open(self) -> Engine:
-        """The engine."""
         return IN_PROCESS if self.kind == "in-process" else Dask(self.scheduler, self.workers)
 
 
@@ -111,7 +197,6 @@ class PartySettings(ServiceSettings):
 
     @property
     def cap(self) -> Cap:
-        """The population's cap."""
         return Cap(self.population, self.epsilon_cap, self.delta_cap)
 
 
@@ -137,7 +222,6 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """Ledger, data sets and proposals."""
         return self.root / "ledger.sqlite"
 
     @property
@@ -162,7 +246,6 @@ class Home:
 
     @property
     def socket(self) -> Path:
-        """Where a running agent's local API is."""
         return self.root / "agent.sock"
 
     def secure(self) -> None:
@@ -208,7 +291,6 @@ class Home:
         return load_settings(Policy, self.root / "policy.json")
 
     def save_policy(self, policy: Policy) -> None:
-        """Write `policy.json`."""
         write_durably(self.root / "policy.json", policy.model_dump_json(indent=2).encode())
 
     def consortia(self) -> Mapping[str, Membership]:
@@ -257,10 +339,7 @@ class Home:
     def name_for(self, key: VerifyingKey, *, wanted: str | None, called: str) -> str:
         """What to call the consortium whose coordinator has this key, which may be known already.
 
-        Args:
-            key: the coordinator's.
-            wanted: a name of this party's choice, which may be that of a consortium it left.
-            called: what the coordinator calls itself.
+        `wanted` is this party's choice, which may be the name of a consortium it left; else as it is `called` there.
         """
         present = {one.coordinator().key: one.name for one in self._present()}
         if key in present:

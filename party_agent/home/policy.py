@@ -1,6 +1,6 @@
 """The party's own rules: which proposals it can agree to at all, and which it agrees to by itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from typing import Annotated, Literal, Self
@@ -71,7 +71,6 @@ class OpeningHours(Settings):
         return self
 
     def include(self, now: datetime) -> bool:
-        """Whether an aware `now` lies within them."""
         local = now.astimezone(ZoneInfo(self.time_zone))
         open_today = _WEEKDAYS[local.weekday()] in self.weekdays
         return open_today and self.opens <= local.time() < self.closes
@@ -245,12 +244,11 @@ def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it
     return any(rule.proposer in {_EVERY_OTHER, spec.proposer} and within(rule) for rule in rules)
 
 
-def _against_text(spec: ReleaseSpec) -> tuple[Finding, ...]:
+def _against_text(spec: ReleaseSpec) -> Iterator[Finding]:
     try:
         require_plain_text(spec)
     except SpecError as error:
-        return (Finding("text", str(error), "policy"),)
-    return ()
+        yield Finding("text", str(error), "policy")
 
 
 def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
@@ -291,32 +289,31 @@ def outside_hours(policy: Policy, now: datetime) -> tuple[Finding, ...]:
     return (Finding("opening_hours", f"budget is spent only during {hours}", None),)
 
 
-def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
+def _against_usage(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> Iterator[Finding]:
     policy, usage = situation.policy, situation.usage
-    findings, lost = [], {party.dataset: FREE, **usage.datasets}
+    lost = {party.dataset: FREE, **usage.datasets}
     for rule, caps, name, charged in (
         *(("dataset_caps", policy.dataset_caps, name, charged) for name, charged in sorted(lost.items())),
         ("study_caps", policy.study_caps, spec.study, usage.study),
     ):
         if message := over_cap(caps, name, charged + plan.cost, delta=usage.delta, policy=policy):
-            findings.append(Finding(rule, message, "budget"))
+            yield Finding(rule, message, "budget")
     if usage.replayed is not None:
         message = f"its seed is that of release {usage.replayed[:16]}: an earlier spec is being replayed"
-        findings.append(Finding("seed", message, "policy"))
-    return tuple(findings)
+        yield Finding("seed", message, "policy")
 
 
-def _against_time(spec: ReleaseSpec, situation: Situation) -> tuple[Finding, ...]:
-    findings, most = [], situation.policy.max_releases_per_day
+def _against_time(spec: ReleaseSpec, situation: Situation) -> Iterator[Finding]:
+    most = situation.policy.max_releases_per_day
     if spec.expired(situation.now):
-        findings.append(Finding("expires", "the proposal has expired", "expired"))
+        yield Finding("expires", "the proposal has expired", "expired")
     if most is not None and situation.usage.approved_today >= most:
         message = f"{situation.usage.approved_today} releases were approved within 24 hours, and {most} are allowed"
-        findings.append(Finding("max_releases_per_day", message, None))
+        yield Finding("max_releases_per_day", message, None)
     if not situation.linked:
         message = "no linkage key yet; a fellow member sends it: commingle party linkage send"
-        findings.append(Finding("linkage_key", message, None))
-    return (*findings, *outside_hours(situation.policy, situation.now))
+        yield Finding("linkage_key", message, None)
+    yield from outside_hours(situation.policy, situation.now)
 
 
 def epsilons(cost: Cost, *, delta: float, policy: Policy) -> tuple[tuple[Adjacency, float], ...]:
@@ -336,32 +333,27 @@ def over_cap(caps: Mapping[str, float], name: str, total: Cost, *, delta: float,
     return None
 
 
-def _against_pins(spec: ReleaseSpec, party: PartySpec, pins: Mapping[str, str]) -> tuple[Finding, ...]:
-    findings = []
+def _against_pins(spec: ReleaseSpec, party: PartySpec, pins: Mapping[str, str]) -> Iterator[Finding]:
     for member in spec.parties:
-        if member.name == party.name:
+        shown, pinned = member.verifying_key.fingerprint, pins.get(member.name)
+        if member.name == party.name or pinned == shown:
             continue
-        pinned = pins.get(member.name)
-        if pinned is None:
-            message = f"{member.name} is not pinned; compare fingerprints, then: commingle party pin {member.name} …"
-            findings.append(Finding("pins", message, None))
-        elif pinned != member.verifying_key.fingerprint:
-            new = member.verifying_key.fingerprint
+        message = f"{member.name} is not pinned; compare fingerprints, then: commingle party pin {member.name} …"
+        if pinned is not None:
             message = (
                 f"{member.name} is pinned with another key than the proposal names; if it has replaced its key, "
                 f"compare the new fingerprint over another channel, then: commingle party pin --replace {member.name} "
-                f"{new}"
+                f"{shown}"
             )
-            findings.append(Finding("pins", message, None))
-    return tuple(findings)
+        yield Finding("pins", message, None)
 
 
-def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) -> tuple[Finding, ...]:
+def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) -> Iterator[Finding]:
     if dataset is None:
         message = f"data set {party.dataset} is not registered; register it: commingle party datasets add"
-        return (Finding("dataset", message, None),)
+        yield Finding("dataset", message, None)
+        return
     own = {attribute.name: attribute for attribute in dataset.attributes}
-    findings = []
     if dataset.unit is not spec.terms.adjacency:
         asked, option = ("keyed", "without") if spec.keyed else ("listed", "with")
         message = (
@@ -369,11 +361,11 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
             f"propose it of a data set of such; one that was never charged may be registered anew: --replace, {option} "
             "--listed"
         )
-        findings.append(Finding("subjects", message, None))
+        yield Finding("subjects", message, None)
     for attribute in dict.fromkeys(registered for asked in party.attributes for registered in as_registered(asked)):
         if (difference := _difference(attribute, own.get(attribute.name))) is not None:
             message = f"{difference}; correct the study, or register data set {dataset.name} anew with --replace"
-            findings.append(Finding("schema", message, None))
+            yield Finding("schema", message, None)
     if dataset.key.rules != spec.id_rules_in_force:
         asked, registered = (", ".join(rules) for rules in (spec.id_rules_in_force, dataset.key.rules))
         message = (
@@ -381,11 +373,10 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
             f"{registered}; all members need the same: agree on rules that suit everybody's ids, and correct the study "
             "or, where it is your data set that differs, register that anew: --replace, with --id-rule"
         )
-        findings.append(Finding("id_rules", message, None))
+        yield Finding("id_rules", message, None)
     elif dataset.n != spec.n and not spec.keyed:
         message = f"the proposal is about {spec.n} people, and data set {dataset.name} has another number of them"
-        findings.append(Finding("subjects", message, "subjects"))
-    return tuple(findings)
+        yield Finding("subjects", message, "subjects")
 
 
 def _difference(asked: Attribute, own: Attribute | None) -> str | None:

@@ -62,11 +62,7 @@ class _Tokens(RootModel[dict[str, LocalToken]]):
 
 
 def local_tokens(home: Home, now: datetime) -> Mapping[str, LocalToken]:
-    """Tokens that have not expired, by name. Read at every use, so that a revocation counts at once.
-
-    Raises:
-        SettingsError: the file cannot be read.
-    """
+    """Tokens that have not expired, by name. Read at every use, so that a revocation counts at once."""
     return {name: one for name, one in _kept(home).items() if one.expires is None or now < one.expires}
 
 

@@ -33,11 +33,8 @@ class LostRelease:
     """A release about which a lost branch has signed something.
 
     Attributes:
-        release: its id.
-        view: as its coordinator shows it.
         spec: None where it came to nothing so long ago that its coordinator has dropped it; what it cost is in the
             totals then.
-        signed: what, by kind.
         charge: what it is charged with; None where all it signed is a rejection, or its spec is not to be had.
     """
 
@@ -140,7 +137,7 @@ def _lost_releases(agent: Agent) -> Iterable[LostRelease]:
         view = agent.client.release(release)
         if view.id != release:
             raise DocumentError("the coordinator shows another release under this id", remedy="Ask its operator why.")
-        signed = tuple(agent.witness.unknown_signatures(view, release, others_too=True))
+        signed = tuple(agent.witnesses.unknown_signatures(view, release, others_too=True))
         if signed:
             yield _lost_release(agent, view, signed)
 

@@ -13,7 +13,7 @@ import click
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
-from commingle.party_agent.operate.compose import home_option
+from commingle.party_agent.operate.compose import A_FILE, NEW_FILE, home_option
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
 from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
@@ -83,7 +83,7 @@ def _belongs(path: Path, root: Path) -> bool:
 
 
 @click.command(epilog="Example: commingle party backup /backup/ward-2026-03-01.tar --home ./ward")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=NEW_FILE)
 @home_option
 @json_option
 def backup(*, file: Path, home: Home, as_json: bool) -> None:
@@ -97,7 +97,7 @@ def backup(*, file: Path, home: Home, as_json: bool) -> None:
 
 
 @click.command(epilog="Example: commingle party restore /backup/ward-2026-03-01.tar --home ./ward")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.argument("file", type=A_FILE)
 @home_option
 @json_option
 def restore(*, file: Path, home: Home, as_json: bool) -> None:

@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import httpx
 
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import AgentRunningError, LedgerError
-from commingle.party_agent.home.consortium import Membership
-from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.home import Home, Membership
 from commingle.party_agent.ledger.rulings import is_signed_on
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agents import Agents, assemble
@@ -32,6 +31,23 @@ if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
 _LONGEST_NAME = 120
 
+Command = TypeVar("Command", bound=Callable[..., object])
+A_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+NEW_FILE = click.Path(path_type=Path, dir_okay=False)
+"""A file that need not be there yet."""
+
+
+def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 home_option = click.option(
     "--home",
     type=click.Path(path_type=Path, file_okay=False),
@@ -46,20 +62,20 @@ consortium_option = click.option(
     "--consortium", metavar="NAME", help="Which consortium, if this member belongs to several."
 )
 
+
+def _shown(_: click.Context, __: click.Parameter, name: str) -> str:
+    if printable(name) != name or len(name) > _LONGEST_NAME or is_signed_on(name):
+        raise click.UsageError(f"a person's name is at most {_LONGEST_NAME} characters that can be seen, no address")
+    return name.strip()
+
+
 person_option = click.option(
     "--person",
     metavar="NAME",
     default="",
-    callback=lambda _, __, name: require_shown(name),
+    callback=_shown,
     help="The person it is for; every decision made with it is this person's.",
 )
-
-
-def require_shown(name: str) -> str:
-    """A person's name as it may be shown and kept. Raises UsageError."""
-    if printable(name) != name or len(name) > _LONGEST_NAME or is_signed_on(name):
-        raise click.UsageError(f"a person's name is at most {_LONGEST_NAME} characters that can be seen, no address")
-    return name.strip()
 
 
 @contextmanager
@@ -74,11 +90,7 @@ def compose_agents(
 
     `transport` is the way to the coordinators, where it is not the network.
     """
-    (
-        home.settings(),
-        home.identity(),
-        home.policy(),
-    )  # a mistake in them is reported now and not in the middle of a round
+    home.settings(), home.identity(), home.policy()  # a mistake is reported now and not in the middle of a round
     memberships = home.consortia()
     if not memberships:
         raise _not_enrolled()
@@ -108,11 +120,7 @@ def compose_agents(
 
 @contextmanager
 def calling(
-    home: Home,
-    membership: Membership,
-    *,
-    transport: httpx.BaseTransport | None = None,
-    clock: Clock = system_clock,
+    home: Home, membership: Membership, *, transport: httpx.BaseTransport | None = None, clock: Clock = system_clock
 ) -> Iterator[CoordinatorClient]:
     """Signed calls to the coordinator of a consortium. Raises SettingsError, KeyFileError."""
     if not membership.name:

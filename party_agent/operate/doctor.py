@@ -12,8 +12,7 @@ from pathlib import Path
 from commingle.party_agent.data.datasets import stored_dataset
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import ConflictError, LedgerError
-from commingle.party_agent.home.consortium import Membership
-from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.home import Home, Membership
 from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
 from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.release_files import Outbox
@@ -219,8 +218,6 @@ _SOCKET = "socket:["
 
 @dataclass(frozen=True, slots=True, order=True)
 class OpenAddress:
-    """Where a process listens for TCP."""
-
     pid: int
     host: str
     port: int

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.home.consortium import Membership, PinnedCoordinator
-from commingle.party_agent.home.home import Home, PartySettings
+from commingle.party_agent.home.home import Home, Membership, PartySettings, PinnedCoordinator
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
@@ -36,7 +35,6 @@ from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, Set
 from commingle.shared.runtime.remote import connect, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import Clock
-from commingle.shared.wire import PartyRecord
 
 
 def enrol(
@@ -156,8 +154,7 @@ def make_home(home: Home, settings: PartySettings, invitation: Invitation) -> No
 
 def joined(home: Home, coordinator: Fingerprint) -> Membership | None:
     """The consortium of that coordinator, where this party belongs to it already."""
-    found = (one for one in home.consortia().values() if one.coordinator().key.fingerprint == coordinator)
-    return next(found, None)
+    return next((one for one in home.consortia().values() if one.coordinator().key.fingerprint == coordinator), None)
 
 
 def roster(home: Home, client: CoordinatorClient, invitation: Invitation) -> tuple[Roster, tuple[str, ...]]:
@@ -166,7 +163,11 @@ def roster(home: Home, client: CoordinatorClient, invitation: Invitation) -> tup
     This party's own key is the one it has.
     """
     own = home.identity().signing_key.fingerprint
-    there = {one.name: _key(one) for one in client.members() if one.name in invitation.members and _ready(one)}
+    there = {
+        one.name: VerifyingKey.from_hex(one.signing_key).fingerprint
+        for one in client.members()
+        if one.name in invitation.members and one.revoked is None and one.identity is not None
+    }
     if there.get(invitation.party, own) != own:
         raise SignatureError(
             f"the coordinator shows another key for {invitation.party} than this home has",
@@ -178,11 +179,7 @@ def roster(home: Home, client: CoordinatorClient, invitation: Invitation) -> tup
 def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple[str, ...], str], str]) -> bool:
     """Pin the fellow members, once the words of all keys have been typed; whether it was necessary to ask.
 
-    Args:
-        membership: where the pins are kept.
-        keys: of all members, this party's own among them.
-        own: its name.
-        ask: shows the words, and what was wrong with what was typed before, and gives what somebody types then.
+    `ask` shows the words, and what was wrong with what was typed before, and gives what somebody types then.
     """
     fellows = {name: key for name, key in keys.items() if name != own}
     if fellows.items() <= membership.pins().items():
@@ -205,21 +202,9 @@ def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple
 def share_linkage_key(
     home: Home, membership: Membership, client: CoordinatorClient, invitation: Invitation, *, clock: Clock
 ) -> str | None:
-    """Send the linkage key, or take it over from the member that makes it; its check value, None where it is not there.
-
-    Raises what `send_linkage_key` and `receive_linkage_key` raise.
-    """
-    coordinator = invitation.coordinator
-    if invitation.party == invitation.key_maker:
+    """Send the linkage key, or take it over from who makes it; its check value, None where it is not there."""
+    coordinator, maker = invitation.coordinator, invitation.key_maker
+    if invitation.party == maker:
         return send_linkage_key(home, membership, client, coordinator=coordinator, now=clock()).check
-    maker = invitation.key_maker
     received = receive_linkage_key(home, membership, client, coordinator=coordinator, sender=maker)
     return None if received is None else received.check
-
-
-def _key(member: PartyRecord) -> Fingerprint:
-    return VerifyingKey.from_hex(member.signing_key).fingerprint
-
-
-def _ready(member: PartyRecord) -> bool:
-    return member.revoked is None and member.identity is not None

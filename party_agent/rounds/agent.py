@@ -18,7 +18,7 @@ from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
 from commingle.party_agent.home.policy import final_reason, outside_hours
 from commingle.party_agent.ledger.ledger import ChargeRecord
 from commingle.party_agent.private.privatise import BlockRequest, ExchangedRows, PrivateBlock, exchanged_rows, privatise
-from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Debit, Snapshot
+from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Debit
 from commingle.party_agent.rounds.decision import Decider
 from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.linkage import receive_linkage_key
@@ -47,7 +47,7 @@ Made = TypeVar("Made", PrivateBlock, ExchangedRows)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent(Decider):
-    """A party's agent in one consortium: it looks at releases, and does each step that is due (`handle`)."""
+    """A party's agent in one consortium: it looks at releases, and does each step that is due."""
 
     def step(self, attend: Callable[[str, Callable[[], None]], None], seen: ReleaseSteps | None = None) -> None:
         """Look at every release that concerns this party and do what is due, or only at those that took a step.
@@ -82,10 +82,6 @@ class Agent(Decider):
         if not set(going_on) <= set(self.proposals.unfinished(own)):
             self.witnesses.collect(own, seen.heads if seen else None)  # a round is over: every member has gone on
 
-    def handle(self, view: ReleaseDetails, release: str) -> None:
-        """Do what is due on one release (`release.handle`)."""
-        handle(self, view, release)
-
     def _receive_linkage_key(self) -> None:
         try:
             received = receive_linkage_key(
@@ -100,15 +96,18 @@ class Agent(Decider):
     def _look(self, release: str) -> None:
         self.handle(self.client.release(release), release)
 
-    def debit_to_read(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
-        """A debit to read the rows under; None where it is not the time for it."""
+    def _debit_to_read(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
         release = spec.digest
         if charge.state is ChargeState.RESERVED:
             shut = outside_hours(self.home.policy(), self.clock())
             self.proposals.find_against(release, shut)
             if shut:
                 return None
-        debit = self._debit(view, spec, charge)
+        if charge.state is ChargeState.DEBITED:
+            debit = self._redraw(release, charge.snapshot)
+        else:
+            approvals = approval_set_digest(open_approvals(view.approvals, spec))
+            debit = self.ledger.debit(release, approvals=approvals, snapshot=charge.snapshot, now=self.clock())
         if isinstance(debit, Refused):
             _log.warning("not debited", release=release, reason=debit.reason)
             return None
@@ -116,9 +115,14 @@ class Agent(Decider):
         return debit
 
     def read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
-        """What a function of `private.privatise` makes of the rows."""
         request = self._request(spec)
-        snapshot = self._approved(debit.snapshot).choose(request.party.attributes)
+        try:
+            snapshot = self.datasets.snapshot(debit.snapshot).choose(request.party.attributes)
+        except NotFoundError:
+            raise LostError(
+                "the snapshot that was approved is lost, so the release was given up",
+                remedy="Read the data set again: commingle party datasets read NAME. A new release costs budget again.",
+            ) from None
         self.jobs.begin(debit.release, Stage.PRIVATISING, total=request.readings * snapshot.n)
         with span("read", debit.release):
             return reading(snapshot, request, charge=debit, progress=self.jobs.progress(debit.release))
@@ -128,18 +132,13 @@ class Agent(Decider):
         key = self.membership.linkage_key() if spec.keyed else None
         return BlockRequest(spec, party, plan_block(spec, party), key)
 
-    def cross_noise(self, exchange: Exchange, owner: str) -> NDArray[np.int64]:
-        """This party's, for its cross block with one before it."""
+    def _cross_noise(self, exchange: Exchange, owner: str) -> NDArray[np.int64]:
         request = self._request(exchange.spec.document)
         return cross_noise(
             request.spec.terms, request.party, exchange.width(owner), sigma=request.plan.sigma, draw=self.draw
         )
 
-    def exchanged(self, view: ReleaseDetails, permit: Callable[[], None]) -> bool:
-        """Whether the coordinator has everybody's messages; what it has not of this party's is sent again."""
-        return self.exchanges.send(view, "columns", permit) and self.exchanges.send(view, "reply", permit)
-
-    def submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
+    def _submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
         """From everybody's replies to a stored block: noise is drawn, the table not read."""
         spec, release = exchange.spec.document, exchange.spec.digest
         agreed = transcript(exchange, columns=view.signed("columns"), replies=view.signed("reply"))
@@ -149,17 +148,16 @@ class Agent(Decider):
 
         opened = self.exchanges.open(exchange, view, largest)
         moments = self.exchanges.rows(exchange).moments()
-        debit = self.redraw_covered(spec, release)
+        debit = self._redraw_covered(spec, release)
         sigma = self._request(spec).plan.sigma
         integers = submission(
             exchange, party=self.identity.name, moments=moments, opened=opened, sigma=sigma, draw=self.draw
         )
         faults.reach("party.drawn")
         block = PrivateBlock(integers, self.exchanges.sums(release))
-        self.store_block(spec, debit, block, transcript=agreed)
+        self._store_block(spec, debit, block, transcript=agreed)
 
-    def redraw_covered(self, spec: ReleaseSpec, release: str) -> Debit:
-        """A debit to draw noise under, no row being read any more. Raises ConflictError."""
+    def _redraw_covered(self, spec: ReleaseSpec, release: str) -> Debit:
         debit = self._redraw(release, NO_SNAPSHOT)
         if isinstance(debit, Refused):
             raise ConflictError(debit.reason, remedy="Nothing is to be done.")
@@ -167,7 +165,7 @@ class Agent(Decider):
             raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
         return debit
 
-    def store_block(
+    def _store_block(
         self, spec: ReleaseSpec, debit: Debit, block: PrivateBlock, *, transcript: str | None = None
     ) -> None:
         """Keep a block, sign it and record it: the point after which it is sent, and none other made."""
@@ -195,8 +193,7 @@ class Agent(Decider):
         faults.reach("party.stored")
         _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
 
-    def upload(self, release: str, charge: ChargeRecord) -> None:
-        """Send the stored block. Raises LostError where it is gone."""
+    def _upload(self, release: str, charge: ChargeRecord) -> None:
         statement = self.ledger.signature(release, "block")
         body = self.outbox.get(release, charge.body_sha256 or "")
         if statement is None or body is None:
@@ -214,27 +211,11 @@ class Agent(Decider):
         self.jobs.end(release, Stage.UPLOADED)
         _log.info("uploaded", release=release, bytes=len(body))
 
-    def _debit(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | Refused:
-        if charge.state is ChargeState.DEBITED:
-            return self._redraw(spec.digest, charge.snapshot)
-        approvals = approval_set_digest(open_approvals(view.approvals, spec))
-        return self.ledger.debit(spec.digest, approvals=approvals, snapshot=charge.snapshot, now=self.clock())
-
     def _redraw(self, release: str, snapshot: str) -> Debit | Refused:
         self.outbox.clear(release)
         return self.ledger.redraw(release, snapshot=snapshot)
 
-    def _approved(self, digest: str) -> Snapshot:
-        try:
-            return self.datasets.snapshot(digest)
-        except NotFoundError:
-            raise LostError(
-                "the snapshot that was approved is lost, so the release was given up",
-                remedy="Read the data set again: commingle party datasets read NAME. A new release costs budget again.",
-            ) from None
-
-    def finish(self, view: ReleaseDetails, release: str) -> None:
-        """Wind up a release that is over: its charge, and the files made for it."""
+    def _finish(self, view: ReleaseDetails, release: str) -> None:
         charge = self.ledger.charge(release)
         if charge is not None and self.identity.name in view.blocks:
             self.ledger.acknowledge(release)
@@ -246,113 +227,110 @@ class Agent(Decider):
         self.exchanges.files.clear(release)
         self.jobs.end(release, Stage.PUBLISHED if view.state is State.PUBLISHED else Stage.ENDED)
 
-
-def handle(own: Agent, view: ReleaseDetails, release: str) -> None:
-    """Do what is due on one release, as its coordinator shows it."""
-    coordinator = own.coordinator.key.fingerprint
-    own.proposals.require_of(release, coordinator)
-    own.require_known_signatures(view, release)
-    if view.spec is None and view.state.final:  # for so long that the coordinator has dropped it
-        own.finish(view, release)
-        own.proposals.end(release, state=view.state, seen=own.clock(), coordinator=coordinator)
-        return
-    spec = own.open_shown(view, release)
-    if view.state.final:
-        own.finish(view, release)  # before it is noted, so that a crash in between finishes it again
-        faults.reach("party.finished")
-    proposal = own.proposals.see(spec, view, seen=own.clock(), coordinator=coordinator)
-    if view.state.final or own.rejected_already(view, release) or own.give_up(view, spec):
-        return
-    if view.state is State.PROPOSED:
-        _consider(own, view, spec, proposal)
-    else:
-        _contribute(own, view, spec)
-
-
-def _consider(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:
-    release, party = spec.digest, spec.document.party(own.identity.name)
-    if proposal.decision is Decision.APPROVED:
-        if own.identity.name not in view.approvals:
-            own.while_permitted(spec, partial(own.resend_approval, spec))
-        return
-    findings = own.examine(spec.document, party, release)
-    own.proposals.find_against(release, findings)
-    if (final := final_reason(findings)) is not None:
-        own.reject(release, final)
-    elif not findings and own.approves_itself(spec.document, party):
-        own.approve(release, None)
-    elif (job := own.jobs.get(release)) is None or job.error is not None:  # of an earlier look, which failed
-        own.jobs.end(release, Stage.WAITING)
-        _log.info("waits for a person", release=release, findings=[finding.rule for finding in findings])
-
-
-def _contribute(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
-    try:
-        own.while_permitted(spec, partial(_advance, own, view, spec))
-    except LostError:
-        own.reject(spec.digest, "block_lost")
-        raise
-    except DeviationError as error:
-        own.reject(spec.digest, "exchange", because=error)
-        raise
-
-
-def _advance(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
-    """From the debit to the uploaded block, as far as what the coordinator shows allows.
-
-    Whether it is still permitted is asked before the debit and before each thing that is sent.
-    """
-    release, interactive = spec.digest, mechanism_of(spec.document).interactive
-    permit = partial(own.permit, spec)
-    charge = own.ledger.charge(release)
-    if charge is None:
-        raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
-    if charge.state is ChargeState.RESERVED:
-        permit()
-    if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
-        if interactive:
-            _exchange(own, view, spec, charge)
+    def handle(self, view: ReleaseDetails, release: str) -> None:
+        """Do what is due on one release, as its coordinator shows it."""
+        coordinator = self.coordinator.key.fingerprint
+        self.proposals.require_of(release, coordinator)
+        self.witnesses.require_known(view, release)
+        if view.spec is None and view.state.final:  # for so long that the coordinator has dropped it
+            self._finish(view, release)
+            self.proposals.end(release, state=view.state, seen=self.clock(), coordinator=coordinator)
+            return
+        spec = self.open_shown(view, release)
+        if view.state.final:
+            self._finish(view, release)  # before it is noted, so that a crash in between finishes it again
+            faults.reach("party.finished")
+        proposal = self.proposals.see(spec, view, seen=self.clock(), coordinator=coordinator)
+        if view.state.final or self.rejected_already(view, release) or self.give_up(view, spec):
+            return
+        if view.state is State.PROPOSED:
+            self._consider(view, spec, proposal)
         else:
-            _privatise(own, view, spec, charge)
-        charge = own.ledger.charge(release)
-    if charge is None or charge.state not in {ChargeState.STORED, ChargeState.ACKED}:
-        return
-    # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
-    if own.identity.name not in view.blocks:
-        if interactive and not own.exchanged(view, permit):
+            self._contribute(view, spec)
+
+    def _consider(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:
+        release, party = spec.digest, spec.document.party(self.identity.name)
+        if proposal.decision is Decision.APPROVED:
+            if self.identity.name not in view.approvals:
+                self.while_permitted(spec, partial(self.send_approval, release, spec))
             return
-        permit()
-        own.upload(release, charge)
-    else:
-        own.ledger.acknowledge(release)
+        findings = self.examine(spec.document, party, release)
+        self.proposals.find_against(release, findings)
+        if (final := final_reason(findings)) is not None:
+            self.reject(release, final)
+        elif not findings and self.approves_itself(spec.document, party):
+            self.approve(release, None)
+        elif (job := self.jobs.get(release)) is None or job.error is not None:  # of an earlier look, which failed
+            self.jobs.end(release, Stage.WAITING)
+            _log.info("waits for a person", release=release, findings=[finding.rule for finding in findings])
 
+    def _contribute(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
+        try:
+            self.while_permitted(spec, partial(self._advance, view, spec))
+        except LostError:
+            self.reject(spec.digest, "block_lost")
+            raise
+        except DeviationError as error:
+            self.reject(spec.digest, "exchange", because=error)
+            raise
 
-def _privatise(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
-    debit = own.debit_to_read(view, spec, charge)
-    if debit is not None:
-        block = own.read(spec.document, debit, partial(privatise, draw=own.draw))
-        faults.reach("party.drawn")
-        own.store_block(spec.document, debit, block)
+    def _advance(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
+        """From the debit to the uploaded block, as far as what the coordinator shows allows.
 
-
-def _exchange(own: Agent, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
-    exchange, release, permit = Exchange.of(spec, view.approvals), spec.digest, partial(own.permit, spec)
-    if not own.exchanges.made(release, "columns"):
-        debit = own.debit_to_read(view, spec, charge)
-        if debit is None:
+        Whether it is still permitted is asked before the debit and before each thing that is sent.
+        """
+        release, interactive = spec.digest, mechanism_of(spec.document).interactive
+        permit = partial(self.permit, spec)
+        charge = self.ledger.charge(release)
+        if charge is None:
+            raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
+        if charge.state is ChargeState.RESERVED:
+            permit()
+        if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:
+            if interactive:
+                self._exchange(view, spec, charge)
+            else:
+                self._privatise(view, spec, charge)
+            charge = self.ledger.charge(release)
+        if charge is None or charge.state not in {ChargeState.STORED, ChargeState.ACKED}:
             return
-        rows = own.read(spec.document, debit, partial(exchanged_rows, draw=own.draw))
-        with span("encrypt", release):
-            own.exchanges.store_columns(exchange, debit, rows)
-    own.jobs.end(release, Stage.EXCHANGING)
-    if not own.exchanges.send(view, "columns", permit):
-        return
-    if not own.exchanges.made(release, "reply"):
-        permit()
-        debit = own.redraw_covered(spec.document, release)
-        with span("reply", release):
-            own.exchanges.store_reply(exchange, debit, view.signed("columns"), partial(own.cross_noise, exchange))
-    own.exchanges.require_one_set(exchange, view.signed("columns"))
-    if own.exchanges.send(view, "reply", permit):
-        with span("open", release):
-            own.submit(view, exchange)
+        # a coordinator that was set back, or a proxy that answered in its place, may not have what was acknowledged
+        if self.identity.name not in view.blocks:
+            sent = self.exchanges.send
+            if interactive and not (sent(view, "columns", permit) and sent(view, "reply", permit)):
+                return
+            permit()
+            self._upload(release, charge)
+        else:
+            self.ledger.acknowledge(release)
+
+    def _privatise(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
+        debit = self._debit_to_read(view, spec, charge)
+        if debit is not None:
+            block = self.read(spec.document, debit, partial(privatise, draw=self.draw))
+            faults.reach("party.drawn")
+            self._store_block(spec.document, debit, block)
+
+    def _exchange(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
+        exchange, release, permit = Exchange.of(spec, view.approvals), spec.digest, partial(self.permit, spec)
+        if not self.exchanges.made(release, "columns"):
+            debit = self._debit_to_read(view, spec, charge)
+            if debit is None:
+                return
+            rows = self.read(spec.document, debit, partial(exchanged_rows, draw=self.draw))
+            with span("encrypt", release):
+                self.exchanges.store_columns(exchange, debit, rows)
+        self.jobs.end(release, Stage.EXCHANGING)
+        if not self.exchanges.send(view, "columns", permit):
+            return
+        if not self.exchanges.made(release, "reply"):
+            permit()
+            debit = self._redraw_covered(spec.document, release)
+            with span("reply", release):
+                self.exchanges.store_reply(
+                    exchange, debit, view.signed("columns"), partial(self._cross_noise, exchange)
+                )
+        self.exchanges.require_one_set(exchange, view.signed("columns"))
+        if self.exchanges.send(view, "reply", permit):
+            with span("open", release):
+                self._submit(view, exchange)

@@ -1,10 +1,11 @@
 """A party's agents, one for each of its consortia, over one ledger: each looks at every release that concerns it."""
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
-
-import structlog
 
 from commingle.party_agent.data.datasets import Datasets
 from commingle.party_agent.errors import ConflictError
@@ -15,15 +16,30 @@ from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.rounds.exchange import Exchanges
 from commingle.party_agent.rounds.jobs import Jobs
-from commingle.party_agent.rounds.proposals import Proposal, Proposals
+from commingle.party_agent.rounds.proposals import Decision, Proposal, Proposals, in_words
 from commingle.party_agent.rounds.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.rounds.witnesses import Witness, Witnesses
+from commingle.party_agent.wire.answers import ProposedView
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
+from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.model import Digest, WireModel, decode, encode
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.forecast.forecast import with_sketch
+from commingle.shared.release.checks import Member, build_spec, read_spec
 from commingle.shared.release.ledger_fold import Ruling
+from commingle.shared.release.plan import privacy_statement
+from commingle.shared.release.rounds import State
+from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.settings import Clock
 
-_log = structlog.get_logger()
+_DAYS_KEPT = 30
+
+
+class _Kept(WireModel):
+    asked: Digest
+    envelope: Envelope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +64,90 @@ class Agents(Party):
         """See `Agent.reject`."""
         return self.of(release).reject(release, ruling=ruling)
 
+    def propose(
+        self, study: Study, *, owner: str = "", key: str | None = None, consortium: str | None = None
+    ) -> ProposedView:
+        """Sign a study's release spec with this party's key, as any member may, and send it.
+
+        What is signed for a caller's `key` is kept before it is sent, so that repeating the call sends the same
+        document again, which changes nothing, and never asks everybody's budget twice. `owner` is the name of the
+        caller's token; empty for the operator. `consortium` says which, where this party belongs to more than one.
+        """
+        agent, asked = self._agent(consortium), sha256(encode(study)).hexdigest()
+        kept = self._kept(agent, owner, key)
+        signed = decode(_Kept, kept.read_bytes()) if kept is not None and kept.exists() else None
+        if signed is not None and signed.asked != asked:
+            raise ConflictError("this key was used for another study", remedy="Use a new Idempotency-Key.")
+        if signed is None:
+            envelope = seal(_spec(agent, study), key=agent.identity.signing_key)
+            signed = _Kept(asked=asked, envelope=envelope)
+            if kept is not None:
+                self._forget(kept.parent)
+                write_durably(kept, encode(signed))
+        release = agent.client.propose(signed.envelope)
+        spec = read_spec(signed.envelope.payload_bytes)
+        return ProposedView(
+            id=release.id,
+            study=spec.study,
+            state=release.state,
+            parties=tuple(party.name for party in spec.parties),
+            expires=spec.expires.isoformat(),
+            trust=privacy_statement(spec).trust,
+        )
+
+    def tried(self, study: Study, *, consortium: str | None = None) -> Proposal:
+        """What this party would be asked if it proposed that, and what speaks against it; nothing is sent or kept."""
+        agent = self._agent(consortium)
+        spec = _spec(agent, study)
+        release = sha256(encode(spec)).hexdigest()
+        found = agent.examine(spec, spec.party(agent.identity.name), release)
+        return Proposal(
+            release=release,
+            spec=spec,
+            state=State.PROPOSED,
+            decision=Decision.WAITING,
+            findings=in_words(found),
+            coordinator=agent.coordinator.key.fingerprint,
+            reason=None,
+            agreed=(),
+        )
+
+    def _agent(self, consortium: str | None) -> Agent:
+        known = {agent.membership.name: agent for agent in self.consortia}
+        if consortium is None and len(known) == 1:
+            return next(iter(known.values()))
+        if consortium not in known:
+            raise ConflictError(
+                "which consortium it is for is not clear", remedy=f"Name one of: {', '.join(known) or 'none yet'}"
+            )
+        return known[consortium]
+
+    def _kept(self, agent: Agent, owner: str, key: str | None) -> Path | None:
+        if key is None:
+            return None
+        name = f"{owner}\0{agent.coordinator.key.fingerprint}\0{key}"
+        return self.home.root / "proposed" / f"{sha256(name.encode()).hexdigest()}.json"
+
+    def _forget(self, folder: Path) -> None:
+        oldest = self.clock().timestamp() - _DAYS_KEPT * 86400
+        for path in folder.glob("*.json"):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+
+
+def _spec(agent: Agent, study: Study) -> ReleaseSpec:
+    members = {one.name: Member(one.signing_key, one.sealing_key) for one in agent.client.members()}
+    return build_spec(
+        with_sketch(study),
+        members=members,
+        proposer=agent.identity.signing_key.fingerprint,
+        seed=secrets.token_bytes(32),
+        now=agent.clock(),
+    )
+
 
 def assemble(
-    home: Home,
-    store: AgentStore,
-    clients: Mapping[str, CoordinatorClient],
-    *,
-    clock: Clock,
-    draw: Sampler,
+    home: Home, store: AgentStore, clients: Mapping[str, CoordinatorClient], *, clock: Clock, draw: Sampler
 ) -> Agents:
     """The agents of a home; `clients` are ways to its coordinators, by the name of the consortium."""
     identity = home.identity()
@@ -64,17 +156,9 @@ def assemble(
     pinned = {name: memberships[name].coordinator() for name in clients}
     proposals = Proposals(store, ledger)
     witness = {
-        name: Witness(
-            membership=memberships[name],
-            identity=identity,
-            ledger=ledger,
-            proposals=proposals,
-            client=client,
-            coordinator=pinned[name].key.fingerprint,
-        )
-        for name, client in clients.items()
+        name: Witness(memberships[name], client, pinned[name].key.fingerprint) for name, client in clients.items()
     }
-    witnesses = Witnesses(identity, store, ledger, clock, tuple(witness.values()))
+    witnesses = Witnesses(identity, store, ledger, proposals, clock, tuple(witness.values()))
     shared: dict[str, Any] = {
         "home": home,
         "identity": identity,

@@ -13,9 +13,8 @@ import structlog
 from numpy.random import Generator, default_rng
 
 from commingle.party_agent.data.datasets import Dataset, Datasets
-from commingle.party_agent.errors import ConflictError, ForbiddenError, StaleLedgerError
-from commingle.party_agent.home.consortium import Membership, PinnedCoordinator
-from commingle.party_agent.home.home import Home, Identity
+from commingle.party_agent.errors import ConflictError, ForbiddenError
+from commingle.party_agent.home.home import Home, Identity, Membership, PinnedCoordinator
 from commingle.party_agent.home.policy import Finding, Situation, Usage, examine_again, final_reason
 from commingle.party_agent.home.policy import approves_itself as policy_approves
 from commingle.party_agent.home.policy import examine as policy_findings
@@ -89,7 +88,6 @@ class Party:
         }
 
     def beyond_cap(self, cost: Cost) -> tuple[Finding, ...]:
-        """That the ledger's cap does not suffice. Empty: it does."""
         short = self.ledger.shortfall(cost)
         return () if short is None else (Finding("epsilon_cap", short.reason, "budget"),)
 
@@ -176,13 +174,11 @@ class Decider(Party):
         return self.proposals.get(release)
 
     def examine(self, spec: ReleaseSpec, party: PartySpec, release: str) -> tuple[Finding, ...]:
-        """What speaks against it by policy, data and budget."""
         plan = plan_block(spec, party)
         findings = policy_findings(spec, party, plan, self._situation(spec, party, release))
         return (*findings, *self.beyond_cap(plan.cost))
 
     def approves_itself(self, spec: ReleaseSpec, party: PartySpec) -> bool:
-        """Whether the policy approves it without a person."""
         policy = self.home.policy()
         return bool(policy.auto_approve) and policy_approves(
             policy,
@@ -201,10 +197,7 @@ class Decider(Party):
             findings += (Finding("approvals", "one has approved it, and two people have to by now", "policy"),)
         if findings:
             self.proposals.find_against(spec.digest, findings)
-            raise ForbiddenError(
-                "; ".join(finding.message for finding in findings),
-                reason=final_reason(findings),
-            )
+            raise ForbiddenError("; ".join(finding.message for finding in findings), reason=final_reason(findings))
 
     def while_permitted(self, spec: Verified[ReleaseSpec], work: Callable[[], None]) -> None:
         """Do it, and give the release up where that is forbidden by now."""
@@ -217,18 +210,14 @@ class Decider(Party):
 
     def open_shown(self, view: ReleaseDetails, release: str) -> Verified[ReleaseSpec]:
         """The spec that the coordinator shows, verified, and planned. Raises DocumentError."""
-        trusted = {
-            self.coordinator.key.fingerprint,
-            self.identity.signing_key.fingerprint,
-            *self.membership.pins().values(),
-        }
         keys = [self.coordinator.key, *self.identity.keys]
         if view.spec is None:
             raise DocumentError(
                 "the coordinator shows an open release without its spec", remedy="Ask its operator why."
             )
         if view.spec.signatures[0].keyid not in {key.fingerprint for key in keys}:
-            keys += [key for key in self.client.member_keys() if key.fingerprint in trusted]
+            known = {key.fingerprint for key in keys[:2]} | set(self.membership.pins().values())
+            keys += [key for key in self.client.member_keys() if key.fingerprint in known]
         spec = _open_spec(view.spec, tuple(keys))
         if spec.digest != release:
             raise DocumentError("the coordinator shows another spec under this id", remedy="Ask its operator why.")
@@ -238,15 +227,7 @@ class Decider(Party):
             raise DocumentError("the spec names another key for this member", remedy="Ask the proposer to correct it.")
         return spec
 
-    def require_known_signatures(self, view: ReleaseDetails, release: str) -> None:
-        """A signature of ours that the ledger does not have means that the ledger was set back."""
-        try:
-            self.witness.require_known(view, release)
-        except StaleLedgerError as error:
-            raise self.witnesses.halt(error) from None
-
     def rejected_already(self, view: ReleaseDetails, release: str) -> bool:
-        """Whether this party has rejected it; sent again where the coordinator lacks that."""
         if self.ledger.signature(release, "rejection") is None:
             return False
         if self.identity.name not in view.rejections:
@@ -266,13 +247,10 @@ class Decider(Party):
             self.reject(spec.digest, "expired" if lapsed else "block_lost")
         return True
 
-    def resend_approval(self, spec: Verified[ReleaseSpec]) -> None:
-        """Send it again, where it is still permitted. Raises ForbiddenError."""
-        self.permit(spec)
-        self.send_approval(spec.digest)
-
-    def send_approval(self, release: str) -> None:
-        """Send what was signed, where there is one."""
+    def send_approval(self, release: str, permitted: Verified[ReleaseSpec] | None = None) -> None:
+        """Send what was signed; sent again, where it is still `permitted`. Raises ForbiddenError."""
+        if permitted is not None:
+            self.permit(permitted)
         approval = self.ledger.signature(release, "approval")
         alignment = self.ledger.signature(release, "alignment")
         if approval is not None:  # signed in one transaction with the alignment, where there is one
@@ -282,23 +260,21 @@ class Decider(Party):
             faults.reach("party.approval.sent")
 
     def _situation(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Situation:
+        policy = self.home.policy()
+        usage = Usage(
+            datasets=self.lost_by(party.dataset, without=release),
+            study=self.ledger.lost_to_study(spec.study, without=release),
+            approved_today=0 if policy.max_releases_per_day is None else self.spent_on_today(),
+            replayed=self.proposals.charged_with_seed(spec.seed, without=release),
+            delta=self.ledger.cap.delta,
+        )
         return Situation(
-            policy=self.home.policy(),
+            policy=policy,
             pins=self.membership.pins(),
             dataset=self.datasets.find(party.dataset),
             now=self.clock(),
-            usage=self._usage(spec, party, release),
+            usage=usage,
             linked=self.membership.linkage_file.exists(),
-        )
-
-    def _usage(self, spec: ReleaseSpec, party: PartySpec, release: str) -> Usage:
-        limited = self.home.policy().max_releases_per_day is not None
-        return Usage(
-            datasets=self.lost_by(party.dataset, without=release),
-            study=self.ledger.lost_to_study(spec.study, without=release),
-            approved_today=self.spent_on_today() if limited else 0,
-            replayed=self.proposals.charged_with_seed(spec.seed, without=release),
-            delta=self.ledger.cap.delta,
         )
 
     def _sign_approval(
@@ -331,12 +307,7 @@ class Decider(Party):
             )
             if isinstance(reserved, Refused):
                 raise ConflictError(reserved.reason, remedy="See commingle party ledger.")
-            approval = Approval(
-                spec=release,
-                party=party.name,
-                created=self.clock(),
-                ledger_head=self.ledger.head(db),
-            )
+            approval = Approval(spec=release, party=party.name, created=self.clock(), ledger_head=self.ledger.head(db))
             self._sign_off(db, approval, ruling)
             if alignment is not None:
                 self._sign_off(db, alignment)

@@ -50,8 +50,6 @@ _STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]]
 
 @dataclass(frozen=True, slots=True)
 class Exchanges:
-    """The exchanges of one party."""
-
     identity: Identity
     client: CoordinatorClient
     store: AgentStore
@@ -81,11 +79,7 @@ class Exchanges:
         digest = self.files.put(release, "columns", rows.encrypted(secrets.token_bytes))
         faults.reach("party.columns.written")
         statement = ColumnsStatement(
-            spec=release,
-            party=self.identity.name,
-            approvals=exchange.approved,
-            body_sha256=digest,
-            sums=found.sums,
+            spec=release, party=self.identity.name, approvals=exchange.approved, body_sha256=digest, sums=found.sums
         )
         self._sign(statement, debit)
 
@@ -98,11 +92,7 @@ class Exchanges:
     ) -> None:
         """Verify what others encrypted, multiply the columns of those before with one's own, and sign that.
 
-        Args:
-            exchange: spec and approvals.
-            debit: under which the noise is drawn.
-            columns: every party's statement, as shown.
-            noise: draws that for one owner.
+        `noise` draws that for one owner, under the debit.
 
         Raises:
             ExchangeError: what was received is not what its party signed.
@@ -179,9 +169,8 @@ class Exchanges:
 
     def _replies(self, held: ExitStack, exchange: Exchange, shown: Mapping[str, Envelope]) -> Mapping[str, Stored]:
         senders = exchange.evaluators(self.identity.name)
-        signed = {sender: open_reply_statement(exchange, shown[sender], sender).document for sender in senders}
-        digests = {sender: statement.body_sha256 for sender, statement in signed.items()}
-        return self._receive(held, exchange, "reply", digests, exchange.reply_size)
+        signed = {one: open_reply_statement(exchange, shown[one], one).document.body_sha256 for one in senders}
+        return self._receive(held, exchange, "reply", signed, exchange.reply_size)
 
     def _receive(
         self,

@@ -43,13 +43,7 @@ _SAID: dict[ForecastState, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of one proposal.
-
-    Attributes:
-        state: how far the forecast is.
-        forecast: null where it is not computed, or nothing can be predicted.
-        sentences: the same in words.
-    """
+    """What is known of one proposal; no forecast where it is not computed, or nothing can be predicted."""
 
     state: ForecastState
     forecast: dict[str, Any] | None
@@ -57,7 +51,6 @@ class Outlook:
 
     @classmethod
     def without(cls, state: ForecastState) -> "Outlook":
-        """None, and why."""
         return cls(state, None, (_SAID[state],))
 
 
@@ -112,24 +105,17 @@ class Forecasts:
 
 
 def compute(spec: ReleaseSpec) -> Outlook:
-    """The forecast of a spec, in words too."""
     found = forecast_of(spec)
     return Outlook("computed", None if found is None else asdict(found), outlook_of(spec))
 
 
 def start_worker() -> Worker:
-    """A process that has what a forecast needs."""
     return ProcessWorker(preload=_PRELOAD, cpu_seconds=CPU_SECONDS)
 
 
 @dataclass(slots=True)
 class Forecaster:
-    """Computes what is missing, until told to stop.
-
-    Attributes:
-        start: makes a worker, which is stopped when there is nothing more to do.
-        look_seconds: how often it is looked what is to be done, and whether what is being done is still wanted.
-    """
+    """Computes what is missing, until told to stop; it looks every `look_seconds` what that is, and if it still is."""
 
     forecasts: Forecasts
     start: Callable[[], Worker] = start_worker
@@ -138,12 +124,10 @@ class Forecaster:
     _thread: Thread | None = None
 
     def begin(self) -> None:
-        """In the background."""
         self._thread = Thread(target=self.run, name="forecasts", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Stop, whatever is being computed."""
         self.stop.set()
         if self._thread is not None:
             self._thread.join(self.look_seconds * 2)
@@ -161,7 +145,6 @@ class Forecaster:
                 _log.error("forecasts fault", error=type(error).__name__)
 
     def run_once(self) -> None:
-        """Compute everything that is missing now."""
         worker: Worker | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="forecast") as threads:
             while not self.stop.is_set() and (wanted := self.forecasts.next()) is not None:

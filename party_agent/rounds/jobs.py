@@ -1,8 +1,10 @@
 """What the agent is doing right now, for people who wait, and who of them sees counts. In memory: the ledger lasts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from commingle.party_agent.wire.answers import JobView
 
 
 class Stage(StrEnum):
@@ -19,58 +21,40 @@ class Stage(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Work on one release.
-
-    Attributes:
-        done, total: rows read while checking and privatising, bytes while uploading.
-        error: what stopped it last, with its remedy, in words for the party's own people.
-    """
-
-    release: str
-    stage: Stage
-    done: int = 0
-    total: int = 0
-    error: str | None = None
-
-
 @dataclass(slots=True)
 class Jobs:
     """The jobs by release. Values are replaced whole, so readers need no lock."""
 
-    _jobs: dict[str, Job] = field(default_factory=dict)
+    _jobs: dict[str, JobView] = field(default_factory=dict)
 
     def begin(self, release: str, stage: Stage, *, total: int) -> None:
-        """A stage has begun."""
-        self._jobs[release] = Job(release, stage, total=total)
+        self._jobs[release] = _job(release, stage, total=total)
 
     def progress(self, release: str) -> Callable[[int], None]:
-        """To be told how far it is."""
-
         def advance(done: int) -> None:
-            self._jobs[release] = replace(self._jobs[release], done=done)
+            self._jobs[release] = self._jobs[release].model_copy(update={"done": done})
 
         return advance
 
     def end(self, release: str, stage: Stage) -> None:
-        """A stage has ended well."""
         known = self._jobs.get(release)
-        total = known.total if known else 0
-        self._jobs[release] = Job(release, stage, done=total, total=total)
+        total = (known and known.total) or 0
+        self._jobs[release] = _job(release, stage, done=total, total=total)
 
     def fail(self, release: str, error: str) -> None:
         """Something stopped it; it will be tried again."""
-        known = self._jobs.get(release, Job(release, Stage.CHECKING))
-        self._jobs[release] = replace(known, error=error)
+        known = self._jobs.get(release, _job(release, Stage.CHECKING))
+        self._jobs[release] = known.model_copy(update={"error": error})
 
-    def get(self, release: str) -> Job | None:
-        """One job."""
+    def get(self, release: str) -> JobView | None:
         return self._jobs.get(release)
 
-    def all(self) -> list[Job]:
-        """All jobs since the agent started."""
+    def all(self) -> list[JobView]:
         return list(self._jobs.values())
+
+
+def _job(release: str, stage: Stage, *, done: int = 0, total: int = 0) -> JobView:
+    return JobView(release=release, stage=stage, done=done, total=total, error=None)
 
 
 class Viewer(StrEnum):

@@ -8,8 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.home.consortium import Membership
-from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.home import Home, Membership
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.errors import DocumentError, SignatureError
@@ -29,11 +28,7 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Who was sent the key, and why others were not.
-
-    Attributes:
-        check: digits to compare with the recipients'.
-    """
+    """Who was sent the key, and who is not enrolled yet. `check` is to be compared with the recipients'."""
 
     check: str
     recipients: tuple[str, ...]
@@ -101,13 +96,7 @@ def receive_linkage_key(
 ) -> Received | None:
     """Take over the linkage key a pinned member sent; None where nobody did.
 
-    Args:
-        home: whose.
-        membership: in which consortium.
-        client: the coordinator's.
-        coordinator: its fingerprint.
-        sender: accept only this member's.
-        replace: overwrite another key that is here already.
+    `coordinator` is its fingerprint. Only that of `sender`, where one is named; it can `replace` another key here.
     """
     identity, pins = home.identity(), membership.pins()
     keys: dict[str, VerifyingKey] = {key.fingerprint: key for key in client.member_keys()}

@@ -72,10 +72,7 @@ class Proposal:
 
     Attributes:
         spec: as verified when it was first seen.
-        state: where the coordinator last said the release stands.
-        reason: why it ended, as the coordinator said; None where it did not, or well.
-        agreed: members that had approved it then.
-        findings: what speaks against it, in words.
+        state, reason, agreed: where the release stands, why it ended and who had approved it, as the coordinator said.
         coordinator: fingerprint of the one that showed it.
     """
 
@@ -91,8 +88,6 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """The record."""
-
     store: AgentStore
     ledger: Ledger
 
@@ -130,7 +125,6 @@ class Proposals:
             raise ConflictError("the release is of another consortium", remedy="Ask its proposer for one of its own.")
 
     def find_against(self, release: str, findings: tuple[Finding, ...]) -> None:
-        """Note what speaks against it."""
         messages = json.dumps(in_words(findings))
         with self.store.transaction() as db:
             which = "WHERE release = ? AND findings <> ?"  # nothing is written where nothing has changed
@@ -213,5 +207,4 @@ def _decision(row: Row) -> Decision:
 
 
 def in_words(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """What speaks against a proposal, each by its rule."""
     return tuple(f"{finding.rule}: {finding.message}" for finding in findings)

@@ -24,10 +24,17 @@ KEPT_AFTER_PUBLICATION = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class Outbox:
-    """One folder per release."""
-
+class _Folders:
     root: Path
+
+    def clear(self, release: str) -> None:
+        """Remove whatever is there of a release."""
+        shutil.rmtree(self.root / release, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox(_Folders):
+    """One folder per release."""
 
     def put(self, release: str, body: bytes) -> str:
         """Store a block durably; its SHA-256, hex. A full disk raises OSError and leaves nothing behind."""
@@ -46,10 +53,6 @@ class Outbox:
             return None
         return body if sha256(body).hexdigest() == digest else None
 
-    def clear(self, release: str) -> None:
-        """Remove whatever is there of a release."""
-        shutil.rmtree(self.root / release, ignore_errors=True)
-
     def past_keeping(self, now: datetime) -> frozenset[str]:
         """Releases whose blocks were made longer ago than they are kept after publication."""
         before = (now - KEPT_AFTER_PUBLICATION).timestamp()
@@ -59,18 +62,12 @@ class Outbox:
 
 @dataclass(frozen=True, slots=True)
 class FileBytes:
-    """A file as bytes. Only those that are worked with are in memory.
-
-    Attributes:
-        file: open.
-        size: in bytes.
-    """
+    """An open file as bytes. Only those that are worked with are in memory."""
 
     file: BinaryIO
     size: int
 
     def __len__(self) -> int:
-        """Its size."""
         return self.size
 
     def __getitem__(self, part: slice) -> bytes:
@@ -83,10 +80,8 @@ class FileBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeFiles:
+class ExchangeFiles(_Folders):
     """One folder per release."""
-
-    root: Path
 
     def make_secret(self, release: str) -> bytes:
         """The secret of a release whose rows are about to be kept, in place of whatever an interrupted attempt left."""
@@ -94,7 +89,6 @@ class ExchangeFiles:
         return create_secret(self._secret_file(release))
 
     def secret(self, release: str) -> bytes:
-        """That secret."""
         try:
             return load_secret(self._secret_file(release))
         except KeyFileError:
@@ -115,7 +109,6 @@ class ExchangeFiles:
         return digest.hexdigest()
 
     def has(self, release: str, kind: str, digest: str) -> bool:
-        """Whether that message is there, with that SHA-256."""
         try:
             with self.file(release, kind).open("rb") as file:
                 return file_digest(file, "sha256").hexdigest() == digest
@@ -123,11 +116,7 @@ class ExchangeFiles:
             return False
 
     def view(self, held: ExitStack, release: str, kind: str, *, sender: str, size: int) -> Stored:
-        """A message of this size, read from its file as it is needed, until what holds that is closed.
-
-        Raises:
-            DeviationError: its sender signed one of another size.
-        """
+        """A message, read as it is needed while it is held. Raises DeviationError: its sender signed another size."""
         file = held.enter_context(self.file(release, kind).open("rb"))
         if fstat(file.fileno()).st_size != size:
             raise DeviationError(sender, "it has another length")
@@ -136,10 +125,6 @@ class ExchangeFiles:
     def file(self, release: str, kind: str) -> Path:
         """Where rows and messages are, once they are."""
         return self.root / release / kind
-
-    def clear(self, release: str) -> None:
-        """Remove whatever is there of a release."""
-        shutil.rmtree(self.root / release, ignore_errors=True)
 
     def _secret_file(self, release: str) -> Path:
         return self.root / release / "exchange.key"

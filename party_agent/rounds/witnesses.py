@@ -16,8 +16,7 @@ from threading import RLock
 import structlog
 
 from commingle.party_agent.errors import StaleLedgerError
-from commingle.party_agent.home.consortium import Membership
-from commingle.party_agent.home.home import Identity
+from commingle.party_agent.home.home import Identity, Membership
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.proposals import Proposals
@@ -53,97 +52,22 @@ _SET_BACK = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Witness:
-    """A coordinator, and what it shows of this party's past. Safe to use from several threads.
+    """A coordinator, by its fingerprint, and how far what it shows of this party's past has been looked at.
 
     Attributes:
-        membership: what this party has agreed on with its members.
-        coordinator: its fingerprint.
         ended: releases that were over when they were looked at, and that the ledger has not seen to end.
+        wanted, done: which look back is wanted, and which was the last that was complete.
     """
 
     membership: Membership
-    identity: Identity
-    ledger: Ledger
-    proposals: Proposals
     client: CoordinatorClient
     coordinator: str
     ended: tuple[str, ...] = ()
-    _wanted: int = 1
-    _done: int = 0
-    _guard: RLock = field(default_factory=RLock)
-
-    def complete(self) -> None:
-        """Look at all of it, unless that was done since `forget`.
-
-        A single release that the coordinator cannot show as one is passed over: it is looked at again before anything
-        is done about it, and must not keep the party from all others.
-
-        Raises:
-            StaleLedgerError: something in it is not in the ledger.
-            RemoteError: it cannot all be looked at just now.
-        """
-        with self._guard:
-            aim = self._wanted
-            if self._done == aim:
-                return
-            over = self.proposals.finished(self.coordinator)
-            listed = [one for one in self.client.releases(self.identity.name, over_too=True) if one not in over]
-            views = map(self._view, dict.fromkeys([*listed, *self.proposals.unfinished(self.coordinator)]))
-            self.ended = tuple(view.id for view in views if view is not None and view.state.final)
-            self._done = aim
-
-    def forget(self) -> None:
-        """Touch was lost: it may be another coordinator, or another state of it, that answers next."""
-        self._wanted += 1  # also while it is being looked at: that does not count then
-
-    def require_known(self, view: ReleaseDetails, release: str) -> None:
-        """Raise StaleLedgerError where the ledger does not know a signature of ours about this release."""
-        for kind, _ in self.unknown_signatures(view, release):
-            raise StaleLedgerError(
-                f"the coordinator shows this member's own {kind} of release {release[:16]}, which the ledger does not "
-                "know",
-                remedy=_SET_BACK,
-            )
-
-    def unknown_signatures(
-        self, view: ReleaseDetails, release: str, *, others_too: bool = False
-    ) -> Iterator[tuple[str, Envelope]]:
-        """What a coordinator shows that this party has signed about a release and the ledger does not know, by kind.
-
-        `others_too`: what is not this party's is passed over.
-
-        Raises:
-            SignatureError, DocumentError: it is not this party's, or not about this release.
-        """
-        for kind, model in _OWN_KINDS.items():
-            shown = view.signed(kind).get(self.identity.name)
-            known = (self.ledger.signature(release, kind), self.ledger.signature(release, adopted_kind(kind)))
-            if shown is not None and shown.digest not in {one.digest for one in known if one is not None}:
-                # what is not ours at all is the coordinator's mistake, and no reason to halt
-                try:
-                    statement = open_envelope(shown, model, keys=self.identity.keys)
-                    require_about(statement, party=self.identity.name, spec=release)
-                except ProtocolError:
-                    if others_too:
-                        continue
-                    raise
-                yield kind, shown
-
-    def _view(self, release: str) -> ReleaseDetails | None:
-        try:
-            view = self.client.release(release)
-            self.require_known(view, release)
-        except (ProtocolError, NonsenseError) as error:
-            _log.warning("passed over in looking back", release=release, error=error.code)
-        except RemoteProblemError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            _log.warning("passed over in looking back", release=release, error=error.problem)
-        else:
-            return view
-        return None
+    wanted: int = 1
+    done: int = 0
+    guard: RLock = field(default_factory=RLock)
 
 
 Opened = tuple[LedgerHead, VerifyingKey, SignedDocument]
@@ -156,6 +80,7 @@ class Witnesses:
     identity: Identity
     store: AgentStore
     ledger: Ledger
+    proposals: Proposals
     clock: Clock
     all: tuple[Witness, ...]
     _asked: set[str] = field(default_factory=set)
@@ -205,7 +130,7 @@ class Witnesses:
             self._asked.discard(coordinator)
             for witness in self.all:
                 if witness.coordinator == coordinator:
-                    witness.forget()
+                    witness.wanted += 1  # also while it is being looked at: that does not count then
 
     def accept(self, place: int) -> None:
         """Have the newest head witnessed, unless one that comes after entry `place` of the chain already is."""
@@ -237,6 +162,37 @@ class Witnesses:
             self._halted = error
         return error
 
+    def require_known(self, view: ReleaseDetails, release: str) -> None:
+        """Halt, and raise StaleLedgerError, where the ledger does not know a signature of ours about this release."""
+        try:
+            self._require_known(view, release)
+        except StaleLedgerError as error:
+            raise self.halt(error) from None
+
+    def unknown_signatures(
+        self, view: ReleaseDetails, release: str, *, others_too: bool = False
+    ) -> Iterator[tuple[str, Envelope]]:
+        """What a coordinator shows that this party has signed about a release and the ledger does not know, by kind.
+
+        `others_too`: what is not this party's is passed over.
+
+        Raises:
+            SignatureError, DocumentError: it is not this party's, or not about this release.
+        """
+        for kind, model in _OWN_KINDS.items():
+            shown = view.signed(kind).get(self.identity.name)
+            known = (self.ledger.signature(release, kind), self.ledger.signature(release, adopted_kind(kind)))
+            if shown is not None and shown.digest not in {one.digest for one in known if one is not None}:
+                # what is not ours at all is the coordinator's mistake, and no reason to halt
+                try:
+                    statement = open_envelope(shown, model, keys=self.identity.keys)
+                    require_about(statement, party=self.identity.name, spec=release)
+                except ProtocolError:
+                    if others_too:
+                        continue
+                    raise
+                yield kind, shown
+
     @property
     def _majority(self) -> int:
         return len(self.all) // 2 + 1
@@ -245,14 +201,53 @@ class Witnesses:
         if self._halted is not None:
             raise self._halted
 
+    def _require_known(self, view: ReleaseDetails, release: str) -> None:
+        for kind, _ in self.unknown_signatures(view, release):
+            said = f"the coordinator shows this member's own {kind} of release {release[:16]}"
+            raise StaleLedgerError(f"{said}, which the ledger does not know", remedy=_SET_BACK)
+
     def _ask(self, witness: Witness) -> None:
-        """Look back at what it shows, then at its heads. The other consortia go on while releases are looked at."""
+        """Look back at what it shows, then at its heads. The other consortia go on while releases are looked at.
+
+        Nobody who has the witness's guard waits for that of all: who has that one waits for the witness's.
+        """
         try:
-            witness.complete()
+            with witness.guard:
+                self._look_back(witness)
         except StaleLedgerError as error:
             raise self.halt(error) from None
         with self._guard:
             self._look(witness, witness.client.ledger_heads())
+
+    def _look_back(self, witness: Witness) -> None:
+        """At all of it, unless that was done since touch was lost.
+
+        A single release that the coordinator cannot show as one is passed over: it is looked at again before anything
+        is done about it, and must not keep the party from all others.
+        """
+        aim, proposals = witness.wanted, self.proposals
+        if witness.done == aim:
+            return
+        over = proposals.finished(witness.coordinator)
+        listed = [one for one in witness.client.releases(self.identity.name, over_too=True) if one not in over]
+        wanted = dict.fromkeys([*listed, *proposals.unfinished(witness.coordinator)])
+        views = (self._view(witness, release) for release in wanted)
+        witness.ended = tuple(view.id for view in views if view is not None and view.state.final)
+        witness.done = aim
+
+    def _view(self, witness: Witness, release: str) -> ReleaseDetails | None:
+        try:
+            view = witness.client.release(release)
+            self._require_known(view, release)
+        except (ProtocolError, NonsenseError) as error:
+            _log.warning("passed over in looking back", release=release, error=error.code)
+        except RemoteProblemError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            _log.warning("passed over in looking back", release=release, error=error.problem)
+        else:
+            return view
+        return None
 
     def _look(self, witness: Witness, heads: tuple[SignedDocument, ...]) -> None:
         shown = _opened(heads)

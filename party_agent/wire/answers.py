@@ -17,8 +17,9 @@ _FAR = 2
 """How many times a study's n a party's own number is, or a part of it, for its owner to be told."""
 
 
-def _absent(value: object) -> bool:
-    return value is None
+def _optional(description: str) -> Any:  # noqa: ANN401 - as `Field`
+    """A field that is left out where it is None."""
+    return Field(None, exclude_if=lambda value: value is None, description=description)
 
 
 class Shown(BaseModel):
@@ -85,30 +86,22 @@ class DatasetView(Shown):
     subject_id: str | tuple[str, ...] = Field(
         description="the column that identifies a person, or several that do so together."
     )
-    id_rules: tuple[str, ...] | None = Field(
-        None, exclude_if=_absent, description="how each of them is written; absent where exactly."
-    )
+    id_rules: tuple[str, ...] | None = _optional("how each of them is written; absent where exactly.")
     subjects: str = Field(
         description='"keyed" where who is in it is private, "listed" where that is a list which all members hold.'
     )
     unit: str = Field(description="in which it is released, regressed and charged: add_remove or replace_one.")
     people: str = Field(description="the group that its people are of; caps add up what all data sets of a group lose.")
     attributes: tuple[Attribute, ...] = Field(description="the columns it offers, with their public bounds or levels.")
-    derived: tuple[str, ...] | None = Field(
-        None, exclude_if=_absent, description="how those are made that its source does not have; absent where none is."
+    derived: tuple[str, ...] | None = _optional(
+        "how those are made that its source does not have; absent where none is."
     )
-    n: int | None = Field(None, exclude_if=_absent, description="people; 0 where the rows have not been read.")
-    ids_changed: int | None = Field(
-        None, exclude_if=_absent, description="ids that their rule writes otherwise than the table."
-    )
-    id_forms: tuple[str, ...] | None = Field(
-        None, exclude_if=_absent, description="how ids are written by their rule, in words, the most common first."
-    )
-    clipped: dict[str, int] | None = Field(
-        None, exclude_if=_absent, description="by attribute, values outside the bounds, which count as the bound."
-    )
-    missing: dict[str, int] | None = Field(None, exclude_if=_absent, description="by attribute, cells without a value.")
-    read: AwareDatetime | None = Field(None, exclude_if=_absent, description="when its rows were read.")
+    n: int | None = _optional("people; 0 where the rows have not been read.")
+    ids_changed: int | None = _optional("ids that their rule writes otherwise than the table.")
+    id_forms: tuple[str, ...] | None = _optional("how ids are written by their rule, in words, the most common first.")
+    clipped: dict[str, int] | None = _optional("by attribute, values outside the bounds, which count as the bound.")
+    missing: dict[str, int] | None = _optional("by attribute, cells without a value.")
+    read: AwareDatetime | None = _optional("when its rows were read.")
 
 
 class DatasetList(Shown):
@@ -120,11 +113,7 @@ class DatasetList(Shown):
 class UploadView(Shown):
     """Rows on their way into a data set."""
 
-    model_config = shown_as(
-        """
-        {"dataset": "stays", "upload": "monday", "pieces": [1, 2]}
-        """
-    )
+    model_config = shown_as('{"dataset": "stays", "upload": "monday", "pieces": [1, 2]}')
 
     dataset: str = Field(description="the data set they are for.")
     upload: str = Field(description="what the caller calls this upload.")
@@ -134,11 +123,7 @@ class UploadView(Shown):
 class PieceView(Shown):
     """A piece that is in."""
 
-    model_config = shown_as(
-        """
-        {"number": 1, "rows": 20000}
-        """
-    )
+    model_config = shown_as('{"number": 1, "rows": 20000}')
 
     number: int = Field(description="which one.")
     rows: int = Field(description="how many rows it has.")
@@ -255,9 +240,7 @@ leaves its member.",
     missing: tuple[str, ...] = Field(
         description="what becomes of missing cells, in sentences; with counts for the operator."
     )
-    held: int | None = Field(
-        None, exclude_if=_absent, description="people that the data set holds; for the operator alone."
-    )
+    held: int | None = _optional("people that the data set holds; for the operator alone.")
     leaves: str = Field(description="what leaves this member, in a sentence.")
     columns: tuple[Attribute, ...] = Field(description="this member's columns with bounds or levels.")
     row_norm: float | None = Field(description="rows of this member are clipped to this norm; null where they are not.")
@@ -360,12 +343,8 @@ class JobView(Shown):
 
     release: str = Field(description="its id.")
     stage: str = Field(description="the last thing that was begun or done.")
-    done: int | None = Field(
-        None,
-        exclude_if=_absent,
-        description="for the operator: rows read while checking and privatising, bytes while uploading.",
-    )
-    total: int | None = Field(None, exclude_if=_absent, description="for the operator: of them in all.")
+    done: int | None = _optional("for the operator: rows read while checking and privatising, bytes while uploading.")
+    total: int | None = _optional("for the operator: of them in all.")
     error: str | None = Field(
         description="what stopped it last, with a remedy for the operator; null where nothing did."
     )

@@ -65,21 +65,17 @@ class CoordinatorClient:
     patience_seconds: float = PATIENCE_SECONDS
 
     def identity(self) -> CoordinatorIdentity:
-        """The coordinator's name and key."""
         return model_of(CoordinatorIdentity, call(self.http, "GET", "/v1/coordinator"))
 
     def enrol(self, document: SignedDocument) -> None:
-        """Introduce this party."""
-        call(self.http, "POST", "/v1/parties", content=document.model_dump_json().encode(), headers=_JSON)
+        self._send("POST", "/v1/parties", document.model_dump_json().encode())
 
     def rotate(self, party: str, request: RotationRequest) -> None:
         """Replace this party's key; sending it again is harmless."""
-        path = f"/v1/parties/{party}/keys"
-        call(self.http, "POST", path, content=request.model_dump_json().encode(), headers=_JSON)
+        self._send("POST", f"/v1/parties/{party}/keys", request.model_dump_json().encode())
 
     def depart(self, party: str, departure: Envelope) -> None:
-        """End this party's membership."""
-        call(self.http, "PUT", f"/v1/parties/{party}/departure", content=departure.to_json(), headers=_JSON)
+        self._send("PUT", f"/v1/parties/{party}/departure", departure.to_json())
 
     def member_keys(self) -> list[VerifyingKey]:
         """The directory's keys: only as good as the pins they are compared with."""
@@ -126,18 +122,15 @@ class CoordinatorClient:
 
     def put_ledger_head(self, party: str, head: SignedDocument, *, after: str) -> None:
         """Have a member's head witnessed that follows the head `after`; sending it again is harmless."""
-        path = f"/v1/parties/{party}/ledger-heads"
-        body = head.model_dump_json().encode()
-        call(self.http, "PUT", path, params={"after": after}, content=body, headers=_JSON)
+        self._send("PUT", f"/v1/parties/{party}/ledger-heads", head.model_dump_json().encode(), params={"after": after})
 
     def publish_identity(self, party: str, identity: Envelope) -> None:
         """Show this party's keys under its own signature; sending it again is harmless."""
-        call(self.http, "PUT", f"/v1/parties/{party}/identity", content=identity.to_json(), headers=_JSON)
+        self._send("PUT", f"/v1/parties/{party}/identity", identity.to_json())
 
     def send_linkage_key(self, recipient: str, sender: str, message: Envelope) -> None:
         """Leave a sealed linkage key for a member."""
-        path = f"/v1/parties/{recipient}/linkage-keys/{sender}"
-        call(self.http, "PUT", path, content=message.to_json(), headers=_JSON)
+        self._send("PUT", f"/v1/parties/{recipient}/linkage-keys/{sender}", message.to_json())
 
     def linkage_keys(self, party: str) -> dict[str, Envelope]:
         """What members left for this party, by sender."""
@@ -167,13 +160,11 @@ class CoordinatorClient:
                 yield found.model_copy(update={"items": items})
 
     def release(self, release: str) -> ReleaseDetails:
-        """One release."""
         return model_of(ReleaseDetails, call(self.http, "GET", f"/v1/releases/{release}"))
 
     def propose(self, spec: Envelope) -> ReleaseDetails:
         """Propose a release; sending the same document again is harmless."""
-        answer = call(self.http, "POST", "/v1/releases", content=spec.to_json(), headers=_JSON)
-        return model_of(ReleaseDetails, answer)
+        return model_of(ReleaseDetails, self._send("POST", "/v1/releases", spec.to_json()))
 
     def published(self, release: str, file: str, *, largest_bytes: int) -> Iterator[bytes]:
         """A file of a published release, in pieces: `manifest`, `matrix` or `moments`, not verified."""
@@ -182,13 +173,11 @@ class CoordinatorClient:
 
     def approve(self, release: str, party: str, request: ApprovalRequest) -> None:
         """Send an approval; sending it again is harmless."""
-        path = f"/v1/releases/{release}/approvals/{party}"
-        call(self.http, "PUT", path, content=request.model_dump_json().encode(), headers=_JSON)
+        self._send("PUT", f"/v1/releases/{release}/approvals/{party}", request.model_dump_json().encode())
 
     def reject(self, release: str, party: str, rejection: Envelope) -> None:
         """Send a rejection or withdrawal; sending it again is harmless."""
-        path = f"/v1/releases/{release}/rejections/{party}"
-        call(self.http, "PUT", path, content=rejection.to_json(), headers=_JSON)
+        self._send("PUT", f"/v1/releases/{release}/rejections/{party}", rejection.to_json())
 
     def upload(self, release: str, party: str, statement: Envelope, body: bytes) -> None:
         """Send a block; sending the same bytes again is harmless."""
@@ -232,13 +221,11 @@ class CoordinatorClient:
 
     def newest_event(self) -> int:
         """The number of the last event."""
-        return self.wait(_BEYOND_ALL, seconds=0)
-
-    def wait(self, after: int, *, seconds: int) -> int:
-        """Wait until something happened after event `after`; the number of the last event."""
-        params = {"after": after, "wait_seconds": seconds}
-        timeout = seconds + _LONG_POLL_MARGIN_SECONDS
+        params, timeout = {"after": _BEYOND_ALL, "wait_seconds": 0}, _LONG_POLL_MARGIN_SECONDS
         return model_of(EventPage, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout)).last
+
+    def _send(self, method: str, path: str, body: bytes, *, params: Mapping[str, str] | None = None) -> httpx.Response:
+        return call(self.http, method, path, content=body, headers=_JSON, params=params)
 
     def _pages(
         self, kind: type[_List], path: str, query: Mapping[str, str], *, most: int = MOST_PAGES

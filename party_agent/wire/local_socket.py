@@ -72,7 +72,6 @@ class AgentTransport(httpx.BaseTransport):
         self._path = path
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """One request over a connection of its own."""
         http = HTTPConnection("agent")
         try:
             http.sock = _connect(self._path, request.extensions.get("timeout", {}).get("read"))
@@ -91,8 +90,7 @@ class AgentTransport(httpx.BaseTransport):
 
 def user_of(connection: socket.socket) -> int | None:
     """The user whose process is at the other end, as when it connected or began to listen; None if nobody says."""
-    peer = _peer(connection)
-    return None if peer is None else peer[1]
+    return None if (peer := _peer(connection)) is None else peer[1]
 
 
 def process_at(path: Path, *, timeout_seconds: float) -> int | None:
@@ -107,7 +105,6 @@ def process_at(path: Path, *, timeout_seconds: float) -> int | None:
 
 
 def _peer(connection: socket.socket) -> tuple[int, int] | None:
-    """Process and user."""
     if sys.platform != "linux":
         return None
     process, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))

@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
 NAMED = set(re.findall(r"`(tests/[\w/]+\.py)", PAGE))
-AT_ROUNDS = ("decided_again", "exchange_cheats", "malicious_coordinator", "set_back", "untrusted_coordinator")
+AT_ROUNDS = ("decisions", "exchange_cheats", "malicious_coordinator", "set_back", "untrusted_coordinator")
 ATTACKS = {
     *(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "hostile").glob("test_*.py")),
     *(f"tests/party_agent/rounds/test_{name}.py" for name in AT_ROUNDS),

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from commingle.coordinator.proposals import reject
 from commingle.party_agent.data.datasets import DatasetRequest
-from commingle.party_agent.home.consortium import PinnedCoordinator
-from commingle.party_agent.home.home import Home, PartySettings
+from commingle.party_agent.home.home import Home, PartySettings, PinnedCoordinator
 from commingle.party_agent.home.policy import AutoApproval, Policy
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.sources import FileSource

@@ -1,7 +1,8 @@
-"""The local API: who may ask, what is answered, and what is never told."""
+"""The local API: who may ask, what is answered and never told; its document, whose examples are run."""
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,22 +11,29 @@ from typing import Any
 import httpx
 import pytest
 
+from commingle.party_agent.edge import api as examples
 from commingle.party_agent.edge import views
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.edge.loop import Loops
-from commingle.party_agent.edge.views import export_audit
+from commingle.party_agent.edge.views import export_audit, ledger_view, proposal_view
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
+from commingle.party_agent.rounds.forecasts import Forecasts
+from commingle.party_agent.rounds.jobs import Viewer
+from commingle.party_agent.wire.answers import LedgerView, ProposalView
 from commingle.shared.documents.model import encode, text_digest
+from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.plan import BlockPlan, plan_block
 from commingle.shared.runtime.errors import UnreachableError
-from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, rows_of, strictly, write_csv
+from tests.packaging.openapi import FOLDER
+from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, rows_of, strictly
 from tests.world.coordinator import problem
+from tests.world.local_api import operator
 from tests.world.transport import InProcess, unreachable
 
 RELEASE = "0" * 64
@@ -169,14 +177,6 @@ def test_body_that_is_no_registration_is_a_problem(api: httpx.Client, body: byte
     assert api.post("/v1/datasets", content=body).status_code == 422
 
 
-def test_errors_in_the_data_name_column_and_count_and_no_value(api: httpx.Client, consortium: Consortium) -> None:
-    rows = [{**row, "age": "SENTINEL"} for row in rows_of("clinic")]
-    path = write_csv(consortium.root / "bad.csv", rows)
-    response = api.post("/v1/datasets", json=registration(path))
-    assert problem(response) == (422, "data")
-    assert response.json()["detail"] == "column age: 40 values are not numbers"
-
-
 def test_whitening_of_a_proposal_is_shown_to_whom_it_concerns(
     api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:
@@ -253,6 +253,7 @@ def test_proposals_are_shown_with_cost_and_findings_and_decided(
     assert api.put(f"/v1/proposals/{second}/rejection").json()["decision"] == "rejected"
     assert problem(api.put(f"/v1/proposals/{second}/approval")) == (409, "conflict")
     assert api.get(f"/v1/proposals/{first}").json()["decision"] == "approved"
+    assert api.get("/v1/ledger").json()["spent"]["epsilon"] == pytest.approx(1.0, rel=1e-6)
     for method, path in (("GET", ""), ("PUT", "/approval"), ("PUT", "/rejection")):
         assert problem(api.request(method, f"/v1/proposals/{RELEASE}{path}")) == (404, "unknown")
 
@@ -303,38 +304,6 @@ def test_forecast_is_the_agents_own_whatever_the_coordinator_says(
     assert shown["outlook"] == list(expected.sentences)
     assert "Wonderfully" not in json.dumps(shown)
     assert expected.sentences[0].startswith("Not useful with n = 40 at epsilon 1")
-
-
-def test_approval_that_cannot_be_sent_is_a_bad_gateway_and_kept(
-    api: httpx.Client, local: LocalApi, consortium: Consortium
-) -> None:
-    release = consortium.propose()
-    local.agents.consortia[0].step(strictly)
-    consortium.coordinator.before = unreachable("PUT", "/approvals/")
-    assert problem(api.put(f"/v1/proposals/{release}/approval")) == (502, "unreachable")
-    assert api.get(f"/v1/proposals/{release}").json()["decision"] == "approved"
-
-
-def test_ledger_shows_cap_spent_and_what_is_left(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
-    assert api.get("/v1/ledger").json()["charges"] == []
-    release = consortium.propose()
-    local.agents.consortia[0].step(strictly)
-    api.put(f"/v1/proposals/{release}/approval")
-    said = api.get("/v1/ledger").json()
-    assert said["cap"]["epsilon"] == 10.0
-    assert said["spent"]["epsilon"] == pytest.approx(1.0, rel=1e-6)
-    assert said["spent"]["rho"] + said["remaining"]["rho"] == pytest.approx(said["cap"]["rho"])
-    (charge,) = said["charges"]
-    assert (charge["release"], charge["state"], charge["dataset"]) == (release, "reserved", "main")
-
-
-def test_altered_ledger_is_a_fault_of_the_server(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
-    release = consortium.propose()
-    local.agents.consortia[0].step(strictly)
-    api.put(f"/v1/proposals/{release}/approval")
-    with local.agents.store.transaction() as db:
-        db.execute("UPDATE entries SET body = '{}', digest = '' WHERE seq = (SELECT max(seq) FROM entries)")
-    assert problem(api.get("/v1/ledger")) == (500, "ledger")
 
 
 def test_jobs_show_progress_and_errors(api: httpx.Client, local: LocalApi, consortium: Consortium) -> None:
@@ -392,3 +361,86 @@ def test_no_response_tells_a_secret(api: httpx.Client, local: LocalApi, consorti
         "snapshot": str(local.agents.datasets.get("main").snapshot),
     }
     assert [name for name, secret in secrets.items() if secret in said] == []
+
+
+DOCUMENT = json.loads((FOLDER / "party-agent.json").read_text())
+VALIDATED = {"HTTPValidationError", "ValidationError"}  # FastAPI's own, which no answer here is
+
+
+def operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def test_every_field_parameter_and_operation_is_explained() -> None:
+    unexplained = [
+        f"{name}.{field}"
+        for name, schema in DOCUMENT["components"]["schemas"].items()
+        for field, said in schema.get("properties", {}).items()
+        if name not in VALIDATED and not (said.get("description") or said.get("const") or field == "kind")
+    ]
+    for name, operation in operations():
+        unexplained += [f"{name} {p['name']}" for p in operation.get("parameters", []) if not p.get("description")]
+        unexplained += [] if operation.get("description") else [name]
+    assert unexplained == []
+
+
+def test_every_body_has_an_example() -> None:
+    bodies = {
+        name: operation["requestBody"]["content"] for name, operation in operations() if "requestBody" in operation
+    }
+    lacking = [
+        (name, kind)
+        for name, content in bodies.items()
+        for kind, said in content.items()
+        if not (said.get("example") or said.get("examples")) and said["schema"].get("format") != "binary"
+    ]
+    assert (len(bodies), lacking) == (8, [])
+
+
+def shown(path: str, method: str, kind: str = "application/json") -> list[Any]:
+    """The examples of an operation."""
+    said = DOCUMENT["paths"][path][method]["requestBody"]["content"][kind]
+    return [said["example"]] if "example" in said else [each["value"] for each in said["examples"].values()]
+
+
+def test_every_example_does_what_its_operation_says(consortium: Consortium, tmp_path: Path) -> None:
+    upload = "/v1/datasets/{name}/uploads/{upload}"
+    with consortium.agent("clinic") as agent, operator(agent) as http:
+        consortium.register(agent, replace=True, subjects="keyed")
+        at = upload.format(name="stays", upload="monday")
+        file, query, pushed = shown("/v1/datasets", "post")
+        assert http.post("/v1/datasets", json=pushed).status_code == 201
+        assert http.put(at).status_code == 201
+        for kind in ("text/csv", "application/x-ndjson"):
+            (rows,) = shown(f"{upload}/pieces/{{number}}", "put", kind)
+            sent = http.put(f"{at}/pieces/1", content=rows, headers={"Content-Type": kind})
+            assert sent.json() == {"number": 1, "rows": 2}
+        (closing,) = shown(f"{upload}/close", "post")
+        assert http.post(f"{at}/close", json=closing).json()["missing"] == {"age": 0, "glucose": 1, "emergency": 0}
+        (asked,) = shown("/v1/regressions", "post")
+        assert http.post("/v1/regressions", json=asked).json()["state"].startswith(("published", "kept"))
+        table = tmp_path / "stays.csv"
+        table.write_text(examples.CSV_ROWS)
+        place = {**file, "source": {**file["source"], "path": str(table)}}
+        assert http.post("/v1/datasets?replace=true", json=place).status_code == 201
+        assert http.post("/v1/datasets?replace=true", json=query).json()["type"].endswith(":source")  # no such database
+        (study,) = shown("/v1/proposals", "post")
+        assert http.post("/v1/proposals", json=study).status_code == 201
+        release = consortium.propose(keyed=True)
+        agent.step(strictly)
+        for decision in ("approval", "rejection"):
+            (note,) = shown(f"/v1/proposals/{{release}}/{decision}", "put")
+            decided = http.put(f"/v1/proposals/{release}/{decision}", json=note)
+            assert decided.json()["decided"][-1] == {"document": decision, **note}
+        answered = http.get(f"/v1/proposals/{release}").json()
+        answered_view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.OPERATOR)
+        assert answered == answered_view.model_dump(mode="json")
+        assert set(answered) == set(ProposalView.model_fields)
+        ledger = http.get("/v1/ledger").json()
+        assert (ledger, set(ledger)) == (
+            ledger_view(agent.ledger).model_dump(mode="json"),
+            set(LedgerView.model_fields),
+        )
+    RegressionRequest.model_validate_json(json.dumps(asked))

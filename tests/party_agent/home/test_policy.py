@@ -79,13 +79,7 @@ def spec_with(**changes: Any) -> ReleaseSpec:
 
 
 GOOD = Situation(
-    policy=Policy(
-        mechanisms=frozenset({"rmgm"}),
-        max_epsilon=1.0,
-        max_delta=1e-6,
-        max_cells=40,
-        max_lifetime_hours=48,
-    ),
+    policy=Policy(mechanisms=frozenset({"rmgm"}), max_epsilon=1.0, max_delta=1e-6, max_cells=40, max_lifetime_hours=48),
     pins={"other": OTHER.fingerprint},
     dataset=DATASET,
     now=NOW,
@@ -180,13 +174,7 @@ def test_small_tables_in_many_buckets_are_as_much_work_as_large_ones() -> None:
         for name, column in (("own", "x"), ("other", "y"))
     ]
     study = Study(
-        study="s",
-        mechanism="moments",
-        epsilon=1.0,
-        delta=1e-6,
-        n=1 << 20,
-        buckets=1 << 24,
-        parties=tuple(keyed),
+        study="s", mechanism="moments", epsilon=1.0, delta=1e-6, n=1 << 20, buckets=1 << 24, parties=tuple(keyed)
     )
     spec = spec_of(study, {"own": OWN, "other": OTHER}, proposer=OTHER, seed=bytes(32), now=NOW)
     policy = Policy(max_cells=10_000_000)

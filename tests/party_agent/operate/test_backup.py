@@ -114,10 +114,7 @@ def altered(backup: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [ADOPTED, "DELETE FROM entries", "DROP TABLE to_read"],
-)
+@pytest.mark.parametrize("damage", [ADOPTED, "DELETE FROM entries", "DROP TABLE to_read"])
 def test_damaged_ledger_makes_no_backup(pair: Consortium, tmp_path: Path, damage: str) -> None:
     pair.propose()
     pair.step("clinic")

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from commingle.party_agent.edge.data_routes import resolve_source
+from commingle.party_agent.edge.api import resolve_source
 from commingle.party_agent.errors import SourceError, SourceRefusedError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.private.engine import IN_PROCESS

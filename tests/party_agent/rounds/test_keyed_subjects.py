@@ -230,9 +230,7 @@ def test_policy_that_counts_replacement_refuses_it_and_says_in_which_unit(pair: 
         assert ledger_view(agent.ledger).unit.endswith(", and replace_one")
 
 
-def test_lists_without_anybody_in_common_are_published_alike_and_a_fit_across_them_is_refused(
-    pair: Consortium,
-) -> None:
+def test_lists_without_anybody_in_common_are_published_alike_and_a_fit_across_them_is_refused(pair: Consortium) -> None:
     overlapping(pair, {"clinic": slice(0, 20), "insurer": slice(20, 40)})
     release = pair.propose(keyed=True)
     rounds(pair, draw=no_noise)

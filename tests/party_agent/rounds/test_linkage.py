@@ -183,29 +183,42 @@ def test_sealing_key_shown_beside_the_identity_counts_for_nothing(trio: Trio) ->
     assert trio.receive("insurer") is not None
 
 
-def test_box_for_another_recipient_is_refused(trio: Trio) -> None:
-    trio.send()
+def for_another(trio: Trio) -> None:
     trio.consortium.coordinator.relay("insurer", "clinic", trio.relayed("lab"))
-    with pytest.raises(DocumentError, match="for somebody else"):
-        trio.receive("insurer")
-    assert not trio.home("insurer").consortium().linkage_file.exists()
 
 
-def test_box_wrapped_anew_by_another_member_does_not_open(trio: Trio) -> None:
-    """The insurer passes on the clinic's box for the lab as its own: the box names who sealed it."""
-    trio.send()
-    wrapped = trio.message("lab").model_copy(update={"sender": "insurer"})
-    trio.put("lab", wrapped, sender="insurer", key=trio.key("insurer"))
-    with pytest.raises(DocumentError, match="not sealed to this member"):
-        trio.receive("lab")
+def wrapped_anew(trio: Trio) -> None:
+    """The lab passes on the clinic's box for the insurer as its own: the box names who sealed it."""
+    wrapped = trio.message("insurer").model_copy(update={"sender": "lab"})
+    trio.put("insurer", wrapped, sender="lab", key=trio.key("lab"))
 
 
-def test_box_addressed_anew_by_its_sender_does_not_open(trio: Trio) -> None:
-    trio.send()
+def addressed_anew(trio: Trio) -> None:
     readdressed = trio.message("lab").model_copy(update={"recipient": "insurer"})
     trio.put("insurer", readdressed, sender="clinic", key=trio.key("clinic"))
-    with pytest.raises(DocumentError, match="not sealed to this member"):
+
+
+def signed_by_a_stranger(trio: Trio) -> None:
+    trio.put("insurer", trio.message("insurer"), sender="clinic", key=STRANGER)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "error", "said"),
+    [
+        (for_another, DocumentError, "for somebody else"),
+        (wrapped_anew, DocumentError, "not sealed to this member"),
+        (addressed_anew, DocumentError, "not sealed to this member"),
+        (signed_by_a_stranger, SignatureError, "not expected here"),
+    ],
+)
+def test_box_that_was_tampered_with_is_refused(
+    trio: Trio, tamper: Callable[[Trio], None], error: type[Exception], said: str
+) -> None:
+    trio.send()
+    tamper(trio)
+    with pytest.raises(error, match=said):
         trio.receive("insurer")
+    assert not trio.home("insurer").consortium().linkage_file.exists()
 
 
 def test_message_of_another_consortium_is_refused(trio: Trio) -> None:
@@ -216,13 +229,6 @@ def test_message_of_another_consortium_is_refused(trio: Trio) -> None:
     moved = trio.message("lab").model_copy(update={"coordinator": trio.fingerprint})
     trio.put("lab", moved, sender="clinic", key=trio.key("clinic"))
     with pytest.raises(DocumentError, match="not sealed to this member"):
-        trio.receive("lab")
-
-
-def test_message_signed_by_a_stranger_is_refused(trio: Trio) -> None:
-    trio.send()
-    trio.put("lab", trio.message("lab"), sender="clinic", key=STRANGER)
-    with pytest.raises(SignatureError):
         trio.receive("lab")
 
 

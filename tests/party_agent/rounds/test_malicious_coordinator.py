@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commingle.party_agent.errors import ConflictError
-from commingle.party_agent.home.policy import AutoApproval, OpeningHours, Policy
+from commingle.party_agent.home.policy import OpeningHours
 from commingle.party_agent.rounds.jobs import Jobs, Stage
 from commingle.party_agent.rounds.proposals import Decision
 from commingle.shared.documents.model import canonical_json, encode
@@ -110,16 +110,6 @@ def test_many_small_releases_wait_for_the_next_day(pair: Consortium) -> None:
     assert approved() == 2
     soon(pair, hours=0.2)
     assert approved() == 4
-
-
-def test_many_small_releases_are_not_approved_automatically_beyond_the_proposers_share(pair: Consortium) -> None:
-    charge = 0.2
-    pair.homes["clinic"].save_policy(Policy(auto_approve=(AutoApproval(proposer="*", max_rho=0.01),)))
-    names = [pair.propose(title=f"study {i}", epsilon=charge) for i in range(30)]
-    pair.step("clinic")
-    decisions = {decision(pair, name) for name in names}
-    assert decisions == {Decision.APPROVED, Decision.WAITING}
-    assert 0 < spent(pair) <= 0.01
 
 
 def test_nothing_is_approved_or_debited_outside_opening_hours(pair: Consortium) -> None:

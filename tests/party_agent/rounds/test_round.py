@@ -28,17 +28,7 @@ from tests.party_agent.releasing import (
     spent,
     state_of,
 )
-from tests.world.consortium import (
-    BLOOD_CONTRASTS,
-    LINKAGE,
-    NAMES,
-    Consortium,
-    N,
-    Noise,
-    consortium_of,
-    rows_of,
-    strictly,
-)
+from tests.world.consortium import BLOOD_CONTRASTS, LINKAGE, NAMES, Consortium, N, Noise, consortium_of, rows_of
 
 
 @pytest.mark.parametrize("mechanism", ["rmgm", "dgm"])
@@ -110,17 +100,6 @@ def test_release_that_does_not_name_this_party_is_not_looked_at(trio: Consortium
     release = trio.propose(names=("clinic", "insurer"))
     trio.step("lab")
     assert f"GET /v1/releases/{release}" not in trio.coordinator.requests
-
-
-def test_two_releases_add_up_in_the_ledger(tmp_path: Path) -> None:
-    consortium = consortium_of(tmp_path, "clinic", "lab")
-    releases = [consortium.propose(title=title, mechanism=m) for title, m in (("one", "rmgm"), ("two", "dgm"))]
-    look(consortium, *3 * ("clinic", "lab"))
-    assert [consortium.state(release) for release in releases] == ["published", "published"]
-    with consortium.agent("lab") as agent:
-        charges = [agent.ledger.charge(release) for release in releases]
-        assert agent.ledger.spent().units == sum(c.loss.rho.units for c in charges if c is not None)
-        agent.step(strictly)
 
 
 def test_rounds_of_different_noise_differ_only_by_the_noise(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import signal
 import socket
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -12,11 +13,13 @@ import pytest
 from fastapi import FastAPI, Request
 
 from commingle.party_agent.errors import PeerError
+from commingle.party_agent.operate.compose import agent_clients
 from commingle.party_agent.wire import local_socket
 from commingle.party_agent.wire.local_socket import AgentTransport, listen, user_of
 from commingle.shared.runtime import server
 from commingle.shared.runtime.errors import SettingsError, UnreachableError
-from tests.world.local_api import recording, serving_at
+from tests.world.consortium import Consortium
+from tests.world.local_api import operator_app, recording, serving_at
 
 
 @pytest.fixture
@@ -155,3 +158,26 @@ def test_services_run_on_a_loop_that_accepts_by_the_listener_itself(monkeypatch:
         for number, handler in kept.items():
             signal.signal(number, handler)
     assert loops == [asyncio.SelectorEventLoop]
+
+
+def test_a_running_agent_answers_one_page_while_another_waits(consortium: Consortium) -> None:
+    home = consortium.homes["clinic"]
+    reach = agent_clients(home)
+    with (
+        consortium.agent("clinic") as agent,
+        serving_at(home.socket, operator_app(agent)),
+        reach(None) as slow,
+        reach(None) as other,  # in the same thread: it would wait forever for the first
+    ):
+        assert (other.status().name, slow.status().name) == ("clinic", "clinic")
+
+
+def test_without_an_agent_every_page_gets_the_ledger_in_its_turn(consortium: Consortium) -> None:
+    reach = agent_clients(consortium.homes["clinic"])
+
+    def page(_: int) -> str:
+        with reach(None) as agent:
+            return agent.status().name
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(page, range(8))) == ["clinic"] * 8

@@ -26,7 +26,7 @@ ALLOWED = {
     "coordinator/store/migrations/versions/one.py": Counter(moments=1),
     "services/client/remote.py": Counter(moments=1),
     "party_agent/edge/client.py": Counter(moments=1),
-    "party_agent/edge/release_routes.py": Counter(moments=2),
+    "party_agent/edge/app.py": Counter(moments=2),
     # descriptions and examples of the interfaces
     "party_agent/edge/api.py": Counter(rmgm=1),
     "party_agent/wire/answers.py": Counter(rmgm=4, dgm=1),
