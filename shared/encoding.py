@@ -24,7 +24,6 @@ from commingle.shared.documents.schema import (
 )
 from commingle.shared.documents.subject_ids import EXACT, LONGEST_PART, IdCounts, SubjectKey, canonical_subject
 from commingle.shared.documents.terms import PartyTerms
-from commingle.shared.dp.contrasts import codebook
 from commingle.shared.dp.fixed_point import (
     FRACTION_BITS,
     SCALE,
@@ -36,6 +35,7 @@ from commingle.shared.dp.fixed_point import (
     squared_row_limit,
     within_unit,
 )
+from commingle.shared.dp.sensitivity import codebook
 from commingle.shared.errors import DataError
 
 Cells: TypeAlias = "pa.Array[Any]"

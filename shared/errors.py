@@ -4,8 +4,8 @@ CommingleError                  a fault with a stable code, a message for people
 ├── DataError                   rows that do not fit their schema; column and counts only, never a value
 ├── MissingExtraError           an optional library is not installed
 ├── shared.dp.errors            PrivacyError and what derives from it
-├── shared.ring.errors          RingError and what derives from it
-├── shared.proving.errors       ProvingError and what derives from it
+├── shared.ring.errors          CiphertextError, KernelsError
+├── shared.proving.errors       ProofError
 ├── shared.documents.errors     ProtocolError and what derives from it
 ├── shared.forecast.errors      PlanningError
 ├── shared.estimation.errors    EstimationError and what derives from it

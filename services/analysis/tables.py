@@ -18,9 +18,8 @@ from commingle.services.plotting import draw_intervals, draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.estimation.cells import Cells, compared
 from commingle.shared.estimation.cross_products import CrossProducts
-from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.entry_noise import Array, inverse_form
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.estimation.product_noise import inverse_form
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from commingle.services.fit.subjects import about_subjects, usable
 from commingle.services.intervals import require_confidence
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute
-from commingle.shared.estimation.diagnostics import covariance, cut_rows, diagnose
+from commingle.shared.estimation.diagnostics import cautions, covariance, cut_rows, diagnose
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
     EstimatorKindError,
@@ -80,7 +80,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         mechanism=prepared.mechanism,
         diagnostics=diagnostics,
         warnings=(
-            *method.cautions(system, signal, name, diagnostics, determined=determined),
+            *cautions(method, system, signal, name, diagnostics, determined=determined),
             *(cut_rows(prepared.cut, system.lost) if errors != "none" else ()),
             *subjects.doubts,
         ),

@@ -25,10 +25,9 @@ from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, Levelled
 from commingle.shared.estimation.cells import ENOUGH
 from commingle.shared.estimation.cross_products import CrossProducts
-from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.entry_noise import Array, ProductNoise
 from commingle.shared.estimation.method import names_of
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.estimation.product_noise import ProductNoise
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes

@@ -15,7 +15,6 @@ from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.documents.terms import PartyTerms, Terms, allowed_rho, settled
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
-from commingle.shared.dp.contrasts import indicators
 from commingle.shared.dp.first_stage import (
     FirstStage,
     Kind,
@@ -26,7 +25,7 @@ from commingle.shared.dp.first_stage import (
     sums_of,
 )
 from commingle.shared.dp.fixed_point import MATRIX_BITS, SCALE, IntegerMap
-from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from commingle.shared.dp.sensitivity import Adjacency, indicators, squared_sensitivity
 
 _ROUNDING = 1e-6  # of gains, which are rounded down
 

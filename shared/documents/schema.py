@@ -205,7 +205,7 @@ class BinaryAttribute(WireModel):
 class CategoricalAttribute(WireModel):
     """Three levels or more, one-hot against the first, the reference; missing cells as another level, if marked.
 
-    A release holds contrasts in place of them, where it does not map a member's rows (`shared.dp.contrasts`).
+    A release holds contrasts in place of them, where it does not map a member's rows (`shared.dp.sensitivity`).
 
     Attributes:
         name: of the column; without `=` and brackets.

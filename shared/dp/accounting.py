@@ -1,8 +1,8 @@
 """Losses as exact integers (docs/design/privacy.md#accounting).
 
 A loss rho is mu^2 / 2 of a Gaussian mechanism that reveals no less, mu its sensitivity over its noise; it is rho-zCDP
-too. It is kept as an integer multiple of 2^-64, rounded up, so that sums over releases and parties are exact and never
-too small. What is no noise's, such as the chance that an exchange fails to hide what it should, is a delta beside it.
+too. It is an integer multiple of 2^-64, rounded up, so sums over releases and parties are exact and never too small.
+What is no noise's, such as the chance that an exchange fails to hide what it should, is a delta beside it.
 """
 
 from collections.abc import Callable
@@ -64,8 +64,7 @@ class Loss:
     """A Gaussian loss of rho but for events of probability delta. Losses add componentwise (proofs, 6.3).
 
     Attributes:
-        rho: mu^2 / 2.
-        delta: a float; sums are rounded up. Of a release it is its `delta_implementation` (docs/proofs/delta.md).
+        delta: sums are rounded up. Of a release it is its `delta_implementation` (docs/proofs/delta.md).
         gaussian: False where it is only known to be delta-approximate rho-zCDP (Bun, Steinke 2016, definition 8.1):
             what a lost branch of a ledger has spent.
     """
@@ -82,8 +81,7 @@ class Loss:
     def epsilon(self, delta: float) -> float:
         """The (epsilon, delta) view, delta the total: epsilon of rho at delta - self.delta (proofs, 6.4).
 
-        Raises:
-            ParameterError: delta does not exceed the loss's own.
+        Raises ParameterError: delta does not exceed the loss's own.
         """
         left = delta_left(delta, self.delta)
         return (gaussian_epsilon if self.gaussian else epsilon_of_rho)(float(self.rho), left)
@@ -97,7 +95,6 @@ class Loss:
 
     @property
     def guess_percent(self) -> int:
-        """`best_guess` of a hundred guesses; rounded up."""
         return ceil(100 * self.best_guess)
 
     @staticmethod
@@ -116,8 +113,7 @@ class Cost:
 
     Attributes:
         loss: in the data set's unit: add_remove of keyed subjects, replace_one of listed ones.
-        replacement: of keyed subjects, under replace_one: if one that stays has other values. None of listed ones,
-            whose loss that is.
+        replacement: of keyed subjects that stay and have other values, under replace_one; None of listed ones.
     """
 
     loss: Loss
@@ -164,10 +160,8 @@ def delta_left(delta: float, taken: float) -> float:
 def rho_left(epsilon: float, delta: float, *, beside: Loss = NOTHING) -> Rho:
     """The most rho that losses of the same delta and kind as `beside` may have within (epsilon, delta); rounded down.
 
-    By `Loss.epsilon`: none where delta is used up (docs/proofs/noise-and-accounting.md, 6.5).
-
-    Raises:
-        ParameterError: epsilon or delta outside its domain.
+    By `Loss.epsilon`: none where delta is used up (docs/proofs/noise-and-accounting.md, 6.5). Raises ParameterError:
+    epsilon or delta outside its domain.
     """
     left = delta_left(delta, beside.delta)
     if beside.delta and left < float_info.min:
@@ -176,11 +170,7 @@ def rho_left(epsilon: float, delta: float, *, beside: Loss = NOTHING) -> Rho:
 
 
 def gaussian_loss(*, squared_sensitivity: int, sigma: int) -> Rho:
-    """Rho = Delta^2 / (2 sigma^2) of the Gaussian mechanism, rounded up.
-
-    Raises:
-        ParameterError: a negative sensitivity or no noise.
-    """
+    """Rho = Delta^2 / (2 sigma^2) of the Gaussian mechanism, rounded up; ParameterError: Delta^2 < 0, or no noise."""
     if squared_sensitivity < 0 or sigma < 1:
         raise ParameterError(f"no loss for sensitivity^2 {squared_sensitivity}, sigma {sigma}", remedy="Report this.")
     return Rho(-(-squared_sensitivity * RHO_UNITS // (2 * sigma * sigma)))

@@ -1,8 +1,8 @@
 """From (epsilon, delta) to a loss and back: zCDP, and the exact privacy curve of the Gaussian mechanism.
 
 See docs/design/privacy.md#calibration and docs/proofs/noise-and-accounting.md, 4 and 5. A Gaussian mechanism whose
-noise is 1/mu of its sensitivity has the loss rho = mu^2 / 2, and losses add, whatever is asked for in view of earlier
-answers. Only where a loss is read as (epsilon, delta) does it matter that it is a Gaussian's:
+noise is 1/mu of its sensitivity has the loss rho = mu^2 / 2; losses add, whatever is asked for in view of earlier
+answers. That it is a Gaussian's only matters where it is read as (epsilon, delta):
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)      (Balle, Wang 2018, theorem 8)
 
@@ -37,8 +37,6 @@ _BISECTIONS = 90
 
 
 class Calibration(StrEnum):
-    """How (epsilon, delta) becomes a noise level."""
-
     ANALYTIC = "analytic"
     ZCDP = "zcdp"
     CLASSICAL = "classical"
@@ -94,8 +92,7 @@ def _minimiser(function: Callable[[float], float], low: float, high: float) -> f
 def rho_of_epsilon(epsilon: float, delta: float) -> float:
     """The largest rho with eps(rho, delta) <= epsilon, rounded down.
 
-    Raises:
-        ParameterError: epsilon or delta outside its domain, or epsilon so small that no noise level serves it.
+    Raises ParameterError: epsilon or delta outside its domain, or epsilon so small that no noise level serves it.
     """
     check_epsilon(epsilon)
     check_delta(delta)
@@ -111,8 +108,7 @@ def rho_of_epsilon(epsilon: float, delta: float) -> float:
 def classical_rho(epsilon: float, delta: float) -> float:
     """1/(2 sigma_1^2) for sigma_1 = sqrt(2 ln(1.25/delta))/epsilon (Dwork, Roth 2014, theorem A.1).
 
-    Raises:
-        ParameterError: epsilon above 1, where the theorem says nothing, or so small that no noise level serves it.
+    Raises ParameterError: epsilon above 1, where the theorem says nothing, or so small that no noise level serves it.
     """
     if check_epsilon(epsilon) > _CLASSICAL_EPSILON_LIMIT:
         raise ParameterError(
@@ -164,11 +160,7 @@ def best_guess(rho: float, delta: float = 0.0) -> float:
 
 @lru_cache(maxsize=256)  # stated of every party, and asked again by every check
 def gaussian_epsilon(rho: float, delta: float) -> float:
-    """The least epsilon of a Gaussian loss rho at delta, rounded up.
-
-    Raises:
-        ParameterError: delta outside its domain.
-    """
+    """The least epsilon of a Gaussian loss rho at delta, rounded up. Raises ParameterError: delta not in its domain."""
     if rho <= 0:
         return 0.0
     check_delta(delta)
@@ -185,8 +177,7 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
 def gaussian_rho(epsilon: float, delta: float) -> float:
     """The largest Gaussian loss within (epsilon, delta), rounded down.
 
-    Raises:
-        ParameterError: epsilon or delta outside its domain, or epsilon so small that no noise level serves it.
+    Raises ParameterError: epsilon or delta outside its domain, or epsilon so small that no noise level serves it.
     """
     check_epsilon(epsilon)
     check_delta(delta)

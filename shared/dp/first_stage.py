@@ -1,10 +1,9 @@
 """What a party's own columns are like, bought with a small share of its budget, and the map that follows from it.
 
-Sums and sums of squares of the encoded columns are published with noise. From them and public numbers alone follows the
-affine map that is applied to the rows of the main release, which spends the rest (docs/proofs/two-stages.md): columns
-are centred and divided by the square root of their standard deviation, so that directions in which rows hardly vary do
-not drown, and rows are cut at norm 1 afterwards. The map is an `IntegerMap`, like one from public rows. All of it is
-integer arithmetic: everybody computes the same map from the published sums.
+Sums and sums of squares of the encoded columns are published with noise. From them and public numbers alone, in integer
+arithmetic, everybody computes the affine map (an `IntegerMap`) of the rows of the main release, which spends the rest
+(docs/proofs/two-stages.md): columns are centred and divided by the square root of their standard deviation, so that
+directions in which rows hardly vary do not drown, and rows are cut at norm 1 afterwards.
 """
 
 from collections.abc import Sequence
@@ -111,8 +110,7 @@ def sums_of(attributes: Sequence[MeasuredAttribute], *, keyed: bool) -> int:
 def plan_first_stage(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho, adjacency: Adjacency) -> FirstStage:
     """The least noise with which the sums over n subjects lose no more than `rho` in that adjacency.
 
-    Raises:
-        ParameterError: rho is so small, or n so large, that sums or noise leave exact arithmetic.
+    Raises ParameterError: rho is so small, or n so large, that sums or noise leave exact arithmetic.
     """
     if n > MOST_SUBJECTS:
         raise ParameterError(f"{n} people cannot be summed exactly", remedy="Split them into several releases.")
@@ -178,13 +176,11 @@ def mean_squares(stage: FirstStage, sums: Sequence[int], centre: NDArray[np.int6
 
 
 def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fraction) -> IntegerMap:
-    """The map of a party's rows that follows from its noisy sums. Total: any sums give one that can be undone.
+    """The map of a party's rows that follows from its noisy `FirstStage.sums`, whatever they are; it can be undone.
 
     z = (x - m) sqrt(w / s) / R with means m, standard deviations s, weights w and R^2 = r^2 sum w s: the mean square
     norm of a row is 1 / r^2. Where R^2 is no less than W^2, the sum over attributes of the largest w / s, z = x sqrt(w
     / s) / W instead: no row of the schema is longer than 1 then, and none is cut.
-
-    `sums` are as `FirstStage.sums` gives them, with noise, and `radius_squared` is r^2.
     """
     totals = [int(total) for total in sums]
     stage, totals = replace(stage, n=stage.count(totals[0])), totals[stage.keyed :]
@@ -228,10 +224,10 @@ ROWS_ARE_NOISY = RadiusRule(unit=1000, least=Fraction(1, 4), rooted=True)
 def radius_squared_for(rule: RadiusRule, *, rho: Rho, n: int, columns: Fraction) -> Fraction:
     """r^2 of `scaling`, from public numbers: rows are cut the less, the less noise there will be.
 
-    Above its least value n sqrt(rho) / (unit columns^1.5), or its root. What noise costs a fit grows as columns (r^2
-    columns)^2 / (rho n^2), a term for each of so many slopes; what cutting bends falls as r grows, and has to fall
-    where intervals shorten, so there is no largest r: `scaling` cuts nothing in the end. rho is that of both stages of
-    one party, which has so many columns on average.
+    Above its least value n sqrt(rho) / (unit columns^1.5), or its root; rho is that of both stages of one party, which
+    has so many columns on average. What noise costs a fit grows as columns (r^2 columns)^2 / (rho n^2), a term for each
+    of so many slopes; what cutting bends falls as r grows, and has to fall where intervals shorten, so there is no
+    largest r: `scaling` cuts nothing in the end.
     """
     signal = Fraction(rho.units, RHO_UNITS) * n**2 / (rule.unit**2 * columns**3)
     found = isqrt(int(signal * 4**_ROOT_BITS))

@@ -2,7 +2,7 @@
 
 See docs/design/encoding.md#fixed-point, #whitening and #row-clipping. Privacy: everything here is exact integer
 arithmetic, so the sensitivity bounds of `sensitivity` hold for the integers themselves and not merely up to rounding,
-and rows are the same on every machine. It asks nothing of a map: rows are clipped after it, and that alone bounds them
+and rows are the same on every machine. Nothing is asked of a map: rows are clipped after it, and that alone bounds them
 (docs/proofs/sensitivity.md, section 3.6).
 """
 
@@ -30,12 +30,9 @@ _REMEDY = "Make it with commingle party whiten, if need be with a larger --ridge
 
 
 def quantise(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Encoded values in [-1, 1] as integers q = trunc(x 2^f), |q| <= 2^f.
+    """Encoded values in [-1, 1] as integers q = trunc(x 2^f), |q| <= 2^f: toward zero, so norms never grow.
 
-    Truncation is toward zero, so norms never grow.
-
-    Raises:
-        EncodingRangeError: a value is outside [-1, 1] or not a number.
+    Raises EncodingRangeError: a value is outside [-1, 1] or not a number.
     """
     if not bool(np.all(np.abs(values) <= 1.0)):
         raise EncodingRangeError(
@@ -59,10 +56,7 @@ def coarsen(q: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:
 
 
 def presence(fraction_bits: int) -> int:
-    """What says of a keyed row that it is there, 2^(f - s).
-
-    Less than a unit: counts are large and need little room beside values (docs/design/keyed.md#presence).
-    """
+    """What says of a keyed row that it is there, 2^(f - s): little, as counts are large (docs/design/keyed.md)."""
     return 1 << fraction_bits - _PRESENCE_BITS
 
 
@@ -81,12 +75,9 @@ def squared_row_limit(row_norm: float, fraction_bits: int = FRACTION_BITS) -> in
 def clip_rows(q: NDArray[np.int64], squared_limit: int, *, largest: int = SCALE) -> NDArray[np.int64]:
     """Rows (m x d) scaled down so that every ||q||^2 <= M, exactly.
 
-    For ||q||^2 > M: g = isqrt(floor(M 4^24 / ||q||^2)) < 2^24, each |q| becomes (|q| g) >> 24, sign kept. Then
-    ||q'||^2 <= ||q||^2 g^2 / 4^24 <= M.
-
-    Raises:
-        EncodingRangeError: an entry exceeds `largest` in magnitude, d largest^2 < 2^63, beyond which squares could
-            leave int64.
+    For ||q||^2 > M: g = isqrt(floor(M 4^24 / ||q||^2)) < 2^24, each |q| becomes (|q| g) >> 24, sign kept. Then ||q'||^2
+    <= ||q||^2 g^2 / 4^24 <= M. Raises EncodingRangeError: an entry exceeds `largest` in magnitude, d largest^2 < 2^63,
+    beyond which squares could leave int64.
     """
     if q.size and max(-int(q.min()), int(q.max())) > largest:
         raise EncodingRangeError(
@@ -105,11 +96,7 @@ def clip_rows(q: NDArray[np.int64], squared_limit: int, *, largest: int = SCALE)
 
 
 def check_exact_range(subjects: int, row_norm: float | None) -> None:
-    """Refuse sizes whose sums could leave the integers that float64 holds exactly: n 2^f max(1, C) < 2^53.
-
-    Raises:
-        ParameterError: too many subjects.
-    """
+    """Raise ParameterError unless n 2^f max(1, C) < 2^53: sums could leave the integers that float64 holds exactly."""
     norm = max(Fraction(1), exact_row_norm(row_norm)) if row_norm is not None else Fraction(1)
     if subjects * SCALE * norm >= EXACT_LIMIT:
         raise ParameterError(
@@ -134,8 +121,7 @@ class IntegerMap:
     def of(cls, matrix: Sequence[Sequence[float]], centre: Sequence[float]) -> Self:
         """The map nearest to x -> matrix (x - centre) in encoded units.
 
-        Raises:
-            ParameterError: not square, too large, or so near to singular that nobody could undo it.
+        Raises ParameterError: not square, too large, or so near to singular that nobody could undo it.
         """
         d = len(centre)
         if [len(row) for row in matrix] != [d] * d:

@@ -5,7 +5,7 @@ probability differs from a rounded continuous Gaussian's by more than the accoun
 
 The one module of the privacy kernel that is not pure: every draw reads its random bytes from the operating system, so
 noise can neither be predicted from a release seed nor repeat after a fork or a restart. Callers receive it as a
-`Sampler`, which is how tests of everything around it stay deterministic.
+`Sampler`, which keeps tests of everything around it deterministic.
 
 A candidate is an entry of a histogram of bars about the Gaussian, picked among 2^16, and a place in the entry's bar.
 Nearly all entries lie below the curve all along their bar: such a candidate is a draw. Of the others, about one in 30,
@@ -182,8 +182,8 @@ def _bounds(starts: Integers, width: int, grid: Sequence[int]) -> tuple[int, Int
 def rounded_gaussian(sigma: int, count: int, *, entropy: Entropy = os.urandom) -> NDArray[np.int64]:
     """`count` independent draws that are N(0, sigma^2) rounded to integers, but for 2^-32 of any epsilon and delta.
 
-    A discrete Gaussian of 2^s sigma, from 2^47 to 2^48, divided by 2^s and rounded
-    (docs/proofs/noise-and-accounting.md, 1.5). Arguments and errors as of `discrete_gaussian`.
+    A `discrete_gaussian` of 2^s sigma, from 2^47 to 2^48, divided by 2^s and rounded
+    (docs/proofs/noise-and-accounting.md, 1.5).
     """
     fine = max(SIGMA_LIMIT.bit_length() - 1 - sigma.bit_length(), 0)
     draws = discrete_gaussian(sigma << fine, count, entropy=entropy)
@@ -196,15 +196,10 @@ def rounded_gaussian(sigma: int, count: int, *, entropy: Entropy = os.urandom) -
 def discrete_gaussian(sigma: int, count: int, *, entropy: Entropy = os.urandom) -> NDArray[np.int64]:
     """`count` independent draws from N_Z(0, sigma^2), P(x) proportional to exp(-x^2 / (2 sigma^2)), exactly.
 
-    Sensitivity, adjacency and the guarantee that follows are in docs/proofs/noise-and-accounting.md, 1.
-
-    Args:
-        sigma: 1 to 2^48, in steps of the lattice.
-        count: how many; a draw beyond int64, of probability below exp(-2^27), is reduced modulo 2^64.
-        entropy: independent uniform bytes. Only tests give others than the operating system's.
-
-    Raises:
-        ParameterError: sigma below 1 or so large that sums could leave exact arithmetic.
+    Sensitivity, adjacency and the guarantee that follows are in docs/proofs/noise-and-accounting.md, 1. A draw beyond
+    int64, of probability below exp(-2^27), is reduced modulo 2^64. `entropy` gives independent uniform bytes; only
+    tests give others than the operating system's. Raises ParameterError: sigma below 1 or above 2^48, where sums could
+    leave exact arithmetic.
     """
     if not 1 <= sigma <= SIGMA_LIMIT:
         raise ParameterError(f"a noise scale of {sigma} is out of range", remedy="Raise epsilon.")

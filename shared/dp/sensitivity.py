@@ -1,10 +1,21 @@
-"""How far one subject can move one party's encoded rows (docs/design/privacy.md#sensitivity)."""
+"""How far one subject can move one party's encoded rows (docs/design/privacy.md#sensitivity), and contrasts.
+
+Contrasts are how a release codes L levels as L - 1 columns (ADR 33, docs/proofs/sensitivity.md 1.6), Helmert's: column
+k = 1..L-1 is p_k for levels before level k (counted from 0), -n_k for level k, and 0 for later ones, with
+p_k = 1 / sqrt(k (k + 1)) and n_k = k p_k. Rows have the squared norm 1 - 1/L, two of them are sqrt(2) apart, so no
+level is another's reference. Integers are truncated toward zero: no row and no difference of two is longer than that.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
 from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import FRACTION_BITS, exact_row_norm, presence
@@ -16,9 +27,8 @@ class Adjacency(StrEnum):
     """Which data sets are neighbours.
 
     Under `replace_one` one subject's values differ, and become any others within the schema (Wu et al. 2022). Under
-    `add_remove` one has a subject more, with any values (docs/proofs/keyed-subjects.md). Under `zero_out`, of which the
-    proofs make the latter and which is no release's, one subject's encoded row, whitened where that is asked, becomes
-    zeros.
+    `add_remove` one has a subject more, with any values (docs/proofs/keyed-subjects.md). Under `zero_out`, which is no
+    release's and of which the proofs make the latter, one subject's encoded row, whitened if so asked, becomes zeros.
     """
 
     REPLACE_ONE = "replace_one"
@@ -55,8 +65,35 @@ class Geometry:
 
 
 def contrast_geometry(levels: int) -> Geometry:
-    """The geometry of contrasts (`shared.dp.contrasts`): r^2 = 1 - 1/L, D^2 = 2."""
+    """The geometry of contrasts (`codebook`): r^2 = 1 - 1/L, D^2 = 2."""
     return Geometry(Fraction(levels - 1, levels), diameter_squared=2, rounding=CONTRAST_ROUNDING)
+
+
+@lru_cache(maxsize=512)
+def codebook(levels: int, fraction_bits: int = FRACTION_BITS) -> NDArray[np.int64]:
+    """(L, L - 1) integers in steps of 2^-f, a row for each level."""
+    book = np.zeros((levels, levels - 1), np.int64)
+    for k in range(1, levels):
+        book[:k, k - 1] = isqrt(4**fraction_bits // (k * (k + 1)))
+        book[k, k - 1] = -isqrt(4**fraction_bits * k // (k + 1))
+    book.flags.writeable = False
+    return book
+
+
+@lru_cache(maxsize=512)
+def indicators(levels: int, fraction_bits: int = FRACTION_BITS) -> NDArray[np.float64]:
+    """(L - 1, L) the 0/1 indicators of all levels but the first as combinations of 1 and contrasts.
+
+    With t_k = x_0 + .. + x_k, z_k = p_k (t_k - x_k) - n_k x_k, so x_k = (p_k t_k - z_k) / (p_k + n_k), the last first.
+    """
+    unit, forms = np.eye(levels), np.zeros((levels - 1, levels))
+    book, left = codebook(levels, fraction_bits) / 2**fraction_bits, np.eye(levels)[0]
+    for k in range(levels - 1, 0, -1):
+        before, own = book[0, k - 1], -book[k, k - 1]
+        forms[k - 1] = (before * left - unit[k]) / (before + own)
+        left = left - forms[k - 1]
+    forms.flags.writeable = False
+    return forms
 
 
 def squared_sensitivity(
@@ -68,21 +105,14 @@ def squared_sensitivity(
 ) -> int:
     """Delta_q^2 = floor(Delta^2 4^f), the squared L2 sensitivity of one integer row.
 
-    Adjacency and guarantee: for `replace_one` Delta = min(sqrt(sum D_a^2), 2C), for `zero_out`
-    Delta = min(sqrt(sum r_a^2), C); C is infinite without a row norm. Whitened rows are bounded by C alone.
-    Truncation never moves an encoded value away from zero and integer rows have integer squared distances, so the
-    floor is safe (docs/proofs/sensitivity.md). Under `add_remove` a row's presence counts besides what `zero_out` has.
-    Under `replace_one` a subject stays and its values change, so presence counts nothing: neither bounds the other
-    (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
+    Adjacency and guarantee: for `replace_one` Delta = min(sqrt(sum D_a^2), 2C), for `zero_out` Delta = min(sqrt(sum
+    r_a^2), C); C, the row norm, is infinite where there is none. Rows that are whitened, which have no attributes here,
+    are bounded by C alone. Truncation never moves an encoded value away from zero and integer rows have integer squared
+    distances, so the floor is safe (docs/proofs/sensitivity.md). Under `add_remove` a row's presence counts besides
+    what `zero_out` has. Under `replace_one` a subject stays and its values change, so presence counts nothing: neither
+    bounds the other (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
 
-    Args:
-        attributes: one entry per attribute of the party; None where its rows are whitened.
-        row_norm: bound C on the Euclidean norm of an encoded row, or None.
-        adjacency: the neighbouring relation.
-        fraction_bits: f.
-
-    Raises:
-        ParameterError: row_norm is not a positive finite number, or missing where rows are whitened.
+    Raises ParameterError: row_norm is not a positive finite number, or missing where rows are whitened.
     """
     replace = adjacency is Adjacency.REPLACE_ONE
     bounds = []
@@ -101,7 +131,7 @@ def largest_gap(
 ) -> int:
     """The largest 2 (c - q.p) of two integer rows but 4c: Delta_q^2 of `replace_one`, and what truncation adds.
 
-    Args: as for `squared_sensitivity`; c is the largest squared norm (docs/proofs/sensitivity.md 3.7).
+    c is the largest squared norm (docs/proofs/sensitivity.md 3.7).
     """
     attributes = None if attributes is None else tuple(attributes)
     rounding = sum(2 * a.rounding << fraction_bits for a in attributes or ())

@@ -2,8 +2,7 @@
 
 A share of rho buys noisy sums of the columns and of their squares, and the rest all second moments of the rows that
 were centred, scaled and cut as those sums suggest. Under `add_remove`, where the number of rows is private, it is the
-first of those sums. Integer arithmetic throughout: from rho, n, the schema and the noisy sums everybody computes the
-same noise and the same map.
+first of those sums. From rho, n, the schema and the noisy sums everybody computes the same noise and map, in integers.
 """
 
 from collections.abc import Sequence
@@ -46,7 +45,6 @@ class TwoStages:
     """The noise of both stages and the radius of the map between them.
 
     Attributes:
-        first: of the sums of columns.
         sigma: standard deviation of the noise of sum z_j^2, z a mapped row, in steps of 4^-15.
         radius_squared: of `scaling`.
     """
@@ -115,10 +113,8 @@ class TwoStages:
 def plan_two_stages(attributes: Sequence[MeasuredAttribute], *, n: int, rho: Rho, adjacency: Adjacency) -> TwoStages:
     """The least noise with which both stages together lose no more than `rho` in that adjacency.
 
-    n is public: under `add_remove` a figure that only says how far rows are cut.
-
-    Raises:
-        ParameterError: rho is so small, or n so large, that sums or noise leave exact arithmetic.
+    n is public: under `add_remove` a figure that only says how far rows are cut. Raises ParameterError: rho is so
+    small, or n so large, that sums or noise leave exact arithmetic.
     """
     columns = sum(attribute.columns for attribute in attributes)
     if n >= _MOST_ROWS or columns > _MOST_COLUMNS:

@@ -1,6 +1,6 @@
 """Counts of two attributes, and what they say of the population: shares, differences and ratios with intervals.
 
-Counts c are unbiased sums of a release with noise of known covariance N. People are drawn from the population besides:
+Counts c are unbiased sums of a release with noise of known covariance N; people are drawn from the population besides:
 Cov(c) = N + diag(E c). Intervals of ratios are Fieller's (1954): unbounded where they are unbounded.
 """
 
@@ -12,8 +12,7 @@ import numpy as np
 
 from commingle.shared.documents.schema import GAP
 from commingle.shared.estimation.cross_products import CrossProducts
-from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.product_noise import ProductNoise
+from commingle.shared.estimation.entry_noise import Array, ProductNoise
 
 ENOUGH = 5.0
 """Standard errors, of noise and sampling, that a count is above none for intervals and tests to hold (measured)."""
@@ -21,13 +20,7 @@ ENOUGH = 5.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Counts of pairs of levels.
-
-    Attributes:
-        rows, columns: labels, a gap last.
-        counts: (L1, L2) unbiased, so that some may be negative.
-        noise: in them.
-    """
+    """Counts of pairs of levels, (L1, L2), unbiased, so that some may be negative, and their noise; a gap is last."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -49,7 +42,6 @@ class Cells:
 
     @property
     def errors(self) -> Array:
-        """(L1, L2) standard errors of the noise."""
         return self.noise.errors
 
     def known(self) -> "Cells":
@@ -142,11 +134,7 @@ def compared(cells: Cells, event: int, base: int, z: float) -> dict[str, Array]:
 def against(cells: Cells, rows: tuple[int, int], event: int, z: float) -> dict[str, Any]:
     """Shares, differences and ratios of row i against row j, from (e_i, n_i, e_j, n_j), those with the event and all.
 
-    Args:
-        cells: counts.
-        rows: i and j.
-        event: the column whose shares are compared.
-        z: quantile of the normal law.
+    `rows` are i and j, `event` is the column whose shares are compared, and z a quantile of the normal law.
     """
     i, j = rows
     with_event, everybody = np.eye(len(cells.columns))[event], np.ones(len(cells.columns))

@@ -13,13 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
-from commingle.shared.estimation.entry_noise import NoisyEntries, PairLaw, PublishedNoise
+from commingle.shared.estimation.entry_noise import Array, PairLaw, ProductNoise
 from commingle.shared.estimation.errors import NoTablesError
 from commingle.shared.estimation.pair_noise import covariances_of
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.estimation.product_noise import ProductNoise
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,26 +25,21 @@ class CrossProducts:
 
     Attributes:
         values: (q, q) symmetric S; `values[i, j]` of two presences counts the subjects whom both parties hold.
-        undo: (q, p) these columns as combinations of p published ones.
-        noise: of what was published.
+        undo: (q, p) these columns as combinations of p published ones, which `noise` is of.
         whose: (q,) the place of the presence that goes with each column.
         strangers: (J, J) pairs of different subjects whose products are among the sums, with signs that cancel.
     """
 
     values: Array
     undo: Array
-    noise: PublishedNoise
+    noise: PairLaw
     whose: NDArray[np.intp]
     strangers: Array
     prepared: PreparedMoments
 
     @classmethod
     def of(cls, prepared: PreparedMoments) -> Self:
-        """The sums of a release of moments.
-
-        Raises:
-            NoTablesError: a release of rows, whose noise is in every product of one row.
-        """
+        """The sums of a release of moments. Raises NoTablesError: of rows, whose noise is in every product of one."""
         if prepared.entry_variance is None:
             raise NoTablesError(
                 f"tables are read from releases of moments, and this one is of {prepared.mechanism}",
@@ -56,7 +48,7 @@ class CrossProducts:
         pairs = prepared.pairs
         if pairs is None:
             undo, values = prepared.mixing, prepared.gram
-            noise: PublishedNoise = NoisyEntries(prepared.entry_variance)
+            noise = PairLaw.of_entries(prepared.entry_variance)
             whose, strangers = np.zeros(len(values), np.intp), np.zeros((1, 1))
         else:
             undo, values, noise, strangers = pairs.undo, pairs.sums, pairs.noise, pairs.counts.strangers
@@ -73,9 +65,8 @@ class CrossProducts:
     def levels(self, name: str) -> tuple[tuple[str, ...], Array]:
         """Labels of the L levels of an attribute, a gap last, and their 0/1 indicators as combinations, (L, q).
 
-        Raises:
-            NoTablesError: a number, which has no levels; cells that are missing and count as halfway between two.
-            UnknownAttributeError: a name that the release does not have.
+        Raises NoTablesError: a number, which has no levels; cells that are missing and count as halfway between two.
+        Raises UnknownAttributeError.
         """
         attribute, at = self._places(name)
         if isinstance(attribute, NumericAttribute):
@@ -102,9 +93,7 @@ class CrossProducts:
     def number(self, name: str) -> tuple[Array, Array]:
         """A number in original units as a combination of columns, (q,), 0 where there is none; and who has one, (q,).
 
-        Raises:
-            NoTablesError: it is none; or missing cells count as the midpoint.
-            UnknownAttributeError: a name that the release does not have.
+        Raises NoTablesError: it is none, or missing cells count as the midpoint. Raises UnknownAttributeError.
         """
         attribute, at = self._places(name)
         if not isinstance(attribute, NumericAttribute) or attribute.missing == "midpoint":
@@ -143,7 +132,7 @@ class CrossProducts:
         values, left, right, undo = self.values[np.ix_(used, used)], left[:, used], right[:, used], self.undo[used]
         columns = np.flatnonzero(undo.any(axis=0))
         undo = undo[:, columns]
-        parts = [(self.noise.on(columns).law, left @ undo, right @ undo)]
+        parts = [(self.noise.on(columns), left @ undo, right @ undo)]
         if self.strangers.any():
             parts.append((self._strangers(used), left, right))
         return left @ values @ right.T, ProductNoise(tuple(parts))

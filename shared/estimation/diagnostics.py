@@ -39,8 +39,8 @@ def covariance(
     """Cov(b) in the system's units, (p_x, p_x), NaN where there is none, and what it is around.
 
     For the population rmgm adds (residual variance / n) (S_hat_xx / n)^-1. H stands in for S_hat_xx^-1: it has the same
-    limit and exists where S_hat_xx is not positive definite. Keyed subjects have a sampling of their own. What
-    cutting may bend is counted where first stages say what it took.
+    limit and exists where S_hat_xx is not positive definite. Keyed subjects have a sampling of their own. What cutting
+    may bend is counted where first stages say what it took.
     """
     if errors == "none":
         return np.full_like(H, np.nan), "none"
@@ -65,7 +65,6 @@ def _bent(system: System, H: Array) -> Array:
 
 
 def diagnose(method: FitMethod, system: System, signal: Signal, H: Array, b: Array, *, errors: Errors) -> Diagnostics:
-    """The diagnostics of b = H G_xy."""
     noise = method.noise_level(system, signal)
     r_squared, error = expected_r_squared(method, system, signal, H, b, errors=errors)
     has_features = len(signal.centred.g) > 0
@@ -86,9 +85,9 @@ def expected_r_squared(
 ) -> tuple[float, float]:
     """1 - N/D of these coefficients on the private table, and its standard error; NaN if D is not positive.
 
-    D is the label's moment about its mean. N = c^T S_hat c + 2 tr(H Omega): b was chosen on the
-    same noise, so c^T S_hat c is too small by that much on average (the covariance penalty of Efron 2004). The error
-    is the delta method's, by the mechanism's own Var(N - ratio D).
+    D is the label's moment about its mean. N = c^T S_hat c + 2 tr(H Omega): b was chosen on the same noise, so c^T
+    S_hat c is too small by that much on average (the covariance penalty of Efron 2004). The error is the delta
+    method's, by the mechanism's own Var(N - ratio D).
     """
     c = signal.centred
     label = method.label_moment(system, c)
@@ -106,16 +105,10 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def biased(estimator: str) -> str:
-    """Why an estimator has no standard errors."""
-    return f"{estimator} is for prediction: it is biased on purpose and has no standard errors."
-
-
 def cut_rows(unknown: Sequence[str], lost: Array | None, *, counted: bool = True) -> list[str]:
     """What intervals count of what cutting rows bends, where any were; `lost` as in `System`.
 
-    `counted` says whether these intervals count it: those of linear fits do, those of counts and what is made of them
-    do not.
+    Intervals of linear fits count it; those of counts, and of what is made of them, do not (`counted`).
     """
     said = []
     if unknown:
@@ -131,8 +124,25 @@ def cut_rows(unknown: Sequence[str], lost: Array | None, *, counted: bool = True
     return said
 
 
-def useless(system: System, d: Diagnostics) -> list[str]:
-    """A warning where a fit is no better than the constant predictor."""
+def cautions(
+    method: FitMethod, system: System, signal: Signal, estimator: str, diagnostics: Diagnostics, *, determined: bool
+) -> tuple[str, ...]:
+    """Warnings about one fit; `determined` says whether the estimator's operator is positive definite."""
+    chosen = method.estimators[estimator]
+    found = _useless(system, diagnostics) if chosen.uses_features else []
+    found += method.cautions(system, signal, estimator, diagnostics, determined=determined)
+    if chosen.errors == "none":
+        found.append(f"{estimator} is for prediction: it is biased on purpose and has no standard errors.")
+    if chosen.damping is not None and (damped := chosen.damping(system, signal)) > 0:
+        biased = ": the coefficients are biased on purpose and get no standard errors. Use ols for those"
+        found.append(
+            f"The features were damped by {damped / system.n:.3g} n to keep the noise out"
+            f"{biased if chosen.errors != 'none' else ''}."
+        )
+    return tuple(found)
+
+
+def _useless(system: System, d: Diagnostics) -> list[str]:
     reasons = []
     if d.f_p_value is not None and d.f_p_value > SIGNIFICANCE:
         reasons.append(f"F test p = {d.f_p_value:.2f}")

@@ -1,15 +1,17 @@
-"""The noise E in the entries of second moments: as published, and as a regression that is cut from them sees it.
+"""The noise E in the entries of second moments: as published, and as a regression or a table of them sees it.
 
 What a fit of keyed subjects makes of E is, to first order, a linear form <W, E> = sum_kl W_kl E_kl, W (p, p) symmetric.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+_SOLVED = 1e-6  # of the right side
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,9 +48,9 @@ class EntryNoise:
 class PairLaw:
     """Symmetric noise E of p columns with Cov(<W, E>, <U, E>) = 2 tr((W * s) L U L): all noise here is of this form.
 
-    What was published has it (`PublishedNoise.law`). So have pairs of different subjects that met: s counts them, entry
-    by entry, and L has the second moments of one subject of each party, 0 between two parties. Subject s of one party
-    and r of another add eps u_s w_r, eps = +-1 at random (docs/proofs/keyed-subjects.md, 5.1).
+    So have pairs of different subjects that met: s counts them, entry by entry, and L has the second moments of one
+    subject of each party, 0 between two parties. Subject s of one party and r of another add eps u_s w_r, eps = +-1 at
+    random (docs/proofs/keyed-subjects.md, 5.1).
 
     Attributes:
         s: (p, p) symmetric, multiplied entry by entry.
@@ -57,6 +59,23 @@ class PairLaw:
 
     s: Array
     L: Array
+
+    @classmethod
+    def of_entries(cls, variance: Array) -> Self:
+        """Independent E_kl = E_lk of these variances, (p, p)."""
+        return cls(variance - np.diag(np.diag(variance) / 2), np.eye(len(variance)))
+
+    @classmethod
+    def of_rows(cls, gram: Array, rows: int) -> Self:
+        """Errors of G = P^T P for k rows P, noisy, that are like draws of a normal law.
+
+        Cov(E_ab, E_cd) = (G_ac G_bd + G_ad G_bc) / k (docs/proofs/keyed-subjects.md, 3.2).
+        """
+        return cls(np.full_like(gram, 1 / rows), gram)
+
+    def on(self, columns: NDArray[np.intp]) -> "PairLaw":
+        block = np.ix_(columns, columns)
+        return PairLaw(self.s[block], self.L[block])
 
     def covariances(self, forms: Array) -> Array:
         """Of t symmetric W, (t, p, p): (t, t)."""
@@ -85,91 +104,70 @@ class PairLaw:
     def variances(self, left: Array, right: Array) -> Array:
         """Of the same, (a, b)."""
         turned, other = left @ self.L, right @ self.L
-        X, Y = left[:, None] * other, right * turned[:, None]
-        used = np.flatnonzero(X.any(axis=(0, 1)) | Y.any(axis=(0, 1)))
-        X, Y = X[..., used], Y[..., used]
-        both = np.einsum("abk,abk->ab", X @ self.s[np.ix_(used, used)], Y)
-        return np.asarray((left * turned) @ self.s @ (right * other).T + both)
+        found = (left * turned) @ self.s @ (right * other).T
+        for place, (one, own) in enumerate(zip(left, turned, strict=True)):
+            k = np.flatnonzero(one)
+            found[place] += np.sum((one[k] * other[:, k]) @ self.s[k] * (right * own), axis=1)
+        return np.asarray(found)
 
     def _between(self, X: Array, Y: Array) -> Array:
         k, l = np.flatnonzero(X.any(axis=0)), np.flatnonzero(Y.any(axis=0))  # noqa: E741 - few where levels differ
         return np.asarray(X[:, k] @ (self.s[np.ix_(k, l)] @ Y[:, l].T))
 
 
-class PublishedNoise(ABC):
-    """E, symmetric, of p published columns."""
-
-    @property
-    @abstractmethod
-    def law(self) -> PairLaw:
-        """Its covariances as two matrices."""
-
-    @abstractmethod
-    def on(self, columns: NDArray[np.intp]) -> "PublishedNoise":
-        """The noise of some columns."""
-
-    @abstractmethod
-    def covariances(self, forms: Array) -> Array:
-        """Covariances of <W, E> for t symmetric W: (t, p, p) to (t, t)."""
-
-    @abstractmethod
-    def variances(self, rows: Array) -> Array:
-        """Variances of the entries of R E R^T, (r, r), for R (r, p)."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class MixedRows(PublishedNoise):
-    """Errors of P^T P for k rows P that are like draws of a normal law: Cov(E_ab, E_cd) = (G_ac G_bd + G_ad G_bc) / k.
+class ProductNoise:
+    """Errors l E r of a table of sums of products, (a, b), as a sum over independent kinds of noise.
 
-    docs/proofs/keyed-subjects.md, 3.2, with the noise of the rows.
+    Tables of many levels have more covariances than memory holds, so a part is made where it is asked for.
+
+    Attributes:
+        parts: the law of each kind, and in its columns the combinations: left (a, p) and right (b, p).
     """
 
-    gram: Array
-    rows: int
+    parts: tuple[tuple[PairLaw, Array, Array], ...]
 
     @property
-    def law(self) -> PairLaw:
-        return PairLaw(np.full_like(self.gram, 1 / self.rows), self.gram)
-
-    def on(self, columns: NDArray[np.intp]) -> "MixedRows":
-        return MixedRows(self.gram[np.ix_(columns, columns)], self.rows)
-
-    def covariances(self, forms: Array) -> Array:
-        # 2/k tr(W G U G).
-        turned = forms @ self.gram
-        size = len(turned)
-        return np.asarray(2 / self.rows * turned.reshape(size, -1) @ turned.swapaxes(1, 2).reshape(size, -1).T)
-
-    def variances(self, rows: Array) -> Array:
-        # (G_aa G_bb + G_ab^2) / k.
-        seen = rows @ self.gram @ rows.T
-        return np.asarray((np.outer(np.diag(seen), np.diag(seen)) + seen**2) / self.rows)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NoisyEntries(PublishedNoise):
-    """Independent E_kl = E_lk of these variances, (p, p)."""
-
-    variance: Array
+    def variances(self) -> Array:
+        """(a, b)."""
+        found = np.sum([law.variances(left, right) for law, left, right in self.parts], axis=0)
+        return np.asarray(np.maximum(found, 0.0))
 
     @property
-    def law(self) -> PairLaw:
-        return PairLaw(self.variance - np.diag(np.diag(self.variance) / 2), np.eye(len(self.variance)))
+    def errors(self) -> Array:
+        """(a, b) standard errors."""
+        return np.sqrt(self.variances)
 
-    def on(self, columns: NDArray[np.intp]) -> "NoisyEntries":
-        return NoisyEntries(self.variance[np.ix_(columns, columns)])
+    @property
+    def covariance(self) -> Array:
+        """(a b, a b): as large as it is asked for."""
+        found = np.asarray(sum(law.across(left, right) for law, left, right in self.parts))
+        size = found.shape[0] * found.shape[1]
+        return found.reshape(size, size)
 
-    def covariances(self, forms: Array) -> Array:
-        # 4 sum_{k<l} W_kl U_kl Var(E_kl) + sum_k W_kk U_kk Var(E_kk).
-        k, l = np.triu_indices(len(self.variance))  # noqa: E741 - the indices of the formula
-        scaled = forms[:, k, l] * np.sqrt(np.where(k < l, 4, 1) * self.variance[k, l])
-        return np.asarray(scaled @ scaled.T)
+    def along(self, weights: Array) -> Array:
+        """Cov(sum_ab w_ab e_ab, e), (a, b), for w (a, b): without the covariance."""
+        found = np.zeros_like(weights)
+        for law, left, right in self.parts:
+            form = left.T @ weights @ right
+            found += left @ law.along((form + form.T) / 2) @ right.T
+        return found
 
-    def variances(self, rows: Array) -> Array:
-        # sum_kl (R_ak^2 R_bl^2 + m_k m_l) Var(E_kl) - sum_k m_k^2 Var(E_kk) with m_k = R_ak R_bk.
-        found = rows**2 @ self.variance @ (rows**2).T
-        used = (rows != 0).astype(np.int64)
-        a, b = np.nonzero(used @ used.T > 1)  # with one column in common, or none, nothing is left of m
-        both = rows[a] * rows[b]
-        found[a, b] += np.sum(both @ self.variance * both, axis=1) - both**2 @ np.diag(self.variance)
-        return np.asarray(found)
+    def of(self, rows: Array, columns: Array) -> "ProductNoise":
+        """Of sums over rows and columns of the table: `rows` (c, a) and `columns` (d, b) of weights."""
+        return ProductNoise(tuple((law, rows @ left, columns @ right) for law, left, right in self.parts))
+
+
+def inverse_form(apply: Callable[[Array], Array], scale: Array, x: Array) -> float:
+    """Return x C^-1 x for a positive definite C that is never written down, `apply` giving C v, by conjugate gradients.
+
+    `scale` is near the diagonal of C, and positive; x and it have any one shape. NaN where they do not converge.
+    """
+    from scipy.sparse.linalg import LinearOperator, cg  # noqa: PLC0415 - loads slowly
+
+    shape = (x.size, x.size)
+    C = LinearOperator(shape, lambda v: apply(v.reshape(x.shape)).ravel(), dtype=np.float64)
+    M = LinearOperator(shape, lambda v: v.ravel() / scale.ravel(), dtype=np.float64)
+    found, _ = cg(C, x.ravel(), rtol=1e-12, atol=0.0, M=M, maxiter=1000)
+    left = np.linalg.norm(C @ found - x.ravel())  # rounding may keep it above what was asked for
+    return float(found @ x.ravel()) if left <= _SOLVED * np.linalg.norm(x) else float("nan")

@@ -3,9 +3,8 @@
 Where missing cells are marked, h = 1_i - (the mark) is the presence of those at party i who have a value, published as
 other columns are. Products with that attribute's columns sum over them alone, since a missing cell is 0 in these. So
 they are a part of i's subjects, and pairwise moments (`pairwise`) say what they and everybody else share: means and
-covariances of that attribute over those who have it, of all others over whom they were over.
-
-This holds for everybody if who has a value does not depend on values; that is tested as it is for keyed subjects.
+covariances of that attribute over those who have it, of all others over whom they were over. This holds for everybody
+if who has a value does not depend on values; that is tested as it is for keyed subjects.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.estimation.entry_noise import Array, MixedRows, NoisyEntries, PublishedNoise
+from commingle.shared.estimation.entry_noise import Array, PairLaw
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED, Counts, Pairs
 from commingle.shared.estimation.prepared import PreparedMoments
 
@@ -25,10 +24,7 @@ _CLEAR = 4.0
 
 
 def without_gaps(prepared: PreparedMoments, names: Sequence[str]) -> PreparedMoments:
-    """These moments, in which cells of these attributes that are missing count for nobody; they lose their marks.
-
-    Attributes that mark no cells are as they were.
-    """
+    """These moments, in which cells of these attributes that are missing count for nobody; they lose their marks."""
     marked = [name for name in names if prepared.attribute(name).missing == "indicator"]
     if not marked:
         return prepared
@@ -61,9 +57,9 @@ def pairs_of(prepared: PreparedMoments) -> Pairs:
     n, width = float(prepared.n), len(prepared.gram)
     scale = n / float(prepared.gram[0, 0])  # 1 of moments; a sketch of rows mixes the ones of n subjects too
     sums, undo = scale * (prepared.gram - prepared.rows * prepared.V), np.eye(width)
-    noise: PublishedNoise = MixedRows(scale * prepared.gram, prepared.rows)
+    noise = PairLaw.of_rows(scale * prepared.gram, prepared.rows)
     if prepared.entry_variance is not None:
-        undo, noise = prepared.mixing, NoisyEntries(prepared.entry_variance)
+        undo, noise = prepared.mixing, PairLaw.of_entries(prepared.entry_variance)
     whole = np.full((1, 1), n)
     counts = Counts(whole, whole, np.zeros((1, 1)), np.zeros((1, 1)))
     party = np.zeros(width - 1, np.intp)
@@ -74,7 +70,7 @@ def _faint(pairs: Pairs, mark: int, reach: float) -> bool:
     whose, before = pairs.party[mark], len(pairs.names)
     own = float(pairs.counts.summed[whose, whose])
     rows = pairs.centring[before + mark], pairs.undo[whose] - pairs.undo[before + mark]
-    varies, counted = (sqrt(float(pairs.noise.variances(row[None])[0, 0])) for row in rows)
+    varies, counted = (sqrt(float(pairs.noise.variances(row[None], row[None])[0, 0])) for row in rows)
     return own * float(pairs.covariance[mark, mark]) < reach * varies and own > 2 * ENOUGH_SHARED * counted
 
 

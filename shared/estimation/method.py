@@ -29,12 +29,11 @@ class FitRequest:
     Attributes:
         target: name of a numeric or binary attribute.
         features: names of attributes; None for all but the target. `constant` uses none.
-        estimator: one of `ESTIMATORS`; None for the one with standard errors: `measurement_error`, or `ols` on
-            moments.
+        estimator: one of `ESTIMATORS`; None for the one with standard errors: `measurement_error`, or `ols` on moments.
         intercept: whether the model in original units has one.
         confidence_level: of the intervals, in (0, 1).
-        interval_for: what intervals (but those of `ols` on noisy rows) are to cover: the coefficients of
-            the same fit on the full private table, or those of the population it was drawn from.
+        interval_for: what intervals (but those of `ols` on noisy rows) are to cover: the coefficients of the same fit
+            on the full private table, or those of the population it was drawn from.
     """
 
     target: str
@@ -87,11 +86,11 @@ class Estimator:
 
     Attributes:
         solve: H, (p_x, p_x), of a system, and the coefficients b, (p_x,).
-        errors: `noisy_regressors`: standard errors around the private table or the population;
-            `plain`: those of a regression on the noisy release; `none`: it is biased on purpose, so none.
+        errors: `noisy_regressors`: standard errors around the private table or the population; `plain`: those of a
+            regression on the noisy release; `none`: it is biased on purpose, so none.
         uses_features: False for the label mean.
-        damping: how much it damped the features, if it does so only where it must: what is damped is biased and has
-            no standard errors.
+        damping: how much it damped the features, if it does so only where it must: what is damped is biased and has no
+            standard errors.
     """
 
     solve: Callable[[System, Signal], tuple[Array, Array]]
@@ -119,6 +118,23 @@ def linear(
 def _label_mean(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all estimators have one signature
     """H = 1 / G_11, the intercept being the only term."""
     return np.reciprocal(system.xx)
+
+
+def damped(bound: Callable[[System, Signal], float], errors: Errors) -> Estimator:
+    """H of (S_hat_xx + l I)^-1, the features centred, with the intercept it implies, which is not damped itself.
+
+    l = max(0, t - lambda_min(S_hat_xx)), t a `bound` on noise: least squares damped no more than the noise requires, as
+    AdaSSP does (Wang 2018), after the fact.
+    """
+
+    def damping(system: System, signal: Signal) -> float:
+        return max(0.0, bound(system, signal) - signal.smallest)
+
+    def operator(system: System, signal: Signal) -> Array:
+        c = signal.centred
+        return c.with_intercept(inverse(c.X + damping(system, signal) * np.eye(len(c.X)) - c.rows * c.V))
+
+    return Estimator(linear(operator), errors, damping=damping)
 
 
 CONSTANT = Estimator(linear(_label_mean), "noisy_regressors", uses_features=False)
@@ -158,7 +174,6 @@ class Residual:
 
 
 def residual(system: System, b: Array) -> Residual:
-    """The quadratic forms of one fit."""
     total = system.yy - 2 * float(b @ system.xy) + float(b @ system.xx @ b)
     spread = system.V_xx @ b - system.v_xy
     noise = system.v_yy + float(b @ (spread - system.v_xy))
@@ -235,5 +250,5 @@ class FitMethod(ABC):
     @abstractmethod
     def cautions(
         self, system: System, signal: Signal, estimator: str, diagnostics: Diagnostics, *, determined: bool
-    ) -> tuple[str, ...]:
-        """Warnings about one fit; `determined` says whether the estimator's operator is positive definite."""
+    ) -> Iterable[str]:
+        """The mechanism's own among `diagnostics.cautions`."""

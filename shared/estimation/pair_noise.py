@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.estimation.entry_noise import Array, EntryNoise, PairLaw, PublishedNoise
+from commingle.shared.estimation.entry_noise import Array, EntryNoise, PairLaw
 from commingle.shared.estimation.pairwise import Pairs
 
 _NEARLY = 0.95
@@ -29,10 +29,10 @@ SUSPICIOUS = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairNoise(EntryNoise):
-    """Errors of the moments of (1, x, y), the m columns `used` besides 1, in the basis of a system.
+    """Errors of the moments of (1, x, y), the m columns `used` besides 1, in the basis of a system; scaled to n.
 
     `variance` and `basis` are those of entries about their means, as if they were independent; covariances are exact to
-    first order, and without sampling. Moments are scaled to n.
+    first order, and without sampling.
     """
 
     pairs: Pairs
@@ -118,14 +118,13 @@ def form_covariances(pairs: Pairs, forms: Array) -> Array:
     )
 
 
-def covariances_of(forms: Array, undo: Array, noise: PublishedNoise, strangers: PairLaw) -> Array:
+def covariances_of(forms: Array, undo: Array, noise: PairLaw, strangers: PairLaw) -> Array:
     """Covariances of the errors of <W, S> for t symmetric W over q columns, `undo` (q, p) of published ones: (t, t)."""
     used = np.flatnonzero(forms.any(axis=(0, 1)))
-    forms, undo, at = forms[:, used[:, None], used], undo[used], np.ix_(used, used)
+    forms, undo, met = forms[:, used[:, None], used], undo[used], strangers.on(used)
     columns = np.flatnonzero(undo.any(axis=0))
     undo = undo[:, columns]
     found = noise.on(columns).covariances(undo.T @ forms @ undo)
-    met = PairLaw(strangers.s[at], strangers.L[at])
     return np.asarray(found + met.covariances(forms)) if met.s.any() else found
 
 

@@ -14,10 +14,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.estimation.entry_noise import PublishedNoise
+from commingle.shared.estimation.entry_noise import Array, PairLaw
 from commingle.shared.estimation.errors import NoOverlapError
 
-Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 ENOUGH_SHARED = 4.0
 """Standard errors that a joint count is above none, for anything to be said across two parties."""
@@ -55,7 +54,6 @@ class Pairs:
         owner: (J,) the place of the party that holds the subjects of each: its own, or another for a part of these.
         means: (m,) over own subjects.
         joint_means: (m, J) over those shared with each party.
-        covariance: (m, m).
         sums: (J + m, J + m) S over presences and columns.
         undo: (J + m, p) presences and columns as combinations of published ones.
         centring: (J + m, p) rows 1_j and a - m_a 1_i, as such combinations.
@@ -71,7 +69,7 @@ class Pairs:
     sums: Array
     undo: Array
     centring: Array
-    noise: PublishedNoise
+    noise: PairLaw
     asked: int
     owner: Places
 
@@ -84,7 +82,7 @@ class Pairs:
         names: tuple[str, ...],
         party: Places,
         counts: Counts,
-        noise: PublishedNoise,
+        noise: PairLaw,
         asked: int,
         owner: Places | None = None,
     ) -> "Pairs":
@@ -142,7 +140,7 @@ class Pairs:
         whose = np.append(np.arange(parties), self.party)
         spread = np.append(np.ones(parties), np.maximum(np.diag(self.covariance), 0.0))
         strangers = self.counts.strangers[np.ix_(whose, whose)] * np.outer(spread, spread)
-        entries = self.noise.variances(self.centring) + strangers
+        entries = self.noise.variances(self.centring, self.centring) + strangers
         shared = np.maximum(self.counts.summed, 1.0)
         found = np.zeros((1 + len(self.party),) * 2)
         found[1:, 1:] = entries[parties:, parties:] / shared[np.ix_(self.party, self.party)] ** 2

@@ -58,8 +58,7 @@ class EntryLikelihood(Likelihood):
 
     Attributes:
         released: (p, p) per subject.
-        weight: (p, p) 1 / Var(E_kl), 0 where the entry is not noisy; twice that on the diagonal of `counted`.
-        counted: (p, p) the weights halved off the diagonal, as every entry there stands twice.
+        counted: (p, p) 1 / Var(E_kl), 0 where the entry is not noisy; halved off the diagonal, where each stands twice.
         basis: (p, p) B.
     """
 

@@ -19,7 +19,7 @@ from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.terms import expected_kept
 from commingle.shared.dp.first_stage import FirstStage, mean_squares
 from commingle.shared.dp.fixed_point import SCALE, IntegerMap, presence
-from commingle.shared.estimation.entry_noise import Array, MixedRows, NoisyEntries, PublishedNoise
+from commingle.shared.estimation.entry_noise import Array, PairLaw
 from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError
 from commingle.shared.estimation.pairwise import Counts, Pairs
 
@@ -70,12 +70,12 @@ def pairs_of(moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage])
     present = undo[:parties]
     if moments.entry_variance is None:
         published = gram - moments.rows * np.diag(moments.noise_variance)
-        noise: PublishedNoise = MixedRows(gram, moments.rows)
+        noise = PairLaw.of_rows(gram, moments.rows)
         summed = present @ published @ present.T
-        counts = Counts(summed, summed, np.sqrt(noise.variances(present)), np.zeros((parties, parties)))
+        counts = Counts(summed, summed, np.sqrt(noise.variances(present, present)), np.zeros((parties, parties)))
     else:
-        published, noise = gram, NoisyEntries(np.array(moments.entry_variance))
-        errors, known = np.sqrt(noise.variances(present)), counted(stages)
+        published, noise = gram, PairLaw.of_entries(np.array(moments.entry_variance))
+        errors, known = np.sqrt(noise.variances(present, present)), counted(stages)
         counts = bucket_counts(present @ published @ present.T, errors, buckets=moments.rows, known=known)
     names = tuple(p.name for p in spec.parties)
     sums = undo @ published @ undo.T
@@ -97,15 +97,10 @@ def counted(stages: Sequence[Stage]) -> Array:
 def bucket_counts(summed: Array, errors: Array, *, buckets: int, known: Array | None = None) -> Counts:
     """How many subjects there are where `summed` of them met nobody in their bucket (docs/proofs/keyed-subjects.md, 5).
 
-    Of n subjects n (1 - 1/m)^(n - 1) do, which grows up to n = m alone: where nothing else is known it is traced back
-    below. A joint one does among all of the union. Errors count noise, who met whom, and strangers: a subject of one
-    party alone and one of the other's, who met nobody else.
-
-    Args:
-        summed: (J, J), with noise of these `errors`.
-        errors: (J, J).
-        buckets: m.
-        known: (J, 2) own counts from elsewhere and their errors, NaN where there is none.
+    Of n subjects n (1 - 1/m)^(n - 1) do, m being the buckets, which grows up to n = m alone: where nothing else is
+    known it is traced back below. A joint one does among all of the union. Errors count noise, who met whom, and
+    strangers: a subject of one party alone and one of the other's, who met nobody else. `summed` and its noise's
+    `errors` are (J, J); `known` has own counts from elsewhere and their errors, (J, 2), NaN where there is none.
     """
     kept, left = np.maximum(summed, 0.0), -float(np.log1p(-1 / buckets))
     own, noise, met = _own(np.diag(kept), np.diag(errors), buckets, known)

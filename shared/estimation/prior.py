@@ -34,8 +34,8 @@ def posterior_mean(x: Array, s: Array | float, low: float, high: float) -> Array
     """What is believed of a number between two bounds that was seen as x with normal error s, shaped as x.
 
     With a flat prior the posterior is N(x, s^2) cut off at the bounds; its mean has, for every truth between them, no
-    larger mean squared error than x itself (Hartigan 2004, Uniform priors on convex sets improve risk). It is
-    x + s (phi(a) - phi(b)) / (Phi(b) - Phi(a)), a = (low - x)/s and b = (high - x)/s.
+    larger mean squared error than x itself (Hartigan 2004, Uniform priors on convex sets improve risk). It is x + s
+    (phi(a) - phi(b)) / (Phi(b) - Phi(a)), a = (low - x)/s and b = (high - x)/s.
     """
     s = np.maximum(s, _LEAST_DEVIATION)
     a, b = (low - x) / s, (high - x) / s

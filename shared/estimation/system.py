@@ -27,7 +27,6 @@ class System:
         root: (p_x + 1, r) F with V = F F^T over (x, y).
         intercept: whether the first term is the intercept.
         to_original, shift: coefficients in original units = to_original @ b + shift.
-        terms: p_x labels.
         prepared: the release; label and features, without intercept, are its columns `target` and `features`.
         lost: (p_x + 1,) what cutting took of the mean squares of terms and label; None where nobody said.
         entries: the noise in the entries of the blocks, where a release comes with it; it has no other.
@@ -53,7 +52,6 @@ class System:
 
     @property
     def n(self) -> int:
-        """Subjects of the release."""
         return self.prepared.n
 
     @property
@@ -72,8 +70,7 @@ class Centred:
 
     Attributes:
         X, g, yy: the centred blocks, (q, q), (q,) and a number.
-        V, v: (q, q) and (q,), of the features, and of each with the label.
-        root: (q, r), V = root root^T.
+        V, v: (q, q) and (q,), of the features, and of each with the label; V = root root^T, (q, r).
         means: (q,) row of the intercept, over its own moment; None without intercept.
         label_mean: the same of the label; 0 without intercept.
         weight: moment of the intercept.

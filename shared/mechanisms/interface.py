@@ -27,13 +27,7 @@ Names: TypeAlias = NDArray[np.int64] | NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyCost:
-    """Of one party.
-
-    Attributes:
-        name: whose.
-        bytes_sent, bytes_received: exact, but for headers and signed statements.
-        seconds: of one processor, estimated.
-    """
+    """Of one party: bytes, exact, but for headers and signed statements; seconds of one processor, estimated."""
 
     name: str
     bytes_sent: int
@@ -43,13 +37,10 @@ class PartyCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeCost:
-    """Of what parties exchange before they upload.
+    """Of what parties exchange before they upload: bytes sent and received, and seconds, of all together.
 
     Attributes:
         bounds: proved or trusted.
-        parties: each by itself.
-        bytes: sent and received by all.
-        seconds: of all.
         proof_bytes, proof_seconds: what of it would be saved if bounds were trusted.
     """
 
@@ -165,13 +156,9 @@ class Mechanism(ABC):
     def first_stage_share(self, *, rho: float, n: int, columns: float) -> float | None:
         """The share of rho that a study spends on first stages where it does not say, from public numbers; or None.
 
-        It is bought where n sqrt(rho) is at least `least_signal` a column. Below it noise hides the correlations, and
-        rows that are cut about a noisy centre make even the means worse.
-
-        Args:
-            rho: of both stages, of one party.
-            n: subjects.
-            columns: of a party, on average.
+        It is bought where n sqrt(rho), of both stages of one party, is at least `least_signal` a column of a party, on
+        average. Below it noise hides the correlations, and rows that are cut about a noisy centre make even the means
+        worse.
         """
         return self.share if n * sqrt(rho) >= self.least_signal * columns else None
 
@@ -231,8 +218,7 @@ class Mechanism(ABC):
     ) -> SecondMoments:
         """What an assembled matrix says about second moments; the parties' sigmas are in the spec's order.
 
-        Raises:
-            VerificationError: no honest blocks make such a matrix.
+        Raises VerificationError: no honest blocks make such a matrix.
         """
 
     @property

@@ -33,8 +33,7 @@ class RegressionTask:
         mean: (q,) of the features; `mean_y` of the label.
         xx: (q, q) covariance of the features; `inverse` of it.
         b: (q,) slopes.
-        yy: variance of the label.
-        residual: the part of it that the features leave.
+        yy: variance of the label; `residual` is the part of it that the features leave.
         offset, scale: (q,) original = offset + scale * encoded; `unit` is the label's scale.
         law: of all columns, not only of these.
     """
@@ -123,10 +122,8 @@ def noise_variance(terms: Terms) -> Array:
     """(p - 1,) variance of the noise in one published entry of each column but the intercept, in encoded units.
 
     v = Delta^2 / (2 rho) of noisy rows, mixed or not (docs/design/privacy.md#noise), before sigma is rounded up to an
-    integer. Noisy moments have another (`mechanisms.moments`).
-
-    Raises:
-        ParameterError: epsilon, delta or a row norm outside its domain.
+    integer. Noisy moments have another (`mechanisms.moments`). Raises ParameterError: epsilon, delta or a row norm
+    outside its domain.
     """
     rho = allowed_rho(terms)
     found: list[float] = []

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.parameters import REPEATS, Sizes
+from commingle.shared.proving.parameters import REPEATS, SECRET_BITS, SQUARES, Sizes
 from commingle.shared.proving.relation import Term, multipliers
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.encryption import key_half, public_slots
@@ -22,8 +22,6 @@ from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import BLOCK_STRIPES, Layout, parse_residues
 from commingle.shared.ring.residues import Residues, to_coefficients
 
-SECRET_BITS = 2  # a ternary number is their sum less 1
-SQUARES = 4  # numbers whose squares fill up a sum
 SEGMENT_WORDS = 18 << 20  # of a witness, about: 72 MiB
 
 
@@ -37,6 +35,22 @@ def segments(layout: Layout) -> Iterator[tuple[int, int]]:
     """The (start, stop) of the rows that are proved together."""
     size = segment_rows(layout)
     return ((start, min(start + size, layout.rows)) for start in range(0, layout.rows, size))
+
+
+def polynomial_count(layout: Layout, rows: int) -> int:
+    """Of a segment of so many rows, and one of the key."""
+    return 1 + layout.stripes(0, rows) * layout.groups
+
+
+def packing(layout: Layout, sizes: Sizes) -> tuple[int, int]:
+    """How many stripes share a row of the matrix, and how many rows a stripe takes: one of both is 1."""
+    return max(1, sizes.message // layout.stripe_rows), -(-layout.stripe_rows // sizes.message)
+
+
+def group_count(layout: Layout, sizes: Sizes, rows: int) -> int:
+    """How many rows of l a column of so many rows takes: whole stripes, or whole parts of one."""
+    packed, parts = packing(layout, sizes)
+    return -(-layout.stripes(0, rows) // packed) * parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,6 @@ class Ciphertexts:
     """A public key and the first halves of a segment's ciphertexts, as received, and reduced.
 
     Attributes:
-        layout: their owner's.
         segment: start and stop of the rows, one of `segments`.
         blocks: ciphertexts of the segment's blocks, in order.
 
@@ -108,29 +121,12 @@ class Ciphertexts:
         return self.segment[1] - self.segment[0]
 
     @property
-    def pieces(self) -> int:
-        """How many rows of l the coefficients of a polynomial take."""
-        return self.sizes.pieces
-
-    @property
-    def stripes(self) -> int:
-        return self.layout.stripes(*self.segment)
-
-    @property
     def groups(self) -> int:
-        """How many rows of l a column of the segment takes: whole stripes, or whole parts of one."""
-        packed, parts = self._packing
-        return -(-self.stripes // packed) * parts
-
-    @property
-    def _packing(self) -> tuple[int, int]:
-        """How many stripes share a row, and how many rows a stripe takes: one of both is 1."""
-        length, message = self.layout.stripe_rows, self.sizes.message
-        return max(1, message // length), -(-length // message)
+        return group_count(self.layout, self.sizes, self.count)
 
     def in_groups(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Something of each row of the segment, (count, m), as the matrix has it, zeros between: (groups, m, l)."""
-        (packed, parts), length = self._packing, self.layout.stripe_rows
+        (packed, parts), length = packing(self.layout, self.sizes), self.layout.stripe_rows
         units, columns = self.groups // parts, rows.shape[1]
         padded = np.zeros((units * packed * length, columns), rows.dtype)
         padded[: self.count] = rows
@@ -148,14 +144,9 @@ class Ciphertexts:
 
     @cached_property
     def digest(self) -> bytes:
-        """Names layout, segment, key and ciphertexts: 32 bytes."""
         facts = b"".join(fact.to_bytes(8, "little") for fact in self.segment)
         parts = b"".join(sha256(part).digest() for part in (self.public_key, *self.blocks))
         return sha256(self.layout.label + facts + parts).digest()
-
-    @property
-    def polynomials(self) -> int:
-        return 1 + sum(stripes * groups for _, stripes, groups, _ in self._shapes)
 
     def second_halves(self, k: int) -> Residues:
         """Modulo prime k, in slots, the key's first: hashed from the layout, (polynomials, N)."""
@@ -166,12 +157,12 @@ class Ciphertexts:
     def weights(self, challenge: Challenge, k: int) -> Weights:
         """The combination of all equations that a challenge asks for, modulo prime k."""
         prime = self.layout.parameters.primes[k]
-        (packed, parts), groups = self._packing, self.layout.groups
+        (packed, parts), groups = packing(self.layout, self.sizes), self.layout.groups
         units = challenge.numbers(b"units", self.groups // parts * groups, prime).reshape(REPEATS, -1, groups)
         places = challenge.numbers(b"places", packed, prime)
         stripes = code.product(units[:, :, None], places[:, None, :, None], prime).reshape(REPEATS, -1, groups)
-        key, held = challenge.numbers(b"key", 1, prime), stripes[:, : self.stripes].reshape(REPEATS, -1)
-        across = np.hstack([key, held])
+        held = stripes[:, : self.layout.stripes(*self.segment)].reshape(REPEATS, -1)
+        across = np.hstack([challenge.numbers(b"key", 1, prime), held])
         degree, length = self.layout.parameters.degree, self.layout.stripe_rows
         windows = challenge.numbers(b"windows", -(-degree // length), prime)
         inside = challenge.numbers(b"inside", length, prime)
@@ -183,12 +174,12 @@ class Ciphertexts:
 
     @property
     def secret_rows(self) -> int:
-        return SECRET_BITS * self.pieces
+        return SECRET_BITS * self.sizes.pieces
 
     @property
     def error_rows(self) -> NDArray[np.intp]:
         """Numbers of the rows of errors, right behind the secret's: (polynomials, the key's first; pieces)."""
-        shape = self.polynomials, self.pieces
+        shape = polynomial_count(self.layout, self.count), self.sizes.pieces
         return self.secret_rows + np.arange(np.prod(shape)).reshape(shape)
 
     def linear(
@@ -213,7 +204,7 @@ class Ciphertexts:
 
         A place behind the last stripe, or in a stripe behind its rows, has zeros of an honest owner: an equation, too.
         """
-        layout, (_, parts), prime = self.layout, self._packing, weights.prime
+        layout, (_, parts), prime = self.layout, packing(self.layout, self.sizes), weights.prime
         group, window = np.divmod(np.arange(layout.columns), layout.width)
         worth = code.product(weights.units[..., group], weights.windows[:, None, window], prime)
         scaled = code.reduced(worth * np.uint64(layout.parameters.delta % prime), prime)

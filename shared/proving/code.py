@@ -64,18 +64,15 @@ def reduced(numbers: NDArray[np.unsignedinteger], prime: int) -> Residues:
 
 
 def product(left: Residues, right: Residues, prime: int) -> Residues:
-    """Number by number."""
     return np.asarray(ring.products(left[None], right[None], [prime])[0])
 
 
 def difference(left: Residues, right: Residues, prime: int) -> Residues:
-    """Number by number."""
     found: Residues = np.minimum(left - right, left - right + np.uint32(prime))  # below zero wraps around
     return found
 
 
 def total(left: Residues, right: Residues, prime: int) -> Residues:
-    """Number by number."""
     return np.asarray(ring.sums(left[None], right[None], [prime])[0])
 
 

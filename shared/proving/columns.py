@@ -20,15 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.proving import code
-from commingle.shared.proving.ciphertexts import SQUARES, Ciphertexts
-from commingle.shared.proving.parameters import Sizes
+from commingle.shared.proving.ciphertexts import Ciphertexts
+from commingle.shared.proving.lengths import column_shape
+from commingle.shared.proving.parameters import BOUND_LIMIT, SQUARES, Sizes
 from commingle.shared.proving.prover import prove_relations
-from commingle.shared.proving.relation import Squares, Term
+from commingle.shared.proving.relation import Shape, Term
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.proving.verifier import verify_relations
 from commingle.shared.ring.encryption import Entropy, SecretKey, within_limits
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout
 from commingle.shared.ring.residues import Residues, to_coefficients
 
 NUMBER_LIMIT = 1 << 38
@@ -36,11 +36,7 @@ _TABLE = 1 << 21  # n - a^2 is below it
 
 
 def four_squares(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Roots of four squares that sum up to each number: (n,) to (4, n), none negative.
-
-    Raises:
-        DomainError: a number is negative, or 2^38 or more.
-    """
+    """Roots of four squares that sum up to each number: (n,) to (4, n), none negative. DomainError: beyond 2^38."""
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < NUMBER_LIMIT:
         raise DomainError(f"numbers from 0 to {NUMBER_LIMIT - 1} are asked for")
     left, scale = numbers.copy(), np.ones_like(numbers)
@@ -79,20 +75,6 @@ def _two_squares() -> NDArray[np.int32]:
     return table
 
 
-BOUND_LIMIT = 1 << 38
-
-
-def squares(errors: int, error_bound: int, groups: int, columns: int, bound: int) -> tuple[Squares, Squares]:
-    """So many rows of errors together, and the columns of each group, with numbers that fill up a sum."""
-    return Squares(1, errors + SQUARES, errors * error_bound**2), Squares(groups, columns + SQUARES, bound)
-
-
-def bounded_squares(layout: Layout, rows: int, sizes: Sizes, bound: int) -> Squares:
-    """So many rows of a party that encrypts none, with numbers that fill up their bound: no more than entries reach."""
-    most = min(bound, layout.columns * ENTRY_LIMIT**2)
-    return Squares(-(-rows // sizes.message), layout.columns + SQUARES, most)
-
-
 def require_bound(bound: int) -> None:
     """Squares of a proof stay within what is proved. Raises DomainError."""
     if not 0 < bound < BOUND_LIMIT:
@@ -101,14 +83,7 @@ def require_bound(bound: int) -> None:
 
 @dataclass(frozen=True)
 class Columns:
-    """The statement about one segment.
-
-    Attributes:
-        bound: c, the integer bound on squared norms of rows.
-
-    Raises:
-        DomainError: the bound is none.
-    """
+    """The statement about one segment; `bound`, c, is an integer one on squared norms, or DomainError is raised."""
 
     ciphertexts: Ciphertexts
     bound: int
@@ -125,89 +100,52 @@ class Columns:
         return sha256(b"columns" + self.bound.to_bytes(8, "little") + self.ciphertexts.digest).digest()
 
     @property
-    def bits(self) -> int:
-        """Rows of bits: those of the secret."""
-        return self.ciphertexts.secret_rows
-
-    @cached_property
-    def squares(self) -> tuple[Squares, Squares]:
-        """Rows of errors, then columns by groups, four numbers behind each."""
-        layout = self.ciphertexts.layout
-        errors, error_bound = self.ciphertexts.error_rows.size, layout.parameters.error_bound
-        return squares(errors, error_bound, self.ciphertexts.groups, layout.columns, self.bound)
+    def shape(self) -> Shape:
+        return column_shape(self.ciphertexts.layout, self.sizes, self.ciphertexts.count, self.bound)
 
     @property
     def column_rows(self) -> NDArray[np.intp]:
         """Numbers of the rows of columns and of what fills them up: (groups, members)."""
-        errors, columns = self.squares
-        return self.bits + errors.rows + np.arange(columns.rows).reshape(columns.groups, columns.members)
-
-    @property
-    def rows(self) -> int:
-        return self.bits + sum(each.rows for each in self.squares)
-
-    @property
-    def largest(self) -> int:
-        return self.bits + sum(each.largest for each in self.squares)
+        _, columns = self.shape.squares
+        return self.shape.rows - columns.rows + np.arange(columns.rows).reshape(columns.groups, columns.members)
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
-        """The equations b = a s + e + Delta m for the key, all ciphertexts and all coefficients, modulo prime k."""
         return self.ciphertexts.linear(challenge, k, self.column_rows)
 
 
 def prove_columns(statement: Columns, key: SecretKey, rows: NDArray[np.integer], entropy: Entropy) -> bytes:
-    """A proof of the statement, which tells nothing else.
+    """A proof of the statement, which tells nothing else, about what this key encrypted: `rows` of the segment.
 
-    Args:
-        statement: about what this key encrypted.
-        key: the owner's.
-        rows: of the segment, (stop - start, d), as they were encrypted.
-        entropy: private; only tests give others than the operating system's.
-
-    Raises:
-        DomainError: rows beyond 2^14 or the bound, or errors beyond what is drawn: the statement is false.
+    `entropy` is private; only tests give others than the operating system's. Raises DomainError: rows beyond 2^14 or
+    the bound, or errors beyond what is drawn: the statement is false.
     """
     witness = column_witness(statement, key, rows)
     return prove_relations([statement], lambda _: witness, entropy)[0]
 
 
 def verify_columns(statement: Columns, received: bytes) -> None:
-    """Nothing, if the proof holds. It takes nobody's secrets.
-
-    Raises:
-        ProofError: it does not.
-    """
+    """Nothing, if the proof holds, or ProofError. It takes nobody's secrets."""
     verify_relations([statement], [received])
 
 
 def column_witness(statement: Columns, key: SecretKey, rows: NDArray[np.integer]) -> NDArray[np.int32]:
     """The matrix that makes the statement true, (rows, l): bits of the secret, errors, rows, and what fills them up.
 
-    Raises:
-        DomainError: there is none.
+    Raises DomainError: there is none.
     """
     ciphertexts, length = statement.ciphertexts, statement.sizes.message
     secret, errors = opened_secrets(ciphertexts, key)
-    return np.concatenate(
-        [
-            secret_bits(secret, length),
-            *(
-                filled_up(members, each.bound).reshape(-1, length)
-                for members, each in zip(
-                    (errors.reshape(1, -1, length), rows_in_groups(ciphertexts, rows)), statement.squares, strict=True
-                )
-            ),
-        ]
-    )
+    members = errors.reshape(1, -1, length), rows_in_groups(ciphertexts, rows)
+    pairs = zip(members, statement.shape.squares, strict=True)
+    filled = (filled_up(own, each.bound).reshape(-1, length) for own, each in pairs)
+    return np.concatenate([secret_bits(secret, length), *filled])
 
 
 def opened_secrets(ciphertexts: Ciphertexts, key: SecretKey) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The secret, (N,), and all errors, the public key's first, (polynomials, N).
 
-    Modulo the last prime a ciphertext holds no message, so that its errors are what its secret leaves of it.
-
-    Raises:
-        DomainError: errors are beyond what is drawn.
+    Modulo the last prime a ciphertext holds no message, so that its errors are what its secret leaves of it. Raises
+    DomainError: errors are beyond what is drawn.
     """
     ring = ciphertexts.layout.parameters
     secret = _centred(to_coefficients(key.slots[-1:].copy(), ring.primes[-1:]), ring.primes[-1])[0]
@@ -228,8 +166,7 @@ def secret_bits(secret: NDArray[np.int32], length: int) -> NDArray[np.int32]:
 def rows_in_groups(ciphertexts: Ciphertexts, rows: NDArray[np.integer]) -> NDArray[np.int32]:
     """A segment's rows as the matrix has them, zeros where there are none: (groups, columns, l).
 
-    Raises:
-        DomainError: another shape, or entries beyond 2^14.
+    Raises DomainError: another shape, or entries beyond 2^14.
     """
     return ciphertexts.in_groups(within_limits(rows, (ciphertexts.count, ciphertexts.layout.columns)).astype(np.int32))
 
@@ -237,8 +174,7 @@ def rows_in_groups(ciphertexts: Ciphertexts, rows: NDArray[np.integer]) -> NDArr
 def filled_up(members: NDArray[np.int32], bound: int) -> NDArray[np.int32]:
     """By group and member, (groups, members, l), and behind them four numbers whose squares fill up the bound.
 
-    Raises:
-        DomainError: rows are beyond it.
+    Raises DomainError: rows are beyond it.
     """
     missing = bound - np.einsum("gml,gml->gl", members, members, dtype=np.int64)
     if missing.min() < 0:

@@ -1,7 +1,4 @@
-"""What was received and proves nothing.
-
-ProvingError
-└── ProofError              a proof that fails: the release ends, and its sender is named
+"""A proof that fails (`ProofError`): the release ends, and its sender is named.
 
 Arguments outside their domain, and statements that are false where they are to be proved, are faults of a caller inside
 Commingle, and plain ValueErrors (`DomainError` of `shared/ring`).
@@ -10,16 +7,10 @@ Commingle, and plain ValueErrors (`DomainError` of `shared/ring`).
 from commingle.shared.errors import CommingleError
 
 
-class ProvingError(CommingleError):
-    code = "proving"
-
-
-class ProofError(ProvingError):
+class ProofError(CommingleError):
     """A proof that fails. Anybody who has the statement and the bytes finds the same.
 
-    Attributes:
-        failed: the check that failed: `size`, `residues`, `sums`, `total`, `commitment`, `code`, `linear` or
-            `quadratic`.
+    `failed` is the check that did: `size`, `residues`, `sums`, `total`, `commitment`, `code`, `linear` or `quadratic`.
     """
 
     code = "proof"

@@ -16,29 +16,22 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
-from commingle.shared.proving.columns import (
-    bounded_squares,
-    filled_up,
-    opened_secrets,
-    require_bound,
-    rows_in_groups,
-    secret_bits,
-)
-from commingle.shared.proving.lengths import reply_sizes
-from commingle.shared.proving.parameters import REPEATS, Sizes
+from commingle.shared.proving.columns import filled_up, opened_secrets, require_bound, rows_in_groups, secret_bits
+from commingle.shared.proving.lengths import bounded_shape, evaluated_shape, reply_sizes
+from commingle.shared.proving.parameters import NOISE_BITS, REPEATS, Sizes
 from commingle.shared.proving.prover import prove_relations
-from commingle.shared.proving.relation import Joined, Relation, Squares, Term, WithoutSquares, multipliers
-from commingle.shared.proving.replies import NOISE_BITS, Drawn, Reply
+from commingle.shared.proving.relation import Joined, Relation, Shape, Term, multipliers
+from commingle.shared.proving.replies import Drawn, Reply
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.proving.verifier import verify_relations
 from commingle.shared.ring.encryption import Entropy, SecretKey, within_limits
 from commingle.shared.ring.errors import DomainError
-from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout
+from commingle.shared.ring.parameters import Layout
 from commingle.shared.ring.replies import Hiding
 
 
 @dataclass(frozen=True)
-class Evaluated(WithoutSquares):
+class Evaluated:
     """One segment of the evaluator's rows: those of its ciphertexts.
 
     Rows: bits of the secret, errors of the key and the ciphertexts, (polynomials, pieces), and columns, (groups, d').
@@ -56,23 +49,14 @@ class Evaluated(WithoutSquares):
         return sha256(b"evaluated" + self.ciphertexts.digest).digest()
 
     @property
-    def bits(self) -> int:
-        return self.ciphertexts.secret_rows
+    def shape(self) -> Shape:
+        return evaluated_shape(self.ciphertexts.layout, self.sizes, self.ciphertexts.count)
 
     @property
     def column_rows(self) -> NDArray[np.intp]:
         """(groups, columns)."""
         shape = self.ciphertexts.groups, self.ciphertexts.layout.columns
-        return self.bits + self.ciphertexts.error_rows.size + np.arange(np.prod(shape)).reshape(shape)
-
-    @property
-    def rows(self) -> int:
-        return int(self.column_rows[-1, -1]) + 1
-
-    @property
-    def largest(self) -> int:
-        ring = self.sizes.ring
-        return self.bits + self.ciphertexts.error_rows.size * ring.error_bound + self.column_rows.size * ENTRY_LIMIT
+        return self.shape.bits + self.ciphertexts.error_rows.size + np.arange(np.prod(shape)).reshape(shape)
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The equations b = a s + e + Delta y of the segment, and its rows' part in all equations of all replies."""
@@ -94,11 +78,7 @@ class Bounded:
 
     Attributes:
         layout: what the party's ciphertexts would have, which names it and the release.
-        segment: start and stop of the rows, one of `segments`.
-        bound: c, the integer bound on squared norms of rows.
-
-    Raises:
-        DomainError: the segment is none, or the bound is none.
+        bound: c, the integer bound on squared norms of rows; a DomainError, as another segment, if it is none.
     """
 
     layout: Layout
@@ -118,38 +98,23 @@ class Bounded:
         return sha256(b"bounded" + self.layout.label + facts).digest()
 
     @property
-    def bits(self) -> int:
-        return 0
-
-    @property
-    def squares(self) -> tuple[Squares]:
-        """All rows. Honest entries are within 2^14 in any case."""
-        return (bounded_squares(self.layout, self.segment[1] - self.segment[0], self.sizes, self.bound),)
+    def shape(self) -> Shape:
+        return bounded_shape(self.layout, self.sizes, self.segment[1] - self.segment[0], self.bound)
 
     @property
     def column_rows(self) -> NDArray[np.intp]:
         """Numbers of the rows of columns: (groups, columns)."""
-        (held,) = self.squares
+        (held,) = self.shape.squares
         return np.arange(held.rows).reshape(held.groups, held.members)[:, : self.layout.columns]
-
-    @property
-    def rows(self) -> int:
-        return self.squares[0].rows
-
-    @property
-    def largest(self) -> int:
-        return self.squares[0].largest
 
     def in_groups(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Something of each row of the segment, (count, m), as the matrix has it, zeros behind: (groups, m, l)."""
-        groups, length = self.squares[0].groups, self.sizes.message
+        groups, length = self.shape.squares[0].groups, self.sizes.message
         padded = np.zeros((groups * length, rows.shape[1]), rows.dtype)
         padded[: len(rows)] = rows
         return padded.reshape(groups, length, -1).transpose(0, 2, 1)
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
-        """The rows' part in all equations of all replies."""
-
         def terms() -> Iterator[Term]:
             yield _row_term(self, self, challenge, k)
 
@@ -170,8 +135,6 @@ def _row_term(part: Evaluated | Bounded, held: "Ciphertexts | Bounded", challeng
 
 @dataclass(frozen=True)
 class Encrypted:
-    """What an evaluator encrypted its own rows to."""
-
     public_key: bytes
     blocks: Sequence[bytes]
 
@@ -195,7 +158,6 @@ class Replies:
     replies: tuple[Reply, ...]
 
     def __post_init__(self) -> None:
-        """Sums over the rows are over the same rows."""
         shape = self.layout.rows, self.layout.columns
         if not self.replies or any((reply.layout.rows, len(reply.columns)) != shape for reply in self.replies):
             raise DomainError("replies are made of all rows and columns of their evaluator")
@@ -224,17 +186,12 @@ def prove_replies(
     hidden: Sequence[Sequence[Hiding]],
     entropy: Entropy,
 ) -> list[bytes]:
-    """A proof of the statement, which tells nothing else, in parts.
+    """A proof of the statement, about replies that were made of these rows, which tells nothing else, in parts.
 
-    Args:
-        statement: about replies that were made of these rows.
-        key: the evaluator's own, of its ciphertexts, if it has any.
-        rows: its own, (n, d'), those of its ciphertexts.
-        hidden: what each reply was hidden by, column by column (`ring.replies.hide_sums`).
-        entropy: private; only tests give others than the operating system's.
-
-    Raises:
-        DomainError: ciphertexts of another key, or rows or noise that do not fit, or rows beyond their bound.
+    `key` is the evaluator's own, of its ciphertexts, if it has any; `rows`, (n, d'), are those in them; `hidden` is
+    what each reply was hidden by, column by column (`ring.replies.hide_sums`); `entropy` is private, and only tests
+    give others than the operating system's. Raises DomainError: ciphertexts of another key, or rows or noise that do
+    not fit, or rows beyond their bound.
     """
     return prove_relations(
         statement.relations, lambda number: reply_witness(statement.relations[number], key, rows, hidden), entropy
@@ -242,11 +199,7 @@ def prove_replies(
 
 
 def verify_replies(statement: Replies, received: Sequence[bytes]) -> None:
-    """Nothing, if the proof holds. It takes nobody's secrets.
-
-    Raises:
-        ProofError: it does not.
-    """
+    """Nothing, if the proof holds, or ProofError. It takes nobody's secrets."""
     verify_relations(statement.relations, received)
 
 
@@ -255,7 +208,7 @@ def reply_witness(
 ) -> NDArray[np.int32]:
     """The matrix that makes one of a statement's relations true, (rows, l). Arguments are those of `prove_replies`."""
     if isinstance(relation, Joined):
-        found = np.empty((relation.rows, relation.sizes.message), np.int32)
+        found = np.empty((relation.shape.rows, relation.sizes.message), np.int32)
         for number, part in enumerate(relation.parts):
             found[relation.places(number)] = reply_witness(part, key, rows, hidden)
         return found
@@ -269,7 +222,7 @@ def reply_witness(
 
 
 def _drawn_witness(drawn: Drawn, hidden: Sequence[Sequence[Hiding]]) -> NDArray[np.int32]:
-    found = np.zeros((drawn.rows, drawn.sizes.message), np.int32)
+    found = np.zeros((drawn.shape.rows, drawn.sizes.message), np.int32)
     for number, columns in enumerate(hidden):
         bits = _number_bits(columns, drawn.sizes.ring.flood_bits).T.ravel()
         rows = drawn.number_rows(number)
@@ -302,4 +255,4 @@ def _rows_witness(part: Evaluated, key: SecretKey, rows: NDArray[np.integer]) ->
 def _bounded_witness(part: Bounded, rows: NDArray[np.integer]) -> NDArray[np.int32]:
     start, stop = part.segment
     held = within_limits(rows[start:stop], (stop - start, part.layout.columns)).astype(np.int32)
-    return filled_up(part.in_groups(held), part.squares[0].bound).reshape(-1, part.sizes.message)
+    return filled_up(part.in_groups(held), part.shape.squares[0].bound).reshape(-1, part.sizes.message)

@@ -17,6 +17,10 @@ REPEATS = 4  # random combinations, modulo each prime, of all linear, and of all
 RANGE_BITS = 59  # masks of sums are below 2^59; what is proved of every entry is |w| < 2^60
 MATRIX_LIMIT = 1 << 16  # rows of a matrix, blinds included
 THROWN_LIMIT = Fraction(1, 4)  # of tries whose sums would tell of the witness, at most
+BOUND_LIMIT = 1 << 38  # of squared norms of rows
+NOISE_BITS = 62  # of an evaluator's noise
+SECRET_BITS = 2  # a ternary number is their sum less 1
+SQUARES = 4  # numbers whose squares fill up a sum
 _RATE = 4
 _OPENED = {2048: 293, 4096: 269, 8192: 259}  # t: the fewest places with which what is wrong is spared below 2^-104
 _FOLDS = {2048: 7, 4096: 7, 8192: 8}
@@ -24,21 +28,15 @@ _FOLDS = {2048: 7, 4096: 7, 8192: 8}
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of one proof.
+    """The sizes of one proof, about a ring, in rows of `message` entries: l, one of `LENGTHS`.
 
-    Attributes:
-        ring: of what is proved.
-        message: l, the entries of a row: one of `LENGTHS`.
-
-    Raises:
-        DomainError: another length, or the ring has shorter polynomials, or primes without so many roots.
+    Raises DomainError: another length, or the ring has shorter polynomials, or primes without so many roots.
     """
 
     ring: Parameters
     message: int
 
     def __post_init__(self) -> None:
-        """Anything smaller would prove nothing."""
         if self.message not in LENGTHS or self.ring.degree % self.message:
             raise DomainError(f"nothing is proved in rows of {self.message} numbers for degree {self.ring.degree}")
         if any(prime % (2 * self.places) != 1 for prime in self.ring.primes):
@@ -97,18 +95,12 @@ class Sizes:
 def thrown_away(sizes: Sizes, largest: int) -> Fraction:
     """How likely a try has a sum too close to an end of its range, at most (the proof's 6.2).
 
-    Args:
-        sizes: of the proof.
-        largest: what the absolute values of an honest witness's rows sum up to, at most, over all parts.
+    `largest` is what the absolute values of an honest witness's rows sum up to, at most, over all parts.
     """
     return Fraction(2 * largest * sizes.message * RANGES**2, 1 << RANGE_BITS)
 
 
 def check_tries(sizes: Sizes, largest: int) -> None:
-    """Arguments are those of `thrown_away`.
-
-    Raises:
-        DomainError: more than a quarter of all tries may be thrown away.
-    """
+    """Arguments as of `thrown_away`. Raises DomainError: more than a quarter of all tries may be thrown away."""
     if thrown_away(sizes, largest) > THROWN_LIMIT:
         raise DomainError(f"rows that sum up to {largest} are not proved: too many tries would be thrown away")

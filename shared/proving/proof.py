@@ -23,21 +23,18 @@ from commingle.shared.ring.residues import Residues
 class Places:
     """The numbers of a matrix's rows: those of the witness come first.
 
-    Raises:
-        DomainError: too many for the errors of the proof's section 5.
+    Raises DomainError: too many for the errors of the proof's section 5.
     """
 
     sizes: Sizes
     witness: int
 
     def __post_init__(self) -> None:
-        """A matrix that is too tall is not folded safely."""
         if self.all > MATRIX_LIMIT:
             raise DomainError(f"a matrix of {self.all} rows is not proved")
 
     @property
     def masked(self) -> int:
-        """How many rows the witness and masks have."""
         return self.witness + self.sizes.mask_rows
 
     @property
@@ -57,12 +54,10 @@ class Places:
 
     @property
     def folds(self) -> slice:
-        """Rows of those combinations."""
         return slice(self.folded, self.all)
 
     @property
     def all(self) -> int:
-        """How many rows there are."""
         return self.witness + self.sizes.added
 
     @staticmethod
@@ -116,7 +111,6 @@ class Proof:
 
 
 def shown_bytes(sums: NDArray[np.integer]) -> bytes:
-    """Sums as they travel."""
     return sums.astype("<u8", copy=False).tobytes()
 
 
@@ -146,8 +140,7 @@ def proof_bytes(sizes: Sizes, rows: int) -> int:
 def parse_proof(received: bytes, sizes: Sizes, rows: int) -> Proof:
     """The inverse of `Proof.to_bytes`.
 
-    Raises:
-        ProofError: another length, a residue that is not below its prime, or a sum that is not below its bound.
+    Raises ProofError: another length, a residue that is not below its prime, or a sum that is not below its bound.
     """
     if len(received) != proof_bytes(sizes, rows):
         raise ProofError("size")

@@ -9,7 +9,7 @@ and at those that were opened from columns.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from hashlib import sha256
 from itertools import chain
 from math import isqrt
@@ -61,28 +61,46 @@ class Squares:
         return self.groups * isqrt(self.members * self.bound)
 
 
-class Relation(Protocol):
-    """A statement about a matrix of `rows` rows of l integers.
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The rows of a witness: so many of zeros and ones, then those of `squares`, then others.
 
     Attributes:
-        sizes: of the ring.
-        digest: names the statement, and all public numbers in it.
-        rows: of the matrix: `bits` rows of zeros and ones, then those of `squares`, then others.
-        largest: what the absolute values of honest rows sum up to at a position, at most.
+        reach: what absolute values of honest others sum up to at a position, at most.
     """
+
+    bits: int
+    squares: tuple[Squares, ...] = ()
+    others: int = 0
+    reach: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        return self.bits, sum(each.rows for each in self.squares), self.others
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def largest(self) -> int:
+        """What absolute values of all honest rows sum up to at a position, at most."""
+        return self.bits + sum(each.largest for each in self.squares) + self.reach
+
+    def __add__(self, other: "Shape") -> "Shape":
+        others, reach = self.others + other.others, self.reach + other.reach
+        return Shape(self.bits + other.bits, self.squares + other.squares, others, reach)
+
+
+class Relation(Protocol):
+    """A statement about a matrix of `shape.rows` rows of l integers; its digest names all public numbers in it."""
 
     @property
     def sizes(self) -> Sizes: ...
     @property
     def digest(self) -> bytes: ...
     @property
-    def rows(self) -> int: ...
-    @property
-    def bits(self) -> int: ...
-    @property
-    def squares(self) -> Sequence[Squares]: ...
-    @property
-    def largest(self) -> int: ...
+    def shape(self) -> Shape: ...
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The equations modulo prime k, combined: the terms, summed over the roots of x^l + 1, are these constants.
@@ -105,14 +123,14 @@ def linear(
     alpha, beta = np.ascontiguousarray(drawn[:, :RANGES]), np.ascontiguousarray(drawn[:, RANGES:])
     rows, positions = (
         code.combinations(numbers, challenge.subsets(purpose, count).astype(np.uint32), prime)
-        for numbers, purpose, count in ((alpha, b"rows", relation.rows), (beta, b"positions", sizes.message))
+        for numbers, purpose, count in ((alpha, b"rows", relation.shape.rows), (beta, b"positions", sizes.message))
     )
     both = code.product(alpha[:, :, None], beta[:, None], prime).reshape(REPEATS, -1)
     masks = np.pad(both, ((0, 0), (0, sizes.mask_rows * sizes.message - RANGES**2)))
-    every = np.arange(relation.rows + sizes.mask_rows)
+    every = np.arange(relation.shape.rows + sizes.mask_rows)
     own = (
-        Term(every[None, : relation.rows], rows, multipliers(positions, sizes, prime)),
-        Term(every[relation.rows :, None], np.ones((1, 1), np.uint32), multipliers(masks, sizes, prime)),
+        Term(every[None, : relation.shape.rows], rows, multipliers(positions, sizes, prime)),
+        Term(every[relation.shape.rows :, None], np.ones((1, 1), np.uint32), multipliers(masks, sizes, prime)),
     )
     shown = code.product(both, code.reduced(sums.reshape(1, -1), prime), prime).sum(axis=1, dtype=np.uint64)
     return chain(terms, own), [before + int(number) for before, number in zip(constants, shown, strict=True)]
@@ -142,9 +160,10 @@ class Quadratic:
 
 def quadratic(relation: Relation, challenge: Challenge, prime: int) -> Quadratic:
     """What the challenge makes of the equations b^2 = b and sum of squares = bound."""
-    drawn = challenge.numbers(b"quadratic", relation.bits + sum(each.groups for each in relation.squares), prime)
-    held, constants, at = [drawn[:, : relation.bits]], np.zeros((REPEATS, 1), np.uint64), relation.bits
-    for each in relation.squares:
+    shape, at = relation.shape, relation.shape.bits
+    drawn = challenge.numbers(b"quadratic", shape.bits + sum(each.groups for each in shape.squares), prime)
+    held, constants = [drawn[:, : shape.bits]], np.zeros((REPEATS, 1), np.uint64)
+    for each in shape.squares:
         groups = drawn[:, at : (at := at + each.groups)]
         held.append(np.repeat(groups, each.members, axis=1))
         constants += groups.sum(axis=1, keepdims=True, dtype=np.uint64) % prime * (each.bound % prime) % prime
@@ -154,12 +173,6 @@ def quadratic(relation: Relation, challenge: Challenge, prime: int) -> Quadratic
 def quadratic_values(weights: Quadratic, squares: Residues, bits: Residues, prime: int) -> Residues:
     """From the combination of squares and that of bits at some places: (repeats, places)."""
     return code.difference(code.difference(squares, bits, prime), weights.constants, prime)
-
-
-class WithoutSquares:
-    """A relation that has no rows whose squares sum up."""
-
-    squares: Sequence[Squares] = ()
 
 
 @dataclass(frozen=True)
@@ -177,29 +190,16 @@ class Joined:
         return sha256(b"joined" + b"".join(part.digest for part in self.parts)).digest()
 
     @property
-    def bits(self) -> int:
-        return sum(part.bits for part in self.parts)
-
-    @property
-    def squares(self) -> tuple[Squares, ...]:
-        return tuple(each for part in self.parts for each in part.squares)
-
-    @property
-    def rows(self) -> int:
-        return sum(part.rows for part in self.parts)
-
-    @property
-    def largest(self) -> int:
-        return sum(part.largest for part in self.parts)
+    def shape(self) -> Shape:
+        return reduce(Shape.__add__, (part.shape for part in self.parts))
 
     def places(self, number: int) -> NDArray[np.intp]:
         """Where the rows of one part are."""
-        counts = np.array([_counts(part) for part in self.parts])
+        counts = np.array([part.shape.counts for part in self.parts])
         starts = np.concatenate([[0], counts.T.ravel().cumsum()[:-1]]).reshape(counts.T.shape)[:, number]
         return np.concatenate([start + np.arange(count) for start, count in zip(starts, counts[number], strict=True)])
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
-        """The terms of both, and the sums of their constants."""
         found = [part.linear(challenge, k) for part in self.parts]
 
         def terms() -> Iterator[Term]:
@@ -209,8 +209,3 @@ class Joined:
                     yield replace(term, rows=places[term.rows])
 
         return terms(), [sum(numbers) for numbers in zip(*(constants for _, constants in found), strict=True)]
-
-
-def _counts(part: Relation) -> tuple[int, int, int]:
-    squared = sum(each.rows for each in part.squares)
-    return part.bits, squared, part.rows - part.bits - squared

@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 
 from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import plane
-from commingle.shared.proving.parameters import REPEATS, Sizes
-from commingle.shared.proving.relation import Term, WithoutSquares, multipliers
+from commingle.shared.proving.lengths import drawn_shape, number_rows
+from commingle.shared.proving.parameters import NOISE_BITS, REPEATS, Sizes
+from commingle.shared.proving.relation import Shape, Term, multipliers
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.encryption import key_half, public_slots
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import Layout, parse_residues
 from commingle.shared.ring.residues import Residues
-
-NOISE_BITS = 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,7 @@ class Reply:
     """One reply, before primes are dropped, and what it is an evaluation of. All of it is public.
 
     Attributes:
-        layout: the owner's.
-        public_key: the owner's.
-        blocks: all ciphertexts of the owner, in order.
+        layout, public_key, blocks: the owner's; all of its ciphertexts, in order.
         columns: `ring.replies.whole_reply` of each of the evaluator's columns.
 
     Raises:
@@ -84,7 +81,6 @@ class Reply:
 
     @cached_property
     def digest(self) -> bytes:
-        """Names all of it: 32 bytes."""
         parts = b"".join(sha256(part).digest() for part in (self.public_key, *self.blocks, *self.columns))
         return sha256(self.layout.label + len(self.columns).to_bytes(8, "little") + parts).digest()
 
@@ -164,7 +160,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Drawn(WithoutSquares):
+class Drawn:
     """What was drawn for all replies: bits of floods and noise, then secrets and errors of encryptions of zero."""
 
     replies: tuple[Reply, ...]
@@ -176,26 +172,19 @@ class Drawn(WithoutSquares):
 
     def number_rows(self, number: int) -> NDArray[np.intp]:
         """Rows of bits of a reply: bit after bit of all its numbers, l to a row, (rows,)."""
-        before = sum(self._number_rows(reply) for reply in self.replies[:number])
-        return before + np.arange(self._number_rows(self.replies[number]))
+        counts = [number_rows(reply.layout, len(reply.columns), self.sizes) for reply in self.replies[: number + 1]]
+        return sum(counts[:-1]) + np.arange(counts[-1])
 
     def zero_rows(self, number: int) -> NDArray[np.intp]:
         """Rows of encryptions of zero: (the evaluator's columns, groups, pieces, 2), secrets before errors."""
         shapes = [self._zero_shape(reply) for reply in self.replies]
-        before = self.bits + sum(int(np.prod(shape)) for shape in shapes[:number])
+        before = self.shape.bits + sum(int(np.prod(shape)) for shape in shapes[:number])
         return before + np.arange(np.prod(shapes[number])).reshape(shapes[number])
 
     @property
-    def bits(self) -> int:
-        return sum(map(self._number_rows, self.replies))
-
-    @property
-    def rows(self) -> int:
-        return int(self.zero_rows(len(self.replies) - 1)[-1, -1, -1, -1]) + 1
-
-    @property
-    def largest(self) -> int:
-        return self.bits + (self.rows - self.bits) * self.sizes.ring.error_bound
+    def shape(self) -> Shape:
+        owners, columns = [reply.layout for reply in self.replies], len(self.replies[0].columns)
+        return drawn_shape(owners, columns, self.sizes)
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The part of what was drawn in all equations of all replies, and all that the replies say."""
@@ -237,10 +226,6 @@ class Drawn(WithoutSquares):
         both = code.product(weights.across[:, :, None], weights.numbers[:, None], prime).reshape(REPEATS, 1, -1)
         values = np.array([value % prime for value in worth], np.uint32)[None, :, None]
         return code.product(values, both, prime).reshape(REPEATS, -1)
-
-    def _number_rows(self, reply: Reply) -> int:
-        numbers, bits = reply.layout.columns * len(reply.columns), self.sizes.ring.flood_bits + NOISE_BITS + 2
-        return -(-numbers * bits // self.sizes.message)
 
     def _zero_shape(self, reply: Reply) -> tuple[int, int, int, int]:
         return len(reply.columns), reply.layout.groups, self.sizes.pieces, 2

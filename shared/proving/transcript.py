@@ -111,7 +111,6 @@ class ColumnHashes:
             made.update(column)
 
     def leaves(self) -> list[bytes]:
-        """When all rows were added."""
         return [made.digest() for made in self._hashes]
 
 
@@ -125,7 +124,6 @@ def levels_of(leaves: list[bytes]) -> list[list[bytes]]:
 
 
 def root_of(cap: bytes) -> bytes:
-    """What commits to a tree."""
     return sha256(b"\2" + cap).digest()
 
 

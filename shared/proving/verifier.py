@@ -23,14 +23,9 @@ from commingle.shared.ring.residues import Residues
 
 
 def verify_relations(relations: Sequence[Relation], received: Sequence[bytes]) -> None:
-    """Nothing, if the proofs hold.
+    """Nothing, if these proofs, one for each relation of the statement, hold.
 
-    Args:
-        relations: the statement.
-        received: one proof for each.
-
-    Raises:
-        ProofError: one does not hold. Its sender made it wrongly.
+    Raises ProofError: one does not. Its sender made it wrongly.
     """
     if len(received) != len(relations):
         raise ProofError("size")
@@ -39,7 +34,7 @@ def verify_relations(relations: Sequence[Relation], received: Sequence[bytes]) -
     challenges = second_challenges(asked, [shown for _, shown in heads])
     left = np.zeros((len(relations[0].sizes.ring.primes), REPEATS), object)
     for relation, challenge, part in zip(relations, challenges, received, strict=True):
-        rows = Places(relation.sizes, relation.rows).all
+        rows = Places(relation.sizes, relation.shape.rows).all
         left += _verify_one(relation, challenge, parse_proof(part, relation.sizes, rows))
     for numbers, prime in zip(left, relations[0].sizes.ring.primes, strict=True):
         if any(number % prime for number in numbers):
@@ -77,7 +72,7 @@ class PrimeChecks:
         self.relation, self.challenge, self.sums, self.answers = relation, challenge, proof.sums, proof.answers
         self.columns, self.places, self.k = np.ascontiguousarray(proof.columns[k].T), places, k
         self.sizes, self.prime = relation.sizes, relation.sizes.ring.primes[k]
-        self.rows = Places(relation.sizes, relation.rows)
+        self.rows = Places(relation.sizes, relation.shape.rows)
 
     def run(self) -> list[int]:
         terms, constants = linear(self.relation, self.challenge, self.sums, self.k)
@@ -93,14 +88,12 @@ class PrimeChecks:
         return [int(number) - constant for number, constant in zip(sums, constants, strict=True)]
 
     def _code(self) -> bool:
-        """Combinations of all rows are polynomials of low degree."""
         weights = self.challenge.folds(self.rows.folded, self.prime, self.sizes.folds)
         sums = code.combinations(weights, self.columns[: self.rows.folded], self.prime)
         sums = code.total(sums, self.columns[self.rows.folds], self.prime)
         return np.array_equal(self._words(self.answers.folds[self.k]), sums)
 
     def _linear(self, terms: Iterable[Term]) -> bool:
-        """The combination of linear equations is the polynomial that was said."""
         found = np.zeros((REPEATS, len(self.places)), np.uint32)
         for term in terms:
             sums = np.stack([code.chosen(term.weights, self.columns, line, self.prime) for line in term.rows])
@@ -110,10 +103,9 @@ class PrimeChecks:
         return np.array_equal(self._values(self.answers.linear[self.k]), code.total(found, blind, self.prime))
 
     def _quadratic(self) -> bool:
-        """The combination of quadratic equations is a multiple of x^l + 1."""
         weights = quadratic(self.relation, self.challenge, self.prime)
         squares = code.squares(weights.squares, self.columns[: weights.squares.shape[1]], self.prime)
-        bits = code.combinations(weights.bits, self.columns[: self.relation.bits], self.prime)
+        bits = code.combinations(weights.bits, self.columns[: self.relation.shape.bits], self.prime)
         found = quadratic_values(weights, squares, bits, self.prime)
         blind = self.blind(self.rows.quadratic, self.sizes.quotient)
         hidden = code.difference(self._values(self.answers.quotient[self.k]), blind, self.prime)

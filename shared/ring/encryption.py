@@ -120,17 +120,10 @@ def key_half(layout: Layout) -> Residues:
 def encrypt(
     key: SecretKey, layout: Layout, block: tuple[int, int], rows: NDArray[np.integer], entropy: Entropy
 ) -> bytes:
-    """One block of the owner's columns (`Layout.blocks`), encrypted under its key. Made once, and stored.
+    """One block of the owner's columns (`Layout.blocks`), under its key of this layout. Made once, and stored.
 
-    Args:
-        key: of this layout alone.
-        layout: of the owner.
-        block: start and stop.
-        rows: (stop - start, d), entries at most 2^14 in absolute value.
-        entropy: private; only tests give others than the operating system's.
-
-    Raises:
-        DomainError: rows of another shape or beyond 2^14.
+    Rows are (stop - start, d), entries at most 2^14 in absolute value. `entropy` is private; only tests give others
+    than the operating system's. Raises DomainError: rows of another shape or beyond 2^14.
     """
     ring, shape = layout.parameters, layout.block_shape(*block)
     messages = columns_in_stripes(layout, block, rows)

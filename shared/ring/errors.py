@@ -1,9 +1,8 @@
 """What was received and is no ciphertext, and what cannot be computed here.
 
-RingError
-├── CiphertextError         bytes of another size, residues that are not reduced, an opening beyond its bound; sizes
-│                           only, never a value
-└── KernelsError            the compiled kernels cannot be loaded: the package was built without a C compiler
+CiphertextError         bytes of another size, residues that are not reduced, an opening beyond its bound; sizes
+                        only, never a value
+KernelsError            the compiled kernels cannot be loaded: the package was built without a C compiler
 
 Sizes and entries outside their domain are faults of a caller inside Commingle, and plain ValueErrors (`DomainError`).
 """
@@ -11,15 +10,11 @@ Sizes and entries outside their domain are faults of a caller inside Commingle, 
 from commingle.shared.errors import CommingleError
 
 
-class RingError(CommingleError):
-    code = "ring"
-
-
-class CiphertextError(RingError):
+class CiphertextError(CommingleError):
     code = "ciphertext"
 
 
-class KernelsError(RingError):
+class KernelsError(CommingleError):
     code = "kernels"
 
 

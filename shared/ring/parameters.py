@@ -65,7 +65,6 @@ class Parameters:
 
     @property
     def modulus(self) -> int:
-        """The modulus q of ciphertexts."""
         return prod(self.primes)
 
     @property
@@ -129,11 +128,8 @@ class Layout:
 
     Attributes:
         context: names the release (digests of spec and approvals) and the owner: no two sets of ciphertexts share it.
-        rows: n, 1 to 2^24.
+        rows: n, 1 to 2^24; DomainError otherwise, or without columns.
         columns: d, of the owner.
-
-    Raises:
-        DomainError: there are no rows, too many, or no columns.
     """
 
     context: bytes
@@ -142,7 +138,6 @@ class Layout:
     parameters: Parameters = STANDARD
 
     def __post_init__(self) -> None:
-        """Sizes within what the noise bounds are proved for."""
         if not 1 <= self.rows <= ROWS_LIMIT or self.columns < 1:
             raise DomainError(f"{self.rows} rows of {self.columns} columns are not encrypted together")
 
@@ -178,7 +173,6 @@ class Layout:
         return ((start, min(start + size, self.rows)) for start in range(0, self.rows, size))
 
     def stripes(self, start: int, stop: int) -> int:
-        """How many stripes a block has."""
         return -(-(stop - start) // self.stripe_rows)
 
     def indices(self, start: int, stop: int) -> range:
@@ -224,8 +218,7 @@ def format_residues(residues: Residues) -> bytes:
 def parse_residues(received: bytes, shape: Sequence[int], primes: Sequence[int]) -> Residues:
     """The inverse of `format_residues`, for residues of the first primes of a ring.
 
-    Raises:
-        CiphertextError: another length, or a residue that is not below its prime.
+    Raises CiphertextError: another length, or a residue that is not below its prime.
     """
     if len(received) != byte_count(shape):
         raise CiphertextError(

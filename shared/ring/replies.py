@@ -45,10 +45,6 @@ class InnerProducts:
     """Sums over the blocks that were added so far: of one owner's ciphertexts with the evaluator's d columns.
 
     Not to be sent: the second halves are a linear function of the evaluator's rows. `replies.make_reply` hides them.
-
-    Args:
-        layout: the owner's.
-        columns: d, of the evaluator.
     """
 
     __slots__ = ("_blocks", "_first", "_second", "_taken", "columns", "layout")
@@ -64,11 +60,9 @@ class InnerProducts:
         return "InnerProducts(…)"
 
     def add(self, received: bytes, rows: NDArray[np.integer]) -> None:
-        """The next block of ciphertexts, with the evaluator's rows of the same subjects.
+        """The next block of ciphertexts, as `encrypt` made it, with the evaluator's rows of the same subjects.
 
-        Args:
-            received: what the owner's `encrypt` made.
-            rows: (stop - start, d), entries at most 2^14 in absolute value.
+        Rows are (stop - start, d), entries at most 2^14 in absolute value.
 
         Raises:
             CiphertextError: not residues of this block's size. Nothing is added.
@@ -91,13 +85,9 @@ class InnerProducts:
     def take(self) -> tuple[Residues, NDArray[np.uint64]]:
         """The sums, once: first halves of the coefficients that hold inner products, and second halves in slots.
 
-        Two replies to one set of ciphertexts would carry two noises, and show more than one.
-
-        Returns:
-            (primes, owner's columns, d), and (primes, groups, d, N), not reduced.
-
-        Raises:
-            DomainError: blocks are missing, or the sums were taken before.
+        They are (primes, owner's columns, d), and (primes, groups, d, N), not reduced. Two replies to one set of
+        ciphertexts would carry two noises, and show more than one. Raises DomainError: blocks are missing, or the sums
+        were taken before.
         """
         if self._taken or self._blocks:
             raise DomainError("one reply is made, when all blocks were added")
@@ -123,10 +113,8 @@ class Hiding:
     """What was drawn to hide one column of the evaluator's sums, which its proof is about. Its repr says nothing.
 
     Attributes:
-        blind: the secret of the fresh encryption of zero, (groups, N).
-        error: its errors, (groups, N).
-        floods: one for each number.
-        noise: the evaluator's, for each number.
+        blind, error: the secret of the fresh encryption of zero, and its errors, (groups, N) each.
+        floods, noise: one for each number; the latter are the evaluator's.
     """
 
     blind: NDArray[np.int8] = field(repr=False)
@@ -152,15 +140,11 @@ class HiddenSums(Hiding):
 
     @property
     def hiding(self) -> Hiding:
-        """What is kept for the proof: the sums are in the reply."""
         return Hiding(self.blind, self.error, self.floods, self.noise)
 
 
 def make_reply(found: InnerProducts, public_key: bytes, noise: NDArray[np.int64], entropy: Entropy) -> Iterator[bytes]:
-    """The reply, column by column of the evaluator, each of `Layout.reply_shape`. Made once, and stored.
-
-    Args and errors are those of `hide_sums`.
-    """
+    """The reply, column by column of the evaluator, each of `Layout.reply_shape`. Made once, and stored."""
     hidden = hide_sums(found, public_key, noise, entropy)
     return (_rounded(found.layout, column.second, column.first) for column in hidden)
 
@@ -228,11 +212,7 @@ def whole_reply(layout: Layout, hidden: HiddenSums) -> bytes:
 
 
 def round_reply(layout: Layout, whole: bytes) -> bytes:
-    """The reply that a whole one is before it is rounded: anybody drops the primes.
-
-    Raises:
-        CiphertextError: not residues of this size.
-    """
+    """The reply that a whole one is before it is rounded: anybody drops the primes. CiphertextError: another size."""
     primes = layout.parameters.primes
     words = parse_residues(whole, layout.whole_reply_shape, primes)
     second = words[:, : -layout.columns].reshape(len(primes), layout.groups, -1)
@@ -247,15 +227,11 @@ def _rounded(layout: Layout, second: Residues, first: list[int]) -> bytes:
 def open_reply(key: SecretKey, layout: Layout, received: bytes, *, largest: int) -> NDArray[np.int64]:
     """What the reply for one of the evaluator's columns holds: (owner's columns,), inner products plus noise.
 
-    Args:
-        key: of this layout.
-        layout: the owner's.
-        received: one of what the evaluator's `make_reply` gave.
-        largest: what no inner product within bounds exceeds with its noise, below 2^63. A crafted reply opens parts of
-            the key, and this limits how much of it (the proof's 5.2): it is refused before anything is published.
+    `key` and `layout` are the owner's, `received` is one of what the evaluator's `make_reply` gave. `largest` is what
+    no inner product within bounds exceeds with its noise, below 2^63. A crafted reply opens parts of the key, and this
+    limits how much of it (the proof's 5.2): it is refused before anything is published.
 
-    Raises:
-        CiphertextError: not residues of this size, or a number beyond the largest. The release ends.
+    Raises CiphertextError: not residues of this size, or a number beyond the largest. The release ends.
     """
     ring, primes = layout.parameters, layout.parameters.primes[: layout.parameters.kept]
     words = parse_residues(received, layout.reply_shape, primes)

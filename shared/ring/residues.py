@@ -27,11 +27,7 @@ def kernels() -> library.Loops:
 
 
 def loops(room: str) -> library.Loops:
-    """The loops of any room.
-
-    Raises:
-        KernelsError: the package was built without loops.
-    """
+    """The loops of any room. Raises KernelsError: the package was built without loops."""
     if not library.available():
         raise KernelsError("compiled arithmetic is not available", remedy=library.REMEDY)
     return library.loops(room)
@@ -65,11 +61,8 @@ def root_powers(base: int, degree: int, prime: int) -> tuple[Residues, Residues]
 def forward(rows: Residues, prime: int, *, copies: int = 1, roots_of: int = 0) -> None:
     """Each row's values at the odd powers of psi, in its place: (m, N), see `kernels.forward`.
 
-    Args:
-        rows: coefficients; a row holds `copies` of them.
-        prime: of the residues.
-        copies: a power of two.
-        roots_of: the degree of a longer ring, at whose first N slots the values are asked for.
+    A row holds `copies` of its coefficients, a power of two. `roots_of` is the degree of a longer ring, at whose first
+    N slots the values are asked for.
     """
     kernels().forward(rows, *_roots(rows, prime, roots_of).forward, _scratch(rows), prime, copies)
 

@@ -23,8 +23,7 @@ from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
-from commingle.shared.mechanisms.rows.mixed_rows import SignStream
-from commingle.shared.mechanisms.rows.sketch import SparseEntries
+from commingle.shared.mechanisms.rows.sketch import SignStream, SparseEntries
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block, privacy_statement
 from commingle.shared.release.resolve import closed

@@ -150,7 +150,7 @@ def _proof(world: Exchanging, rows: Integers) -> bytes:
 
 def _opened(statement: statements.Columns, sent: bytes) -> tuple[Proof, NDArray[np.intp]]:
     """A proof, and the places that it opens: everybody computes them."""
-    proof = parse_proof(sent, statement.sizes, Places(statement.sizes, statement.rows).all)
+    proof = parse_proof(sent, statement.sizes, Places(statement.sizes, statement.shape.rows).all)
     asked = first_challenges([statement.digest], [proof.root])
     (challenge,) = second_challenges(asked, [shown_bytes(proof.sums)])
     return proof, opened_places(challenge, proof.answers.to_bytes(), statement.sizes)

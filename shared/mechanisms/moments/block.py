@@ -18,18 +18,20 @@ from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import ExchangeCost, Mechanism
-from commingle.shared.mechanisms.moments.allocation import block_sensitivity, outsider_loss, scales
 from commingle.shared.mechanisms.moments.entries import (
     block_noise,
+    block_sensitivity,
     entry_variances,
     first_place,
     open_matrix,
+    outsider_loss,
+    scales,
     step,
     width,
 )
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes, exchange_cost
-from commingle.shared.proving.columns import BOUND_LIMIT
 from commingle.shared.proving.lengths import proved_noise
+from commingle.shared.proving.parameters import BOUND_LIMIT
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import ENTRY_LIMIT, MESSAGE_LIMIT, ROWS_LIMIT, STANDARD, Layout
 

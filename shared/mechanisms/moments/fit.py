@@ -6,6 +6,7 @@ pairwise ones (docs/design/keyed.md).
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
@@ -13,7 +14,7 @@ from typing import Self
 import numpy as np
 from scipy.special import chdtrc, chdtri, expit
 
-from commingle.shared.estimation.diagnostics import SIGNIFICANCE, biased, useless
+from commingle.shared.estimation.diagnostics import SIGNIFICANCE
 from commingle.shared.estimation.entry_noise import Array, EntryNoise
 from commingle.shared.estimation.method import (
     CONSTANT,
@@ -25,6 +26,7 @@ from commingle.shared.estimation.method import (
     IntervalFor,
     Residual,
     Signal,
+    damped,
     inverse,
     linear,
 )
@@ -91,9 +93,8 @@ def wald_quantile(q: int) -> float:
 def noise_bound(noise: EntryNoise, c: Centred) -> float:
     """With probability 0.95 the noise in the centred X has no eigenvalue beyond +-t.
 
-    See docs/design/estimation.md#noisy-moments.
-
-    By Monte Carlo from the public variances, to first order: the noise in X is K^T E K, K = (basis of the terms) T^T.
+    By Monte Carlo from the public variances, to first order: the noise in X is K^T E K, K = (basis of the terms) T^T
+    (docs/design/estimation.md#noisy-moments).
     """
     K = noise.basis[:, :-1] @ c.centring.T
     deviation = np.sqrt(noise.variance)
@@ -117,7 +118,6 @@ def draw_noise(random: np.random.Generator, deviation: Array, count: int) -> Arr
 
 
 def spectral_norms(symmetric: Array) -> Array:
-    """Spectral norms of each of (count, q, q)."""
     return np.asarray(np.abs(np.linalg.eigvalsh(symmetric)).max(axis=1))
 
 
@@ -206,21 +206,12 @@ def ols(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all estimato
     return inverse(system.xx)
 
 
-def adaptive_ridge(system: System, signal: Signal) -> Array:
-    """H of (X + l I)^-1, l = `damping`, with the intercept it implies."""
-    X = signal.centred.X
-    return signal.centred.with_intercept(inverse(X + damping(system, signal) * np.eye(len(X))))
-
-
-def damping(system: System, signal: Signal) -> float:
-    """The l of H, max(0, t - lambda_min(X)): no eigenvalue is left below the bound on its noise."""
-    return max(0.0, noise_bound(entries_of(system), signal.centred) - signal.smallest)
-
-
 ESTIMATORS: dict[str, Estimator] = {
     "ols": Estimator(linear(ols), "noisy_regressors"),
     "shrunken": Estimator(shrunken, "none"),
-    "adaptive_ridge": Estimator(linear(adaptive_ridge), "noisy_regressors", damping=damping),
+    "adaptive_ridge": damped(
+        lambda system, signal: noise_bound(entries_of(system), signal.centred), "noisy_regressors"
+    ),
     "constant": CONSTANT,
 }
 
@@ -251,30 +242,26 @@ class MomentsFit(FitMethod):
         return entries_of(system).form_variance(np.outer(r.direction, r.direction) - ratio * np.outer(d, d))
 
     def cautions(
-        self, system: System, signal: Signal, estimator: str, diagnostics: Diagnostics, *, determined: bool
-    ) -> tuple[str, ...]:
-        chosen = self.estimators[estimator]
-        found = useless(system, diagnostics) if chosen.uses_features else []
-        ratio = diagnostics.signal_to_noise
+        self,
+        system: System,  # noqa: ARG002 - as asked of all
+        signal: Signal,  # noqa: ARG002 - as asked of all
+        estimator: str,
+        diagnostics: Diagnostics,
+        *,
+        determined: bool,
+    ) -> Iterator[str]:
+        chosen, ratio = self.estimators[estimator], diagnostics.signal_to_noise
         if not determined:
-            found.append(
+            yield (
                 "The noise outweighs the features in some direction: these coefficients mean nothing and get no "
                 "standard errors. Name fewer features, or use adaptive_ridge or shrunken."
             )
         elif chosen.uses_features and chosen.errors != "none" and ratio is not None and ratio < ENOUGH:
-            found.append(
+            yield (
                 f"Some combination of the features varies only {ratio:.2g} times as much as the noise may "
                 f"(signal_to_noise; {ENOUGH:g} is enough): coefficients are unstable and standard errors rough. "
                 "Name fewer features, or use shrunken to predict."
             )
-        if chosen.errors == "none":
-            found.append(biased(estimator))
-        if chosen.damping is not None and (damped := chosen.damping(system, signal)) > 0:
-            found.append(
-                f"The features were damped by {damped / system.n:.3g} n to keep the noise out: the coefficients are "
-                "biased on purpose and get no standard errors. Use ols for those."
-            )
-        return tuple(found)
 
 
 NOISY_MOMENTS = MomentsFit(ESTIMATORS, "ols", measure)

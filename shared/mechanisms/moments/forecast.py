@@ -24,8 +24,7 @@ from commingle.shared.estimation.entry_noise import Array, EntryNoise
 from commingle.shared.estimation.method import FAILURE
 from commingle.shared.estimation.posterior import EntryLikelihood, exponent, search
 from commingle.shared.estimation.prepared import bucket_counts
-from commingle.shared.mechanisms.moments.allocation import block_sensitivity
-from commingle.shared.mechanisms.moments.entries import entry_variances, places
+from commingle.shared.mechanisms.moments.entries import block_sensitivity, entry_variances, places
 from commingle.shared.mechanisms.moments.fit import (
     ENOUGH,
     Slopes,
@@ -58,8 +57,6 @@ class _Draws:
 
 
 class MomentsPlanner(Planner):
-    """Predicts `ols` and `shrunken` on noisy moments."""
-
     def predict(self, terms: Terms, task: RegressionTask) -> Prediction:
         # Expected figures of the learner's `ols` and `shrunken` on a release of these terms.
         # Cov(b) = (n xx)^-1 Cov(v) (n xx)^-1 with v the noise of g - X b, around the fit on the private table.
@@ -133,7 +130,6 @@ def _spread(terms: Terms) -> float:
 
 
 def _of(matrix: Array, task: RegressionTask, lead: int) -> Array:
-    """The leading rows and columns, and those of x and y."""
     chosen = [*range(lead), *(lead + i for i in (*task.x, task.y))]
     return matrix[np.ix_(chosen, chosen)]
 
@@ -177,7 +173,6 @@ class _Release:
     """What the learner knows besides the moments.
 
     Attributes:
-        noise: in centred moments of (x, y).
         linear: of what `noise` is of, the variance of its product with its intercept or presence.
         omega: (q, q) Cov(v) at b = 0.
         unit: (q + 2, q + 2) variances of entries of what is published of (1, x, y) at rho = 1/2. Those of keyed columns

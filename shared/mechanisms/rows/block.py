@@ -15,8 +15,7 @@ from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.interface import Mechanism
-from commingle.shared.mechanisms.rows.mixed_rows import MixedRows, ones_projection
-from commingle.shared.mechanisms.rows.sketch import mixed_rows, squared_norm
+from commingle.shared.mechanisms.rows.sketch import MixedRows, mixed_rows, ones_projection, squared_norm
 
 if TYPE_CHECKING:  # scipy loads slowly, and an agent needs neither
     from commingle.shared.estimation.method import FitMethod
@@ -26,8 +25,6 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class RowMechanism(Mechanism):
-    """Publishes rows; what each is made of is up to the subclass."""
-
     def rows(self, terms: Terms) -> int:
         return terms.rows
 

@@ -1,12 +1,12 @@
 """How noisy rows are fitted, mixed (rmgm) or one per subject (dgm), and how much signal they have."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import fdtrc
 
-from commingle.shared.estimation.diagnostics import biased, useless
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import SingularError
 from commingle.shared.estimation.method import (
@@ -19,6 +19,7 @@ from commingle.shared.estimation.method import (
     IntervalFor,
     Residual,
     Signal,
+    damped,
     inverse,
     largest_eigenvalue,
     linear,
@@ -150,26 +151,12 @@ def subtracted(system: System, signal: Signal) -> float:
     return min(1.0, signal.root - 1 / k) - p / k
 
 
-def adaptive_ridge(system: System, signal: Signal) -> Array:
-    """H of (S_hat_xx + l I)^-1, the features centred, with the intercept it implies, which is not damped itself.
-
-    Least squares damped no more than the noise requires, as AdaSSP does (Wang 2018), after the fact.
-    """
-    c = signal.centred
-    return c.with_intercept(inverse(c.X + damping(system, signal) * np.eye(len(c.X)) - c.rows * c.V))
-
-
-def damping(system: System, signal: Signal) -> float:  # noqa: ARG001 - as above
-    """The l of H: max(0, t - lambda_min(S_hat_xx))."""
-    return max(0.0, noise_bound(signal.centred) - signal.smallest)
-
-
 ESTIMATORS: dict[str, Estimator] = {
     "measurement_error": Estimator(linear(measurement_error, subtracted), "noisy_regressors"),
     "shrunken": Estimator(linear(shrunken), "none"),
     "ols": Estimator(linear(ols, lambda *_: 0.0), "plain"),
     "debiased": Estimator(linear(debiased), "noisy_regressors"),
-    "adaptive_ridge": Estimator(linear(adaptive_ridge), "none", damping=damping),
+    "adaptive_ridge": damped(lambda _, signal: noise_bound(signal.centred), "none"),
     "constant": CONSTANT,
 }
 
@@ -178,8 +165,7 @@ ESTIMATORS: dict[str, Estimator] = {
 class RowFit(FitMethod):
     """Fits of P^T P for published rows P that behave like draws of a normal law.
 
-    Attributes:
-        mixed: whether rows vary around the table as random mixtures do; otherwise they are the table's own.
+    `mixed` says whether rows vary around the table as random mixtures do; otherwise they are the table's own.
     """
 
     mixed: bool
@@ -218,34 +204,31 @@ class RowFit(FitMethod):
         return 2 / system.rows * (r.total**2 - 2 * ratio * cross**2 + (ratio * c.yy) ** 2)
 
     def cautions(
-        self, system: System, signal: Signal, estimator: str, diagnostics: Diagnostics, *, determined: bool
-    ) -> tuple[str, ...]:
-        chosen = self.estimators[estimator]
-        noisy = bool(system.V_xx.any())
-        found = []
-        if chosen.uses_features:
-            found += useless(system, diagnostics)
-        if estimator == "ols" and noisy:
-            found.append(
+        self,
+        system: System,
+        signal: Signal,
+        estimator: str,
+        diagnostics: Diagnostics,  # noqa: ARG002 - as asked of all
+        *,
+        determined: bool,
+    ) -> Iterator[str]:
+        if estimator == "ols" and system.V_xx.any():
+            yield (
                 "The noise in the release pulls the coefficients of ols towards zero. Its intervals describe the noisy "
                 "release: they do not cover the coefficients of the private table. Use measurement_error for those."
             )
-        if chosen.errors == "noisy_regressors" and signal.feature_root < enough_signal(signal.centred.rows):
-            found.append(
+        errors = self.estimators[estimator].errors
+        if errors == "noisy_regressors" and signal.feature_root < enough_signal(signal.centred.rows):
+            yield (
                 "Some combination of the features carries hardly any signal above the noise "
                 f"(feature_root {signal.feature_root:.2f}, 1 is none): coefficients and standard errors are "
                 "unreliable. Name fewer features."
             )
         if not determined:
-            found.append(
+            yield (
                 "More noise was subtracted than the release contains in some direction: these coefficients mean "
                 "nothing and get no standard errors. Use measurement_error."
             )
-        if chosen.errors == "none":
-            found.append(biased(estimator))
-        if chosen.damping is not None and (damped := chosen.damping(system, signal)) > 0:
-            found.append(f"The features were damped by {damped / system.n:.3g} n to keep the noise out.")
-        return tuple(found)
 
 
 PLAIN_ROWS = RowFit(ESTIMATORS, "measurement_error", measure, mixed=False)

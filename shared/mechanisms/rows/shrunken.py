@@ -97,12 +97,7 @@ class _Family:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Belief:
-    """What is believed if there is signal: all directions share it, or one feature alone has it.
-
-    Attributes:
-        rows: m.
-        together, alone: priors of either kind.
-    """
+    """What is believed if there is signal, of m rows: all directions share it, or one feature alone has it."""
 
     directions: Directions
     rows: int

@@ -1,8 +1,17 @@
 """The matrices S that rows can be mixed with, Y = S Q: dense signs, or one signed entry a column.
 
-A spec names one by its `projection` (docs/design/encoding.md#projection, #sparse-mixing). Privacy needs nothing of S
-but the norm of its columns (docs/proofs/projection.md, 1): a change of one subject's row from q to q' changes Y of
-dense signs by exactly sqrt(k) * ||q - q'||, provided that each subject has one row. The caller vouches for that.
+Entries come from a public seeded stream of bits (docs/design/encoding.md#sign-stream). Column i of S, one for each
+subject, depends on the release seed and the subject's name only, so that every party on every machine uses the same
+matrix and nobody stores it:
+
+    K       = SHA-256("commingle/v1/mixing" || seed)
+    block j = AES-256_K( name, 12 bytes || j as 4 bytes big-endian ),  j = 0, 1, ...
+    bits    = the blocks' bytes, most significant bit first;  bit 0 means +1, bit 1 means -1
+
+The name is the subject's rank, big-endian, or the first bytes of a keyed subject's pseudonym. A spec names a matrix by
+its `projection` (docs/design/encoding.md#projection, #sparse-mixing). Privacy needs nothing of S but the norm of its
+columns (docs/proofs/projection.md, 1): a change of one subject's row from q to q' changes Y of dense signs by exactly
+sqrt(k) * ||q - q'||, provided that each subject has one row. The caller vouches for that.
 
 Exactness of `Projection`. Row blocks hold at most 512 subjects and |q| <= 2^15, so every partial sum of a block, in
 whatever order and with or without fused multiply-add, is an integer of magnitude <= 512 * 2^15 = 2^24, which float32
@@ -11,16 +20,27 @@ the result is a function of the (name, row) pairs alone: neither their order, no
 in use, nor the number of threads can change a bit of it.
 """
 
+import hashlib
+from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from commingle.shared.documents.terms import Projection as ProjectionName
+from commingle.shared.errors import MixingError
 from commingle.shared.loops import available, loops
-from commingle.shared.mechanisms.rows.mixed_rows import BLOCK_BITS, BLOCK_BYTES, MixedRows, SignStream
 
+SEED_BYTES = 32
+BLOCK_BITS = 128
+BLOCK_BYTES = BLOCK_BITS // 8
+NAME_BYTES = 12
+_LABEL = b"commingle/v1/mixing"
+MAX_ABS_ENTRY = 2**15
+MAX_SUBJECTS = 2**53 // MAX_ABS_ENTRY
+_BATCH = 2**16  # subjects per call in ones_projection
 _SUBJECTS = 512  # in one block: at most 2^24 / MAX_ABS_ENTRY
 _ROWS = 8 * BLOCK_BITS  # of S at a time: a buffer of 512 x 1024 float32 is 2 MiB and stays in cache
 _THREADS = 2
@@ -35,12 +55,109 @@ _BLOCKS = 64  # of them: 8192 rows, half a megabyte
 _TOGETHER = 8 * TABLES  # subjects
 
 
-class Projection(MixedRows):
-    """Accumulates Y = S Q for the dense S of a public seed of 32 bytes, by NumPy.
+class SignStream:
+    """The sign matrix of one release seed, with random access by name. Not safe to share between threads.
 
-    Raises:
-        MixingError: an argument is out of range.
+    The label is what the stream is for; another label is another stream. Raises MixingError: the seed is not 32 bytes.
     """
+
+    def __init__(self, seed: bytes, *, label: bytes = _LABEL) -> None:
+        if len(seed) != SEED_BYTES:
+            raise MixingError(f"a release seed has {SEED_BYTES} bytes, this one has {len(seed)}")
+        key = hashlib.sha256(label + seed).digest()
+        # ECB is right here: the input blocks are distinct public counters and the output is a public stream.
+        cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305
+        self._encrypt = cipher.encryptor().update
+
+    def packed(self, names: NDArray[np.integer], rows: int, *, first_block: int = 0) -> NDArray[np.uint8]:
+        """Bits from 128 first_block on, `rows` of them, of the given columns, eight to a byte: (m, ceil(rows / 8)).
+
+        The first bit is the highest, and where `rows` is no multiple of 8 the last byte goes on with the stream. Names
+        are m ranks >= 0, or m pseudonyms (m, 12 or more) of bytes, in any order. Raises MixingError: rows < 1, or other
+        names.
+        """
+        words = name_words(names)
+        if rows < 1:
+            raise MixingError(f"the projection needs at least one row, got {rows}")
+        blocks = -(-rows // BLOCK_BITS)
+        counters = np.empty((len(words), blocks, 4), dtype=">u4")
+        counters[:, :, :3] = words[:, None]
+        counters[:, :, 3] = np.arange(first_block, first_block + blocks)
+        stream = np.frombuffer(self._encrypt(counters.tobytes()), dtype=np.uint8)
+        return stream.reshape(len(words), blocks * BLOCK_BYTES)[:, : -(-rows // 8)]
+
+
+def name_words(names: NDArray[np.integer]) -> NDArray[np.uint32]:
+    """What the stream takes of m names, (m, 3) words. Raises MixingError: they are neither ranks nor pseudonyms."""
+    if names.ndim == 2 and names.dtype == np.uint8 and names.shape[1] >= NAME_BYTES:  # noqa: PLR2004 - a matrix
+        first = np.ascontiguousarray(names[:, :NAME_BYTES])
+        return first.view(">u4").astype(np.uint32)
+    if names.ndim != 1 or not np.issubdtype(names.dtype, np.integer):
+        raise MixingError(f"ranks are a vector of integers, got {names.dtype} of shape {names.shape}")
+    if names.size and int(names.min()) < 0:
+        raise MixingError("ranks start at 0, got a negative one")
+    ranks = names.astype(np.uint64, copy=False)
+    words = np.zeros((len(ranks), 3), np.uint32)
+    words[:, 1], words[:, 2] = ranks >> np.uint64(32), ranks & np.uint64(0xFFFFFFFF)
+    return words
+
+
+class MixedRows(ABC):
+    """Accumulates Y = S Q, (k, d), over batches of rows of Q; memory does not grow with the number of rows.
+
+    Y is a function of the (name, row) pairs alone (docs/proofs/projection.md, 2). Each name must occur once, for which
+    the caller vouches. One caller at a time. Raises MixingError: k or d below 1.
+    """
+
+    def __init__(self, k: int, d: int) -> None:
+        if k < 1 or d < 1:
+            raise MixingError(f"a projection has k >= 1 rows and d >= 1 columns, got k={k} and d={d}")
+        self._k = k
+        self._d = d
+        self._subjects = 0
+
+    def add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None:
+        """Add m rows: `q` is (m, d) with |q| <= 2^15, row i belongs to the subject of that rank or pseudonym.
+
+        Raises MixingError: shapes, types or ranges are wrong; nothing was added.
+        """
+        name_words(names)  # what it refuses, before anything is added
+        self._check(q, len(names))
+        self._subjects += len(names)
+        self._add(names, q)
+
+    @abstractmethod
+    def total(self) -> NDArray[np.int64]:
+        """Y of everything added so far, (k, d)."""
+
+    @abstractmethod
+    def _add(self, names: NDArray[np.integer], q: NDArray[np.integer]) -> None: ...
+
+    def _check(self, q: NDArray[np.integer], subjects: int) -> None:
+        expected = (subjects, self._d)
+        if q.shape != expected or not np.issubdtype(q.dtype, np.integer):
+            raise MixingError(f"expected integers of shape {expected}, got {q.dtype} of shape {q.shape}")
+        if q.size and (int(q.min()) < -MAX_ABS_ENTRY or int(q.max()) > MAX_ABS_ENTRY):
+            raise MixingError(f"an entry exceeds {MAX_ABS_ENTRY} in magnitude; the projection would not be exact")
+        if self._subjects + subjects > MAX_SUBJECTS:
+            raise MixingError(f"more than {MAX_SUBJECTS} rows; the projection would not be exact")
+
+
+def ones_projection(projection: MixedRows, n: int) -> NDArray[np.int64]:
+    """S 1 over ranks 0..n-1, (k,), by an empty projection of one column.
+
+    That is the public intercept column of docs/design/encoding.md#intercept, free of noise.
+    """
+    if n < 0:
+        raise MixingError(f"there cannot be {n} people")
+    for start in range(0, n, _BATCH):
+        ranks = np.arange(start, min(start + _BATCH, n), dtype=np.int64)
+        projection.add(ranks, np.ones((len(ranks), 1), dtype=np.int64))
+    return projection.total()[:, 0]
+
+
+class Projection(MixedRows):
+    """Accumulates Y = S Q for the dense S of a public seed of 32 bytes, by NumPy."""
 
     def __init__(self, seed: bytes, k: int, d: int) -> None:
         super().__init__(k, d)
@@ -63,13 +180,10 @@ class Projection(MixedRows):
 
 
 class SparseEntries:
-    """The one entry of each column of S, by a public seed.
+    """The one entry of each column of S, by a public seed. Not safe to share between threads.
 
     Of the subject's first AES block, big-endian, U are the first 64 bits and s the next one: the entry stands in row
-    floor(U k / 2^64) and is +1 where s is 0, -1 where it is 1. Not safe to share between threads.
-
-    Raises:
-        MixingError: the seed is not 32 bytes.
+    floor(U k / 2^64) and is +1 where s is 0, -1 where it is 1.
     """
 
     def __init__(self, seed: bytes, k: int) -> None:
@@ -90,9 +204,6 @@ class SparseProjection(MixedRows):
     """Accumulates Y = S Q for the sparse S of a public seed of 32 bytes, k at most 2^31.
 
     That is the count sketch of Charikar, Chen and Farach-Colton (2002). Its cost does not grow with k.
-
-    Raises:
-        MixingError: an argument is out of range.
     """
 
     def __init__(self, seed: bytes, k: int, d: int) -> None:
@@ -150,7 +261,7 @@ class CompiledProjection(MixedRows):
 
 
 def squared_norm(projection: ProjectionName | None, k: int) -> int:
-    """||S e_i||^2 of every column: what one row counts for in a block's squared sensitivity.
+    """||S e_i||^2 of every column, what one row counts for in a block's squared sensitivity.
 
     k entries +-1, the paper's (Wu et al. 2022), or one where mixing is sparse.
     """
@@ -158,11 +269,7 @@ def squared_norm(projection: ProjectionName | None, k: int) -> int:
 
 
 def mixed_rows(projection: ProjectionName | None, seed: bytes, *, k: int, d: int) -> MixedRows:
-    """An empty sum of d columns; dense ones by loops where the package was built with them, to the same integers.
-
-    Raises:
-        MixingError: an argument is out of range.
-    """
+    """An empty sum of d columns; dense ones by loops where the package was built with them, to the same integers."""
     if projection is not None:
         return SparseProjection(seed, k, d)
     return CompiledProjection(seed, k, d) if available() else Projection(seed, k, d)

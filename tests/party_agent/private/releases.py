@@ -14,7 +14,7 @@ from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.mechanisms.rows.mixed_rows import SignStream
+from commingle.shared.mechanisms.rows.sketch import SignStream
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.private.tables import column
 from tests.world.consortium import Noise

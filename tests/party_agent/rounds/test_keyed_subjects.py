@@ -21,7 +21,7 @@ from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.mechanisms.moments.keyed import Buckets
-from commingle.shared.mechanisms.rows.mixed_rows import SignStream
+from commingle.shared.mechanisms.rows.sketch import SignStream
 from commingle.shared.release.audit import verify_party_audit
 from tests.party_agent.data.test_readings import register
 from tests.party_agent.releasing import look, published, spent

@@ -92,26 +92,23 @@ def test_no_change_of_a_row_moves_the_sums_farther_than_is_charged(
     assert moved(stage, row, other) <= Fraction(2 * charge.units, 1 << 64)
 
 
-@pytest.mark.parametrize("adjacency", LISTED)
-def test_bound_of_a_number_is_attained_and_no_pair_of_a_grid_exceeds_it(adjacency: Adjacency) -> None:
-    stage = plan_first_stage((NUMBER,), n=1000, rho=RHO, adjacency=adjacency)
-    grid = np.unique([*np.linspace(-SCALE, SCALE, 129).astype(np.int64), WORST, -WORST, 1 - SCALE]).tolist()
-    others = grid if adjacency is Adjacency.REPLACE_ONE else [0]
-    farthest = max(moved(stage, [q], [p]) for q, p in product(grid, others))
-    loss = Fraction(2 * first_stage_loss(stage, adjacency).units, 1 << 64)
-    assert Fraction(999, 1000) * loss <= farthest <= loss
+GRID = [*np.linspace(-SCALE, SCALE, 129).astype(np.int64).tolist(), WORST, -WORST, 1 - SCALE]
 
 
 @pytest.mark.parametrize("adjacency", LISTED)
-def test_bound_of_a_number_with_marks_is_attained_where_one_cell_is_missing(adjacency: Adjacency) -> None:
-    stage = plan_first_stage((MARKED,), n=1000, rho=RHO, adjacency=adjacency)
-    present = [[q, 0] for q in np.linspace(-SCALE, SCALE, 129).astype(np.int64).tolist()]
-    rows = [*present, [0, SCALE]]
-    others = rows if adjacency is Adjacency.REPLACE_ONE else [[0, 0]]
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [(NUMBER, [[q] for q in GRID]), (MARKED, [*([q, 0] for q in GRID), [0, SCALE]])],
+    ids=["number", "marked number"],
+)
+def test_bound_of_a_number_is_attained_and_no_pair_of_a_grid_exceeds_it(
+    kind: MeasuredAttribute, rows: list[list[int]], adjacency: Adjacency
+) -> None:
+    stage = plan_first_stage((kind,), n=1000, rho=RHO, adjacency=adjacency)
+    others = rows if adjacency is Adjacency.REPLACE_ONE else [[0] * kind.columns]
     farthest = max(moved(stage, row, other) for row, other in product(rows, others))
     loss = Fraction(2 * first_stage_loss(stage, adjacency).units, 1 << 64)
     assert Fraction(999, 1000) * loss <= farthest <= loss
-    assert stage.size == 3
 
 
 def test_mark_is_measured_and_scaled_as_a_level_is() -> None:

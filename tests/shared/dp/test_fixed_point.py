@@ -1,6 +1,7 @@
 """Fixed point, clipping and the exact affine map, and the bound on whitened rows against search."""
 
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from math import inf, nan, trunc
 
@@ -117,7 +118,8 @@ def test_row_limit_is_the_exact_floor(row_norm: float) -> None:
 
 @pytest.mark.parametrize("row_norm", [0.0, -1.0, nan, inf, -inf])
 def test_row_norm_outside_its_domain_is_refused(row_norm: float) -> None:
-    for refuse in (squared_row_limit, lambda c: check_exact_range(10, c)):
+    bound = partial(squared_sensitivity, None, adjacency=Adjacency.REPLACE_ONE)
+    for refuse in (squared_row_limit, lambda c: check_exact_range(10, c), lambda c: bound(row_norm=c)):
         with pytest.raises(ParameterError, match="row_norm"):
             refuse(row_norm)
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute, Weighted
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.entry_noise import NoisyEntries
 from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
 from tests.world.categorical import release_of
 
@@ -132,13 +131,12 @@ def test_cells_have_less_than_half_the_noise_of_indicators() -> None:
     Rows can differ by D^2 = 2 an attribute either way: docs/proofs/moments.md 4.2 with e = 6, k = 2 + c of both others.
     """
     found = at_three_parties(FOUR)
-    assert isinstance(found.noise, NoisyEntries)
 
     def moved(c: float, own: float) -> float:
         return own * (2 * c * 6 - 18) + (2 + 2 * c) * 6
 
     raised = min(moved(3, own) for own in (1, 2, 3)) / moved(9 / 4, 1)
-    before = replace(found, undo=np.eye(28), noise=NoisyEntries(found.noise.variance * raised))
+    before = replace(found, undo=np.eye(28), noise=replace(found.noise, s=found.noise.s * raised))
     for pair in (("c0", "c1"), ("c0", "c8")):
         forms = cells_of(found, *pair)
         now, then = (np.sqrt(np.mean(np.diag(one.covariance(forms)))) for one in (found, before))

@@ -229,46 +229,38 @@ def test_unknown_estimator_lists_those_that_apply() -> None:
     assert "measurement_error" not in caught.value.diagnostics()
 
 
-def test_ols_with_enough_signal_does_not_warn() -> None:
-    result = fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure"))
-    assert result.diagnostics.signal_to_noise is not None
-    assert result.diagnostics.signal_to_noise > 2
-    assert result.warnings == ()
+CLEAR, FAINT, BURIED = noisy(5.0), noisy(60.0), noisy(2000.0)
+"""Of the last the least eigenvalue of the features, centred, is negative."""
+NOTHING = "cannot be told from predicting the mean"
 
 
-def test_ols_with_less_than_twice_the_noise_warns_and_keeps_its_intervals() -> None:
-    result = fit(noisy(60.0), TABLE.schema, FitRequest(target="pressure"))
-    assert result.diagnostics.signal_to_noise is not None
-    assert 0 < result.diagnostics.signal_to_noise < 2
-    assert result.interval_for == "table"
-    assert any("standard errors rough" in warning for warning in result.warnings)
-
-
-def buried() -> SecondMoments:
-    """The least eigenvalue of the features, centred, is negative."""
-    return noisy(2000.0)
-
-
-def test_ols_on_buried_features_withholds_standard_errors() -> None:
-    result = fit(buried(), TABLE.schema, FitRequest(target="pressure"))
-    assert result.interval_for == "none"
-    assert np.isnan(result.standard_errors).all()
-    assert any("mean nothing" in warning for warning in result.warnings)
-
-
-def test_adaptive_ridge_has_errors_until_it_damps() -> None:
-    clear = fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure", estimator="adaptive_ridge"))
-    damped = fit(buried(), TABLE.schema, FitRequest(target="pressure", estimator="adaptive_ridge"))
-    plain = fit(noisy(5.0), TABLE.schema, FitRequest(target="pressure", estimator="ols"))
-    np.testing.assert_allclose(clear.covariance, plain.covariance, rtol=1e-9)
-    assert damped.interval_for == "none"
-    assert any("damped by" in warning for warning in damped.warnings)
-
-
-@pytest.mark.parametrize("estimator", ["ols", "adaptive_ridge", "shrunken"])
-def test_fit_without_signal_says_that_it_is_no_better_than_the_mean(estimator: str) -> None:
-    warnings = fit(buried(), TABLE.schema, FitRequest(target="pressure", estimator=estimator)).warnings
-    assert any("cannot be told from predicting the mean" in warning for warning in warnings)
+@pytest.mark.parametrize(
+    ("moments", "estimator", "interval_for", "said"),
+    [
+        (CLEAR, "ols", "table", []),
+        (FAINT, "ols", "table", ["standard errors rough"]),
+        (BURIED, "ols", "none", [NOTHING, "mean nothing"]),
+        (CLEAR, "adaptive_ridge", "table", []),
+        (BURIED, "adaptive_ridge", "none", [NOTHING, "damped by"]),
+        (BURIED, "shrunken", "none", [NOTHING]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_fit_says_what_noise_does_to_it_and_withholds_errors_that_mean_nothing(
+    moments: SecondMoments, estimator: str, interval_for: str, said: list[str]
+) -> None:
+    result = fit(moments, TABLE.schema, FitRequest(target="pressure", estimator=estimator))
+    assert result.interval_for == interval_for
+    assert bool(np.isnan(result.standard_errors).all()) is (interval_for == "none")
+    for sentence in said:
+        assert any(sentence in warning for warning in result.warnings)
+    assert said or result.warnings == ()
+    ratio = result.diagnostics.signal_to_noise
+    assert ratio is not None
+    assert ((ratio > 2), (ratio > 0)) == (moments is CLEAR, moments is not BURIED)
+    if (moments, estimator) == (CLEAR, "adaptive_ridge"):  # nothing is damped
+        plain = fit(moments, TABLE.schema, FitRequest(target="pressure"))
+        np.testing.assert_allclose(result.covariance, plain.covariance, rtol=1e-9)
 
 
 def test_shrunken_is_hardly_worse_than_the_mean_where_nothing_is_associated() -> None:

@@ -13,7 +13,6 @@ from commingle.services.fit import FitRequest, fit_prepared
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import expected_kept
-from commingle.shared.estimation.entry_noise import NoisyEntries
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.estimation.pair_noise import PairNoise, form_covariances, held, selections, suspicious
 from commingle.shared.estimation.prepared import PreparedMoments, bucket_counts
@@ -296,12 +295,3 @@ def test_fit_says_how_many_people_count() -> None:
     fit = fit_prepared(prepared, FitRequest(target=TARGET))
     assert any(f"of whom about {kept:,.0f} count" in note for note in fit.subjects)
     assert not any("the study said" in warning for warning in fit.warnings)
-
-
-def test_variances_of_entries_are_those_of_their_forms_whatever_columns_rows_share() -> None:
-    draw = np.random.default_rng(0)
-    variance = draw.random((5, 5))
-    noise, rows = NoisyEntries(variance + variance.T), draw.normal(size=(4, 5))
-    rows[0, 1:] = rows[1, 2:] = 0
-    forms = np.array([(np.outer(one, other) + np.outer(other, one)) / 2 for one in rows for other in rows])
-    assert noise.variances(rows).ravel() == pytest.approx(np.diag(noise.covariances(forms)))

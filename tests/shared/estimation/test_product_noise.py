@@ -1,6 +1,7 @@
 """Noise of tables by parts is that of all forms at once, in time and memory that tables of many levels leave."""
 
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ from commingle.services.analysis.tables import independence
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.estimation.cells import Cells, mapped
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.entry_noise import MixedRows, NoisyEntries, PairLaw, PublishedNoise
+from commingle.shared.estimation.entry_noise import Array, PairLaw, inverse_form
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.estimation.product_noise import inverse_form
 from tests.world.categorical import release_of
 
 STAGE = CategoricalAttribute(name="stage", levels=("i", "ii", "iii"), missing="indicator")
@@ -31,35 +31,35 @@ def released(overlap: float | None) -> PreparedMoments:
     return release_of((STAGE, SITE, BACK), (2, 1), cells, epsilon=3.0, overlap=overlap, seed=1)
 
 
-def noises() -> list[PublishedNoise]:
-    draw = np.random.default_rng(2)
-    variance, rows = draw.uniform(1, 2, (6, 6)), draw.normal(size=(9, 6))
-    return [NoisyEntries(variance + variance.T), MixedRows(rows.T @ rows, 9)]
+DRAW = np.random.default_rng(2)
+VARIANCE, ROWS = DRAW.uniform(1, 2, (6, 6)), DRAW.normal(size=(9, 6))
+SAME = np.equal.outer(*[np.arange(6) // 3] * 2) * 1.0
+VARIANCE, GRAM = VARIANCE + VARIANCE.T, ROWS.T @ ROWS
+LAWS: dict[str, tuple[PairLaw, Callable[[Array, Array], float]]] = {
+    "entries": (PairLaw.of_entries(VARIANCE), lambda W, U: np.sum(W * U * VARIANCE * (2 - np.eye(6)))),
+    "rows": (PairLaw.of_rows(GRAM, 9), lambda W, U: 2 / 9 * np.trace(W @ GRAM @ U @ GRAM)),
+    "strangers": (
+        PairLaw(7 - 7 * SAME, GRAM * SAME),
+        lambda W, U: 2 * np.sum(W * (7 - 7 * SAME) * (GRAM * SAME @ U @ (GRAM * SAME))),
+    ),
+}
 
 
-@pytest.mark.parametrize("noise", noises(), ids=("entries", "rows"))
-def test_law_of_noise_has_its_covariances(noise: PublishedNoise) -> None:
+@pytest.mark.parametrize("kind", LAWS)
+def test_law_of_noise_has_the_covariances_of_its_kind_whatever_columns_rows_share(kind: str) -> None:
+    law, covariance = LAWS[kind]
     draw = np.random.default_rng(3)
     left, right = draw.normal(size=(3, 6)), draw.normal(size=(2, 6)) * (np.arange(6) < 4)
+    left[0, 1:] = left[1, 2:] = 0
     forms = products(left, right)
-    expected = noise.covariances(forms)
-    assert noise.law.covariances(forms) == pytest.approx(expected)
-    assert noise.law.across(left, right).reshape(6, 6) == pytest.approx(expected)
-    assert noise.law.variances(left, right).ravel() == pytest.approx(np.diag(expected))
-    assert [np.sum(noise.law.along(forms[0]) * form) for form in forms] == pytest.approx(expected[0])
-
-
-def test_strangers_of_two_parties_have_their_covariances() -> None:
-    draw = np.random.default_rng(3)
-    whose, rows = np.array([0, 0, 0, 1, 1]), draw.normal(size=(9, 5))
-    same = np.equal.outer(whose, whose)
-    law = PairLaw(np.where(same, 0.0, 7.0), rows.T @ rows * same)
-    left, right = draw.normal(size=(3, 5)) * (whose == 0), draw.normal(size=(2, 5))
-    forms = products(left, right)
-    expected = 2 * np.einsum("tkl,kl,ukl->tu", forms, law.s, law.L @ forms @ law.L)
+    expected = np.array([[covariance(W, U) for U in forms] for W in forms])
+    assert law.covariances(forms) == pytest.approx(expected)
     assert law.across(left, right).reshape(6, 6) == pytest.approx(expected)
     assert law.variances(left, right).ravel() == pytest.approx(np.diag(expected))
     assert [np.sum(law.along(forms[0]) * form) for form in forms] == pytest.approx(expected[0])
+    used = np.array([0, 2, 5])
+    some = forms * np.isin(np.arange(6), used) * np.isin(np.arange(6), used)[:, None]
+    assert law.on(used).covariances(some[:, used[:, None], used]) == pytest.approx(law.covariances(some))
 
 
 @pytest.mark.parametrize("overlap", [None, 0.8])

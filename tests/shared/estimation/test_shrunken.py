@@ -115,13 +115,6 @@ def test_fit_without_an_intercept_recovers_a_strong_signal() -> None:
     np.testing.assert_allclose(found, expected, rtol=0.05)
 
 
-def test_same_release_gives_the_same_fit() -> None:
-    one, two = (
-        fit(rmgm(TABLE, 60, 50.0), TABLE.schema, FitRequest(target="pressure", estimator="shrunken")) for _ in "ab"
-    )
-    assert (one.coefficients == two.coefficients).all()
-
-
 def directions(share: Array, seed: int = 0) -> Directions:
     draw = np.random.default_rng(seed)
     features = draw.normal(size=(len(share), len(share)))
@@ -188,14 +181,6 @@ def test_odds_are_the_most_where_there_is_little_to_lose_and_small_where_there_i
     some, many = (prior_log_odds(Belief.of(d, rows, LABEL)) for rows in (ROWS, 100_000))
     assert some < np.log(MOST_ODDS) - 1
     assert many == pytest.approx(np.log(MOST_ODDS))
-
-
-def test_strong_signal_is_left_nearly_whole_and_more_of_it_where_more_is_signal() -> None:
-    d = directions(np.array([0.2, 0.9]))
-    strong = Directions(d.basis, d.noise, d.share, np.array([9.0, 9.0]), np.eye(2))
-    left = np.diag(shrinkage(Belief.of(strong, ROWS, LABEL), 200.0))
-    assert 0 < left[0] < left[1] < 1
-    assert left[1] > 0.8
 
 
 # further out the oracle itself loses its digits

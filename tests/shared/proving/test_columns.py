@@ -21,10 +21,9 @@ from commingle.shared.proving.columns import (
 )
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import Evaluated, reply_witness, verify_replies
-from commingle.shared.proving.matrix import Matrix
 from commingle.shared.proving.parameters import RANGE_BITS, REPEATS
 from commingle.shared.proving.proof import Places, parse_proof, shown_bytes
-from commingle.shared.proving.prover import prove_relations
+from commingle.shared.proving.prover import Matrix, prove_relations
 from commingle.shared.proving.relation import Joined, Relation
 from commingle.shared.proving.transcript import first_challenges, levels_of, second_challenges
 from commingle.shared.proving.verifier import verify_relations
@@ -41,7 +40,6 @@ from tests.world.proving import (
     member,
     replies_of,
     reply_to,
-    rows_within,
 )
 from tests.world.ring import seeded
 
@@ -116,7 +114,7 @@ def test_other_rows_than_were_encrypted_are_refused(owner: Member) -> None:
     cheat = member(beyond, 1)
     statement = cheat.statement()
     shown = column_witness(owner.statement(), owner.key, owner.rows)
-    others = statement.bits + statement.squares[0].rows
+    others = statement.shape.bits + statement.shape.squares[0].rows
     own = column_witness(cheat.statement(4 * BOUND), cheat.key, cheat.rows)
     shown[:others] = own[:others]
     assert refused(statement, proof_of(statement, shown)) == "total"
@@ -219,7 +217,9 @@ def test_errors_whose_squares_wrap_around_modulo_each_prime_are_refused() -> Non
     statement, large = made.statement(), 1 << 61
     errors = every_error(made)
     position = 77
-    left = statement.squares[0].bound - int((errors.reshape(-1, statement.sizes.message)[1:, position] ** 2).sum())
+    left = statement.shape.squares[0].bound - int(
+        (errors.reshape(-1, statement.sizes.message)[1:, position] ** 2).sum()
+    )
     while (roots := roots_of(left - large**2)) is None:
         large += 1
     errors[0, position] = large
@@ -249,10 +249,10 @@ def assert_out_of_range(statement: Relation, matrix: "Residual") -> None:
     exact[matrix.place] = numbers % modulus
     tree = levels_of(prover.leaves_of(matrix))
     (challenge,) = first_challenges([statement.digest], [tree[-1][0]])
-    rows = challenge.subsets(b"rows", statement.rows).astype(object)
+    rows = challenge.subsets(b"rows", statement.shape.rows).astype(object)
     positions = challenge.subsets(b"positions", sizes.message)
     changed = np.unique(np.atleast_1d(np.array(matrix.place[0])))
-    sums = matrix.sums(challenge.subsets(b"rows", statement.rows), positions).astype(object)
+    sums = matrix.sums(challenge.subsets(b"rows", statement.shape.rows), positions).astype(object)
     over = (exact[changed] - matrix.witness[changed]) @ positions.T.astype(object)
     right = (sums + rows[:, changed] @ over) % modulus
     assert (right >> RANGE_BITS).astype(bool).any()
@@ -286,7 +286,7 @@ def test_errors_whose_squares_sum_up_to_their_bound_hold_and_to_one_more_are_ref
     statement, position = made.statement(), 1234
     errors = every_error(made)
     parts = errors.reshape(-1, statement.sizes.message)
-    found = four_squares(np.array([statement.squares[0].bound + beyond]))[:, 0]
+    found = four_squares(np.array([statement.shape.squares[0].bound + beyond]))[:, 0]
     parts[:, position] = 0
     parts[2:6, position] = found
     cheat = with_errors(made, errors)
@@ -294,7 +294,7 @@ def test_errors_whose_squares_sum_up_to_their_bound_hold_and_to_one_more_are_ref
     with pytest.raises(DomainError, match="beyond what is drawn"):
         prove_columns(claimed, cheat.key, cheat.rows, seeded(3))
     witness = column_witness(statement, made.key, made.rows)
-    first, held = claimed.bits, claimed.ciphertexts.error_rows.size
+    first, held = claimed.shape.bits, claimed.ciphertexts.error_rows.size
     witness[first : first + held, position] = parts[:, position]
     witness[first + held : first + held + 4, position] = 0
     received = proof_of(claimed, witness)
@@ -406,7 +406,7 @@ def test_proof_holds_for_its_statement_alone(owner: Member, proof: bytes) -> Non
 
 
 def test_answers_that_are_exchanged_between_two_proofs_are_refused(owner: Member, proof: bytes) -> None:
-    statement, rows = owner.statement(), Places(owner.statement().sizes, owner.statement().rows).all
+    statement, rows = owner.statement(), Places(owner.statement().sizes, owner.statement().shape.rows).all
     other = parse_proof(prove_columns(statement, owner.key, owner.rows, seeded(4)), statement.sizes, rows)
     own = parse_proof(proof, statement.sizes, rows)
     parts = ("answers", "sums", "root", "paths", "cap")
@@ -436,8 +436,3 @@ def test_rows_of_another_shape_or_beyond_the_limit_are_not_proved(owner: Member)
 
 def test_matrix_says_nothing_of_what_it_holds(owner: Member, witness: NDArray[np.int32]) -> None:
     assert repr(Matrix(owner.statement().sizes, witness, seeded(1), no_sums())) == "Matrix(…)"
-
-
-def test_rows_that_reach_their_bound_are_among_those_that_are_proved() -> None:
-    rows = rows_within(BOUND, 2000, 3, 1)
-    assert (rows**2).sum(axis=1).max() == BOUND

@@ -1,15 +1,16 @@
 """Lengths of proofs, and sums of rows, are those of the matrices that are proved."""
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 import pytest
 
 from commingle.shared.proving import ciphertexts, lengths
 from commingle.shared.proving.ciphertexts import segments
-from commingle.shared.proving.columns import BOUND_LIMIT
 from commingle.shared.proving.lengths import column_proofs, column_sizes, proved_noise, reply_proofs
-from commingle.shared.proving.parameters import LENGTHS, thrown_away
+from commingle.shared.proving.parameters import BOUND_LIMIT, LENGTHS, thrown_away
 from commingle.shared.proving.proof import Places, proof_bytes
+from commingle.shared.proving.relation import Relation
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import ENTRY_LIMIT, ROWS_LIMIT, Layout
 from tests.world.proving import BOUND, hidden_sums, honest, last_replies_of, replies_of, reply_to
@@ -18,51 +19,35 @@ SHAPES = [(300, 2, (3,)), (2000, 3, (4, 1)), (900, 2, (17,)), (600, 18, (2,)), (
 
 
 @pytest.mark.parametrize(("rows", "columns", "owners"), SHAPES)
-def test_lengths_from_sizes_are_those_of_the_relations(
+def test_lengths_and_sums_of_rows_from_sizes_are_those_of_the_relations(
     rows: int, columns: int, owners: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 20)
-    own, others = honest(rows, columns, 2), [honest(rows, width, 10 + k) for k, width in enumerate(owners)]
-    statements = [own.statement(number=number) for number in range(len(list(segments(own.layout))))]
-    expected = [proof_bytes(each.sizes, Places(each.sizes, each.rows).all) for each in statements]
-    assert column_proofs(own.layout) == expected
-    said = replies_of(own, [reply_to(other, hidden_sums(other, own.rows, k)) for k, other in enumerate(others)])
-    expected = [proof_bytes(each.sizes, Places(each.sizes, each.rows).all) for each in said.relations]
-    layouts = [other.layout for other in others]
-    assert reply_proofs(own.layout, layouts, encrypted=True) == expected
-    said = last_replies_of(own, said.replies)
-    expected = [proof_bytes(each.sizes, Places(each.sizes, each.rows).all) for each in said.relations]
-    assert reply_proofs(own.layout, layouts, encrypted=False) == expected
-
-
-@pytest.mark.parametrize(("rows", "columns", "owners"), SHAPES)
-def test_sums_of_rows_from_sizes_are_those_of_the_relations(
-    rows: int, columns: int, owners: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of columns those of the largest bound there is, as sizes do not tell the bound."""
+    """Sums are those of the largest bound there is, as sizes do not tell the bound."""
     found: list[int] = []
     monkeypatch.setattr(lengths, "check_tries", lambda _, largest: found.append(largest))
     monkeypatch.setattr(ciphertexts, "SEGMENT_WORDS", 1 << 20)
     own, others = honest(rows, columns, 2), [honest(rows, width, 10 + k) for k, width in enumerate(owners)]
-    column_proofs(own.layout)
+
+    def expected(relations: Iterable[Relation]) -> list[int]:
+        return [proof_bytes(each.sizes, Places(each.sizes, each.shape.rows).all) for each in relations]
+
+    numbers = range(len(list(segments(own.layout))))
+    assert column_proofs(own.layout) == expected(own.statement(number=number) for number in numbers)
     if len(found) > 2:
         found.insert(1, found[1])  # segments in the middle are alike
-    for number in range(len(list(segments(own.layout)))):
-        widest, largest = own.statement(BOUND_LIMIT - 1, number), found[number]
+    for number, largest in zip(numbers, found, strict=False):
+        widest = own.statement(BOUND_LIMIT - 1, number).shape
         assert 0 <= largest - widest.largest <= 2 * widest.squares[1].groups  # the root of 2^38 - 1 is rounded down
-        assert own.statement(number=number).largest < largest
-    found.clear()
-    layouts = [other.layout for other in others]
-    reply_proofs(own.layout, layouts, encrypted=True)
+        assert own.statement(number=number).shape.largest < largest
     said = replies_of(own, [reply_to(other, hidden_sums(other, own.rows, k)) for k, other in enumerate(others)])
-    assert found == [sum(relation.largest for relation in said.relations)]
-    found.clear()
-    reply_proofs(own.layout, layouts, encrypted=False)
-    reached = [
-        sum(relation.largest for relation in last_replies_of(own, said.replies, bound).relations)
-        for bound in (BOUND_LIMIT - 1, BOUND)
-    ]
-    assert found == reached[:1] >= reached[1:]
+    largest_bound, usual = (last_replies_of(own, said.replies, bound) for bound in (BOUND_LIMIT - 1, BOUND))
+    for encrypted, stated in ((True, said), (False, largest_bound)):
+        found.clear()
+        sizes = reply_proofs(own.layout, [other.layout for other in others], encrypted=encrypted)
+        assert sizes == expected(stated.relations)
+        assert found == [sum(relation.shape.largest for relation in stated.relations)]
+    assert sum(relation.shape.largest for relation in usual.relations) <= found[0]
+    assert expected(usual.relations) == expected(largest_bound.relations)
 
 
 def test_sizes_of_which_more_than_a_quarter_of_all_tries_is_thrown_away_are_refused() -> None:

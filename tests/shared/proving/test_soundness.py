@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 from commingle.shared.proving import code
-from commingle.shared.proving.columns import BOUND_LIMIT, Columns
+from commingle.shared.proving.columns import Columns
 from commingle.shared.proving.parameters import (
+    BOUND_LIMIT,
     LENGTHS,
     MATRIX_LIMIT,
+    NOISE_BITS,
     RANGE_BITS,
     RANGES,
     REPEATS,
     Sizes,
 )
 from commingle.shared.proving.proof import Answers, Places, Proof
-from commingle.shared.proving.replies import NOISE_BITS
 from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places, second_challenges
 from commingle.shared.proving.verifier import PrimeChecks
 from commingle.shared.ring.errors import DomainError
@@ -137,7 +138,7 @@ def test_no_two_halves_make_a_blind_of_more_coefficients_than_what_it_hides(size
     """Halves of k coefficients each, the last ones not zero, as the verifier puts them together at all places."""
     owner = honest(300, 2).ciphertexts()
     statement = Columns(replace(owner, sizes=sizes), BOUND)
-    prime, rows = sizes.ring.primes[0], Places(sizes, statement.rows)
+    prime, rows = sizes.ring.primes[0], Places(sizes, statement.shape.rows)
     halves = np.random.default_rng(4).integers(1, prime, (4 * REPEATS, sizes.width)).astype(np.uint32)
     columns = np.zeros((rows.all, sizes.places), np.uint32)
     columns[rows.linear[0].start : rows.quadratic[1].stop] = code.values(halves, sizes.places, prime)

@@ -1,6 +1,7 @@
 """What a proof shows can be made without a witness, and looks the same for the witnesses that differ most."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,11 +12,10 @@ from commingle.shared.proving import code, prover
 from commingle.shared.proving.columns import Columns, column_witness, prove_columns
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import prove_replies, reply_witness
-from commingle.shared.proving.matrix import Matrix, two_halves, uniform
 from commingle.shared.proving.parameters import RANGE_BITS, RANGES, REPEATS, thrown_away
 from commingle.shared.proving.proof import Answers, Places, Proof, parse_proof
-from commingle.shared.proving.prover import prove_relations
-from commingle.shared.proving.relation import Relation, Squares, linear, quadratic, quadratic_values
+from commingle.shared.proving.prover import Matrix, prove_relations, two_halves, uniform
+from commingle.shared.proving.relation import Relation, Shape, Squares, linear, quadratic, quadratic_values
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.proving.verifier import PrimeChecks
 from commingle.shared.ring.encryption import Entropy
@@ -26,6 +26,7 @@ from tests.world.ring import seeded
 
 CHALLENGE = Challenge(b"\1" * 32, b"\2" * 32, b"\3" * 32)
 PIECES = 256
+Stated = tuple[Columns, NDArray[np.int32], Callable[..., Matrix]]
 
 
 def simulated(
@@ -35,7 +36,7 @@ def simulated(
 
     All columns but those that hide answers are uniform, and so are sums and answers; the rest follows.
     """
-    sizes, prime, rows = relation.sizes, relation.sizes.ring.primes[k], Places(relation.sizes, relation.rows)
+    sizes, prime, rows = relation.sizes, relation.sizes.ring.primes[k], Places(relation.sizes, relation.shape.rows)
     columns = uniform((rows.all, sizes.opened), prime, entropy)
     sums = np.frombuffer(entropy(8 * RANGES**2), "<u8").reshape(RANGES, -1) >> np.uint64(64 - RANGE_BITS)
 
@@ -59,7 +60,7 @@ def simulated(
     hide(rows.linear, said, found)
     weights = quadratic(relation, CHALLENGE, prime)
     squares = code.squares(weights.squares, columns[: weights.squares.shape[1]], prime)
-    bits = code.combinations(weights.bits, columns[: relation.bits], prime)
+    bits = code.combinations(weights.bits, columns[: relation.shape.bits], prime)
     quotient = uniform((REPEATS, sizes.quotient), prime, entropy)
     inverse = code.inverse_vanishing(sizes, prime)[places]
     found = code.product(quadratic_values(weights, squares, bits, prime), inverse, prime)
@@ -107,6 +108,20 @@ def _planes(answers: Answers) -> tuple[Residues, Residues, Residues]:
     return answers.folds, answers.linear, answers.quotient
 
 
+@pytest.fixture
+def stated() -> Stated:
+    """An honest owner's statement, its witness, and what makes matrices of that, or of another one."""
+    owner = honest(300, 2)
+    statement = owner.statement()
+    witness = column_witness(statement, owner.key, owner.rows)
+
+    def matrix(of: NDArray[np.int32] = witness, sums: Residues | None = None) -> Matrix:
+        ends = np.zeros((5, REPEATS), np.uint32) if sums is None else sums
+        return Matrix(statement.sizes, of, seeded(1), ends)
+
+    return statement, witness, matrix
+
+
 def chi_squared(words: NDArray[np.uint32], prime: int) -> float:
     """Of the pieces of [0, p) in which words lie: with 255 degrees of freedom."""
     counts = np.bincount((words.astype(np.uint64) * PIECES // prime).ravel().astype(np.intp), minlength=PIECES)
@@ -133,7 +148,7 @@ def test_opened_columns_and_answers_are_uniform_for_the_witnesses_that_differ_mo
         hidden = hidden_sums(owner, own.rows)
         said = last_replies_of(own, [reply_to(owner, hidden)])
         (statement,), (received,) = said.relations, prove_replies(said, None, own.rows, [hidden], seeded(6))
-    proof = parse_proof(received, statement.sizes, Places(statement.sizes, statement.rows).all)
+    proof = parse_proof(received, statement.sizes, Places(statement.sizes, statement.shape.rows).all)
     for k, prime in enumerate(statement.sizes.ring.primes):
         assert chi_squared(proof.columns[k], prime) < 450
         answers = np.concatenate([part[k].ravel() for part in _planes(proof.answers)])
@@ -148,12 +163,11 @@ def test_columns_of_a_witness_without_random_tails_are_not_uniform() -> None:
     assert chi_squared(code.words(rows, sizes, 2147352577), 2147352577) > 10**6
 
 
-def test_two_halves_are_the_polynomial_that_hides_and_sum_up_as_asked() -> None:
-    owner = honest(300, 2)
-    statement = owner.statement()
+def test_two_halves_are_the_polynomial_that_hides_and_sum_up_as_asked(stated: Stated) -> None:
+    statement, _, made = stated
     sums = np.arange(5 * REPEATS, dtype=np.uint32).reshape(5, REPEATS)
-    matrix = Matrix(statement.sizes, column_witness(statement, owner.key, owner.rows), seeded(2), sums)
-    sizes, places = statement.sizes, Places(statement.sizes, statement.rows)
+    matrix = made(sums=sums)
+    sizes, places = statement.sizes, Places(statement.sizes, statement.shape.rows)
     for k, prime in enumerate(sizes.ring.primes):
         words = code.words(matrix.rows(k), sizes, prime)
         for halves, hiding in ((places.linear, "linear"), (places.quadratic, "quadratic")):
@@ -196,16 +210,10 @@ def test_sums_of_blinds_are_uniform_but_together_zero() -> None:
         assert all(part[k].all() for part in sums)
 
 
-def test_sums_that_would_tell_of_the_witness_are_not_shown() -> None:
+def test_sums_that_would_tell_of_the_witness_are_not_shown(stated: Stated) -> None:
     """Masks that are all zero: the sums would be those of the witness, which is at the lower end of the range."""
-    owner = honest(300, 2)
-    statement = owner.statement()
-    matrix = Matrix(
-        statement.sizes,
-        column_witness(statement, owner.key, owner.rows),
-        seeded(1),
-        np.zeros((5, REPEATS), np.uint32),
-    )
+    statement, _, made = stated
+    matrix = made()
     shown = prover.shown_sums(statement, CHALLENGE, matrix)
     assert shown is not None
     assert shown.max() < 1 << RANGE_BITS
@@ -214,12 +222,13 @@ def test_sums_that_would_tell_of_the_witness_are_not_shown() -> None:
         assert prover.shown_sums(statement, CHALLENGE, matrix) is None
 
 
-def test_sums_are_shown_from_what_the_largest_witness_reaches_to_as_much_below_their_end_and_nowhere_else() -> None:
+def test_sums_are_shown_from_what_the_largest_witness_reaches_to_as_much_below_their_end_and_nowhere_else(
+    stated: Stated,
+) -> None:
     """A witness of zeros, so that sums are masks: one at an end of the interval, then one beyond it, among all."""
-    statement = honest(300, 2).statement()
-    zeros = np.zeros((statement.rows, statement.sizes.message), np.int32)
-    matrix = Matrix(statement.sizes, zeros, seeded(1), np.zeros((5, REPEATS), np.uint32))
-    least = statement.largest * statement.sizes.message
+    statement, witness, made = stated
+    matrix = made(np.zeros_like(witness))
+    least = statement.shape.largest * statement.sizes.message
     for inside, outside in ((least, least - 1), ((1 << RANGE_BITS) - least - 1, (1 << RANGE_BITS) - least)):
         matrix.masks[:] = 1 << RANGE_BITS - 1
         matrix.masks[17, 101] = inside
@@ -236,49 +245,47 @@ def test_honest_rows_reach_no_more_than_what_is_taken_for_the_largest_sum() -> N
         made = honest(*shape)
         statement = made.statement()
         witness = column_witness(statement, made.key, made.rows).astype(np.int64)
-        assert np.abs(witness).sum(axis=0).max() <= statement.largest
+        assert np.abs(witness).sum(axis=0).max() <= statement.shape.largest
         own = honest(*shape, 2)
         hidden = hidden_sums(made, own.rows)
         (last,) = last_replies_of(own, [reply_to(made, hidden)]).relations
         witness = reply_witness(last, None, own.rows, [hidden]).astype(np.int64)
-        assert np.abs(witness).sum(axis=0).max() <= last.largest
+        assert np.abs(witness).sum(axis=0).max() <= last.shape.largest
     spread = Squares(3, 4, 4 * 25)
     assert spread.largest == 3 * 4 * 5  # each of four numbers is 5
 
 
-def test_shown_sums_are_those_of_python_integers() -> None:
-    owner = honest(300, 2)
-    statement = owner.statement()
-    witness = column_witness(statement, owner.key, owner.rows)
-    matrix = Matrix(statement.sizes, witness, seeded(1), np.zeros((5, REPEATS), np.uint32))
+def test_shown_sums_are_those_of_python_integers(stated: Stated) -> None:
+    statement, witness, made = stated
+    matrix = made()
     rows, positions = (
         CHALLENGE.subsets(purpose, count)
-        for purpose, count in ((b"rows", statement.rows), (b"positions", statement.sizes.message))
+        for purpose, count in ((b"rows", statement.shape.rows), (b"positions", statement.sizes.message))
     )
     for j, i in ((0, 0), (3, 104), (104, 7)):
         exact = sum(witness[rows[j].astype(bool)][:, positions[i].astype(bool)].ravel().tolist())
         assert matrix.sums(rows, positions)[j, i] == exact + int(matrix.masks[j, i])
 
 
-def test_witness_of_another_shape_is_not_proved() -> None:
-    owner = honest(300, 2)
-    statement = owner.statement()
-    witness = column_witness(statement, owner.key, owner.rows)
+def test_witness_of_another_shape_is_not_proved(stated: Stated) -> None:
+    statement, witness, _ = stated
     with pytest.raises(DomainError, match="this shape"):
         prove_relations([statement], lambda _: witness[:-1], seeded(1))
 
 
-def test_witness_of_which_more_than_a_quarter_of_all_tries_is_thrown_away_is_not_proved() -> None:
+def test_witness_of_which_more_than_a_quarter_of_all_tries_is_thrown_away_is_not_proved(stated: Stated) -> None:
+    least = (1 << RANGE_BITS) // (8 * RANGES**2 * 2048) + 1
+
     class Wide(Columns):
         """Its rows sum up to more than they do."""
 
-        largest = (1 << RANGE_BITS) // (8 * RANGES**2 * 2048) + 1
+        @property
+        def shape(self) -> Shape:
+            return replace(super().shape, squares=(), reach=least - super().shape.bits)
 
-    owner = honest(300, 2)
-    statement = owner.statement()
-    witness = column_witness(statement, owner.key, owner.rows)
+    statement, witness, _ = stated
     wide = Wide(statement.ciphertexts, BOUND)
-    assert thrown_away(wide.sizes, wide.largest) > Fraction(1, 4) >= thrown_away(wide.sizes, wide.largest - 1)
+    assert thrown_away(wide.sizes, least) > Fraction(1, 4) >= thrown_away(wide.sizes, least - 1)
     with pytest.raises(DomainError, match="too many tries"):
         prove_relations([wide], lambda _: witness, seeded(1))
 

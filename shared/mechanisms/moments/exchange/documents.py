@@ -35,12 +35,7 @@ class ColumnsStatement(PartyStatement):
 
 
 class Quotation(WireModel):
-    """What a party signed of its columns, as another one quotes it; the rest of its statement the exchange says.
-
-    Attributes:
-        body_sha256, sums: of the `ColumnsStatement`.
-        sig: that party's signature under it, base64.
-    """
+    """What a party signed of its `ColumnsStatement`, as another one quotes it; the rest of it the exchange says."""
 
     body_sha256: Digest
     sums: Annotated[Sums | None, LEFT_OUT] = None
@@ -93,9 +88,7 @@ def quotations(exchange: Exchange, columns: Mapping[str, Envelope]) -> dict[str,
 def open_reply_statement(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ReplyStatement]:
     """That party's verified statement, the reply itself not read.
 
-    Raises:
-        SignatureError, DocumentError: it is not that.
-        DeviationError: it is, and quotes what nobody signed.
+    Raises SignatureError or DocumentError: it is not that; DeviationError: it is, and quotes what nobody signed.
     """
     share = exchange.spec.document.party(party)
     reply = open_statement(envelope, ReplyStatement, share, spec=exchange.spec.digest)
@@ -140,10 +133,7 @@ def require_one_set(exchange: Exchange, columns: Mapping[str, Envelope], replies
 def transcript(exchange: Exchange, *, columns: Mapping[str, Envelope], replies: Mapping[str, Envelope]) -> str:
     """Digest of everything that was sent: what every block of a release states, and so what its parties agree on.
 
-    Raises:
-        ExchangeError: something is missing.
-        DeviationError: a party signed two sets of columns, or quotes what nobody signed.
-        SignatureError, DocumentError: something is not what it must be.
+    Raises as `require_one_set`, and where a reply is missing.
     """
     _require_all(exchange, replies, "reply")
     seen = require_one_set(exchange, columns, replies)

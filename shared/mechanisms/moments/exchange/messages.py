@@ -56,7 +56,6 @@ class Exchange:
 
     @property
     def approved(self) -> str:
-        """Digest of the set of approvals."""
         return approval_set_digest(self.approvals)
 
     def owners(self, party: str) -> tuple[str, ...]:
@@ -126,12 +125,7 @@ class Stored(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pieces(Sequence[bytes]):
-    """Parts of a message, each read when it is asked for.
-
-    Attributes:
-        whole: the message.
-        places: start and stop of each.
-    """
+    """Parts of a message, each read when it is asked for, by their starts and stops."""
 
     whole: Stored
     places: tuple[tuple[int, int], ...]
@@ -159,13 +153,7 @@ class Pieces(Sequence[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Some of a party's encrypted rows.
-
-    Attributes:
-        rows: start and stop.
-        blocks: their ciphertexts.
-        proof: of them; none where nothing is proved.
-    """
+    """Some of a party's encrypted rows, from start to stop: their ciphertexts, and their proof, if there is one."""
 
     rows: tuple[int, int]
     blocks: Pieces
@@ -174,11 +162,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What a party sent to all.
-
-    Attributes:
-        whole: of `Exchange.columns_size`.
-    """
+    """What a party sent to all, of `Exchange.columns_size`."""
 
     exchange: Exchange
     party: str
@@ -190,11 +174,9 @@ class Columns:
 
     @property
     def blocks(self) -> Pieces:
-        """All ciphertexts, in order."""
         return Pieces(self.whole, tuple(place for segment in self.segments() for place in segment.blocks.places))
 
     def segments(self) -> Iterator[Segment]:
-        """What is proved together."""
         layout = self.exchange.layout(self.party)
         at = byte_count(layout.key_shape)
         proofs = column_proofs(layout) if self.exchange.proved else [0] * len(list(segments(layout)))
@@ -207,12 +189,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an evaluator replied to all parties before it.
-
-    Attributes:
-        party: the evaluator.
-        whole: of `Exchange.reply_size`.
-    """
+    """What an evaluator replied to all parties before it, of `Exchange.reply_size`."""
 
     exchange: Exchange
     party: str

@@ -85,16 +85,10 @@ def reply_pieces(
 ) -> Iterator[bytes]:
     """The whole reply of an evaluator to all owners (`messages.Reply`), piece by piece. Made once, and stored.
 
-    Args:
-        own: what the evaluator sent itself.
-        owners: in order; where bounds are proved, theirs are verified.
-        seed: of the evaluator's key of this release, under which all but the last encrypted their rows.
-        rows: its own.
-        noise: draws that for one owner, (owner's columns x its own), after the debit.
-        entropy: that of the operating system.
-
-    Raises:
-        DeviationError: what an owner signed are no ciphertexts.
+    `own` is what the evaluator sent itself; `owners` are in order, and verified where bounds are proved. `seed` is of
+    the evaluator's key of this release, under which all but the last encrypted their `rows`. `noise` draws that for one
+    owner, (owner's columns x its own), after the debit; `entropy` is that of the operating system. Raises
+    DeviationError: what an owner signed are no ciphertexts.
     """
     exchange, private = own.exchange, keystream(entropy(SEED_BYTES))
     replies: list[list[bytes]] = []
@@ -132,14 +126,9 @@ def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:
 def open_part(reply: Reply, *, owner: str, seed: bytes, largest: int) -> NDArray[np.int64]:
     """X_owner^T X_evaluator plus the evaluator's noise, exactly: (owner's columns x evaluator's).
 
-    Args:
-        reply: verified, where it is proved.
-        owner: who opens.
-        seed: of the owner's key of this release.
-        largest: what no number exceeds that an honest evaluator can cause.
-
-    Raises:
-        DeviationError: it is no reply, or opens beyond what an honest one can. Nothing of it is published.
+    The reply is verified, where it is proved; `seed` is of the owner's key of this release, and `largest` what no
+    number exceeds that an honest evaluator can cause. Raises DeviationError: it is no reply, or opens beyond what an
+    honest one can. Nothing of it is published.
     """
     exchange, layout = reply.exchange, reply.exchange.layout(owner)
     key, found = secret_key(seed, layout.parameters), []
@@ -199,13 +188,8 @@ def submission(
 ) -> NDArray[np.int64]:
     """The block that is signed and uploaded, noise added to every entry of it. Made once, and stored.
 
-    Args:
-        exchange: spec and approvals.
-        party: whose block it is.
-        moments: its `own_moments`.
-        opened: by party after it, what `open_part` found.
-        sigma: of the block.
-        draw: sampler of Gaussian noise on a lattice, seeded by the operating system, after the debit.
+    `moments` are the party's `own_moments`, `opened` what `open_part` found by each party after it, and `draw` samples
+    Gaussian noise on a lattice, seeded by the operating system, after the debit.
     """
     terms = exchange.terms
     later = exchange.evaluators(party)

@@ -90,8 +90,7 @@ class Sizes:
 def exchange_cost(rows: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost:
     """What an exchange costs each party, of so many columns in the spec's order, and all together, and what proofs are.
 
-    Raises:
-        DomainError: there are too many rows or columns.
+    Raises DomainError: there are too many rows or columns.
     """
     found, trusted = (_parties(Sizes.of(rows, list(columns.values()), proved=p), columns) for p in (proved, False))
     moved, seconds = _total(found)

@@ -15,9 +15,15 @@ from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.mechanisms.moments.allocation import OWN_WEIGHTS, block_sensitivity, own_weight, scales
 from commingle.shared.mechanisms.moments.block import MOMENTS
-from commingle.shared.mechanisms.moments.entries import places
+from commingle.shared.mechanisms.moments.entries import (
+    OWN_WEIGHTS,
+    block_sensitivity,
+    open_matrix,
+    own_weight,
+    places,
+    scales,
+)
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import second_moments
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
@@ -249,8 +255,9 @@ def test_stated_variances_are_those_of_the_opened_noise(parties: tuple[PartySpec
     for _ in range(3000):
         blocks = [MOMENTS.noise(spec.terms, p, sigma=s, draw=draw) for p, s in zip(spec.parties, sigmas, strict=True)]
         matrix = np.column_stack([np.zeros(len(spec.matrix_columns), np.int64), *blocks])
-        found = second_moments(spec, "0" * 64, matrix)
-        opened.append(found.gram)
+        opened.append(open_matrix(spec.terms, matrix) * MOMENTS.step(spec.terms))
+    found = second_moments(spec, "0" * 64, matrix)
+    np.testing.assert_array_equal(found.gram, opened[-1])
     assert found.entry_variance is not None
     stated, measured = np.array(found.entry_variance), np.var(opened, axis=0)
     assert stated[0, 0] == 0

@@ -25,15 +25,16 @@ from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import forecast_of
-from commingle.shared.mechanisms.moments.allocation import (
+from commingle.shared.mechanisms.moments.block import MOMENTS
+from commingle.shared.mechanisms.moments.entries import (
     block_sensitivity,
     bounds_of,
+    entry_variances,
     outsider_loss,
     own_weight,
+    places,
     scales,
 )
-from commingle.shared.mechanisms.moments.block import MOMENTS
-from commingle.shared.mechanisms.moments.entries import entry_variances, places
 from commingle.shared.mechanisms.moments.keyed import LEAST, MOST, Buckets, chosen_buckets
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.plan import plan_block, plan_blocks

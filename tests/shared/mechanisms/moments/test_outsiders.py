@@ -16,8 +16,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.moments.allocation import Bounds, least_form, outsider_loss, own_weight
-from commingle.shared.mechanisms.moments.entries import entry_variances
+from commingle.shared.mechanisms.moments.entries import Bounds, entry_variances, least_form, outsider_loss, own_weight
 from commingle.shared.release.plan import plan_blocks, privacy_statement
 from tests.shared.mechanisms.moments.exchange.world import NAMES, party_spec, spec_of
 from tests.shared.mechanisms.moments.test_allocation import CONSORTIA, hard_rows

@@ -20,7 +20,7 @@ from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms.prediction import noise_variance
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.mechanisms.rows.mixed_rows import SignStream
+from commingle.shared.mechanisms.rows.sketch import SignStream
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.resolve import closed
 
