@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.consortium import Commingle, Consortium, cpu_seconds
-from benchmarks.harness import Asked, Experiment, Report, heading, row
+from benchmarks.consortium import Commingle, Consortium, cpu_seconds, timed
+from benchmarks.harness import Asked, Experiment, Report
 from benchmarks.whole_agent import Watched
 
 ROWS = 48_842
@@ -35,7 +35,6 @@ TABLE, MODEL = ("education", "income"), "age,sex,race,education_num,hours_per_we
 
 
 def unit() -> float:
-    """CPU seconds of ten million additions."""
     start, total = time.process_time(), 0
     for i in range(10_000_000):
         total += i
@@ -63,17 +62,11 @@ def write_table(path: Path, levels: dict[str, int], n: int, draw: np.random.Gene
     pq.write_table(pa.table(columns), path)
 
 
-def timed(work: Callable[[], object]) -> dict[str, float]:
-    """Seconds of a command, by the clock and of processors."""
-    wall, before = time.perf_counter(), os.times()
-    work()
-    wall, after = time.perf_counter() - wall, os.times()
-    used = after.children_user + after.children_system - before.children_user - before.children_system
-    return {"seconds": wall, "cpu_seconds": used}
+def _timed(work: Callable[[], object]) -> dict[str, float]:
+    return dict(zip(("seconds", "cpu_seconds"), timed(work), strict=True))
 
 
 def measure(asked: Asked) -> Report:
-    """One release."""
     n, before = 2_000 if asked.quick else ROWS, unit()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         consortium = Consortium(Commingle(), Path(folder), {m: tuple(a) for m, a in MEMBERS.items()}, by_hand=True)
@@ -95,11 +88,11 @@ def measure(asked: Asked) -> Report:
         megabytes = max(agent.peak() for agent in agents)
         run, out = consortium.commingle.run, consortium.root / "published"
         learner = {
-            "fetch, verify, table": timed(lambda: run("table", url, *TABLE, "--release", release, "--save", out)),
-            "table": timed(lambda: run("table", out, *TABLE)),
-            "fit": timed(lambda: run("fit", out, "--target", "income", "--features", MODEL, "--family", "binomial")),
+            "fetch, verify, table": _timed(lambda: run("table", url, *TABLE, "--release", release, "--save", out)),
+            "table": _timed(lambda: run("table", out, *TABLE)),
+            "fit": _timed(lambda: run("fit", out, "--target", "income", "--features", MODEL, "--family", "binomial")),
         }
-        help_alone = timed(lambda: run("table", "--help"))
+        help_alone = _timed(lambda: run("table", "--help"))
     return {
         "rows": n,
         "columns": sum(size - 1 for levels in MEMBERS.values() for size in levels.values()),
@@ -111,24 +104,7 @@ def measure(asked: Asked) -> Report:
     }
 
 
-def lines(report: Report) -> list[str]:
-    """A line for each step."""
-    least, most = sorted(report["unit"])
-    release = report["release"]
-    return [
-        f"{report['rows']:,} rows, {report['columns']} columns; the largest agent {release['megabytes']:.0f} MiB",
-        f"load average {report['load']:.1f}; ten million additions take {least:.2f} to {most:.2f} CPU s",
-        "",
-        *heading("step", "seconds", "CPU seconds"),
-        row("last approval to publication, everybody", f"{release['seconds']:.1f}", f"{release['cpu_seconds']:.1f}"),
-        *(
-            row(name, f"{step['seconds']:.1f}", f"{step['cpu_seconds']:.1f}")
-            for name, step in {**report["learner"], "a command that prints its help": report["help"]}.items()
-        ),
-    ]
-
-
-EXPERIMENT = Experiment("adult", __doc__, measure, lines)
+EXPERIMENT = Experiment("adult", __doc__, measure)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -16,11 +16,10 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.harness import Asked, Experiment, Report, as_table, generator, spread
-from benchmarks.methods.in_parts import IN_PARTS
-from benchmarks.methods.second_moment import dp_olse, radii_from_public
+from benchmarks.methods.published import IN_PARTS
+from benchmarks.methods.second_moment import clipped, dp_olse
 from benchmarks.panels import Panel, draw_panels
-from benchmarks.wang2018_data import FOLDS, Table, chosen
-from benchmarks.wang2018_methods import product_fit
+from benchmarks.wang2018_methods import FOLDS, Table, chosen, product_fit
 from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Floats, clip_sample
@@ -70,7 +69,6 @@ class Split:
 
 
 def one_column(table: Table) -> Table:
-    """The column with the largest correlation with the label in the public fold, alone."""
     public = table.fold == PUBLIC_FOLD
     x, y = _standardised(table)
     best = int(np.argmax(np.abs(x[public].T @ y[public])))
@@ -109,9 +107,7 @@ def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
     rho, noise = rho_of_epsilon(privacy.epsilon, privacy.delta) / 2, FloatingPoint(draw)
     classical = replace(privacy, calibration=NoiseCalibration.CLASSICAL)
     found["AdaSSP in thirds, classical"] = IN_PARTS["adassp"].run(sample, classical, noise).coefficients / scale
-    radii = radii_from_public(moments, len(data.y))
-    bounded = clip_sample(data.x, data.y, row_bound=radii.row, label_bound=radii.label)
-    found["DP-OLSE, public radii"] = dp_olse(bounded, rho, noise).coefficients
+    found["DP-OLSE, public radii"] = dp_olse(clipped(data.x, data.y, moments), rho, noise).coefficients
     whitened = transform(data.x, data.y, moments, make=clip_sample)
     found["DP-PMTOLSE"] = dp_pmtolse(whitened, moments, privacy, noise).coefficients
     return found
@@ -131,7 +127,6 @@ def ratios(table: Table, epsilon: float, *, folds: Sequence[int] = TESTED, runs:
 
 
 def of_table(table: Table, *, runs: int, epsilons: Sequence[float]) -> dict[str, Any]:
-    """Statistics of the ratio, per epsilon and method."""
     cells = [
         {"epsilon": e, "methods": {name: spread(values) for name, values in ratios(table, e, runs=runs).items()}}
         for e in epsilons
@@ -140,7 +135,6 @@ def of_table(table: Table, *, runs: int, epsilons: Sequence[float]) -> dict[str,
 
 
 def measure(asked: Asked) -> Report:
-    """All columns, and one alone."""
     runs, epsilons = asked.times(1, 3), EPSILONS[2:] if asked.quick else EPSILONS
     tables = chosen("central", asked.data, quick=asked.quick)
     whole, alone = (
@@ -150,7 +144,6 @@ def measure(asked: Asked) -> Report:
 
 
 def lines(report: Report) -> list[str]:
-    """Medians of all columns, and of the column with the largest public correlation alone."""
     shown = ["Calibrations here are all proved; scales and bounds come from a public tenth of the rows."]
     for kind in ("tables", "one_column"):
         cells = [
@@ -164,7 +157,6 @@ def lines(report: Report) -> list[str]:
 
 
 def draw(report: Report, folder: Path) -> None:
-    """A panel per table; ratios above the top are cut off."""
     for kind, name, top in (("tables", "central", 100.0), ("one_column", "central_one_column", 1.5)):
         panels = []
         for table in report[kind]:

@@ -14,7 +14,7 @@ import click
 import numpy as np
 from numpy.random import Generator, default_rng
 
-from benchmarks.harness import Asked, Experiment, Report, as_table, spread
+from benchmarks.harness import Asked, Experiment, Report, spread
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.peers import by_peer
 from benchmarks.release_law import party_sizes, proposed, release, study_of
@@ -40,7 +40,6 @@ _PARTIES, _FEW = 3, 20_000
 
 
 def released(spec: ReleaseSpec, data: Split, draw: Generator) -> Floats:
-    """Predictions for the tested rows from one release of the private ones."""
     (x, y), (tested, _) = data
     *features, label = spec.terms.attributes
     request = FitRequest(target=label.name, features=tuple(a.name for a in features), estimator="shrunken")
@@ -55,7 +54,6 @@ def explained(predicted: Floats, tested: tuple[Floats, Floats]) -> float:
 
 
 def spec_of(n: int, d: int, mechanism: str, epsilon: float) -> ReleaseSpec:
-    """Of three members' release of d encoded columns and a label, each at that epsilon."""
     columns_of = numbers(d + 1)
     asked = study_of(
         columns_of, party_sizes(d + 1, _PARTIES), n, epsilon, mechanism=mechanism, target=columns_of[-1].name
@@ -64,7 +62,6 @@ def spec_of(n: int, d: int, mechanism: str, epsilon: float) -> ReleaseSpec:
 
 
 def ways(data: Split, specs: Mapping[str, ReleaseSpec], run: int) -> dict[str, float]:
-    """R^2 by way."""
     rows, tested = data
     found = {name: explained(released(spec, data, default_rng(run)), tested) for name, spec in specs.items()}
     together = privacy_statement(specs["moments"]).per_subject.own.epsilon
@@ -87,7 +84,6 @@ def by_diffprivlib(python: str, splits: Sequence[Split], epsilon: float) -> dict
 
 
 def measure(asked: Asked) -> Report:
-    """Every table at hand and every epsilon of a member."""
     found, peer = [], asked.given["diffprivlib"]
     for name in at_hand(asked.data, TABLES):
         table = columns(asked.data, name)
@@ -105,7 +101,6 @@ def measure(asked: Asked) -> Report:
 
 
 def draw(report: Report, folder: Path) -> None:
-    """For each epsilon, the share of what there is to explain, over n."""
     if not report["cells"]:
         return
     panels = []
@@ -123,6 +118,6 @@ def draw(report: Report, folder: Path) -> None:
 
 
 _OPTIONS = (click.Option(["--diffprivlib"], help="A Python that has it.  [left out]"),)
-EXPERIMENT = Experiment("choice", __doc__, measure, lambda report: as_table(report["cells"]), draw, options=_OPTIONS)
+EXPERIMENT = Experiment("choice", __doc__, measure, draw=draw, options=_OPTIONS)
 if __name__ == "__main__":
     EXPERIMENT.command()

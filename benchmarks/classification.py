@@ -17,14 +17,13 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks import wu2022_methods as published
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator, spread
+from benchmarks.harness import Asked, Experiment, Report, generator, spread
 from benchmarks.labelled import LABEL, Labelled, quarters
 from benchmarks.odds_ratios import auc
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import Array, Integers, party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, scaled
-from benchmarks.wu2022 import TABLES
+from benchmarks.wu2022 import TABLES, published
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.services.models import glm
 from commingle.shared.documents.schema import Attribute, NumericAttribute
@@ -64,7 +63,6 @@ class People:
 
 
 def as_numbers(x: Array, event: NDArray[np.bool_]) -> People:
-    """Features (n, d) in [0, 1]."""
     names = (LABEL, *(f"x{j}" for j in range(x.shape[1])))
     attributes = [NumericAttribute(name=name, lower=0, upper=1) for name in names]
     rows = quantise(2 * np.column_stack([event, x]) - 1)
@@ -72,7 +70,6 @@ def as_numbers(x: Array, event: NDArray[np.bool_]) -> People:
 
 
 def as_levels(x: Array, event: NDArray[np.bool_]) -> People:
-    """The same, cut at their quartiles."""
     people = Labelled("binomial", event.astype(np.int64), np.column_stack([quarters(column) for column in x.T]))
     held = zip(people.attributes, people.cells(np.arange(len(x))), strict=True)
     encoded = np.hstack([encode_attribute(a, pa.array(cells)).exact for a, cells in held])
@@ -107,12 +104,11 @@ def theirs(people: People, train: Integers, parties: int, epsilon: float, draw: 
     """Scores of everybody by the paper's fits, which have no intercept."""
     x = people.design[:, 1:]
     A = np.column_stack([x, people.event])[train]
-    fits = published.published(A.T @ A, len(A), party_sizes(A.shape[1], parties), epsilon, draw)
+    fits = published(A.T @ A, len(A), party_sizes(A.shape[1], parties), epsilon, draw)
     return {name: x @ slopes for name, slopes in fits.items()}
 
 
 def one_split(forms: Mapping[str, People], parties: int, seed: int) -> dict[float, dict[str, float]]:
-    """AUC among the tested fifth, by epsilon and way."""
     event = forms["numbers"].event
     draw = generator(len(event), seed)
     train, test = np.split(draw.permutation(len(event)), [len(event) * 4 // 5])
@@ -141,14 +137,12 @@ def of_table(values: Array, name: str, *, splits: int) -> Iterator[dict[str, Any
 
 
 def measure(asked: Asked) -> Report:
-    """Every table at hand."""
     splits, there = asked.times(2, 20), at_hand(asked.data, TABLES)
     found = [cell for name in there for cell in of_table(scaled(asked.data, name), name, splits=splits)]
     return {"splits": splits, "cells": found}
 
 
 def draw(report: Report, folder: Path) -> None:
-    """AUC over epsilon, a panel for each table."""
     if not report["cells"]:
         return
     panels = []
@@ -164,7 +158,7 @@ def draw(report: Report, folder: Path) -> None:
     draw_panels(folder / "classification.png", panels)
 
 
-EXPERIMENT = Experiment("classification", __doc__, measure, lambda report: as_table(report["cells"]), draw)
+EXPERIMENT = Experiment("classification", __doc__, measure, draw=draw)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

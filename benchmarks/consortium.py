@@ -34,17 +34,13 @@ _WAIT_SECONDS = 7200.0
 
 @dataclass(frozen=True, slots=True)
 class Commingle:
-    """One installed `commingle`."""
-
     label: str = "now"
     command: Path = field(default_factory=lambda: Path(sys.executable).with_name("commingle"))
 
     def run(self, *words: Words) -> str:
-        """Run a command to its end; its standard output."""
         return subprocess.run([self.command, *words], check=True, capture_output=True, text=True).stdout
 
     def json(self, *words: Words) -> Any:  # noqa: ANN401 - JSON
-        """What a command prints with --json."""
         return json.loads(self.run(*words, "--json"))
 
     @contextmanager
@@ -74,8 +70,21 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
 
 
+def timed(work: Callable[[], object], settled: Callable[[], object] = lambda: None) -> tuple[float, float]:
+    """Seconds by the clock, and of processors of what it starts and ends; `settled` waits for what goes on."""
+
+    def used() -> float:
+        times = os.times()
+        return times.children_user + times.children_system
+
+    began, before = time.perf_counter(), used()
+    work()
+    wall = time.perf_counter() - began
+    settled()
+    return wall, used() - before
+
+
 def numeric(columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    """A schema of numbers in [-1, 1]."""
     return [{"kind": "numeric", "name": name, "lower": -1, "upper": 1} for name in columns]
 
 
@@ -94,11 +103,9 @@ class Consortium:
 
     @property
     def hub(self) -> Path:
-        """The coordinator's home."""
         return self.root / "hub"
 
     def home(self, name: str) -> tuple[Words, ...]:
-        """The option of a member's."""
         return "--home", self.root / name
 
     def prepare(self) -> None:
@@ -138,14 +145,12 @@ class Consortium:
 
     @contextmanager
     def agents(self) -> "Iterator[dict[str, subprocess.Popen[str]]]":
-        """All members' agents serve."""
         with ExitStack() as stack:
             serving = {name: self.commingle.serving("party", "serve", *self.home(name)) for name in self.members}
             yield {name: stack.enter_context(agent)[0] for name, agent in serving.items()}
 
     @contextmanager
     def asked(self, url: str) -> Iterator[httpx.Client]:
-        """The coordinator, asked with its own key."""
         key = self.key
         auth = RequestSigner(key, audience=key.fingerprint)
         anew = httpx.Limits(max_keepalive_connections=0)  # a kept connection may end while members are waited for
@@ -154,7 +159,6 @@ class Consortium:
 
     @property
     def key(self) -> SigningKey:
-        """The coordinator's, which proposes."""
         (path,) = self.hub.rglob("signing.key")
         return load_signing_key(path)
 

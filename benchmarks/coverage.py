@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator
+from benchmarks.harness import Asked, Experiment, Report, generator
 from benchmarks.release_law import (
     Array,
     dgm_gram,
@@ -69,8 +69,6 @@ SETTINGS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """One fit and the slopes its intervals are to hold, (q,)."""
-
     fit: Fit
     truth: Array
 
@@ -82,11 +80,9 @@ class Trial:
 
 
 def summary(trials: Sequence[Trial]) -> dict[str, Any]:
-    """Coverage over all trials and over those that do not warn, the share that warns, and l."""
+    """Coverage over all trials and over those that do not warn, and the share that warns."""
     held = np.array([trial.held for trial in trials])
     silent = np.array([not trial.fit.warnings for trial in trials])
-    roots = [trial.fit.diagnostics.root or np.inf for trial in trials]
-    features = [trial.fit.diagnostics.feature_root or np.inf for trial in trials]
     return {
         "releases": len(trials),
         "mean": float(held.mean()),
@@ -94,8 +90,6 @@ def summary(trials: Sequence[Trial]) -> dict[str, Any]:
         "warned": float(1 - silent.mean()),
         "silent_mean": float(held[silent].mean()) if silent.any() else None,
         "silent_least": float(held[silent].mean(axis=0).min()) if silent.any() else None,
-        "root": float(np.mean(roots)),
-        "feature_root": float(np.mean(features)),
     }
 
 
@@ -123,7 +117,6 @@ def slopes(S: Array) -> Array:
 
 
 def released(setting: Setting, S: Array, draw: np.random.Generator) -> PreparedMoments:
-    """One release of a table with second moments S."""
     noise = np.array([0.0, *(4 * size * setting.multiplier**2 for size in SIZES for _ in range(size))])
     rows = setting.k or setting.n
     gram = (rmgm_gram if setting.k else dgm_gram)(S, noise, rows, draw)
@@ -132,7 +125,6 @@ def released(setting: Setting, S: Array, draw: np.random.Generator) -> PreparedM
 
 
 def synthetic(setting: Setting, *, releases: int) -> dict[IntervalFor, list[Trial]]:
-    """Fits of `releases` tables, each released once."""
     draw, (_, _, truth) = generator(setting.n, setting.k or 0, round(100 * setting.multiplier)), population()
     found: dict[IntervalFor, list[Trial]] = {"table": [], "population": []}
     for _ in range(releases):
@@ -167,7 +159,6 @@ def real(
 
 
 def measure(asked: Asked) -> Report:
-    """Everything."""
     releases = asked.times(20, 2_000)
     results: list[dict[str, Any]] = []
     for setting in SETTINGS[::4] if asked.quick else SETTINGS:
@@ -186,7 +177,7 @@ def measure(asked: Asked) -> Report:
     return {"results": results}
 
 
-EXPERIMENT = Experiment("coverage", __doc__, measure, lambda report: as_table(report["results"]))
+EXPERIMENT = Experiment("coverage", __doc__, measure)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.random import default_rng
 
 from benchmarks.choice import EPSILONS, explained
-from benchmarks.harness import Asked, Experiment, Report, as_table, spread
+from benchmarks.harness import Asked, Experiment, Report, spread
 from benchmarks.release_law import party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, columns
 from benchmarks.users import numbers, split
@@ -29,13 +29,11 @@ _PARTIES, _FEW = 3, 20_000
 
 
 def cells(rows: tuple[Floats, Floats], names: list[str]) -> dict[str, "pa.Array[pa.DoubleScalar]"]:
-    """Encoded features and label as the parties' tables would hold them."""
     x, y = rows
     return {name: pa.array(column) for name, column in zip(names, [*x[:, 1:].T, y], strict=True)}
 
 
 def learnt(study: Study, data: tuple[tuple[Floats, Floats], tuple[Floats, Floats]], run: int) -> float:
-    """R^2 of one release of this study."""
     names = [a.name for a in numbers(data[0][0].shape[1])]
     *_, target = names
     spec = proposed(study)
@@ -48,7 +46,6 @@ def learnt(study: Study, data: tuple[tuple[Floats, Floats], tuple[Floats, Floats
 
 
 def measure(asked: Asked) -> Report:
-    """Every table at hand."""
     found = []
     for name in at_hand(asked.data, TABLES):
         table = columns(asked.data, name)
@@ -71,6 +68,6 @@ def measure(asked: Asked) -> Report:
     return {"cells": found}
 
 
-EXPERIMENT = Experiment("encodings", __doc__, measure, lambda report: as_table(report["cells"]))
+EXPERIMENT = Experiment("encodings", __doc__, measure)
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -58,7 +58,6 @@ class Case:
     bounds: Bounds = "trusted"
 
     def exchange(self) -> Exchange:
-        """The same in every process."""
         entropy = np.random.default_rng(0).bytes
         return approved(self.n, self.columns, self.parties, bounds=self.bounds, entropy=entropy).exchange
 
@@ -75,12 +74,10 @@ class Agents:
     root: Path
 
     def keep(self, name: str, rows: Integers) -> None:
-        """Store that party's rows."""
         self._files(name).make_secret(self._release)
         self._rows(name).keep([rows])
 
     def encrypt(self, name: str) -> None:
-        """That party's columns."""
         self._files(name).put(self._release, "columns", self._rows(name).encrypted(os.urandom))
 
     def reply(self, name: str) -> None:
@@ -116,7 +113,6 @@ class Agents:
         return self.exchange.spec.digest
 
     def _columns(self, held: ExitStack, name: str) -> dict[str, Columns]:
-        """Those that the party works with."""
         exchange = self.exchange
         return {
             party: Columns(exchange, party, self._view(held, party, "columns", exchange.columns_size(party)))
@@ -127,7 +123,6 @@ class Agents:
         return np.zeros((self.exchange.width(owner), self.exchange.width(evaluator)), np.int64)
 
     def _view(self, held: ExitStack, sender: str, kind: str, size: int) -> Stored:
-        """A message as its reader has it once it is fetched: a file."""
         return self._files(sender).view(held, self._release, kind, sender=sender, size=size)
 
     def _files(self, name: str) -> ExchangeFiles:
@@ -138,17 +133,7 @@ class Agents:
         return KeptRows(self.exchange, name, files.file(self._release, "rows"), files.secret(self._release))
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """By one step of one party; megabytes are of 2^20 bytes."""
-
-    cpu: float
-    wall: float
-    megabytes: float
-
-
-def run_step(case: Case, folder: str, place: int, step: str) -> tuple[Used, Integers | None]:
-    """In a process of its own."""
+def run_step(case: Case, folder: str, place: int, step: str) -> tuple[dict[str, float], Integers | None]:
     kernels()
     agents = Agents(case.exchange(), Path(folder))
     name, block = agents.exchange.parties[place], None
@@ -162,12 +147,13 @@ def run_step(case: Case, folder: str, place: int, step: str) -> tuple[Used, Inte
     else:
         block = agents.submit(name)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    return Used(cpu, wall, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), block
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"cpu": cpu, "wall": wall, "megabytes": megabytes}, block
 
 
 def of_case(case: Case, beside: int = 1) -> dict[str, Any]:
     """All figures of one case, so many parties at a time; SystemExit where a block is not exact."""
-    used, blocks, spawn = {step: list[Used]() for step in STEPS}, list[Integers](), get_context("spawn")
+    used, blocks, spawn = {step: list[dict[str, float]]() for step in STEPS}, list[Integers](), get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(beside, mp_context=spawn, max_tasks_per_child=1) as processes,
@@ -182,11 +168,11 @@ def of_case(case: Case, beside: int = 1) -> dict[str, Any]:
     every = [step for steps in used.values() for step in steps]
     return {
         **asdict(case),
-        "cpu": {step: sum(found.cpu for found in steps) for step, steps in used.items()},
-        "steps": {step: [asdict(found) for found in steps] for step, steps in used.items()},
-        "total": sum(step.cpu for step in every),
-        "wall": sum(step.wall for step in every),
-        "megabytes": max(step.megabytes for step in every),
+        "cpu": {step: sum(found["cpu"] for found in steps) for step, steps in used.items()},
+        "steps": used,
+        "total": sum(step["cpu"] for step in every),
+        "wall": sum(step["wall"] for step in every),
+        "megabytes": max(step["megabytes"] for step in every),
         "bytes": traffic(exchange),
     }
 
@@ -204,7 +190,6 @@ def fitted(results: list[dict[str, Any]]) -> list[float]:
 
 
 def require_exact(case: Case, exchange: Exchange, blocks: list[Integers]) -> None:
-    """SystemExit unless these are the blocks of those matrices without noise."""
     matrices = [matrix(place, case.n, case.columns) for place in range(case.parties)]
     spec = exchange.spec.document
     at = places(spec.terms)
@@ -218,23 +203,11 @@ def require_exact(case: Case, exchange: Exchange, blocks: list[Integers]) -> Non
 
 
 def measure(asked: Asked) -> Report:
-    """Every case with both kinds of bounds."""
     usual = (Case(500, 2, 2),) if asked.quick else (*USUAL, *((LARGE,) if asked.given["large"] else ()))
     cases = [replace(case, bounds=b) for case in [Case(*c) for c in asked.given["only"]] or usual for b in BOUNDS]
     load = f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
     results = [of_case(case, asked.given["beside"]) for case in cases]
     return {"load": load, "exchange": results, "seconds": fitted(results)}
-
-
-def lines(report: Report) -> list[str]:
-    """A line for each case."""
-    titles = (*STEPS, "CPU s", "clock s", "MB sent", "MiB")
-    shown = [report["load"], f"{'subjects, columns, bounds':<32}{''.join(f'{title:>10}' for title in titles)}"]
-    for r in report["exchange"]:
-        figures = (*r["cpu"].values(), r["total"], r["wall"], r["bytes"] / 1e6, r["megabytes"])
-        size = f"{r['n']:,}, {r['parties']} x {r['columns']}, {r['bounds']}"
-        shown.append(f"{size:<32}{''.join(f'{figure:>10.2f}' for figure in figures)}")
-    return [*shown, "seconds a megabyte: " + ", ".join(f"{found:.2g}" for found in report["seconds"])]
 
 
 OPTIONS = (
@@ -246,7 +219,7 @@ OPTIONS = (
         ["--beside"], type=int, default=1, show_default=True, help="Parties that take a step at the same time."
     ),
 )
-EXPERIMENT = Experiment("exchange_cost", __doc__, measure, lines, options=OPTIONS)
+EXPERIMENT = Experiment("exchange_cost", __doc__, measure, options=OPTIONS)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

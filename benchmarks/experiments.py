@@ -17,7 +17,7 @@ import click
 from benchmarks import choice, coverage, encodings, labelled, planning, users, wu2022
 from benchmarks.harness import Experiment, heading, row
 from benchmarks.tables import DATA, at_hand, recorded, standing
-from benchmarks.wang2018_data import FOLDS_FILE, TABLES, names
+from benchmarks.wang2018_methods import FOLDS_FILE, TABLES, names
 
 _FOLDS = FOLDS_FILE.partition(".")[0]
 
@@ -42,12 +42,10 @@ class OnTables:
 
     @property
     def experiment(self) -> Experiment:
-        """What it declares."""
         found: Experiment = import_module(f"benchmarks.{self.name}").EXPERIMENT
         return found
 
     def missing(self, data: Path) -> list[str]:
-        """Its tables that the folder lacks."""
         there = {*at_hand(data, self.tables), *([_FOLDS] if (data / FOLDS_FILE).is_file() else [])}
         return [name for name in self.tables if name not in there]
 
@@ -58,7 +56,6 @@ class OnTables:
 
 
 def _of_wang() -> tuple[str, ...]:
-    """The tables of Wang 2018 and their folds."""
     return (
         *(line["name"] for line in recorded().values() if "wang2018" in line["families"] and line["target"]),
         _FOLDS,
@@ -85,7 +82,6 @@ EXPERIMENTS = (
 
 
 def listing(data: Path) -> list[str]:
-    """The experiments, and of the tables that they need whether they are at hand, licence, source and checksum."""
     wanted, known = dict.fromkeys(name for each in EXPERIMENTS for name in each.tables), recorded()
     found = {name: standing(data, known[name]) for name in wanted}
     lines = heading("experiment", "page", "minutes", "tables at hand")

@@ -43,8 +43,17 @@ class Asked:
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def times(self, quick: int, whole: int) -> int:
-        """How many repeats, where these are usual."""
         return self.repeats or (quick if self.quick else whole)
+
+
+def of_report(report: Report) -> Iterator[str]:
+    """A line for each figure that stands alone, and a table of each list of records or group of figures."""
+    for name, held in report.items():
+        records = [{name: each, "": text} for each, text in _figures(held)] if isinstance(held, Mapping) else held
+        if isinstance(records, list) and records and isinstance(records[0], Mapping):
+            yield from ("", *as_table(records))
+        else:
+            yield f"{name}: {', '.join(map(_text, held)) or 'none' if isinstance(held, list) else _text(held)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ class Experiment:
         name: of its module below `benchmarks`.
         about: what its command prints as help.
         measure: a run; the report holds nothing but JSON.
-        lines: the report in Markdown.
+        lines: the report in Markdown; `of_report` where left out.
         draw: writes pictures of the report into a folder.
         options: of this experiment alone.
         failed: whether the command is to end with 1.
@@ -64,7 +73,7 @@ class Experiment:
     name: str
     about: str | None
     measure: Callable[[Asked], Report]
-    lines: Callable[[Report], Iterable[str]]
+    lines: Callable[[Report], Iterable[str]] = of_report
     draw: Callable[[Report, Path], None] | None = None
     options: Sequence[click.Parameter] = ()
     failed: Callable[[Report], bool] = lambda _: False
@@ -95,7 +104,6 @@ class Experiment:
         json_file: Path | None,
         **given: Any,  # noqa: ANN401 - an option may be of any type
     ) -> None:
-        """Measure, print and write what is asked for."""
         token = _SEED.set(seed)
         try:
             measured = self.measure(Asked(quick, data, repeats, given))
@@ -116,7 +124,6 @@ class Experiment:
 
 
 def row(*cells: str) -> str:
-    """A row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -124,7 +131,6 @@ LEFT_OUT = "The real tables are not at hand: left out."
 
 
 def heading(*names: str) -> list[str]:
-    """The two lines that open a Markdown table."""
     return [row(*names), row(*["---"] * len(names))]
 
 
@@ -141,7 +147,11 @@ def _figures(record: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str
         if isinstance(value, Mapping):
             yield from _figures(value, f"{of}{name} ")
         elif not isinstance(value, (list, tuple)):
-            yield of + name, f"{value:.4g}" if isinstance(value, float) else str(value)
+            yield of + name, _text(value)
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def spread(values: Sequence[float] | np.ndarray[Any, Any]) -> dict[str, float]:

@@ -15,21 +15,22 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.coverage import SCHEMA, SIZES, TABLES, TARGET, population
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator
-from benchmarks.release_law import Array, Integers, of_parties, party_sizes, proposed, study_of
+from benchmarks.harness import Asked, Experiment, Report, generator
+from benchmarks.release_law import Array, Integers, drawn_by, of_parties, party_sizes, proposed, study_of
 from benchmarks.tables import at_hand, scaled
 from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
 from commingle.shared.documents.row_maps import row_map
-from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
-from commingle.shared.encoding import bounded_rows
+from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.mechanisms.moments.entries import block_noise, first_place, places
 from commingle.shared.mechanisms.registry import mechanism_of
@@ -49,14 +50,14 @@ class Party:
     rows: Array
 
 
-def tables(encoded: Array, sizes: Sequence[int], overlap: float, draw: np.random.Generator) -> list[Party]:
-    """The parties' tables of everybody's encoded rows (N, p)."""
-    pseudonyms = np.frombuffer(draw.bytes(32 * len(encoded)), np.uint8).reshape(-1, 32)
-    found = []
-    for columns in np.split(np.arange(encoded.shape[1]), np.cumsum(sizes)[:-1]):
-        held = np.flatnonzero(draw.random(len(encoded)) < overlap)
-        found.append(Party(pseudonyms[held], encoded[np.ix_(held, columns)]))
-    return found
+def tables(encoded: Array, sizes: Sequence[int], overlap: float | None, draw: np.random.Generator) -> list[Party]:
+    """The parties' tables of everybody's encoded rows (N, p); listed without an overlap."""
+    n, parts = len(encoded), np.split(np.arange(encoded.shape[1]), np.cumsum(sizes)[:-1])
+    if overlap is None:
+        return [Party(np.arange(n), encoded[:, columns]) for columns in parts]
+    pseudonyms = np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(-1, 32)
+    held = (np.flatnonzero(draw.random(n) < overlap) for _ in parts)
+    return [Party(pseudonyms[own], encoded[np.ix_(own, columns)]) for own, columns in zip(held, parts, strict=True)]
 
 
 def released(spec: ReleaseSpec, parties: Sequence[Party], draw: Sampler) -> PreparedMoments:
@@ -114,10 +115,32 @@ def study(
     buckets: int | None = None,
     two_stages: bool = True,
 ) -> Study:
-    """One study of parties with so many attributes each."""
     subjects = "keyed" if keyed else "listed"
     asked = study_of(attributes, sizes, n, epsilon, mechanism=mechanism, subjects=subjects, buckets=buckets)
     return of_parties(asked, first_stage_share="auto" if two_stages else None)
+
+
+def release_of(
+    attributes: Sequence[Attribute],
+    cells: Sequence[Sequence[Any]],
+    sizes: Sequence[int],
+    *,
+    epsilon: float,
+    overlap: float | None,
+    draw: np.random.Generator,
+    seed: bytes | None = None,
+) -> PreparedMoments:
+    """Moments of people with these cells; without an overlap subjects are listed."""
+    subjects = "listed" if overlap is None else "keyed"
+    asked = study_of(attributes, sizes, len(cells[0]), epsilon, mechanism="moments", subjects=subjects)
+    encoded = [encode_attribute(a, pa.array(list(c))).exact for a, c in zip(attributes, cells, strict=True)]
+    ends = np.cumsum(sizes)[:-1]
+    columns = [int(part.sum()) for part in np.split(np.array([block.shape[1] for block in encoded]), ends)]
+    parties = tables(np.hstack(encoded), columns, overlap, draw)
+    if overlap is None:
+        draw.random((len(sizes), len(cells[0])))  # the page's figures were drawn so
+    spec = proposed(of_parties(asked, first_stage_share=None), seed or draw.bytes(32))
+    return released(spec, parties, drawn_by(draw))
 
 
 def people(n: int, draw: np.random.Generator) -> Array:
@@ -128,8 +151,6 @@ def people(n: int, draw: np.random.Generator) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """N people, of whom each party holds a share."""
-
     mechanism: str
     people: int
     epsilon: float
@@ -193,11 +214,7 @@ def real(values: Array, setting: Setting, *, keyed: bool, seed: int) -> float:
     sizes = party_sizes(values.shape[1], 3)
     n = round(len(training) * setting.overlap)
     asked = study(attributes, sizes, mechanism=setting.mechanism, n=n, epsilon=setting.epsilon, keyed=keyed)
-    if keyed:
-        parties = tables(training, sizes, setting.overlap, draw)
-    else:
-        ranks, columns = np.arange(len(training)), np.split(np.arange(values.shape[1]), np.cumsum(sizes)[:-1])
-        parties = [Party(ranks, training[:, own]) for own in columns]
+    parties = tables(training, sizes, setting.overlap if keyed else None, draw)
     prepared = released(proposed(asked, draw.bytes(32)), parties, rounded_gaussian)
     label = attributes[-1].name
     try:
@@ -209,7 +226,6 @@ def real(values: Array, setting: Setting, *, keyed: bool, seed: int) -> float:
 
 
 def measure(asked: Asked) -> Report:
-    """Coverage, and R^2 of the real tables."""
     settings = [s for s in COVERED if s.overlap == OVERLAPS[1] and s.epsilon != 1] if asked.quick else COVERED
     coverage = [{**asdict(s), **covered(s, releases=asked.times(2, 100))} for s in settings]
     goals: list[dict[str, Any]] = []
@@ -226,12 +242,7 @@ def measure(asked: Asked) -> Report:
     return {"coverage": coverage, "tables": goals}
 
 
-def lines(report: Report) -> list[str]:
-    """The tables of docs/design/keyed.md."""
-    return [*as_table(report["coverage"]), "", *as_table(report["tables"])]
-
-
-EXPERIMENT = Experiment("keyed", __doc__, measure, lines)
+EXPERIMENT = Experiment("keyed", __doc__, measure)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -59,7 +59,6 @@ class Labelled:
 
     @property
     def attributes(self) -> list[Attribute]:
-        """One for the outcome, and one for each column."""
         counted = NumericAttribute(name=LABEL, lower=0, upper=float(self.y.max()))
         found: list[Attribute] = [_levelled(f"x{j}", int(column.max()) + 1) for j, column in enumerate(self.both.T)]
         found[0] = counted if self.family == "poisson" else found[0].model_copy(update={"name": LABEL})
@@ -67,22 +66,18 @@ class Labelled:
 
     @property
     def both(self) -> Codes:
-        """(N, 1 + d) outcomes and levels."""
         return np.column_stack([self.y, self.codes])
 
     @property
     def design(self) -> NDArray[np.float64]:
-        """(N, 1 + m) ones, and indicators of all levels but the first."""
         blocks = (np.eye(int(column.max()) + 1)[column, 1:] for column in self.codes.T)
         return np.hstack([np.ones((len(self.y), 1)), *blocks])
 
     def cells(self, chosen: NDArray[np.intp]) -> list[list[Any]]:
-        """Of each attribute what these people have in their files."""
         held = zip(self.attributes, self.both[chosen].T, strict=True)
         return [(c if isinstance(a, NumericAttribute) else np.array(a.levels)[c]).tolist() for a, c in held]
 
     def first(self, attributes: int) -> "Labelled":
-        """With so many attributes, the outcome one of them."""
         return replace(self, codes=self.codes[:, : attributes - 1])
 
 
@@ -124,7 +119,6 @@ def quarters(values: NDArray[Any]) -> Codes:
 
 
 def made_up(family: str) -> Labelled:
-    """8,000 people with four attributes of three levels."""
     draw = generator(40)
     health = draw.normal(size=(8000, 1))
     features = np.digitize(health + draw.normal(size=(8000, 4)), [-0.8, 0.8]).astype(np.intp)

@@ -5,8 +5,6 @@ agents over one coordinator, from the moment at which the last approval can be s
 installation is measured beside this one in the same run: before=OTHER/.venv/bin/commingle
 """
 
-import os
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,8 +14,8 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.consortium import MECHANISMS, Commingle, Consortium
-from benchmarks.harness import Asked, Experiment, Report, heading, row
+from benchmarks.consortium import MECHANISMS, Commingle, Consortium, timed
+from benchmarks.harness import Asked, Experiment, Report
 
 _COLUMNS = 4  # of each party
 MEMBERS = {name: tuple(f"{name}_{i}" for i in range(_COLUMNS)) for name in ("ward", "laboratory", "registration")}
@@ -26,18 +24,11 @@ _FIRST = next(iter(MEMBERS))
 
 def least(work: Callable[[], object], runs: int) -> str:
     """The least wall and processor time of what runs in child processes that have ended."""
-    found = []
-    for _ in range(runs):
-        wall, before = time.perf_counter(), os.times()
-        work()
-        after = os.times()
-        cpu = after.children_user + after.children_system - before.children_user - before.children_system
-        found.append((time.perf_counter() - wall, cpu))
+    found = [timed(work) for _ in range(runs)]
     return f"{min(w for w, _ in found):.2f} s ({min(c for _, c in found):.2f} s CPU)"
 
 
 def prepared(commingle: Commingle, root: Path, rows: int) -> Consortium:
-    """Three members, their tables registered, none of them running."""
     consortium = Consortium(commingle, root, MEMBERS)
     consortium.prepare()
     for number, (name, columns) in enumerate(MEMBERS.items()):
@@ -49,7 +40,6 @@ def prepared(commingle: Commingle, root: Path, rows: int) -> Consortium:
 
 
 def once(commingle: Commingle, *words: str | Path) -> None:
-    """Start a server, and end it as soon as it listens."""
     with commingle.reached(*words):
         pass
 
@@ -74,7 +64,6 @@ def of_releases(consortium: Consortium, *, rows: int, runs: int) -> dict[str, st
 
 
 def of_installation(commingle: Commingle, *, runs: int, rows: int) -> dict[str, str]:
-    """All figures of one installation, by what was measured."""
     found = {
         f"commingle {group} --help": least(partial(commingle.run, *group.split(), "--help"), runs)
         for group in ("", "simulate", "plan", "fit", "verify", "members", "coordinator", "party", "learner")
@@ -84,25 +73,17 @@ def of_installation(commingle: Commingle, *, runs: int, rows: int) -> dict[str, 
 
 
 def measure(asked: Asked) -> Report:
-    """A column for each installation."""
     others = [given.rpartition("=") for given in asked.given["others"]]
     installed = [*(Commingle(label or "other", Path(path)) for label, _, path in others), Commingle()]
     rows, runs = 1_000 if asked.quick else asked.given["rows"], asked.times(1, 5)
     return {"installed": {each.label: of_installation(each, runs=runs, rows=rows) for each in installed}}
 
 
-def lines(report: Report) -> list[str]:
-    """One table."""
-    columns = report["installed"]
-    shown = heading("", *columns)
-    return shown + [row(what, *(c.get(what, "-") for c in columns.values())) for what in columns["now"]]
-
-
 OPTIONS = (
     click.Argument(["others"], metavar="[LABEL=COMMAND]...", nargs=-1),
     click.Option(["--rows"], type=int, default=48_000, show_default=True),
 )
-EXPERIMENT = Experiment("latency", __doc__, measure, lines, options=OPTIONS)
+EXPERIMENT = Experiment("latency", __doc__, measure, options=OPTIONS)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -9,11 +9,8 @@ is given; blobs are in a directory, or in the bucket that is given.
 
 import contextlib
 import itertools
-import json
 import os
 import random
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -29,6 +26,7 @@ import click
 import httpx
 import numpy as np
 
+from benchmarks.consortium import Commingle
 from benchmarks.harness import Asked, Experiment, Report
 from commingle import ReleaseClient
 from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
@@ -39,7 +37,6 @@ from commingle.shared.documents.statements import (
     AlignmentStatement,
     Approval,
     ApprovalRequest,
-    BlockStatement,
     Enrolment,
     SignedDocument,
     approval_set_digest,
@@ -48,14 +45,14 @@ from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.mechanisms.moments.exchange.documents import transcript as transcript_of
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.release.checks import open_spec
-from commingle.shared.release.matrix import ARROW_STREAM, content_digest, encode_block
+from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.release.plan import plan_block
 from commingle.shared.ring.encryption import SEED_BYTES
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import system_clock
+from tests.world.documents import HEAD, block_statement
 from tests.world.side import Exchanging, Integers
 
-_HEAD = "0" * 64
 _ROWS, _COLUMNS, _MOMENTS_COLUMNS = 2_000, 10, 5
 _VERIFIED = 20
 _MOMENTS_EVERY = 4
@@ -77,8 +74,6 @@ class Tally:
 
 
 class Worker:
-    """A member with a key of its own."""
-
     def __init__(self, name: str, urls: list[str], invite: str, tally: Tally) -> None:
         self.name, self._urls, self.tally = name, urls, tally
         self.key = SigningKey(sha256(name.encode()).digest())
@@ -90,7 +85,6 @@ class Worker:
         self.call("enrol", "POST", "/v1/parties", signed.model_dump_json().encode())
 
     def close(self) -> None:
-        """Its connections."""
         self._http.close()
 
     @property
@@ -133,7 +127,6 @@ class Worker:
         self.tally.of_moments += 1
 
     def send(self, kind: str, path: str, body: bytes, statement: Envelope) -> None:
-        """A message of an exchange."""
         headers = {"Content-Type": _OCTETS, "Commingle-Statement": statement.to_json().decode()}
         self.call(f"{kind} up", "PUT", path, body, headers)
 
@@ -143,7 +136,6 @@ class Worker:
             raise AssertionError("the coordinator gave other bytes than were sent")
 
     def share(self, columns: int) -> PartySpec:
-        """This member as a party of a release."""
         return PartySpec(
             name=self.name,
             signing_key=self.public,
@@ -175,8 +167,8 @@ class Worker:
 
     def _approve(self, spec: Verified[ReleaseSpec]) -> Envelope:
         about: dict[str, Any] = {"spec": spec.digest, "party": self.name}
-        approval = seal(Approval(**about, created=system_clock(), ledger_head=_HEAD), key=self.key)
-        alignment = seal(AlignmentStatement(**about, subjects=spec.document.n, digest=_HEAD), key=self.key)
+        approval = seal(Approval(**about, created=system_clock(), ledger_head=HEAD), key=self.key)
+        alignment = seal(AlignmentStatement(**about, subjects=spec.document.n, digest=HEAD), key=self.key)
         request = ApprovalRequest(approval=approval, alignment=alignment).model_dump_json().encode()
         self.call("approve", "PUT", f"/v1/releases/{spec.digest}/approvals/{self.name}", request)
         return approval
@@ -184,19 +176,9 @@ class Worker:
     def _upload(
         self, spec: Verified[ReleaseSpec], block: Integers, approvals: str, transcript: str | None = None
     ) -> None:
-        plan = plan_block(spec.document, spec.document.party(self.name))
-        body = encode_block(block, plan.columns)
-        statement = BlockStatement(
-            spec=spec.digest,
-            party=self.name,
-            rows=plan.rows,
-            columns=plan.columns,
-            sigma=plan.sigma,
-            body_sha256=sha256(body).hexdigest(),
-            content_sha256=content_digest(block),
-            ledger_head=_HEAD,
-            approvals=approvals,
-            transcript=transcript,
+        share = spec.document.party(self.name)
+        body, statement = block_statement(
+            spec.document, share, block, release=spec.digest, approvals=approvals, transcript=transcript
         )
         headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": seal(statement, key=self.key).to_json().decode()}
         self.call("upload", "PUT", f"/v1/releases/{spec.digest}/blocks/{self.name}", body, headers)
@@ -222,31 +204,25 @@ class Worker:
 @contextlib.contextmanager
 def replicas(home: Path, database_url: str | None, bucket: str | None) -> Iterator[list[str]]:
     """Two coordinators over one home and one database."""
-    command = [sys.executable, "-m", "commingle", "coordinator"]
     options = ["--database-url", database_url] if database_url else []
     options += ["--blob-bucket", bucket] if bucket else []
-    subprocess.run([*command, "init", "--home", str(home), *options], check=True, stdout=subprocess.DEVNULL)
-    serving = [*command, "serve", "--home", str(home), "--port", "0"]
-    with (home / "log").open("wb") as log, contextlib.ExitStack() as stack:
-        processes = [subprocess.Popen(serving, stdout=subprocess.PIPE, stderr=log) for _ in range(2)]
-        for process in processes:
-            stack.enter_context(process)
-            stack.callback(process.terminate)
-        yield [json.loads(process.stdout.readline())["url"] for process in processes if process.stdout]
+    command = Commingle()
+    command.run("coordinator", "init", "--home", home, *options)
+    with (home / "log").open("w") as log, contextlib.ExitStack() as stack:
+        serving = (command.serving("coordinator", "serve", "--home", home, log=log) for _ in range(2))
+        yield [stack.enter_context(each)[1]["url"] for each in serving]
 
 
-def invites(home: Path, names: list[str]) -> list[str]:
-    """One invite for each name."""
-    command = [sys.executable, "-m", "commingle", "coordinator", "invite", "--home", str(home), "--json", "--party"]
-    return [json.loads(subprocess.run([*command, n], check=True, capture_output=True).stdout)["invite"] for n in names]
+def invite(home: Path, name: str) -> str:
+    found: str = Commingle().json("coordinator", "invite", "--home", home, "--party", name)["invite"]
+    return found
 
 
 def run(home: Path, database_url: str | None, bucket: str | None, *, seconds: float, workers: int) -> dict[str, Any]:
-    """Load for that long; then look for what was lost."""
     tally = Tally()
     with replicas(home, database_url, bucket) as urls:
         names = [f"member-{number}" for number in range(workers)]
-        members = [Worker(n, urls, i, tally) for n, i in zip(names, invites(home, names), strict=True)]
+        members = [Worker(name, urls, invite(home, name), tally) for name in names]
         start = time.perf_counter()
 
         def work(place: int) -> None:
@@ -309,25 +285,10 @@ def _summary(seconds: list[float]) -> dict[str, float]:
 
 
 def measure(asked: Asked) -> Report:
-    """One run."""
     given, seconds = asked.given, 3.0 if asked.quick else asked.given["seconds"]
     with tempfile.TemporaryDirectory() as folder:
         where = (Path(folder) / "hub", given["database_url"], given["blob_bucket"])
         return run(*where, seconds=seconds, workers=2 if asked.quick else given["workers"])
-
-
-def lines(report: Report) -> list[str]:
-    """The figures, and the first errors."""
-    said = (
-        f"{report['database']}, blobs in a {report['blobs']}: {report['workers']} members",
-        f"{report['requests_per_second']:.0f} requests/s over {report['seconds']:.0f} s",
-        f"{report['releases_per_minute']:.0f} releases a minute ({report['of_moments']} of moments)",
-        f"{len(report['errors'])} errors, {len(report['lost'])} lost, {report['verified']} verified",
-    )
-    shown = [", ".join(said)]
-    for kind, found in report["kinds"].items():
-        shown.append(f"  {kind:<14}{found['count']:>8} p50 {found['p50_ms']:>8.1f} ms   p99 {found['p99_ms']:>8.1f} ms")
-    return [*shown, *(f"  {error}" for error in report["errors"][:5])]
 
 
 OPTIONS = (
@@ -337,7 +298,7 @@ OPTIONS = (
     click.Option(["--workers"], type=int, default=16, show_default=True),
 )
 EXPERIMENT = Experiment(
-    "load", __doc__, measure, lines, options=OPTIONS, failed=lambda report: bool(report["errors"] or report["lost"])
+    "load", __doc__, measure, options=OPTIONS, failed=lambda report: bool(report["errors"] or report["lost"])
 )
 
 if __name__ == "__main__":

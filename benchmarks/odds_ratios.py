@@ -14,19 +14,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import statsmodels.api as sm
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator
-from benchmarks.keyed import Party, released
+from benchmarks.harness import Asked, Experiment, Report, generator
+from benchmarks.keyed import release_of
 from benchmarks.labelled import BINARY, DIABETES, LABEL, OTHERS, Labelled, Question
-from benchmarks.release_law import Array, of_parties, party_sizes, proposed, study_of
+from benchmarks.release_law import Array, party_sizes
 from commingle.services.models import GeneralisedFit, glm
-from commingle.shared.encoding import encode_attribute
-from commingle.shared.estimation.prepared import PreparedMoments
 
 SIZES, OVERLAPS, EPSILONS = (10_000, 80_000), (1.0, 0.9, 0.7), (1.0, 3.0)
 _PARTIES = 3
@@ -50,34 +47,13 @@ def on_rows(people: Labelled, chosen: NDArray[np.intp] | slice) -> tuple[Array, 
     return np.asarray(fit.params), np.asarray(fit.bse)
 
 
-def release(
-    people: Labelled, chosen: NDArray[np.intp], *, epsilon: float, overlap: float | None, draw: np.random.Generator
-) -> PreparedMoments:
-    """One of these people: listed, or keyed where there is an overlap."""
-    attributes, n = people.attributes, len(chosen)
-    sizes, subjects = party_sizes(len(attributes), _PARTIES), "listed" if overlap is None else "keyed"
-    asked = study_of(attributes, sizes, n, epsilon, mechanism="moments", subjects=subjects)
-    encoded = [
-        encode_attribute(a, pa.array(cells)).exact for a, cells in zip(attributes, people.cells(chosen), strict=True)
-    ]
-    names = np.arange(n) if overlap is None else np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(-1, 32)
-    parties, first = [], 0
-    for size in sizes:
-        held = np.flatnonzero(draw.random(n) < (1.0 if overlap is None else overlap))
-        parties.append(Party(names[held], np.hstack(encoded[first : first + size])[held]))
-        first += size
-
-    def noise(sigma: int, count: int) -> NDArray[np.int64]:
-        return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
-
-    return released(proposed(of_parties(asked, first_stage_share=None), draw.bytes(32)), parties, noise)
-
-
 def trial(people: Labelled, truth: Array, cell: Mapping[str, Any], draw: np.random.Generator) -> dict[str, float]:
     """One release; NaN for what it has not."""
     chosen = draw.integers(0, len(people.y), cell["n"])
     rows, rows_errors = on_rows(people, chosen)
-    prepared = release(people, chosen, epsilon=cell["epsilon"], overlap=cell["overlap"], draw=draw)
+    attributes, asked = people.attributes, {name: cell[name] for name in ("epsilon", "overlap")}
+    sizes = party_sizes(len(attributes), _PARTIES)
+    prepared = release_of(attributes, people.cells(chosen), sizes, **asked, draw=draw)
     start = time.process_time()
     fit = glm(prepared, f"{LABEL} ~ .", family=people.family)
     seconds = time.process_time() - start
@@ -140,7 +116,7 @@ def measure(asked: Asked) -> Report:
     return {"results": results}
 
 
-EXPERIMENT = Experiment("odds_ratios", __doc__, measure, lambda report: as_table(report["results"]))
+EXPERIMENT = Experiment("odds_ratios", __doc__, measure)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -12,13 +12,15 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
+from commingle.services.plotting import entitle, tidy
+
 Points = Sequence[tuple[float, float]]
 _COLOURS = (
     *("#1f6fb4", "#d9622b", "#3a8f5c", "#b3659e", "#c9a227", "#17818c"),
     *("#7a5230", "#9c3210", "#5a5ab5", "#8aa63a", "#444444", "#e08bb0"),
 )
 _MARKERS = "osD^vP*Xhp<>"
-_INK, _GRID, _REFERENCE = "#222222", "#e4e4e4", "#777777"
+_REFERENCE = "#777777"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +83,15 @@ def draw_panels(path: Path, panels: Sequence[Panel], *, columns: int = 2, legend
 
 
 def _plain(ax: Axes, panel: Panel) -> None:
-    ax.set_title(panel.title, fontsize=10, color=_INK)
-    ax.set_xlabel(panel.x_label, fontsize=9)
-    ax.set_ylabel(panel.y_label, fontsize=9)
+    entitle(ax, panel.title, panel.x_label, panel.y_label)
     if panel.log_x:
         ax.set_xscale("log")
     if panel.log_y:
         ax.set_yscale("log")
     if panel.y_limits is not None:
         ax.set_ylim(*panel.y_limits)
-    ax.grid(color=_GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
+    tidy(ax)
     ax.tick_params(length=0, which="both", labelsize=8.5)
-    for spine in ax.spines.values():
-        spine.set_visible(False)
 
 
 def _sparse_ticks(axis: Axis) -> None:

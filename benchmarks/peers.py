@@ -71,7 +71,6 @@ def diffprivlib(asked: Asked) -> Iterator[list[float]]:
 
 
 def by_peer(name: str, python: str, asked: Asked) -> list[list[float]]:
-    """What another program makes in its own environment."""
     with TemporaryDirectory() as folder:
         file = Path(folder, "asked.json")
         file.write_text(json.dumps(asked))
@@ -81,7 +80,6 @@ def by_peer(name: str, python: str, asked: Asked) -> list[list[float]]:
 
 
 def main(words: Sequence[str]) -> None:
-    """Print the tables."""
     name, file = words
     asked = json.loads(Path(file).read_text())
     others = {"opendp-mbi": opendp, "diffprivlib": diffprivlib}

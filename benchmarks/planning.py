@@ -8,15 +8,15 @@ assumption. Errors are distances of standardised slopes to the fit without priva
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator
+from benchmarks.harness import Asked, Experiment, Report, generator
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import Array, party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, entry
@@ -62,34 +62,6 @@ class Case:
         return np.asarray(A.T @ A / len(A))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One release and one assumption: predicted and realised figures.
-
-    Attributes:
-        ratio: predicted over realised rms distance of the slopes.
-        loss_ratio: predicted over realised mean squared error of prediction.
-        warned: share of fits with a warning about their signal; that rows were cut is said of nearly all.
-    """
-
-    case: str
-    mechanism: str
-    epsilon: float
-    n: int
-    k: int | None
-    assumed: str
-    predicted_error: float | None
-    realised_error: float
-    ratio: float | None
-    predicted_r2: float
-    realised_r2: float
-    loss_ratio: float
-    predicted_constant: float
-    realised_constant: float
-    useful: bool
-    warned: float
-
-
 def synthetic(n: int, columns: int) -> Case:
     """Uniform features, a label that they explain with R^2 about 0.3."""
     draw = generator(0)
@@ -120,14 +92,13 @@ def study(case: Case, mechanism: Kind, epsilon: float) -> Study:
 
 
 def releases(case: Case, asked: Study, repeats: int) -> Iterator[PreparedMoments]:
-    """Releases drawn anew, as a learner reads them."""
     spec, draw, rows = proposed(asked), generator(1), quantise(case.rows)
     for _ in range(repeats):
         yield release(spec, rows, draw)
 
 
-def compared(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> list[Row]:
-    """One design, under both assumptions."""
+def compared(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> list[dict[str, Any]]:
+    """Errors are rms distances of slopes; warned is said of signal, as that rows were cut is said of nearly all."""
     default = Assumptions(target=case.target)
     table = replace(default, second_moments=case.moments)
     asked = study(case, mechanism, epsilon)
@@ -161,40 +132,38 @@ def compared(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> li
         length = _length(task_of(design, assumed)) / _length(truth)
         predicted = None if f.relative_error is None else f.relative_error * length
         found.append(
-            Row(
-                case=case.name,
-                mechanism=mechanism,
-                epsilon=epsilon,
-                n=design.n,
-                k=design.k,
-                assumed=name,
-                predicted_error=predicted,
-                realised_error=realised,
-                ratio=None if predicted is None else predicted / realised,
-                predicted_r2=f.r_squared,
-                realised_r2=1 - float(np.mean(losses)),
-                loss_ratio=(1 - f.r_squared) / float(np.mean(losses)),
-                predicted_constant=f.r_squared_constant,
-                realised_constant=float(np.mean(constants)),
-                useful=f.useful,
-                warned=warned / repeats,
-            )
+            {
+                "case": case.name,
+                "mechanism": mechanism,
+                "epsilon": epsilon,
+                "n": design.n,
+                "k": design.k,
+                "assumed": name,
+                "predicted_error": predicted,
+                "realised_error": realised,
+                "ratio": None if predicted is None else predicted / realised,
+                "predicted_r2": f.r_squared,
+                "realised_r2": 1 - float(np.mean(losses)),
+                "loss_ratio": (1 - f.r_squared) / float(np.mean(losses)),
+                "predicted_constant": f.r_squared_constant,
+                "realised_constant": float(np.mean(constants)),
+                "useful": f.useful,
+                "warned": warned / repeats,
+            }
         )
     return found
 
 
 def _length(task: RegressionTask) -> float:
-    """Of the standardised slopes."""
     return sqrt(float(np.diag(task.xx) @ task.b**2) / task.yy)
 
 
 def measure(asked: Asked) -> Report:
-    """Every table, mechanism and epsilon."""
     makers: list[Callable[[], Case]] = [partial(synthetic, 20_000, 6)]
     if not asked.quick:
         makers += [partial(synthetic, 200_000, 12), partial(synthetic, 100_000, 30)]
         makers += [partial(real, name, asked.data) for name in at_hand(asked.data, TABLES)]
-    rows, refused, repeats = list[Row](), list[str](), asked.times(10, 40)
+    rows, refused, repeats = list[dict[str, Any]](), list[str](), asked.times(10, 40)
     for make in makers:
         case = make()
         for mechanism in get_args(Kind):
@@ -203,16 +172,10 @@ def measure(asked: Asked) -> Report:
                     rows += compared(case, mechanism, epsilon, repeats=repeats)
                 except (PlanningError, SingularError) as error:
                     refused.append(f"{case.name}, {mechanism}, epsilon {epsilon:g}: {error}")
-    return {"repeats": repeats, "refused": refused, "results": [asdict(each) for each in rows]}
-
-
-def lines(report: Report) -> list[str]:
-    """What was refused, then the table."""
-    return [*report["refused"], *as_table(report["results"])]
+    return {"repeats": repeats, "refused": refused, "results": rows}
 
 
 def draw(report: Report, folder: Path) -> None:
-    """Predicted against realised error, a point per row whose fits do not warn."""
     sure = [r for r in report["results"] if r["warned"] <= _RELIABLE and r["predicted_error"] is not None]
     found = [r["realised_error"] for r in sure]
     ends = (0.5 * min(found), 2 * max(found))
@@ -225,7 +188,7 @@ def draw(report: Report, folder: Path) -> None:
     draw_panels(folder / "planning.png", [Panel("", label, "predicted", points, known, joined=False)], columns=1)
 
 
-EXPERIMENT = Experiment("planning", __doc__, measure, lines, draw)
+EXPERIMENT = Experiment("planning", __doc__, measure, draw=draw)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -16,21 +16,18 @@ from typing import Any
 import click
 import numpy as np
 import opendp.prelude as dp
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks import peers
 from benchmarks.harness import Asked, Experiment, Report, as_table, generator
-from benchmarks.keyed import Party, released
+from benchmarks.keyed import release_of
 from benchmarks.labelled import DIABETES, Labelled
-from benchmarks.release_law import Array, of_parties, party_sizes, proposed, study_of
+from benchmarks.release_law import Array, party_sizes
 from commingle.services.analysis import cross_table, describe
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.calibration import gaussian_rho
-from commingle.shared.encoding import encode_attribute
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
-from commingle.shared.estimation.prepared import PreparedMoments
 
 PEOPLE, ATTRIBUTES, DELTA = 13_903, 9, 1e-5
 BY_PEERS = 2
@@ -45,39 +42,13 @@ Peers = Sequence[tuple[str, str]]
 """Names for `benchmarks.peers`, each with the Python that has it."""
 
 
-def release_of(
-    attributes: Sequence[Attribute],
-    cells: Sequence[Sequence[Any]],
-    sizes: Sequence[int],
-    *,
-    epsilon: float,
-    overlap: float,
-    draw: np.random.Generator,
-) -> PreparedMoments:
-    """Moments of keyed subjects, each of whom a party holds with the chance `overlap`."""
-    n = len(cells[0])
-    asked = study_of(attributes, sizes, n, epsilon, mechanism="moments", subjects="keyed")
-    encoded = [encode_attribute(a, pa.array(list(c))).exact for a, c in zip(attributes, cells, strict=True)]
-    names = np.frombuffer(draw.bytes(32 * n), np.uint8).reshape(-1, 32)
-    parties, first = [], 0
-    for size in sizes:
-        held = np.flatnonzero(draw.random(n) < overlap)
-        parties.append(Party(names[held], np.hstack(encoded[first : first + size])[held]))
-        first += size
-
-    def noise(sigma: int, count: int) -> NDArray[np.int64]:
-        return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
-
-    return released(proposed(of_parties(asked, first_stage_share=None), _SEED), parties, noise)
-
-
 def variations(people: Labelled, others: Peers, *, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
     """Total variation of one release, a mean over pairs, and of a trusted holder's tables."""
     chosen = draw.choice(len(people.y), min(PEOPLE, len(people.y)), replace=False)
     attributes, codes = people.attributes, people.both[chosen]
     parties = party_sizes(len(attributes), 3)
     sums = CrossProducts.of(
-        release_of(attributes, people.cells(chosen), parties, epsilon=epsilon, overlap=1.0, draw=draw)
+        release_of(attributes, people.cells(chosen), parties, epsilon=epsilon, overlap=1.0, draw=draw, seed=_SEED)
     )
     pairs, sizes = list(combinations(range(len(attributes)), 2)), [int(c.max()) + 1 for c in people.both.T]
     truth = [pair_table(codes[:, [i, j]], (sizes[i], sizes[j])) for i, j in pairs]
@@ -94,7 +65,6 @@ def variations(people: Labelled, others: Peers, *, epsilon: float, draw: np.rand
 
 
 def pair_table(codes: NDArray[np.intp], sizes: tuple[int, int]) -> Array:
-    """Counts of two attributes."""
     return np.bincount(codes @ [sizes[1], 1], minlength=sizes[0] * sizes[1]).reshape(sizes).astype(np.float64)
 
 
@@ -104,7 +74,6 @@ def variation(found: Array, truth: Array) -> float:
 
 
 def noisy(tables: Sequence[Array], sigma: float) -> list[Array]:
-    """All with OpenDP's noise of that scale."""
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
     flat = np.concatenate([table.ravel() for table in tables]).astype(int)
@@ -128,7 +97,7 @@ def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) 
         np.where(draw.random(n) < 0.3, "yes", "no").tolist(),
         np.where(draw.random(n) < EVENTS[stage], "yes", "no").tolist(),
     )
-    release = release_of(attributes, cells, (2, 2), epsilon=epsilon, overlap=overlap, draw=draw)
+    release = release_of(attributes, cells, (2, 2), epsilon=epsilon, overlap=overlap, draw=draw, seed=_SEED)
     found, about = cross_table(release, "stage", "back"), describe(release, ["age", "smoker"], by="back")
     odds = EVENTS / (1 - EVENTS)
     held = {
@@ -149,7 +118,6 @@ def _held(intervals: Array, truth: Array) -> float:
 
 
 def measure(asked: Asked) -> Report:
-    """Every setting."""
     people, releases, others = DIABETES.read(asked.data).first(ATTRIBUTES), asked.times(1, 20), asked.given["peers"]
     counted = {
         f"{epsilon:g}": _mean(
@@ -181,7 +149,6 @@ def _mean(trials: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def lines(report: Report) -> list[str]:
-    """Both tables."""
     counted = [{"epsilon": epsilon, **found} for epsilon, found in report["counted"].items()]
     return [*as_table(counted), "", *as_table(report["covered"])]
 

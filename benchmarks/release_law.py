@@ -70,8 +70,12 @@ def dgm_gram(S: Array, noise: Array, n: int, draw: np.random.Generator) -> Array
     return np.asarray(within.T @ within + rest)
 
 
+def drawn_by(draw: np.random.Generator) -> Sampler:
+    """Noise of a generator in place of the operating system's."""
+    return lambda sigma, count: np.rint(draw.normal(0, sigma, count)).astype(np.int64)
+
+
 def party_sizes(columns: int, parties: int) -> list[int]:
-    """Numbers of columns as equal as can be."""
     return [len(part) for part in np.array_split(np.arange(columns), parties)]
 
 
@@ -87,7 +91,6 @@ def study_of(attributes: Sequence[Attribute], sizes: Sequence[int], n: int, epsi
 
 
 def of_parties(study: Study, **changes: Any) -> Study:  # noqa: ANN401 - fields of a study's party
-    """The study with these changes to each of its parties."""
     return study.model_copy(update={"parties": tuple(p.model_copy(update=changes) for p in study.parties)})
 
 
@@ -212,8 +215,4 @@ def _noisy_sums(spec: ReleaseSpec, name: str, own: Integers, draw: np.random.Gen
     stage = first_stage_of(closed(spec), spec.party(name))
     if stage is None:
         return None
-
-    def sampler(sigma: int, count: int) -> Integers:
-        return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
-
-    return tuple((column_sums(own, stage.attributes) + stage.noise(sampler)).tolist())
+    return tuple((column_sums(own, stage.attributes) + stage.noise(drawn_by(draw))).tolist())

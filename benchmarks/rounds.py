@@ -16,7 +16,7 @@ import click
 import httpx
 
 from benchmarks.consortium import MECHANISMS, Commingle, Consortium, cpu_seconds
-from benchmarks.harness import Asked, Experiment, Report, heading, row
+from benchmarks.harness import Asked, Experiment, Report
 from benchmarks.whole_agent import write_table
 
 _COUNTED = re.compile(
@@ -34,7 +34,6 @@ def requests(http: httpx.Client) -> Counter[str]:
 
 
 def of_consortium(members: int, rows: int, mechanism: str, *, releases: int, uncounted: int = 2) -> dict[str, Any]:
-    """What a release takes, on average of those after the first, which are not counted."""
     k = 1000 if mechanism == "rmgm" else None
     facts: dict[str, Any] = {"mechanism": mechanism, "n": rows, "k": k, "lifetime_hours": 1}
     held = {f"member-{number:02}": (f"x{number}",) for number in range(members)}
@@ -67,20 +66,8 @@ def of_consortium(members: int, rows: int, mechanism: str, *, releases: int, unc
 
 
 def measure(asked: Asked) -> Report:
-    """One consortium."""
     members, rows, mechanism = (asked.given[name] for name in ("members", "rows", "mechanism"))
     return of_consortium(members, 2_000 if asked.quick else rows, mechanism, releases=asked.times(1, 30))
-
-
-def lines(report: Report) -> list[str]:
-    """A row of docs/results.md, and requests by route."""
-    members, cpu = report["members"], report["cpu_seconds"]
-    names = ("members x rows", "mechanism", "releases a minute", "requests each", "a member")
-    shown = heading(*names, "CPU s: coordinator", "agents")
-    cells = (f"{report['releases_per_minute']:.0f}", f"{report['requests']:.0f}", f"{report['requests'] / members:.1f}")
-    used = (f"{cpu['coordinator']:.2f}", f"{cpu['agents']:.2f}")
-    shown.append(row(f"{members} x {report['rows']:,}", report["mechanism"], *cells, *used))
-    return shown + [f"  {count:8.1f}  {route}" for route, count in report["routes"].items()]
 
 
 OPTIONS = (
@@ -88,7 +75,7 @@ OPTIONS = (
     click.Option(["--rows"], type=int, default=48_000, show_default=True),
     click.Option(["--mechanism"], type=click.Choice(MECHANISMS), default="rmgm", show_default=True),
 )
-EXPERIMENT = Experiment("rounds", __doc__, measure, lines, options=OPTIONS)
+EXPERIMENT = Experiment("rounds", __doc__, measure, options=OPTIONS)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator, default_rng
-from numpy.typing import NDArray
 
-from benchmarks.harness import Asked, Experiment, Report, as_table
+from benchmarks.harness import Asked, Experiment, Report
+from benchmarks.release_law import drawn_by
 from benchmarks.tables import at_hand, columns, recorded
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Privacy
 from commingle.party_agent.private.regression.problem import Floats, RowMap, clip_sample
@@ -62,7 +62,6 @@ def chosen(n: int, d: int, privacy: Privacy) -> RegressionMethod:
 
 
 def numbers(count: int) -> tuple[NumericAttribute, ...]:
-    """Columns that are encoded already."""
     return tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(count))
 
 
@@ -74,23 +73,18 @@ def fit(rows: tuple[Floats, Floats], method: RegressionMethod, privacy: Privacy,
         sample = clip_sample(x, y, row_bound=sqrt(x.shape[1]), label_bound=1.0)
         return plain.run(sample, privacy, FloatingPoint(draw)).coefficients
 
-    def noise(sigma: int, count: int) -> NDArray[np.int64]:
-        return np.rint(draw.normal(0, sigma, count)).astype(np.int64)
-
     *features, label = numbers(x.shape[1])
     stages = stages_of(privacy, label, tuple(features), n)
     q = quantise(np.column_stack([x[:, 1:], y]))
-    return two_stage(q, stages, noise).coefficients
+    return two_stage(q, stages, drawn_by(draw)).coefficients
 
 
 def explained(theta: Floats, tested: tuple[Floats, Floats]) -> float:
-    """R^2."""
     x, y = tested
     return 1 - float(np.mean((y - x @ theta) ** 2) / np.var(y))
 
 
 def of_table(table: tuple[Floats, Floats], *, runs: int) -> dict[str, Any]:
-    """Means over the runs."""
     found: dict[str, list[float]] = {}
     taken: dict[str, RegressionMethod] = {}
     for run in range(runs):
@@ -113,7 +107,6 @@ def of_table(table: tuple[Floats, Floats], *, runs: int) -> dict[str, Any]:
 
 
 def measure(asked: Asked) -> Report:
-    """Every table at hand."""
     found = []
     for name in at_hand(asked.data, TABLES):
         table = columns(asked.data, name)
@@ -123,6 +116,6 @@ def measure(asked: Asked) -> Report:
     return {"tables": found}
 
 
-EXPERIMENT = Experiment("users", __doc__, measure, lambda report: as_table(report["tables"]))
+EXPERIMENT = Experiment("users", __doc__, measure)
 if __name__ == "__main__":
     EXPERIMENT.command()

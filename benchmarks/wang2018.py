@@ -13,8 +13,7 @@ import numpy as np
 
 from benchmarks.harness import Asked, Experiment, Report, as_table
 from benchmarks.panels import Panel, draw_panels
-from benchmarks.wang2018_data import Table, load, made_up, names
-from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, Fit, mapped_errors
+from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, Fit, Table, load, made_up, mapped_errors, names
 from benchmarks.wang2018_rates import SIZES, bound_errors, efficiency, rate_panels
 from commingle.party_agent.private.regression.problem import Floats
 
@@ -49,7 +48,6 @@ def table3_row(table: Table, published: dict[str, Any], *, runs: int) -> dict[st
 
 
 def over_epsilon(table: Table, *, epsilons: Sequence[float], runs: int) -> dict[str, Any]:
-    """Median ten-fold mean of every method over epsilon."""
     cells = []
     for epsilon in epsilons:
         found = mapped_errors(table, epsilon, _ALL, runs=runs)
@@ -58,7 +56,6 @@ def over_epsilon(table: Table, *, epsilons: Sequence[float], runs: int) -> dict[
 
 
 def measure(asked: Asked) -> Report:
-    """Everything."""
     reference = asked.data.parent / "reference" / "wang2018_table3.json"
     published = json.loads(reference.read_text(encoding="utf-8"))["table"] if reference.exists() else {}
     quick, known, runs = asked.quick, names(asked.data), asked.times(3, 20)
@@ -76,7 +73,6 @@ def measure(asked: Asked) -> Report:
 
 
 def lines(report: Report) -> list[str]:
-    """Table 3, errors of figure 3 and of tables 1 and 2."""
     table3 = [
         {"table": r["table"], "n": r["n"], **{name: found["mse"] for name, found in r["methods"].items()}}
         for r in report["table3"]
@@ -86,7 +82,6 @@ def lines(report: Report) -> list[str]:
 
 
 def draw(report: Report, folder: Path) -> None:
-    """Figures 2 and 3, and the rates of tables 1 and 2."""
     panels = []
     for found in report["over_epsilon"]:
         over = {m: [(c["epsilon"], c["mse"][m]) for c in found["cells"]] for m in _ALL}

@@ -5,16 +5,19 @@ SSP, AdaSSP and AdaOPS under-noise per part, those of OPS at epsilon near 1: doc
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from benchmarks.harness import generator
-from benchmarks.methods import mapping
+from benchmarks.methods.mapping import Scales
 from benchmarks.methods.published import method_with
-from benchmarks.wang2018_data import FOLDS, Table
+from benchmarks.tables import at_hand, columns, entries
 from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample
@@ -23,11 +26,63 @@ from commingle.party_agent.regression.forecasts import RegressionDesign, choose
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.dp.sensitivity import Adjacency
 
+FOLDS = 10
+FOLDS_FILE = "wang2018_folds.parquet"
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "kalaja2020": ("airfoil", "elevators", "bike", "protein"),
+    "central": ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected"),
+}
+"""Those that other benchmarks take, by module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows in the units of the data, n x d, labels, and the fold (0 to 9) in which each row is tested."""
+
+    name: str
+    x: Floats = field(repr=False)
+    y: Floats = field(repr=False)
+    fold: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def delta(self) -> float:
+        """min(1e-6, 1/n^2), as in the paper."""
+        return min(1e-6, 1 / len(self.y) ** 2)
+
+
+def names(data: Path) -> list[str]:
+    """Those at hand, few rows first; none without the folds."""
+    known = sorted((entry for entry in entries(data) if "wang2018" in entry["families"]), key=lambda e: int(e["rows"]))
+    return at_hand(data, (str(entry["name"]) for entry in known)) if (data / FOLDS_FILE).is_file() else []
+
+
+def load(data: Path, name: str) -> Table:
+    x, y = columns(data, name)
+    folds = pq.read_table(data / FOLDS_FILE, filters=[("dataset", "=", name)])
+    fold = np.empty(len(y), np.int64)
+    fold[folds["row"].to_numpy()] = folds["fold"].to_numpy()
+    return Table(name, x, y, fold)
+
+
+def chosen(benchmark: str, data: Path, *, quick: bool) -> list[Table]:
+    """A benchmark's tables at hand, the first of them where it is quick, a made-up one where none is."""
+    there, wanted = names(data), TABLES[benchmark]
+    found = [load(data, name) for name in [each for each in wanted if each in there][: 1 if quick else None]]
+    return found or [made_up()]
+
+
+def made_up(n: int = 2_000, d: int = 5) -> Table:
+    """Gaussian rows, unequal scales, a linear label with noise."""
+    draw = np.random.default_rng(18)
+    x = draw.normal(3.0, 1.0, (n, d)) * np.arange(1, d + 1)
+    y = x @ draw.uniform(0, 1, d) + draw.normal(size=n)
+    return Table("made-up", x, y, np.arange(n) % FOLDS)
+
+
 Fit = Callable[[Sample, Privacy, Generator], Floats]
 
 
 def published(epsilon: float, delta: float) -> Privacy:
-    """As in the paper."""
     return Privacy(epsilon, delta, Adjacency.ADD_REMOVE, NoiseCalibration.PUBLISHED)
 
 
@@ -66,7 +121,6 @@ def at_defaults(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
 
 
 def proved(privacy: Privacy) -> Privacy:
-    """The same with the product's noise."""
     return replace(privacy, calibration=NoiseCalibration.ANALYTIC)
 
 
@@ -82,9 +136,7 @@ def mapped_errors(
     table: Table, epsilon: float, fits: Mapping[str, Fit], *, runs: int, folds: Sequence[int] = range(FOLDS)
 ) -> dict[str, Floats]:
     """Test MSE, runs x folds, after z-scoring columns, dividing rows by their norms, and centring and scaling y."""
-    how = mapping.Mapping.PER_ROW
-    scales = mapping.scales_from_rows(table.x, table.y, mapping=how, intercept=False)
-    mapped = mapping.map_rows(table.x, table.y, mapping=how, scales=scales, intercept=False)
+    mapped = Scales.of(table.x, table.y, mapping="per_row", intercept=False).applied(table.x, table.y)
     privacy = published(epsilon, table.delta)
     found = {name: np.empty((1 if name in FIXED else runs, len(folds))) for name in fits}
     for place, fold in enumerate(folds):

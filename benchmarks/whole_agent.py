@@ -11,7 +11,7 @@ registration to publication; traffic is what the first one sent.
 import subprocess
 import tempfile
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Literal
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.consortium import Commingle, Consortium, cpu_seconds
-from benchmarks.harness import Asked, Experiment, Report, heading, row
+from benchmarks.harness import Asked, Experiment, Report
 
 COLUMNS = 10
 K = 10_000
@@ -34,20 +34,6 @@ WORKS: dict[Work, dict[str, Any]] = {
     "dense": {"mechanism": "rmgm", "k": K},
     "moments": {"mechanism": "moments", "bounds": "trusted"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One agent; megabytes at most."""
-
-    work: Work
-    n: int
-    idle_megabytes: float
-    registration_megabytes: float
-    release_megabytes: float
-    anonymous_megabytes: float
-    cpu_seconds: float
-    sent_megabytes: float
 
 
 @dataclass
@@ -62,7 +48,6 @@ class Watched:
     release: str = "none yet"
 
     def watch(self) -> None:
-        """Until it is over."""
         while not self.over.wait(_LOOK_SECONDS):
             self.anonymous = max(self.anonymous, self._status("RssAnon:"))
             with suppress(OSError):  # a file that is deleted meanwhile
@@ -91,8 +76,7 @@ def write_table(path: Path, n: int, columns: tuple[str, ...]) -> None:
             writer.write_table(pa.table([ids, *draw.uniform(-1, 1, (len(columns), len(places)))], schema=schema))
 
 
-def of_work(work: Work, n: int) -> Measured:
-    """One release of one consortium."""
+def of_work(work: Work, n: int) -> dict[str, Any]:
     names = ("ward", "laboratory")[: 2 if work == "moments" else 1]
     members = {name: tuple(f"{name}_{i}" for i in range(COLUMNS // len(names))) for name in names}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -115,38 +99,28 @@ def of_work(work: Work, n: int) -> Measured:
             consortium.approve(release)
 
         consortium.release(http, proposed, n=n, epsilon=10, lifetime_hours=24, **WORKS[work])
-        return Measured(
-            work,
-            n,
-            idle,
-            registration,
-            release_megabytes=max(agent.peak() for agent in agents),
-            anonymous_megabytes=max(agent.anonymous for agent in agents),
-            cpu_seconds=max(cpu_seconds(agent.process.pid) for agent in agents),
-            sent_megabytes=agents[0].sent / 1e6,
-        )
+        return {
+            "work": work,
+            "n": n,
+            "idle_megabytes": idle,
+            "registration_megabytes": registration,
+            "release_megabytes": max(agent.peak() for agent in agents),
+            "anonymous_megabytes": max(agent.anonymous for agent in agents),
+            "cpu_seconds": max(cpu_seconds(agent.process.pid) for agent in agents),
+            "sent_megabytes": agents[0].sent / 1e6,
+        }
 
 
 def measure(asked: Asked) -> Report:
-    """Every work and size."""
     sizes, works = (12_000,) if asked.quick else asked.given["sizes"], asked.given["works"]
-    return {"k": K, "results": [asdict(of_work(work, n)) for work in works for n in sizes]}
-
-
-def lines(report: Report) -> list[str]:
-    """One line for each."""
-    shown = heading("agent", "rows", "idle MB", "registering MB", "release MB", "anonymous MB", "CPU s", "sent MB")
-    for r in report["results"]:
-        each = (f"{r[f'{phase}_megabytes']:.0f}" for phase in ("idle", "registration", "release", "anonymous"))
-        shown.append(row(r["work"], f"{r['n']:,}", *each, f"{r['cpu_seconds']:.1f}", f"{r['sent_megabytes']:.1f}"))
-    return shown
+    return {"k": K, "results": [of_work(work, n) for work in works for n in sizes]}
 
 
 OPTIONS = (
     click.Option(["--n", "sizes"], type=int, multiple=True, default=(100_000, 1_000_000), show_default=True),
     click.Option(["--work", "works"], type=click.Choice([*WORKS]), multiple=True, default=tuple(WORKS)),
 )
-EXPERIMENT = Experiment("whole_agent", __doc__, measure, lines, options=OPTIONS)
+EXPERIMENT = Experiment("whole_agent", __doc__, measure, options=OPTIONS)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

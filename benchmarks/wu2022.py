@@ -8,6 +8,7 @@ y = x^T w without error. Three parties of 4, 4 and 3 columns, the label last.
 
 Real tables, as their code treats them: four fifths to train, columns scaled to [0, 1], parties of equal numbers of
 columns with the label last, no intercept. Test MSE is in units of the scaled label, predictions clamped to [-1, 1].
+Hessians are divided by n and get lambda I, lambda = 1e-5.
 Commingle gets the bounds 0 and 1 as public bounds, encodes them to [-1, 1] itself, plans k, and fits `shrunken`, its
 default for predictions, with an intercept. They are left out where they are not at hand.
 
@@ -17,21 +18,22 @@ DGM-OLS is to fall like n^(-1/2), RMGM-OLS with k = n^(2/3) like n^(-1/3), but f
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import log, sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import wu2022_methods as methods
 from benchmarks.harness import Asked, Experiment, Report, as_table, generator, spread
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import (
     Array,
     dgm_gram,
     drawn_moments,
+    entry_variance,
     exact_moments,
     integer_rows,
+    moments_release,
     of_parties,
     party_sizes,
     private_moments,
@@ -40,10 +42,94 @@ from benchmarks.release_law import (
     study_of,
 )
 from benchmarks.tables import at_hand, scaled
-from benchmarks.wu2022_methods import DELTA, GRID, LABEL, dgm_ols, noise_variances, ols
-from commingle.shared.documents.schema import NumericAttribute
+from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.noise import rounded_gaussian
+
+DELTA = 1e-5
+RIDGE = 1e-5
+GRID = (100, 300, 1000, 3000, 10000)
+LABEL = "y"
+
+
+def multiplier(epsilon: float) -> float:
+    """Sigma = sqrt(2 ln(1.25/delta))/epsilon (Dwork, Roth 2014, theorem A.1), which the paper uses beyond epsilon 1."""
+    return sqrt(2 * log(1.25 / DELTA)) / epsilon
+
+
+def noise_variances(sizes: Sequence[int], epsilon: float) -> Array:
+    """4 d_j sigma^2 for each of the d_j columns of party j, (p,): replace-one neighbours, attributes bounded by 1."""
+    return np.concatenate([np.full(size, 4 * size * multiplier(epsilon) ** 2) for size in sizes])
+
+
+def sketch_size(n: int) -> int:
+    return round(float(n ** (2 / 3)))
+
+
+def hessian(G: Array, n: int) -> Array:
+    """G_xx/n + lambda I, (p - 1, p - 1)."""
+    return G[:-1, :-1] / n + RIDGE * np.eye(len(G) - 1)
+
+
+def ols(G: Array, n: int) -> Array:
+    """(G_xx/n + lambda I)^-1 G_xy/n: OLS on S itself, BGM-OLS on a dgm release, RMGM-OLS on an rmgm release."""
+    return np.asarray(np.linalg.solve(hessian(G, n), G[:-1, -1] / n), dtype=np.float64)
+
+
+def debiased_hessian(G: Array, noise: Array, n: int) -> Array:
+    """G_xx/n - V_xx + lambda I: DGM-OLS's, whose eigenvalues may come arbitrarily close to 0."""
+    return hessian(G, n) - np.diag(noise[:-1])
+
+
+def dgm_ols(G: Array, noise: Array, n: int) -> Array:
+    """(G_xx/n - V_xx + lambda I)^-1 G_xy/n."""
+    return np.asarray(np.linalg.solve(debiased_hessian(G, noise, n), G[:-1, -1] / n), dtype=np.float64)
+
+
+def published(S: Array, n: int, sizes: Sequence[int], epsilon: float, draw: np.random.Generator) -> dict[str, Array]:
+    """Coefficients of every published private fit, of RMGM-OLS with the k of theorem 2 and of the grid."""
+    noise = noise_variances(sizes, epsilon)
+    G = dgm_gram(S, noise, n, draw)
+    sketches = {"n^(2/3)": sketch_size(n), **{str(k): k for k in GRID}}
+    fits = {"BGM-OLS": ols(G, n), "DGM-OLS": dgm_ols(G, noise, n)}
+    return fits | {f"RMGM-OLS k={name}": ols(rmgm_gram(S, noise, k, draw), n) for name, k in sketches.items()}
+
+
+def ours(spec: ReleaseSpec, moments: SecondMoments, estimators: Sequence[str]) -> dict[str, Array]:
+    """Coefficients of Commingle's fits of one release, the intercept first, 0 where a fit has none."""
+    prepared, found = PreparedMoments.of(moments, spec.terms.attributes), {}
+    for name in estimators:
+        fitted = fit_prepared(prepared, FitRequest(target=LABEL, estimator=name)).coefficients
+        found[f"Commingle {name}"] = np.pad(fitted, (0, len(spec.terms.attributes) - len(fitted)))
+    return found
+
+
+def of_moments(
+    S: Array, attributes: Sequence[Attribute], sizes: Sequence[int], epsilon: float, draw: np.random.Generator
+) -> Array:
+    """Coefficients of `shrunken` on one `moments` release of the same parties; S has the intercept first."""
+    prepared = moments_release(S, entry_variance(attributes, sizes, epsilon=epsilon), attributes, draw)
+    return fit_prepared(prepared, FitRequest(target=LABEL, estimator="shrunken")).coefficients
+
+
+def eigenvalues(
+    S: Array, n: int, sizes: Sequence[int], truth: Array, *, trials: int, draw: np.random.Generator
+) -> dict[str, list[tuple[float, float]]]:
+    """(smallest |eigenvalue| of the Hessian, ||w_hat - w||) of DGM-OLS and BGM-OLS, `trials` releases at epsilon 1."""
+    noise = noise_variances(sizes, 1.0)
+    points: dict[str, list[tuple[float, float]]] = {"DGM-OLS": [], "BGM-OLS": []}
+    for _ in range(trials):
+        G = dgm_gram(S, noise, n, draw)
+        for name, H, found in (
+            ("DGM-OLS", debiased_hessian(G, noise, n), dgm_ols(G, noise, n)),
+            ("BGM-OLS", hessian(G, n), ols(G, n)),
+        ):
+            least, error = np.abs(np.linalg.eigvalsh(H)).min(), np.linalg.norm(found - truth)
+            points[name].append((float(f"{least:.4g}"), float(f"{error:.4g}")))  # no more than a picture shows
+    return points
+
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 N = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -77,7 +163,6 @@ class Table:
 
 
 def make_table(n: int, draw: np.random.Generator) -> Table:
-    """Weights and n rows."""
     w = draw.uniform(-1, 1, FEATURES)
     w /= np.abs(w).sum()
     x = draw.uniform(-1, 1, (n, FEATURES))
@@ -97,7 +182,6 @@ def distances(fits: Mapping[str, Array], weights: Array) -> dict[str, float]:
 
 
 def cells(n: int, epsilons: Sequence[float], *, trials: int) -> list[dict[str, Any]]:
-    """One record per epsilon: statistics of the errors over `trials` tables of n rows, each released once."""
     specs = {epsilon: synthetic_spec(n, epsilon) for epsilon in epsilons}
     errors: dict[float, list[dict[str, float]]] = {epsilon: [] for epsilon in epsilons}
     norms = []
@@ -109,9 +193,9 @@ def cells(n: int, epsilons: Sequence[float], *, trials: int) -> list[dict[str, A
         clipped = private_moments(integer_rows(specs[epsilons[0]], table.rows))  # row_norm is the same for all epsilon
         norms.append(float(np.linalg.norm(table.weights)))
         for epsilon, spec in specs.items():
-            fits = {"OLS": ols(S, n)} | methods.published(S, n, SIZES, epsilon, draw)
-            fits |= methods.ours(spec, drawn_moments(spec, clipped, draw), ESTIMATORS)
-            fits["Commingle moments"] = methods.of_moments(whole, ATTRIBUTES, SIZES, epsilon, apart)
+            fits = {"OLS": ols(S, n)} | published(S, n, SIZES, epsilon, draw)
+            fits |= ours(spec, drawn_moments(spec, clipped, draw), ESTIMATORS)
+            fits["Commingle moments"] = of_moments(whole, ATTRIBUTES, SIZES, epsilon, apart)
             errors[epsilon].append(distances(fits, table.weights))
     of_w = float(np.mean(norms))
     return [{"n": n, "norm_of_w": of_w, **_record(specs[epsilon], errors[epsilon])} for epsilon in epsilons]
@@ -129,11 +213,10 @@ def _record(spec: ReleaseSpec, errors: list[dict[str, float]]) -> dict[str, Any]
 
 
 def of_scatter(n: int, *, trials: int) -> dict[str, list[tuple[float, float]]]:
-    """Figure 3a: errors and eigenvalues over `trials` releases of one synthetic table."""
     draw = generator(n, 77)
     table = make_table(n, draw)
     S = table.rows.T @ table.rows
-    return methods.eigenvalues(S, n, SIZES, table.weights, trials=trials, draw=draw)
+    return eigenvalues(S, n, SIZES, table.weights, trials=trials, draw=draw)
 
 
 def of_real_scatter(values: Array, parties: int, *, trials: int) -> dict[str, list[tuple[float, float]]]:
@@ -142,7 +225,7 @@ def of_real_scatter(values: Array, parties: int, *, trials: int) -> dict[str, li
     draw = generator(n, 78)
     train = values[draw.permutation(len(values))[:n]]
     S, sizes = train.T @ train, party_sizes(values.shape[1], parties)
-    return methods.eigenvalues(S, n, sizes, ols(S, n), trials=trials, draw=draw)
+    return eigenvalues(S, n, sizes, ols(S, n), trials=trials, draw=draw)
 
 
 def clamped_error(test: Array, slopes: Array, intercept: float = 0.0) -> float:
@@ -168,11 +251,11 @@ def real(values: Array, name: str, *, seeds: int) -> dict[str, Any]:
         mean = float(train[:, -1].mean())
         known = {"OLS": clamped_error(test, ols(S, n)), "constant": clamped_error(test, np.zeros(p - 1), mean)}
         for epsilon, spec in specs.items():
-            ours = methods.ours(spec, drawn_moments(spec, encoded, draw), ("shrunken", "constant"))
-            theirs = methods.published(S, n, sizes, epsilon, draw)
-            ours["Commingle moments"] = methods.of_moments(encoded, attributes, sizes, epsilon, apart)
+            own = ours(spec, drawn_moments(spec, encoded, draw), ("shrunken", "constant"))
+            theirs = published(S, n, sizes, epsilon, draw)
+            own["Commingle moments"] = of_moments(encoded, attributes, sizes, epsilon, apart)
             found = {method: clamped_error(test, slopes) for method, slopes in theirs.items()}
-            found |= {method: clamped_error(test, b[1:], b[0]) for method, b in ours.items()}
+            found |= {method: clamped_error(test, b[1:], b[0]) for method, b in own.items()}
             errors[epsilon].append(known | found)
     records = [_record(specs[epsilon], errors[epsilon]) for epsilon in specs]
     return {"table": name, "n": n, "features": p - 1, "parties": len(sizes), "cells": records}
@@ -188,12 +271,12 @@ def errors_at(n: int, weights: Array, epsilon: float, draw: np.random.Generator)
     """||w_hat - w|| of one release by every method, as the theorems have it."""
     S, noise = n * expected_moments(weights), noise_variances(SIZES, epsilon)
     fits = {"DGM-OLS": dgm_ols(dgm_gram(S, noise, n, draw), noise, n)}
-    for k in {methods.sketch_size(n), *_KS}:
+    for k in {sketch_size(n), *_KS}:
         fits[f"k={k}"] = ols(rmgm_gram(S, noise, k, draw), n)
-    fits["RMGM-OLS k=n^(2/3)"] = fits[f"k={methods.sketch_size(n)}"]
+    fits["RMGM-OLS k=n^(2/3)"] = fits[f"k={sketch_size(n)}"]
     whole = np.zeros((FEATURES + 2, FEATURES + 2))
     whole[0, 0], whole[1:, 1:] = n, S
-    fits["Commingle moments"] = methods.of_moments(whole, ATTRIBUTES, SIZES, epsilon, draw)
+    fits["Commingle moments"] = of_moments(whole, ATTRIBUTES, SIZES, epsilon, draw)
     return distances(fits, weights)
 
 
@@ -225,13 +308,12 @@ def law_check(n: int, epsilon: float, *, releases: int) -> dict[str, Any]:
             seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()})
             exact = kind == "exact"
             made = exact_moments(seeded, blocks, rounded_gaussian) if exact else drawn_moments(spec, S, draw)
-            errors.append(distances(methods.ours(spec, made, ESTIMATORS), table.weights))
+            errors.append(distances(ours(spec, made, ESTIMATORS), table.weights))
         report[kind] = {name: spread([each[name] for each in errors]) for name in errors[0]}
     return report
 
 
 def measure(asked: Asked) -> Report:
-    """Everything."""
     quick, trials = asked.quick, asked.times(5, 100)
     sizes, n = (N[0], N[2]) if quick else N, 10_000 if quick else 1_000_000
     values = {name: scaled(asked.data, name) for name in at_hand(asked.data, list(TABLES)[: 1 if quick else None])}
@@ -250,7 +332,6 @@ def measure(asked: Asked) -> Report:
 
 
 def lines(report: Report) -> list[str]:
-    """Mean errors, and mean test MSE of real tables."""
     real = [{"table": table["table"], **cell} for table in report["real"] for cell in table["cells"]]
     parts = (report["synthetic"], real, report["rates"], [report["law_check"]])
     return [line for part in parts for line in ("", *as_table(part))]

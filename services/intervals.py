@@ -26,7 +26,6 @@ def normal_reach(confidence_level: float) -> float:
 
 
 def percent(confidence_level: float) -> str:
-    """A confidence level in words."""
     return f"{100 * confidence_level:g} %"
 
 

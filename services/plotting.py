@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from commingle.shared.errors import MissingExtraError
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    import matplotlib.axes
 
 Array = NDArray[np.float64]
+Axes: TypeAlias = "matplotlib.axes.Axes"
 INK, GRID, OTHERS = "#16202b", "#e4e9ec", "#c4c4c4"
 COLOURS = ("#0b6475", "#cc6f1a", "#7b4fa3", "#14693a", "#b8860b", "#c2406e", "#3b8ea5", "#6b6b6b")
 _GROUPED = 0.6  # of a row, over which its groups spread
@@ -41,14 +42,12 @@ def plain_label(name: str) -> str:
 
 
 def entitle(ax: "Axes", title: str, x: str, y: str = "") -> None:
-    """Say what it shows, and what is along its axes."""
     ax.set_title(plain_label(title), fontsize=11, color=INK)
     ax.set_xlabel(plain_label(x), fontsize=9)
     ax.set_ylabel(plain_label(y), fontsize=9)
 
 
 def tidy(ax: "Axes") -> None:
-    """No frame and no ticks, a light grid behind."""
     ax.tick_params(length=0)
     ax.set_axisbelow(True)
     ax.grid(color=GRID)

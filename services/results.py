@@ -7,16 +7,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.services.plotting import Axes
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.text import printable
-
-if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
-    from matplotlib.axes import Axes
 
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = "padding:.25em .8em;border:none;background:none"
@@ -51,7 +49,6 @@ class ResultColumn:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The form of each row."""
         return (self.form,) * len(self.numbers) if isinstance(self.form, str) else self.form
 
     def numerals(self) -> list[str]:
@@ -85,9 +82,6 @@ class ResultTable:
 
     Attributes:
         facts: name and value of what holds for the whole table.
-        labels: one for each row.
-        columns: as long as `labels` each.
-        notes: sentences below the table.
     """
 
     title: str
@@ -99,11 +93,7 @@ class ResultTable:
     warnings: tuple[str, ...] = ()
 
     def to_frame(self) -> Any:  # noqa: ANN401 - pandas is optional, so its types cannot be named here
-        """A `pandas.DataFrame` indexed by the labels.
-
-        Raises:
-            MissingExtraError: pandas is not installed.
-        """
+        """A `pandas.DataFrame` indexed by the labels. Raises MissingExtraError: pandas is not installed."""
         try:
             import pandas as pd  # noqa: PLC0415 - optional, and slow to import
         except ImportError:

@@ -64,15 +64,12 @@ class Table:
 
     @property
     def n(self) -> int:
-        """Rows."""
         return len(self.subjects)
 
     def rows(self, chosen: NDArray[np.int64]) -> Self:
-        """The rows with these indices."""
         return type(self)(self.subjects[chosen], {name: cells.take(chosen) for name, cells in self.columns.items()})
 
     def only(self, names: Iterable[str]) -> Self:
-        """These columns, in this order."""
         return type(self)(self.subjects, {name: self.columns[name] for name in names})
 
     def and_rows(self, more: Self) -> Self:
@@ -103,7 +100,6 @@ class Source:
 
 
 def usable_name(name: str) -> str:
-    """A column's name with the characters replaced that an attribute's name cannot have."""
     return name.strip().translate(_FORBIDDEN)
 
 
@@ -154,7 +150,6 @@ def no_such_column(name: str, available: Iterable[str], *, where: str) -> TableE
 
 
 def is_numeric(cells: Cells) -> bool:
-    """Whether a column holds numbers and not levels."""
     return pa.types.is_floating(cells.type) or pa.types.is_integer(cells.type)
 
 
@@ -268,8 +263,6 @@ _IDENTIFIES_FROM = 100  # of fewer rows, ages may well be all different
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Why a column cannot be an attribute."""
-
     reason: str
 
 
@@ -324,8 +317,7 @@ def conform(attribute: Attribute, cells: Cells) -> Cells:
 
     Where text does not fit as it stands, it is tried as numbers or booleans: a CSV may write True for true.
 
-    Raises:
-        TableError: text in a number, infinite values, or levels that the schema does not have.
+    Raises TableError: text in a number, infinite values, or levels that the schema does not have.
     """
     refused = []
     for reading in (cells,) if isinstance(attribute, NumericAttribute) else (cells, type_text(cells)):

@@ -112,8 +112,7 @@ class _WithoutUnused:
 def leave_out_unused() -> None:
     """For the rest of this process, which Arrow's own allocator would not return 100 MB to after a table is read.
 
-    Raises:
-        SettingsError: the environment asks for no number of threads.
+    Raises SettingsError: the environment asks for no number of threads.
     """
     if sys.platform == "linux":  # where Arrow always has this one
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
@@ -125,7 +124,6 @@ def leave_out_unused() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line."""
     run(commingle, sys.argv[1:] if arguments is None else arguments)
 
 

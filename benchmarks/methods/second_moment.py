@@ -4,18 +4,16 @@ Source: Enhancing DP linear regression via public second-moment, 2025. Each mome
 noise on and above the diagonal; replace_one. The product measures both at once
 (`commingle.party_agent.private.regression.public_moment`).
 
-DP-OLSE is its baseline, without a transform. The paper takes its clipping radii from the private rows' own second
-moments, which is NOT PRIVATE; `radii_from_rows` does that, for benchmarks only.
+DP-OLSE is its baseline, without a transform, of rows that are `clipped`.
 """
 
-from dataclasses import dataclass
 from math import inf, nextafter, sqrt
 
 import numpy as np
 
-from benchmarks.methods.in_parts import measure_upper
+from benchmarks.methods.published import measure_upper
 from commingle.party_agent.private.regression.measuring import Measure, multiplier_within, planned_loss
-from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample
+from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, clip_sample
 from commingle.party_agent.private.regression.public_moment import ETA, PublicMoments, tail
 from commingle.shared.dp.accounting import Loss
 
@@ -63,31 +61,14 @@ def dp_pmtolse(
     return Estimate(beta.astype(np.float64))
 
 
-@dataclass(frozen=True, slots=True)
-class Radii:
-    """Where rows and labels are clipped: `row_bound` and `label_bound` of the sample."""
+def clipped(x: Floats, y: Floats, moments: PublicMoments, *, eta: float = ETA) -> Sample:
+    """Rows and labels cut at sqrt(Tr(Sigma) + d ln(2n/eta)) and sqrt(sigma^2 + ln(2n/eta)).
 
-    row: float
-    label: float
-
-
-def radii_from_rows(x: Floats, y: Floats, *, eta: float = ETA) -> Radii:
-    """The paper's radii, from the rows' own second moments. NOT PRIVATE: benchmarks only."""
-    trace = float(np.sum(x**2)) / len(x)
-    return _radii(trace, float(np.mean(y**2)), x.shape, eta)
-
-
-def radii_from_public(public: PublicMoments, n: int, *, eta: float = ETA) -> Radii:
-    """The same from public second moments and the public number of private rows."""
-    shape = (n, len(public.features))
-    return _radii(float(np.trace(public.features)), public.label, shape, eta)
-
-
-def _radii(trace: float, label: float, shape: tuple[int, ...], eta: float) -> Radii:
-    """sqrt(Tr(Sigma) + d ln(2n/eta)) and sqrt(sigma^2 + ln(2n/eta))."""
-    n, d = shape
-    spread = tail(n, eta) - 1
-    return Radii(sqrt(trace + d * spread), sqrt(label + spread))
+    The paper takes Sigma and sigma^2 from these rows themselves, which is NOT PRIVATE: benchmarks only.
+    """
+    spread = tail(len(y), eta) - 1
+    row_bound = sqrt(float(np.trace(moments.features)) + x.shape[1] * spread)
+    return clip_sample(x, y, row_bound=row_bound, label_bound=sqrt(moments.label + spread))
 
 
 def dp_olse(sample: Sample, rho: float, measure: Measure, *, distance: float = TIGHT) -> Estimate:

@@ -5,12 +5,11 @@ It is the posterior mode's, and so are the components.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from commingle.services.errors import NoSignalError
-from commingle.services.plotting import COLOURS, INK, axes_on, entitle, plain_label, tidy
+from commingle.services.plotting import COLOURS, INK, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import FeaturesError
@@ -18,10 +17,6 @@ from commingle.shared.estimation.method import IntervalFor, names_of, require_in
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system, centre
 from commingle.shared.mechanisms.registry import mechanism_of
-
-if TYPE_CHECKING:  # slow to import
-    from matplotlib.axes import Axes
-
 
 _ROUNDING = 1e-10  # of the largest eigenvalue
 

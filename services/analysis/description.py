@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc
@@ -10,7 +10,7 @@ from scipy.special import chdtrc
 from commingle.services.analysis.tables import independence, trend
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, around, normal_reach, percent
-from commingle.services.plotting import axes_on, draw_groups, entitle
+from commingle.services.plotting import Axes, axes_on, draw_groups, entitle
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, NumericAttribute
 from commingle.shared.estimation.cells import ENOUGH, Cells, fieller, mapped
@@ -19,9 +19,6 @@ from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import NoTablesError
 from commingle.shared.estimation.method import names_of
 from commingle.shared.estimation.prepared import PreparedMoments
-
-if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

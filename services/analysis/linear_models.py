@@ -1,7 +1,7 @@
 """Linear models beside a fit: does one need more features than another, and what do instruments say."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -33,14 +33,9 @@ class Comparison(Result):
     """Wald's test that the terms which only the larger model has are all zero.
 
     Attributes:
-        larger: attributes of the larger model.
-        smaller: those of the smaller one.
-        terms: those tested.
         statistic: F; NaN where the larger model has no standard errors.
         degrees_of_freedom: of F, first and second.
-        p_value: its tail.
-        r_squared_larger: expected of the larger model on the private table; None where it cannot be said.
-        r_squared_smaller: that of the smaller one.
+        r_squared_larger, r_squared_smaller: expected on the private table; None where it cannot be said.
         interval_for: whose coefficients are tested: those of the private table or of the population.
     """
 
@@ -130,16 +125,7 @@ def wald(b: Array, covariance: Array) -> float:
 
 
 _STRONG = 10  # of the first stage's F (Staiger and Stock 1997)
-_UNKNOWN = Diagnostics(
-    signal_to_noise=None,
-    root=None,
-    feature_root=None,
-    condition_number=None,
-    f_statistic=None,
-    f_p_value=None,
-    r_squared=None,
-    r_squared_error=None,
-)
+_UNKNOWN = Diagnostics(**dict.fromkeys((each.name for each in fields(Diagnostics)), None))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from commingle.services.errors import PenaltyError
 from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.predicting import Predictor, Values, public_ranges
 from commingle.services.fit.subjects import usable
-from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, axes_on, entitle, plain_label, tidy
+from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import MissingExtraError
@@ -25,9 +25,6 @@ from commingle.shared.estimation.method import FitRequest, Signal, names_of, res
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms.registry import mechanism_of
-
-if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
-    from matplotlib.axes import Axes
 
 MAX_PENALTIES = 200
 _PLOT_ROWS, _PLOT_INCHES = 9, 8.0

@@ -8,7 +8,7 @@ table (`services.analysis.tables`): noise of known covariance, and people drawn 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.special import chdtrc
@@ -17,16 +17,13 @@ from commingle.services.analysis.tables import facts_of_test
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, normal_reach, percent, standard_errors
-from commingle.services.plotting import COLOURS, axes_on, entitle, plain_label, tidy
+from commingle.services.plotting import COLOURS, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, Levelled
 from commingle.shared.estimation.cells import ENOUGH, Cells, mapped
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 EVERYBODY = "everybody"
 _LAST = "The last interval also holds everybody who is followed for longer, so no share is given at its end."
@@ -41,7 +38,6 @@ class Survival(Drawn):
         outcome: the crossed attribute.
         by: the attribute whose levels are the groups; None for everybody as one.
         time, event: its parts, the second with its last level.
-        intervals: what they are called.
         begin: of the first one, where everybody is at risk.
         ends: (K,) of each.
         at_risk: (G, K) when an interval begins, negative where noise is larger.

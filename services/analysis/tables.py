@@ -6,7 +6,6 @@ as drawn from it besides: Cov(c) = N + diag(E c), which for shares and ratios is
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import chdtrc
@@ -14,15 +13,12 @@ from scipy.special import chdtrc
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, normal_reach, percent
-from commingle.services.plotting import draw_intervals, draw_ratios
+from commingle.services.plotting import Axes, draw_intervals, draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.estimation.cells import Cells, compared
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array, inverse_form
 from commingle.shared.estimation.prepared import PreparedMoments
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def independence(cells: Cells) -> tuple[float, int]:

@@ -53,7 +53,6 @@ class Distribution:
     Attributes:
         url: where it is, from where the metadata are.
         media_type: as `text/csv`.
-        about: what it holds, in a sentence.
         sha256: of its bytes, hex.
         size: of its bytes; None where nobody counted.
         columns: of a table, by name, whether they hold numbers.
@@ -86,7 +85,6 @@ def served(published: PublishedRelease, coordinator: str) -> tuple[Distribution,
 
 
 def privacy_sentence(published: PublishedRelease) -> str:
-    """What the release costs, to people."""
     spec, stated = published.spec, published.manifest.privacy
     return (
         f"Differentially private (mechanism {spec.mechanism}): epsilon {spec.epsilon:g} and delta {stated.delta:g} for "

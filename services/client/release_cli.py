@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from commingle.services.client.files import require_parties
 from commingle.services.client.options import CoordinatorAccess, Function, access_options
-from commingle.services.client.pins import require_parties
 from commingle.services.client.release import Release
 from commingle.services.fit.fitting import ESTIMATORS, TO_PREDICT
 from commingle.services.models import FAMILIES
@@ -103,7 +103,6 @@ def _show(
     plot: Path | None = None,
     more: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Draw and print a result: as text, or as JSON with its release and the members whose keys were known."""
     if plot is not None and isinstance(result, Drawn):
         save(result.plot(), plot)
     pins = {"coordinator_pinned": release.pinned, "members": release.published.members}
@@ -111,7 +110,6 @@ def _show(
 
 
 def _signed(said: str, release: Release) -> str:
-    """The text of a result, then its release and who signed that."""
     key = "key pinned" if release.pinned else "key not pinned: give --coordinator-key"
     found = release.published
     below = f"Release {release.id[:16]}, verified; coordinator {key}.\nSigned by {', '.join(found.signers)}."

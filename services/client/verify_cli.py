@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.client.files import ReleaseFiles, write_for_everyone
+from commingle.services.client.files import ReleaseFiles, fingerprint, require_parties, write_for_everyone
 from commingle.services.client.metadata import citation
 from commingle.services.client.options import CoordinatorAccess, access_options, coordinator_key_option, member_option
-from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.errors import DocumentError
@@ -133,7 +132,6 @@ def _verify_regression(file: Path, party_key: str | None, *, replacement: bool, 
 
 
 def _require_regression(file: Path, said: object) -> None:
-    """Refuse what is no signed document of a regression, by what it looks like, with what verifies it."""
     names = said.keys() if isinstance(said, Mapping) else ()
     signed = said["envelope"] if isinstance(said, Mapping) and "envelope" in said else None
     kind = signed.get("payloadType") if isinstance(signed, Mapping) else None

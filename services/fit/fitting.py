@@ -35,18 +35,13 @@ PURPOSES = (
 def fit(moments: SecondMoments, attributes: tuple[Attribute, ...], request: FitRequest) -> Fit:
     """Fit one linear model on the second moments of a release; `attributes` as in its spec, in order.
 
-    Raises:
-        EstimationError: see errors.py.
+    Raises EstimationError: see errors.py.
     """
     return fit_prepared(prepared_moments(moments, attributes), request)
 
 
 def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
-    """Fit one linear model on moments that serve many fits of one release.
-
-    Raises:
-        EstimationError: see errors.py.
-    """
+    """Fit one linear model on moments that serve many fits of one release. Raises EstimationError: see errors.py."""
     name, estimator = _estimator(prepared, request)
     _check(request, name, estimator)
     target, features = _names(prepared, request, estimator)

@@ -26,8 +26,7 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
     A product is made of the values of its factors, clipped to their public bounds. None and NaN are missing cells of
     attributes that mark these. Where levels are the intervals of a number, a value is one of them or the number.
 
-    Raises:
-        RowsError: an attribute is missing, of another length, or holds something that is not one of its values.
+    Raises RowsError: an attribute is missing, of another length, or holds something that is not one of its values.
     """
     asked = dict.fromkeys(name for a in attributes for name in asked_for(a))
     missing = [name for name in asked if name not in rows]
@@ -67,8 +66,7 @@ def level_places(attribute: Levelled, values: Values) -> NDArray[np.intp]:
 
     A number is in its interval by the rule of agents (`shared.encoding.cut`), if the levels are intervals of one.
 
-    Raises:
-        RowsError: a value is no level, no number where that would do, or missing and not marked.
+    Raises RowsError: a value is no level, no number where that would do, or missing and not marked.
     """
     marked, of = attribute.missing == "indicator", attribute.intervals
     known = {level: place for place, level in enumerate((*attribute.levels, *((GAP,) if marked else ())))}

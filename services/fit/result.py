@@ -3,14 +3,14 @@
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from commingle.services.fit.predicting import Predictor, Values, public_ranges, term_matrix
 from commingle.services.intervals import around, percent, standard_errors
-from commingle.services.plotting import COLOURS, INK, axes_on, draw_intervals, entitle, tidy
+from commingle.services.plotting import COLOURS, INK, Axes, axes_on, draw_intervals, entitle, tidy
 from commingle.services.results import Drawn, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
 from commingle.shared.estimation.cells import mapped
@@ -20,10 +20,6 @@ from commingle.shared.estimation.method import Coverage, Diagnostics
 from commingle.shared.estimation.pair_noise import Held
 from commingle.shared.mechanisms.registry import mechanism_named
 from commingle.shared.text import printable
-
-if TYPE_CHECKING:  # slow to import
-    from matplotlib.axes import Axes
-
 
 _POINTS = 101
 _SHOWN = 10  # steps of a table
@@ -88,8 +84,7 @@ class Curve(Drawn):
 def curve_of(fit: "Fit", name: str) -> Curve:
     """The curve of a number in a fit: of itself, of its intervals, and of the products that it is a factor of.
 
-    Raises:
-        UnknownAttributeError: no term of the fit is made of a number of that name.
+    Raises UnknownAttributeError: no term of the fit is made of a number of that name.
     """
     numbers = {part.name: part for part in _values_of(fit.schema) if isinstance(part, NumericAttribute)}
     if name not in numbers:
@@ -227,8 +222,7 @@ class Fit(Drawn):
     def curve(self, name: str) -> Curve:
         """What a number does to the target over its public range, with all terms that it is in.
 
-        Raises:
-            UnknownAttributeError: no term of the fit is made of a number of that name.
+        Raises UnknownAttributeError: no term of the fit is made of a number of that name.
         """
         return curve_of(self, name)
 

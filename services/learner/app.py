@@ -69,8 +69,6 @@ _UNGUARDED = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class LearnerMetrics(RequestMetrics):
-    """Those of requests, and what only a learner has."""
-
     def __init__(self) -> None:
         super().__init__("learner")
         self.fits = Counter("commingle_learner_fits", "Fits computed", ["estimator"], registry=self.registry)
@@ -84,7 +82,6 @@ class BodyLimit:
         self._patience_seconds = patience_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count one request's body while it comes in."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -181,8 +178,6 @@ def _add_releases(app: FastAPI, source: ReleaseSource) -> None:
 
 
 class JsonLinkedData(JSONResponse):
-    """JSON-LD."""
-
     media_type = "application/ld+json"
 
 
@@ -261,12 +256,12 @@ def _add_operations(app: FastAPI, source: ReleaseSource, metrics: LearnerMetrics
     @app.get("/readyz", tags=["operations"], response_model=None)
     def readyz() -> dict[str, Any] | Response:
         """Releases can be served: the coordinator answers, or some were kept."""
-        ready = source.readiness()
-        if ready.coordinator is not None and not ready.releases:
-            said = f"no release is kept here and the coordinator cannot be used: {ready.coordinator}"
-            return problem(503, "not-ready", said, ready.coordinator.remedy)
-        coordinator = "reachable" if ready.coordinator is None else str(ready.coordinator)
-        return {"status": "ready", "coordinator": coordinator, "releases_kept": ready.releases}
+        wrong, kept = source.readiness()
+        if wrong is not None and not kept:
+            said = f"no release is kept here and the coordinator cannot be used: {wrong}"
+            return problem(503, "not-ready", said, wrong.remedy)
+        coordinator = "reachable" if wrong is None else str(wrong)
+        return {"status": "ready", "coordinator": coordinator, "releases_kept": kept}
 
     @app.get("/metrics", tags=["operations"], response_class=Response)
     def show_metrics() -> Response:

@@ -4,7 +4,7 @@ Parsing is a part of it: a body of a few megabytes that does not fit keeps a val
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,13 +13,21 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from commingle.services.analysis import Survival
-from commingle.services.fit import Fit, fit_prepared
+from commingle.services.fit import Fit
 from commingle.services.fit.predicting import Predicted
 from commingle.services.learner.picture import bars, curves, forest, lengths
-from commingle.services.learner.requests import ANALYSES, ON_PAGES, FitBody, PlanBody, PredictionBody, RequestBody
+from commingle.services.learner.requests import (
+    ANALYSES,
+    QUESTIONS,
+    FitBody,
+    PlanBody,
+    PredictionBody,
+    RequestBody,
+    fitted,
+)
 from commingle.services.learner.views import ANSWERS, Predictions
 from commingle.services.models import GeneralisedFit, SyntheticRows
-from commingle.services.results import Result, ResultTable
+from commingle.services.results import Result
 from commingle.shared.documents.explained import explain
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import PreparedMoments
@@ -39,8 +47,6 @@ Body = TypeVar("Body", bound=RequestBody)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """A release, as far as computing on it needs it."""
-
     release: str
     pinned: bool
     members_pinned: tuple[str, ...]
@@ -56,20 +62,18 @@ class Answer:
 
 
 def start_worker() -> Worker:
-    """A worker that has all of this loaded."""
     return ProcessWorker(preload=_PRELOAD)
 
 
 def fit(asked: Asked, data: bytes) -> Answer:
     """Coefficients in original units with intervals, diagnostics and warnings."""
-    result = fit_prepared(asked.prepared, parse(FitBody, data).request())
-    return _of_release(asked, result, estimator=result.estimator)
+    return written("json", "fit", asked, data)
 
 
 def predict(asked: Asked, data: bytes) -> Answer:
     """A fit, applied to rows given."""
     body = parse(PredictionBody, data)
-    result = fit_prepared(asked.prepared, body.request())
+    result = fitted(asked.prepared, **body.model_dump(exclude={"rows", "extrapolate"}))
     predictions = _predictions(result, body)
     answer = Predictions(
         release=asked.release,
@@ -88,24 +92,20 @@ def plan(data: bytes) -> Answer:
     return Answer(ascii_json(_PLAN.dump_python(made, mode="json")))
 
 
-def analyse(kind: str, asked: Asked, data: bytes) -> Answer:
-    """An analysis of that kind."""
-    model, run = ANALYSES[kind]
-    return _of_release(asked, run(asked.prepared, **dict(parse(model, data))))
-
-
 def shown(kind: str, asked: Asked, data: bytes) -> Answer:
-    """The same for a page: a headline, a table as texts, and where its intervals are drawn."""
+    """An answer for a page: a headline, a table as texts, and where its intervals are drawn."""
     result = _result(kind, asked, data)
     table = result.table()
     headline = getattr(result, "sentence", "") or table.title
-    drawn = list(map(bars, table.columns)) if _has_intervals(table) else lengths(table)
+    drawn = (
+        list(map(bars, table.columns))
+        if any(column.interval is not None for column in table.columns)
+        else lengths(table)
+    )
     columns = [
         {"heading": c.heading, "texts": c.numerals(), "reaches": c.reaches(), "bars": places}
         for c, places in zip(table.columns, drawn, strict=True)
     ]
-    ratios = forest(table, start=len(result.law.intercepts) if isinstance(result, GeneralisedFit) else 0)
-    followed = curves(result) if isinstance(result, Survival) else None
     said: dict[str, Any] = {
         "headline": headline,
         "title": table.title,
@@ -115,14 +115,14 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
         "labels": table.labels,
         "facts": table.facts,
         "warnings": table.warnings,
-        "forest": None if ratios is None else asdict(ratios),
-        "curves": None if followed is None else asdict(followed),
+        "forest": forest(table, start=len(result.law.intercepts) if isinstance(result, GeneralisedFit) else 0),
+        "curves": curves(result) if isinstance(result, Survival) else None,
     }
     return Answer(ascii_json(said))
 
 
 def written(form: str, kind: str, asked: Asked, data: bytes) -> Answer:
-    """The same as a file of that form: everything, the table, or synthetic rows themselves."""
+    """An answer in that form: everything, as the interface gives it, the table, or synthetic rows themselves."""
     result = _result(kind, asked, data)
     estimator = getattr(result, "estimator", None)
     if form == "json":
@@ -142,22 +142,12 @@ WRITTEN = {
 
 
 def _result(kind: str, asked: Asked, data: bytes) -> Result:
-    if kind == "fit":
-        return fit_prepared(asked.prepared, parse(FitBody, data).request())
-    model, run = ON_PAGES[kind]
+    model, run = QUESTIONS[kind]
     return run(asked.prepared, **dict(parse(model, data)))
 
 
-def _has_intervals(table: ResultTable) -> bool:
-    return any(column.interval is not None for column in table.columns)
-
-
 def parse(kind: type[Body], data: bytes) -> Body:
-    """A request's body.
-
-    Raises:
-        RequestBodyError: not JSON, or not what the model says; names the first few fields.
-    """
+    """A request's body. Raises RequestBodyError: not JSON, or not what the model says; names the first few fields."""
     try:
         value = from_json(data)
         if not isinstance(value, dict) or not value.keys() <= kind.model_fields.keys():
@@ -190,74 +180,53 @@ def _predictions(result: Fit, body: PredictionBody) -> Predicted:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_RELEASE = "/v1/releases/{release}"
+_NAMES_BYTES, _MATRIX_BYTES, MAX_BODY_BYTES = 1 << 20, 4 << 20, 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
 class Computation:
     """A route that computes, as it is documented.
 
     Attributes:
         takes: the model of its body, of `most_bytes` at most.
-        gives: that of its answer.
-        shows: an example of an answer that has none.
         work: from what was asked about, where the path names a release, and the bytes of a body.
+        shows: an example of an answer that has no model.
     """
 
     path: str
     name: str
     tag: str
     takes: type[RequestBody]
-    gives: Any
-    shows: Mapping[str, Any] | None = None
     work: Callable[..., Answer]
-    most_bytes: int
     description: str | None
+    shows: Mapping[str, Any] | None = None
+    gives: Any = dict[str, Any]
+    most_bytes: int = _NAMES_BYTES
 
-
-_RELEASE = "/v1/releases/{release}"
-_NAMES_BYTES, _MATRIX_BYTES, MAX_BODY_BYTES = 1 << 20, 4 << 20, 8 << 20
 
 COMPUTATIONS = (
-    Computation(
-        path=f"{_RELEASE}/fits",
-        name="fit",
-        tag="fits",
-        takes=FitBody,
-        gives=dict[str, Any],
-        shows=ANSWERS["fit"],
-        work=fit,
-        most_bytes=_NAMES_BYTES,
-        description=fit.__doc__,
-    ),
+    Computation(f"{_RELEASE}/fits", "fit", "fits", FitBody, fit, fit.__doc__, ANSWERS["fit"]),
     Computation(
         path=f"{_RELEASE}/predictions",
         name="predict",
         tag="fits",
         takes=PredictionBody,
-        gives=Predictions,
         work=predict,
-        most_bytes=MAX_BODY_BYTES,
         description=predict.__doc__,
+        gives=Predictions,
+        most_bytes=MAX_BODY_BYTES,
     ),
-    Computation(
-        path="/v1/plans",
-        name="plan",
-        tag="plans",
-        takes=PlanBody,
-        gives=Plan,
-        work=plan,
-        most_bytes=_MATRIX_BYTES,
-        description=plan.__doc__,
-    ),
+    Computation("/v1/plans", "plan", "plans", PlanBody, plan, plan.__doc__, gives=Plan, most_bytes=_MATRIX_BYTES),
     *(
         Computation(
             path=f"{_RELEASE}/analyses/{kind}",
             name=kind.replace("-", "_"),
             tag="analyses",
             takes=takes,
-            gives=dict[str, Any],
-            shows=ANSWERS[kind],
-            work=partial(analyse, kind),
-            most_bytes=_NAMES_BYTES,
+            work=partial(written, "json", kind),
             description=takes.__doc__,
+            shows=ANSWERS[kind],
         )
         for kind, (takes, _) in ANALYSES.items()
     ),

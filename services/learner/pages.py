@@ -211,7 +211,6 @@ class _Pages:
         self._coordinator, self._status_of = coordinator, status_of
 
     def releases(self, request: Request) -> Response:
-        """What can be fitted."""
         try:
             page = self._source.page(cursor=request.query_params.get("cursor"), limit=_PAGE)
         except CommingleError as error:

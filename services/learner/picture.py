@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,31 +23,12 @@ _FAR, _NEAR = 8.0, 1.2  # of a log axis: beyond ratios, and around 1
 _TICKS = tuple(base * 10.0**exponent for exponent in range(-6, 7) for base in (1, 2, 5))
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One term. `at` is where its effect is drawn, `low` and `high` its interval, if there is one."""
-
-    term: str
-    effect: float
-    at: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """All terms but the intercept, on one scale from `least` to `most`; `zero` is where no effect is drawn."""
-
-    effects: tuple[Effect, ...]
-    zero: float
-    least: float
-    most: float
-
-
-def picture_of(fit: Mapping[str, Any], attributes: Sequence[Attribute]) -> Picture | None:
+def picture_of(fit: Mapping[str, Any], attributes: Sequence[Attribute]) -> dict[str, Any] | None:
     """The picture of a fit as it is answered; None where it has no terms.
 
-    An effect is the coefficient times the width of the attribute's bounds, and for a level the coefficient itself.
+    `effects`, of all terms but the intercept, are on one scale from `least` to `most`, each drawn `at` a place with
+    its interval from `low` to `high`, if there is one; no effect is at `zero`. An effect is the coefficient times the
+    width of the attribute's bounds, and for a level the coefficient itself.
     """
     by_name = {attribute.name: attribute for attribute in attributes}
     widths: list[float] = public_ranges(tuple(by_name[name] for name in fit["features"])).tolist()
@@ -65,15 +45,11 @@ def picture_of(fit: Mapping[str, Any], attributes: Sequence[Attribute]) -> Pictu
         return None
 
     place = _places(least, most)
-    return Picture(
-        effects=tuple(
-            Effect(term, effect, place(effect), *((None, None) if interval is None else map(place, interval)))
-            for term, effect, interval in rows
-        ),
-        zero=place(0.0),
-        least=least,
-        most=most,
-    )
+    effects = []
+    for term, effect, interval in rows:
+        low, high = (None, None) if interval is None else map(place, interval)
+        effects.append({"term": term, "effect": effect, "at": place(effect), "low": low, "high": high})
+    return {"effects": effects, "zero": place(0.0), "least": least, "most": most}
 
 
 def bars(column: ResultColumn) -> list[tuple[float, float, float] | None] | None:
@@ -92,25 +68,12 @@ def bars(column: ResultColumn) -> list[tuple[float, float, float] | None] | None
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Forest:
-    """Ratios on a log axis.
+def forest(table: ResultTable, *, start: int = 0) -> dict[str, Any] | None:
+    """A forest plot of the last column of ratios that a table has, from that row on, on a log axis; None without.
 
-    Attributes:
-        name: what they are.
-        rows: label, text, and where the ratio and the ends of its interval are drawn; an end out of reach is None.
-        ticks: where and what.
-        one: where no effect is drawn.
+    `rows` are label, text, and where the ratio and the ends of its interval are drawn, None where out of reach; `ticks`
+    are where and what, and no effect is at `one`.
     """
-
-    name: str
-    rows: tuple[tuple[str, str, float, float | None, float | None], ...]
-    ticks: tuple[tuple[float, str], ...]
-    one: float
-
-
-def forest(table: ResultTable, *, start: int = 0) -> Forest | None:
-    """A forest plot of the last column of ratios that a table has, from that row on; None without."""
     columns = [c for c in table.columns if c.heading.endswith(" ratio") and c.interval is not None]
     if not columns or columns[-1].interval is None:
         return None
@@ -134,7 +97,7 @@ def forest(table: ResultTable, *, start: int = 0) -> Forest | None:
         for i, (low, high) in zip(drawn, ends.tolist(), strict=True)
     ]
     ticks = [(place(math.log(tick)), f"{tick:g}") for tick in _TICKS if least <= tick <= most]
-    return Forest(column.heading, tuple(rows), tuple(ticks), place(0.0))
+    return {"name": column.heading, "rows": rows, "ticks": ticks, "one": place(0.0)}
 
 
 def lengths(table: ResultTable) -> list[list[tuple[float, float, float] | None]]:
@@ -147,31 +110,11 @@ def lengths(table: ResultTable) -> list[list[tuple[float, float, float] | None]]
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Of one group: points of its line and of its band, and who is at risk, with its place in percent of the width."""
+def curves(found: Survival) -> dict[str, Any] | None:
+    """Kaplan-Meier curves in WIDTH by HEIGHT, up to the last end that any group has a share at; None without.
 
-    name: str
-    colour: str
-    dash: str
-    line: tuple[tuple[float, float], ...]
-    band: tuple[tuple[float, float], ...]
-    at_risk: tuple[tuple[float, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Curves:
-    """Shares without an event over time, in a picture of WIDTH by HEIGHT; `times` as `at_risk` of a curve."""
-
-    label: str
-    event: str
-    axis: str
-    times: tuple[tuple[float, str], ...]
-    curves: tuple[Curve, ...]
-
-
-def curves(found: Survival) -> Curves | None:
-    """Kaplan-Meier curves up to the last end that any group has a share at; None where there is none."""
+    Of each group points of its line and of its band, and who is at risk, with its place in percent of the width.
+    """
     reached = int(np.isfinite(found.survival).any(axis=0).sum())
     if reached == 0:
         return None
@@ -190,18 +133,17 @@ def curves(found: Survival) -> Curves | None:
         low, high = found.survival_intervals[g, :reached].T.tolist()
         risk = [number_text(x, ",.0f") for x in found.at_risk[g].tolist()]
         drawn.append(
-            Curve(
-                name=name,
-                colour=COLOURS[g % len(COLOURS)],
-                dash=_DASHES[g % len(_DASHES)],
-                line=tuple(points(found.survival[g, :reached].tolist())),
-                band=(*points(high), *reversed(points(low))),
-                at_risk=tuple((100 * along[k], risk[k]) for k in shown),
-            )
+            {
+                "name": name,
+                "colour": COLOURS[g % len(COLOURS)],
+                "dash": _DASHES[g % len(_DASHES)],
+                "line": points(found.survival[g, :reached].tolist()),
+                "band": [*points(high), *reversed(points(low))],
+                "at_risk": [(100 * along[k], risk[k]) for k in shown],
+            }
         )
-    times = tuple((100 * along[k], f"{begins[k]:g}") for k in shown)
-    table = found.table()
-    return Curves(table.title, found.event, table.heading, times, tuple(drawn))
+    times, table = [(100 * along[k], f"{begins[k]:g}") for k in shown], found.table()
+    return {"label": table.title, "event": found.event, "axis": table.heading, "times": times, "curves": drawn}
 
 
 def _places(least: float, most: float) -> Callable[[float], float]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from commingle.services import analysis, models
 from commingle.services.analysis.paths import MAX_PENALTIES
-from commingle.services.fit import ESTIMATORS, FitRequest
+from commingle.services.fit import ESTIMATORS, Fit, FitRequest, fit_prepared
 from commingle.services.learner.views import with_example
 from commingle.services.results import Result
 from commingle.shared.documents.explained import explain
@@ -67,17 +67,6 @@ class FitBody(RequestBody):
     interval_for: IntervalFor = Field(
         "table", description="what intervals cover: the same fit on the private table, or the population's coefficients"
     )
-
-    def request(self) -> FitRequest:
-        """As the estimators take it."""
-        return FitRequest(
-            target=self.target,
-            features=None if self.features is None else tuple(self.features),
-            estimator=self.estimator,
-            intercept=self.intercept,
-            confidence_level=self.confidence_level,
-            interval_for=self.interval_for,
-        )
 
 
 class PredictionBody(FitBody):
@@ -138,7 +127,6 @@ class PlanBody(RequestBody):
     )
 
     def assumptions(self) -> Assumptions:
-        """As the planner takes them."""
         return Assumptions(
             r_squared=self.r_squared,
             target=self.target,
@@ -290,6 +278,12 @@ class RowsBody(RequestBody):
     attributes: Names | None = Field(None, description="all that have levels where left out")
 
 
+def fitted(prepared: PreparedMoments, *, features: list[str] | None, **asked: Any) -> Fit:  # noqa: ANN401 - of FitBody
+    """The fit that is asked for."""
+    named = None if features is None else tuple(features)
+    return fit_prepared(prepared, FitRequest(features=named, **asked))
+
+
 def _table(prepared: PreparedMoments, *, within: str | None, **asked: Any) -> Result:  # noqa: ANN401 - of TableBody
     if within is None:
         return analysis.cross_table(prepared, **asked)
@@ -310,4 +304,7 @@ ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "hazard-ratios": (HazardRatiosBody, models.hazard_ratios),
     "glm": (GlmBody, models.glm),
 }
-ON_PAGES = ANALYSES | {"synthesize": (RowsBody, models.synthesize)}
+QUESTIONS: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = ANALYSES | {
+    "fit": (FitBody, fitted),
+    "synthesize": (RowsBody, models.synthesize),
+}

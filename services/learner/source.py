@@ -4,7 +4,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from threading import BoundedSemaphore, Lock
 
@@ -43,7 +42,6 @@ class ReleaseMemory:
         return len(self._held)
 
     def all(self) -> tuple[LoadedRelease, ...]:
-        """What is here now."""
         with self._lock:
             return tuple(self._held.values())
 
@@ -83,19 +81,6 @@ class ReleaseMemory:
         pending.set_result(held)
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether anything can be served.
-
-    Attributes:
-        coordinator: what is wrong with it, or None.
-        releases: how many could be served without it.
-    """
-
-    coordinator: CommingleError | None
-    releases: int
-
-
 class ReleaseSource:
     """Releases of one coordinator, safe to use from several threads.
 
@@ -112,11 +97,9 @@ class ReleaseSource:
 
     @property
     def coordinator(self) -> str:
-        """Where releases come from."""
         return self._client.base_url
 
     def fetch(self, release_id: str) -> LoadedRelease:
-        """A verified release."""
         held = self.memory.get(release_id)
         if held is not None:
             return held
@@ -138,15 +121,15 @@ class ReleaseSource:
         items = [ReleaseItem.of_summary(summary) for summary in page.items]
         return ReleaseList(items=items, next=page.next, source="coordinator")
 
-    def readiness(self) -> Readiness:
-        """Ask the coordinator, and count what could be served without it."""
+    def readiness(self) -> tuple[CommingleError | None, int]:
+        """What is wrong with the coordinator, or None, and how many releases could be served without it."""
         problem: CommingleError | None = None
         try:
             with self._slot():
                 self._client.coordinator(timeout_seconds=_PROBE_SECONDS)
         except CommingleError as error:
             problem = error
-        return Readiness(problem, len(self._offline_items()))
+        return problem, len(self._offline_items())
 
     def _offline_items(self) -> dict[str, ReleaseItem]:
         kept = {

@@ -116,7 +116,6 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
 
 
 def with_example(example: str) -> ConfigDict:
-    """A model's configuration with an example, JSON."""
     return ConfigDict(json_schema_extra={"examples": [json.loads(example)]})
 
 
@@ -177,13 +176,11 @@ class ReleaseItem(_View):
 
     @classmethod
     def of_summary(cls, summary: ReleaseSummary) -> Self:
-        """As a coordinator lists it."""
         names = [party.name for party in summary.parties]
         return cls(**summary.model_dump(include=set(cls.model_fields) - {"parties"}), parties=names)
 
     @classmethod
     def of_spec(cls, release: str, spec: ReleaseSpec) -> Self:
-        """As its verified spec says."""
         facts = spec.model_dump(include=set(cls.model_fields) - {"id", "parties"})
         return cls(id=release, parties=[party.name for party in spec.parties], **facts)
 

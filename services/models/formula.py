@@ -33,8 +33,7 @@ class Formula:
     def of(cls, outcome: str, features: Sequence[str] | None, attributes: Sequence[str]) -> Self:
         """One of these names, the outcome's with its event in brackets if it has one; None for all other attributes.
 
-        Raises:
-            UnknownAttributeError, FeaturesError, TargetAmongFeaturesError: as `parse`.
+        Raises UnknownAttributeError, FeaturesError, TargetAmongFeaturesError: as `parse`.
         """
         name, event = _outcome(outcome, attributes)
         chosen = [other for other in attributes if other != name] if features is None else list(features)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +19,9 @@ from commingle.services.intervals import (
 )
 from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar, outcome_of
-from commingle.services.models.score import Design, Equation
+from commingle.services.models.score import Design, Equation, Solved
 from commingle.services.models.weighted_rows import Factor, ratios, terms_of
-from commingle.services.plotting import draw_ratios
+from commingle.services.plotting import Axes, draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Levelled, NumericAttribute
 from commingle.shared.estimation.cross_products import CrossProducts, products
@@ -30,10 +29,6 @@ from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.method import IntervalFor, require_interval
 from commingle.shared.estimation.prepared import PreparedMoments
-
-if TYPE_CHECKING:  # slow to import
-    from matplotlib.axes import Axes
-
 
 _SURE = 3.0  # errors of a count, above none
 COVERED = {
@@ -106,8 +101,7 @@ class GeneralisedFit(Drawn):
 
         A value is a level, a number where levels are its intervals, or None for a missing cell.
 
-        Raises:
-            RowsError: a feature is missing, of another length, or holds what is not one of its levels.
+        Raises RowsError: a feature is missing, of another length, or holds what is not one of its levels.
         """
         lacking = [name for name in self.features if name not in rows]
         if lacking or len({len(rows[name]) for name in self.features}) != 1:
@@ -174,23 +168,6 @@ class GeneralisedFit(Drawn):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Calibration:
-    """Mean outcomes by level.
-
-    Attributes:
-        expected: (t,) by the model.
-        observed: (t,) as released.
-        errors: (t,) of `observed`, noise and drawing.
-        few: (t,) whether hardly anybody may have the event, or not have it; of counts, whether hardly any may be there.
-    """
-
-    expected: Array
-    observed: Array
-    errors: Array
-    few: NDArray[np.bool_]
-
-
 def glm(
     prepared: PreparedMoments,
     formula: str | Formula,
@@ -219,43 +196,34 @@ def glm(
     sums = CrossProducts.of(prepared)
     asked = parse(formula, tuple(prepared.attributes)) if isinstance(formula, str) else formula
     equation = Equation.of(sums, asked.outcome, outcome_of(sums, asked, family), asked.features, entropy)
-    design, b, found = equation.solved(equation.law)
     covers: IntervalFor = "population" if prepared.keyed else interval_for
-    covariance = found.table if covers == "table" else found.population
-    return _result(_Fitted(asked, equation, design, b, covariance, found.population), confidence_level, covers)
+    return _result(asked, equation, equation.solved(equation.law), confidence_level, covers)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Fitted:
-    asked: Formula
-    equation: Equation[Outcome]
-    design: Design
-    b: Array
-    covariance: Array
-    population: Array
-
-
-def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> GeneralisedFit:
-    outcome, factors, b, covariance = fitted.equation.law, fitted.equation.factors, fitted.b, fitted.covariance
-    prepared, z, checked = fitted.equation.sums.prepared, normal_reach(confidence_level), _calibration(fitted)
+def _result(
+    asked: Formula, equation: Equation[Outcome], solved: Solved, confidence_level: float, covers: IntervalFor
+) -> GeneralisedFit:
+    prepared, outcome, factors = equation.sums.prepared, equation.law, equation.factors
+    b, covariance = solved.b, solved.table if covers == "table" else solved.population
+    z, (expected, observed, observed_errors, rare) = normal_reach(confidence_level), _calibration(equation, solved)
     estimates = LogRatios(b, standard_errors(covariance), confidence_level, of_rates=outcome.family == "poisson")
-    n, n_interval = _people(fitted, z)
+    n, n_interval = _people(equation, solved.design, z)
     effects = effect_errors = np.full(len(b), np.nan)
     area, area_interval = None, None
     if isinstance(outcome, Scalar):
         ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)]).tolist()
         blocks = [slice(first, last) for first, last in pairwise(ends)]
-        effects, effect_errors = marginal_effects(fitted.design, outcome, b, covariance, blocks)
+        effects, effect_errors = marginal_effects(solved.design, outcome, b, covariance, blocks)
     if isinstance(outcome, Scalar) and outcome.family == "binomial":
-        area, error = auc(fitted.design, outcome, b, fitted.population, max(n, 1))
+        area, error = auc(solved.design, outcome, b, solved.population, max(n, 1))
         area_interval = (max(area - z * error, 0.0), min(area + z * error, 1.0))
-    whose = about_tables(prepared, (*fitted.asked.features, fitted.asked.outcome))
+    whose = about_tables(prepared, (*asked.features, asked.outcome))
     levels = tuple(label for f in factors for label in f.names)
-    few = [level for level, so in zip(levels, checked.few, strict=True) if so]
+    few = [level for level, so in zip(levels, rare, strict=True) if so]
     return GeneralisedFit(
         family=outcome.family,
         outcome=outcome.name,
-        features=fitted.asked.features,
+        features=asked.features,
         terms=(*outcome.intercepts, *terms_of(factors)[0]),
         coefficients=b,
         standard_errors=estimates.errors,
@@ -269,35 +237,34 @@ def _result(fitted: _Fitted, confidence_level: float, covers: IntervalFor) -> Ge
         auc=area,
         auc_interval=area_interval,
         levels=levels,
-        expected=checked.expected,
-        observed=checked.observed,
-        observed_errors=checked.errors,
+        expected=expected,
+        observed=observed,
+        observed_errors=observed_errors,
         n=n,
         n_interval=n_interval,
         confidence_level=confidence_level,
         interval_for=covers,
         sentence=_sentence(outcome, factors, estimates, few),
-        about=_about(fitted),
+        about=_about(asked.outcome, equation),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=whose.notes,
-        warnings=(*fitted.equation.merged, *_cautions(few, outcome.family), *whose.doubts),
+        warnings=(*equation.merged, *_cautions(few, outcome.family), *whose.doubts),
         schema=tuple(a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)),
-        places=tuple(fitted.equation.places),
+        places=tuple(equation.places),
         law=outcome,
     )
 
 
-def _people(fitted: _Fitted, z: float) -> tuple[int, tuple[int, int]]:
-    at = np.unique(fitted.design.present, axis=0)
-    counts, noise = fitted.equation.sums.crossed(at, fitted.equation.law.known[None])
+def _people(equation: Equation[Outcome], design: Design, z: float) -> tuple[int, tuple[int, int]]:
+    at = np.unique(design.present, axis=0)
+    counts, noise = equation.sums.crossed(at, equation.law.known[None])
     least = int(counts.argmin())
     reach = z * noise.errors[least].item()
     low, n, high = (max(round(counts[least].item() + by), 0) for by in (-reach, 0.0, reach))
     return n, (low, high)
 
 
-def _about(fitted: _Fitted) -> str:
-    name, equation = fitted.asked.outcome, fitted.equation
+def _about(name: str, equation: Equation[Outcome]) -> str:
     prepared = equation.sums.prepared
     everybody = "the people whom these members share" if prepared.keyed else "everybody in the release"
     whom = f"{everybody} whose {name} is known" if equation.law.gaps else everybody
@@ -378,10 +345,14 @@ def marginal_effects(
     return values, found
 
 
-def _calibration(fitted: _Fitted) -> Calibration:
-    sums, design, outcome, factors = fitted.equation.sums, fitted.design, fitted.equation.law, fitted.equation.factors
-    who = np.hstack([np.eye(len(f.labels))[fitted.equation.rows.codes[:, j]] for j, f in enumerate(factors)])
-    columns, mu = np.vstack([f.indicators for f in factors]), outcome.mean(design.X, fitted.b)
+def _calibration(equation: Equation[Outcome], solved: Solved) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
+    """Mean outcomes by level, (t,) each: by the model, as released, errors of these (noise and drawing), and few.
+
+    Whether hardly anybody may have the event, or not have it; of counts, whether hardly any may be there.
+    """
+    sums, design, outcome, factors = equation.sums, solved.design, equation.law, equation.factors
+    who = np.hstack([np.eye(len(f.labels))[equation.rows.codes[:, j]] for j, f in enumerate(factors)])
+    columns, mu = np.vstack([f.indicators for f in factors]), outcome.mean(design.X, solved.b)
     expected = (design.weights * mu) @ who / np.maximum(design.weights @ who, 1e-12)
     with_event, with_outcome = products(columns, outcome.value[None]), products(columns, outcome.known[None])
     observed, forms = ratios(sums, with_event, with_outcome)
@@ -392,4 +363,4 @@ def _calibration(fitted: _Fitted) -> Calibration:
         others = [outcome.known - outcome.value] if outcome.family == "binomial" else []
         counts, noise = sums.crossed(columns, np.array([outcome.value, *others]))
         few |= np.any(counts < _SURE * np.sqrt(noise.variances + np.maximum(counts, 1.0)), axis=1)
-    return Calibration(expected, observed, np.sqrt(np.maximum(variance, 0.0)), few)
+    return expected, observed, np.sqrt(np.maximum(variance, 0.0)), few

@@ -43,7 +43,6 @@ class Law(ABC):
     gaps: bool
 
     def at(self, columns: NDArray[np.intp]) -> Self:
-        """The law in some columns of the release."""
         forms: dict[str, Any] = {name: getattr(self, name)[..., columns] for name in self.FORMS}
         return replace(self, **forms)
 
@@ -117,9 +116,11 @@ class Design:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Errors:
-    """Covariances of b, (p, p): for the fit on the table, and for the population."""
+class Solved:
+    """Coefficients b, (p,), and their covariances, (p, p): for the fit on the table, and for the population."""
 
+    design: Design
+    b: Array
     table: Array
     population: Array
 
@@ -166,15 +167,15 @@ class Equation(Generic[L]):
         places, merged = [at for _, at, _ in together], [said for _, _, each in together for said in each]
         return cls(sums, rows, factors, places, merged, law, prepared.shared(used))
 
-    def solved(self, law: L) -> tuple[Design, Array, Errors]:
-        """The design and the coefficients (p,) of this law, and their errors."""
+    def solved(self, law: L) -> Solved:
+        """The coefficients of this law."""
         levels = [(f.present, column) for f in self.factors for column in f.indicators[1:]]
         present, columns = ([law.present] * law.alone + list(each) * law.repeats for each in zip(*levels, strict=True))
         weights = self.rows.weights * (self.rows.codes[:, -1] == 0) if law.gaps else self.rows.weights
         X = self.rows.points.X[:, : 1 + len(levels)]
         design = Design(X, weights, np.array(columns), np.array(present), self.n, law.alone)
         b = solve(design, law, law.bounded(first_term(self.sums, design, law)[0]))
-        return design, b, errors(self.sums, self.rows, design, law, b)
+        return Solved(design, b, *errors(self.sums, self.rows, design, law, b))
 
 
 def first_term(sums: CrossProducts, design: Design, law: Law) -> tuple[Array, Array]:
@@ -205,7 +206,7 @@ def solve(design: Design, law: Law, t: Array) -> Array:
     return b
 
 
-def errors(sums: CrossProducts, rows: WeightedRows, design: Design, law: Law, b: Array) -> Errors:
+def errors(sums: CrossProducts, rows: WeightedRows, design: Design, law: Law, b: Array) -> tuple[Array, Array]:
     """H^-1 [noise] H^-1 and H^-1 [noise + sampling + v v'] H^-1 with H = dE[has x mu] / db + P / n, v = P b / n.
 
     H^-1 v is how far the prior pulls b, which the fit on the table has too.
@@ -221,7 +222,7 @@ def errors(sums: CrossProducts, rows: WeightedRows, design: Design, law: Law, b:
     inverse = np.linalg.inv(law.slope(X, w, b) + np.diag(design.precision + _STILL))
     beyond, drawn = _sampling(sums, rows, design, law, (g, response, law.spread(X, w, b)))
     pull = design.precision * b
-    return Errors(inverse @ (noise + beyond) @ inverse.T, inverse @ (noise + drawn + np.outer(pull, pull)) @ inverse.T)
+    return inverse @ (noise + beyond) @ inverse.T, inverse @ (noise + drawn + np.outer(pull, pull)) @ inverse.T
 
 
 def _sampling(

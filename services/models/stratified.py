@@ -5,7 +5,7 @@ A release has pairs, so of three attributes these rows say what follows from pai
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,16 +15,13 @@ from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, LogRatios, normal_reach, percent, standard_errors
 from commingle.services.models.score import feature_groups, in_common
 from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, weighted_rows
-from commingle.services.plotting import draw_ratios
+from commingle.services.plotting import Axes, draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.cells import Cells, fieller, mapped
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
-
-if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
-    from matplotlib.axes import Axes
 
 RIDGE = 2.0
 """lambda of the weighted rows, too weak to shrink a ratio. By evidence it shrinks the very one that is asked for where

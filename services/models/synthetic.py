@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,55 +47,33 @@ _FOR_EVERYONE = 0o644
 CHUNK = 200_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CodedColumn:
-    """One column of the rows.
+def _coded(schema: Sequence[Levelled], codes: NDArray[np.int16]) -> "pa.Table":
+    """Rows of these codes, (rows, d), that count a missing cell as the last level."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-    Attributes:
-        codes: (rows,) places of levels, -1 for a missing cell.
-        about: what the data dictionary says of it.
-    """
+    columns = {}
+    for attribute, places in zip(schema, codes.T, strict=True):
+        kept = pa.array(places, pa.int16(), mask=places >= len(attribute.levels))
+        columns[attribute.name] = pa.DictionaryArray.from_arrays(kept, pa.array(attribute.levels, pa.string()))
+    return pa.table(columns)
 
-    name: str
-    levels: tuple[str, ...]
-    codes: NDArray[np.int16] = field(repr=False)
-    about: Mapping[str, Any] = field(repr=False)
 
-    @classmethod
-    def of(cls, attribute: Levelled, codes: NDArray[np.int16]) -> Self:
-        """The column of an attribute with levels; `codes` count a missing cell as the last."""
-        levels, of = attribute.levels, attribute.intervals
-        about: dict[str, Any] = {
-            "name": attribute.name,
-            "kind": attribute.kind,
-            "levels": list(levels),
-            "unit": None if of is None else of.unit,
-            "intervals": None if of is None else {"lower": of.lower, "upper": of.upper, "cuts": list(of.cuts)},
-            "missing": "An empty cell is a missing value, about as frequent as in the release."
-            if attribute.missing == "indicator"
-            else "No cell is empty. Members whose table lacks a value leave the person out (keyed data sets) or count "
-            f"it as {attribute.stand_in} (listed data sets).",
-        }
-        marked = {text: csv_text(text) for text in (attribute.name, *levels) if csv_text(text) != text}
-        return cls(
-            attribute.name,
-            levels,
-            np.where(codes < len(levels), codes, -1).astype(np.int16),
-            about | ({"in_csv": marked} if marked else {}),
-        )
-
-    def cells(self) -> list[str | None]:
-        """Levels, None for a missing cell."""
-        found: list[str | None] = np.array([*self.levels, None], object)[self.codes].tolist()
-        return found
-
-    def part(self, rows: slice, text: Callable[[str], str]) -> "pa.Array[Any]":
-        """Some rows as Arrow has them."""
-        import pyarrow as pa  # noqa: PLC0415 - slow to import
-
-        codes = self.codes[rows]
-        places = pa.array(codes, pa.int16(), mask=codes < 0)
-        return pa.DictionaryArray.from_arrays(places, pa.array([text(level) for level in self.levels], pa.string()))
+def _dictionary(attribute: Levelled) -> dict[str, Any]:
+    """What the data dictionary says of a column."""
+    of = attribute.intervals
+    marked = {text: csv_text(text) for text in (attribute.name, *attribute.levels) if csv_text(text) != text}
+    return {
+        "name": attribute.name,
+        "kind": attribute.kind,
+        "levels": list(attribute.levels),
+        "unit": None if of is None else of.unit,
+        "intervals": None if of is None else {"lower": of.lower, "upper": of.upper, "cuts": list(of.cuts)},
+        "missing": "An empty cell is a missing value, about as frequent as in the release."
+        if attribute.missing == "indicator"
+        else "No cell is empty. Members whose table lacks a value leave the person out (keyed data sets) or count "
+        f"it as {attribute.stand_in} (listed data sets).",
+        **({"in_csv": marked} if marked else {}),
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -113,7 +91,8 @@ class SyntheticRows(Result):
         left_out: attributes without levels.
         release: its id, where it is known.
         privacy: what the release costs, and that the rows cost no more.
-        coded: the d columns.
+        coded: the d columns as Arrow has them.
+        dictionary: what the data dictionary says of each.
     """
 
     rows: int
@@ -130,12 +109,14 @@ class SyntheticRows(Result):
     subjects: tuple[str, ...]
     release: str = ""
     privacy: str = ""
-    coded: tuple[CodedColumn, ...] = field(repr=False)
+    coded: "pa.Table" = field(repr=False)
+    dictionary: tuple[dict[str, Any], ...] = field(repr=False)
 
     @property
     def columns(self) -> dict[str, list[str | None]]:
         """The levels of all rows by attribute, None for a missing cell."""
-        return {column.name: column.cells() for column in self.coded}
+        found: dict[str, list[str | None]] = self.coded.to_pydict()
+        return found
 
     @property
     def sentence(self) -> str:
@@ -155,10 +136,9 @@ class SyntheticRows(Result):
     def to_frame(self) -> Any:  # noqa: ANN401 - pandas is optional, so its types cannot be named here
         """The rows as a `pandas.DataFrame` of categories. Raises MissingExtraError without pandas."""
         try:
-            import pandas as pd  # noqa: PLC0415 - optional, and slow to import
+            return self.coded.to_pandas()
         except ImportError:
             raise MissingExtraError("pandas", extra="notebook") from None
-        return pd.DataFrame({c.name: pd.Categorical.from_codes(c.codes, list(c.levels)) for c in self.coded})
 
     def table(self) -> ResultTable:
         counted = f"{self.rows:,} ({self.different:,} different)"
@@ -184,8 +164,25 @@ class SyntheticRows(Result):
         Raises:
             OutputError: another kind of file, or one that cannot be written.
         """
+        path = Path(path)
+        if path.suffix not in _KINDS:
+            raise OutputError(
+                f"rows are not written as {path.suffix or path.name}",
+                remedy="Name a file that ends in .csv or .parquet.",
+            )
         about = {"release": self.release, "rows": self.rows, "privacy": self.privacy, "left_out": list(self.left_out)}
-        return write_rows(Path(path), self.coded, about, self.table().to_text())
+        dictionary = {**about, "file": path.name, "columns": self.dictionary}
+        files: dict[Path, bytes | Iterator[bytes]] = {
+            path: _KINDS[path.suffix](self.coded),
+            path.with_suffix(".dictionary.json"): json.dumps(dictionary, indent=2, ensure_ascii=False).encode() + b"\n",
+            path.with_suffix(".report.txt"): self.table().to_text().rstrip().encode() + b"\n",
+        }
+        try:
+            for place, data in files.items():
+                write_durably(place, data, mode=_FOR_EVERYONE)
+        except OSError as error:
+            raise OutputError(f"cannot write to {path} ({error.strerror})", remedy="Choose another file.") from None
+        return tuple(files)
 
 
 def synthesize(
@@ -219,7 +216,6 @@ def synthesize(
     index = _drawn(law, rows, np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1,))))
     codes = law.codes.astype(np.int16)
     schema = [a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)]  # none is
-    coded = tuple(CodedColumn.of(attribute, codes[index, j]) for j, attribute in enumerate(schema))
     weights = np.bincount(index, minlength=len(codes)) / rows
     found = np.array([_fidelity(sums, law, weights, pair) for pair in combinations(range(len(factors)), 2)])
     distances, by_noise, beyond = found.reshape(-1, 3).T
@@ -238,7 +234,8 @@ def synthesize(
         left_out=left_out,
         warnings=(*said, *whose.doubts),
         subjects=whose.notes,
-        coded=coded,
+        coded=_coded(schema, codes[index]),
+        dictionary=tuple(map(_dictionary, schema)),
     )
 
 
@@ -296,65 +293,29 @@ def _fidelity(
     return distance, float(s.sum() / np.sqrt(2 * np.pi)), distance * float(np.sqrt(left))
 
 
-def write_rows(
-    path: Path, columns: Sequence[CodedColumn], about: Mapping[str, Any], report: str
-) -> tuple[Path, Path, Path]:
-    """Write rows.csv or rows.parquet, rows.dictionary.json and rows.report.txt. Raises OutputError."""
-    if path.suffix not in _KINDS:
-        raise OutputError(
-            f"rows are not written as {path.suffix or path.name}", remedy="Name a file that ends in .csv or .parquet."
-        )
-    dictionary = {**about, "file": path.name, "columns": [column.about for column in columns]}
-    files: tuple[tuple[Path, bytes | Iterator[bytes]], ...] = (
-        (path, _KINDS[path.suffix](columns)),
-        (path.with_suffix(".dictionary.json"), json.dumps(dictionary, indent=2, ensure_ascii=False).encode() + b"\n"),
-        (path.with_suffix(".report.txt"), report.rstrip().encode() + b"\n"),
-    )
-    try:
-        for place, data in files:
-            write_durably(place, data, mode=_FOR_EVERYONE)
-    except OSError as error:
-        raise OutputError(f"cannot write to {path} ({error.strerror})", remedy="Choose another file.") from None
-    one, other, last = (place for place, _ in files)
-    return one, other, last
-
-
-def _parts(columns: Sequence[CodedColumn], text: Callable[[str], str]) -> "Iterator[pa.Table]":
-    import pyarrow as pa  # noqa: PLC0415 - slow to import
-
-    for start in range(0, len(columns[0].codes), CHUNK):
-        rows = slice(start, start + CHUNK)
-        yield pa.Table.from_arrays([c.part(rows, text) for c in columns], [text(c.name) for c in columns])
-
-
-def csv_rows(columns: Sequence[CodedColumn]) -> Iterator[bytes]:
+def csv_rows(rows: "pa.Table") -> Iterator[bytes]:
     """Text in quotation marks, nothing for a missing cell; what a spreadsheet would take for a formula is marked."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     from pyarrow.csv import WriteOptions, write_csv  # noqa: PLC0415 - slow to import
 
-    for place, part in enumerate(_parts(columns, csv_text)):
+    marked = {}
+    for name, column in zip(rows.column_names, rows.combine_chunks().columns, strict=True):
+        held: Any = column.chunk(0)
+        levels = pa.array([csv_text(level) for level in held.dictionary.to_pylist()], pa.string())
+        marked[csv_text(name)] = pa.DictionaryArray.from_arrays(held.indices, levels)
+    table, text = pa.table(marked), pa.schema([(name, pa.string()) for name in marked])
+    for start in range(0, len(table), CHUNK):
         sink = io.BytesIO()
-        write_csv(
-            part.cast(pa.schema([(name, pa.string()) for name in part.column_names])),
-            sink,
-            WriteOptions(include_header=place == 0),
-        )
+        write_csv(table.slice(start, CHUNK).cast(text), sink, WriteOptions(include_header=start == 0))
         yield sink.getvalue()
 
 
-def _parquet(columns: Sequence[CodedColumn]) -> bytes:
-    from pyarrow.parquet import ParquetWriter  # noqa: PLC0415 - slow to import
+def _parquet(rows: "pa.Table") -> bytes:
+    from pyarrow.parquet import write_table  # noqa: PLC0415 - slow to import
 
-    sink, writer = io.BytesIO(), None
-    for part in _parts(columns, str):
-        writer = writer or ParquetWriter(sink, part.schema)
-        writer.write_table(part)
-    if writer is not None:
-        writer.close()
+    sink = io.BytesIO()
+    write_table(rows, sink, row_group_size=CHUNK)
     return sink.getvalue()
 
 
-_KINDS: Mapping[str, Callable[[Sequence[CodedColumn]], bytes | Iterator[bytes]]] = {
-    ".csv": csv_rows,
-    ".parquet": _parquet,
-}
+_KINDS: Mapping[str, Callable[["pa.Table"], bytes | Iterator[bytes]]] = {".csv": csv_rows, ".parquet": _parquet}

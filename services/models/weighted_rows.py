@@ -77,7 +77,6 @@ class Factor:
         return tuple(f"{self.name}[{label}]" for label in self.labels)
 
     def at(self, columns: NDArray[np.intp]) -> Self:
-        """The attribute in some columns of the release."""
         return replace(self, indicators=self.indicators[:, columns], present=self.present[columns])
 
 
@@ -94,8 +93,7 @@ def in_use(
 
     Forms are as large as the square of the columns. `names` are attributes besides those of `factors`.
 
-    Raises:
-        NoOverlapError: two parties share too few subjects.
+    Raises NoOverlapError: two parties share too few subjects.
     """
     prepared = sums.prepared
     if prepared.pairs is not None:

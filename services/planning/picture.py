@@ -8,15 +8,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from commingle.services.plotting import INK, entitle, tidy
 from commingle.shared.forecast.result import Forecast, Plan, Point
 
-_BLUE, _ORANGE, _INK, _GRID = "#1f6fb4", "#d9772b", "#222222", "#e4e4e4"
+_BLUE, _ORANGE = "#1f6fb4", "#d9772b"
 _PANEL_INCHES, _HEIGHT_INCHES, _LETTERS_PER_INCH = 4.0, 4.6, 11
 _LOWEST = -0.5  # below it a fit is worthless by any measure
 
 
 def draw(path: Path, plan: Plan) -> None:
-    """Write the picture: one panel per curve, one axis for all."""
     f = plan.forecast
     curves: list[tuple[str, Sequence[Point], float]] = [
         ("epsilon per member", plan.over_epsilon, f.epsilon),
@@ -37,7 +37,7 @@ def draw(path: Path, plan: Plan) -> None:
     room = 0.08 * (top - max(_LOWEST, min(values)))
     axes[0].set_ylim(max(_LOWEST, min(values)) - room, top + room)
     title = textwrap.fill(f.sentences[0], int(width * _LETTERS_PER_INCH))
-    figure.suptitle(title, fontsize=10.5, fontweight="bold", color=_INK)
+    figure.suptitle(title, fontsize=10.5, fontweight="bold", color=INK)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6 if plan.over_k else 3, frameon=False, fontsize=9)
     figure.savefig(path)
@@ -50,24 +50,14 @@ def _tick(value: float, _: object) -> str:
 def _draw_panel(ax: Axes, title: str, points: Sequence[Point], here: float, f: Forecast) -> None:
     at = np.array([p.at for p in points])
     ax.set_xscale("log")
-    ax.set_xlabel(title, fontsize=9)
+    entitle(ax, "", title)
     ax.minorticks_off()
-    ax.tick_params(length=0, labelsize=9)
-    ax.grid(color=_GRID, linewidth=0.8)
-    for spine in ax.spines.values():
-        spine.set_visible(False)
-    ax.axhline(f.r_squared_assumed, color=_INK, linewidth=1, linestyle=":", label="without privacy (assumed)")
+    tidy(ax)
+    ax.axhline(f.r_squared_assumed, color=INK, linewidth=1, linestyle=":", label="without privacy (assumed)")
     ranges = [p.r_squared_range or (p.r_squared, p.r_squared) for p in points]
     if f.r_squared_range is not None:
-        ax.fill_between(
-            at,
-            [low for low, _ in ranges],
-            [high for _, high in ranges],
-            color=_BLUE,
-            alpha=0.15,
-            linewidth=0,
-            label="nine of ten tables",
-        )
+        low, high = np.array(ranges).T
+        ax.fill_between(at, low, high, color=_BLUE, alpha=0.15, linewidth=0, label="nine of ten tables")
     ax.plot(at, [p.r_squared for p in points], color=_BLUE, linewidth=2, label="fit of the release")
     mean = [p.r_squared_constant for p in points]
     ax.plot(at, mean, color=_ORANGE, linewidth=1.6, linestyle="--", label="predicting the private mean")

@@ -82,13 +82,7 @@ def encode(table: Table, share: PartyTerms) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One encoding of a study's numbers, and what it is forecast to be worth.
-
-    Attributes:
-        name: of the encoding.
-        study: with the attributes encoded so.
-        forecast: of a fit of the target on all others.
-    """
+    """A study with its numbers encoded so, and the forecast of a fit of the target on all others."""
 
     name: str
     study: Study

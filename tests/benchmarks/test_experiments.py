@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from benchmarks.experiments import EXPERIMENTS, main
 from benchmarks.tables import DATA, recorded, standing, values_digest
-from benchmarks.wang2018_data import names
+from benchmarks.wang2018_methods import names
 
 DOCS = Path(__file__).parents[2] / "docs"
 BY_NAME = {each.name: each for each in EXPERIMENTS}
@@ -67,12 +67,6 @@ def test_listing_has_source_licence_and_checksum_of_every_table_that_an_experime
         assert f"| {known[name]['licence']} |" in line
         assert known[name]["sha256"] in line
         assert all(repository(source) in line for source in known[name]["sources"].split())
-
-
-def test_experiment_that_is_named_is_run_into_a_folder(tmp_path: Path) -> None:
-    words = ["coverage", "--quick", "--data", str(tmp_path / "absent"), "--out", str(tmp_path / "out")]
-    assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code == 0
-    assert json.loads((tmp_path / "out" / "coverage.json").read_text())["results"]
 
 
 def test_page_whose_tables_are_elsewhere_is_skipped_with_what_it_lacks(tmp_path: Path) -> None:

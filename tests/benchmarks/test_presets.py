@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks import release_law, wu2022, wu2022_methods
-from benchmarks.kalaja2020_settings import FIGURES
-from benchmarks.wang2018_data import made_up
+from benchmarks import release_law, wu2022
+from benchmarks.kalaja2020 import FIGURES
+from benchmarks.wang2018_methods import made_up
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.presets import (
     PRESETS,
@@ -22,7 +22,7 @@ ASKED = release_law.study_of(wu2022.ATTRIBUTES, wu2022.SIZES, 10_000, 1.0, subje
 @pytest.mark.parametrize("mechanism", [None, "dgm"])
 def test_release_of_wu2022_has_the_noise_of_the_paper(mechanism: str | None) -> None:
     spec = release_law.proposed(RELEASES["wu2022"].study(ASKED, mechanism))
-    theirs = wu2022_methods.noise_variances(wu2022.SIZES, 1.0)
+    theirs = wu2022.noise_variances(wu2022.SIZES, 1.0)
     assert release_law.noise_variances(spec)[1:] == pytest.approx(theirs, rel=1e-5)
 
 
@@ -32,7 +32,7 @@ def test_release_of_wu2022_is_one_stage_of_listed_subjects_with_a_sketch_of_n_to
     assert (terms.mechanism, terms.keyed, terms.projection) == ("rmgm", False, None)
     assert terms.adjacency == "replace_one"
     assert {(party.row_norm, party.whitening, party.first_stage_share) for party in terms.parties} == {(None,) * 3}
-    assert terms.k == wu2022_methods.sketch_size(10_000) == 464
+    assert terms.k == wu2022.sketch_size(10_000) == 464
     assert terms_of(RELEASES["wu2022"].study(ASKED.model_copy(update={"k": 100}))).k == 100
 
 

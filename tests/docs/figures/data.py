@@ -1,7 +1,7 @@
 """The data files in docs/figures, and tables made of them."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import exp, log
 from pathlib import Path
@@ -20,6 +20,11 @@ def read(name: str) -> Any:
 
 def rows(columns: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (columns, ["---"] * len(columns), *body)]
+
+
+def filled(head: str, body: str, records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A table of records, its heading and the form of a row with | between cells."""
+    return rows(head.split(" | "), (body.format(**record).split(" | ") for record in records))
 
 
 def share(kept: Iterable[bool]) -> str:

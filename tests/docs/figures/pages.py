@@ -11,6 +11,7 @@ from tests.docs.figures.data import (
     Tables,
     default_method,
     defaults,
+    filled,
     mean,
     percent,
     read,
@@ -304,18 +305,10 @@ def results() -> tuple[Figures, Tables]:
                 for name, n, _, exact in found["least squares"]["rows"]
             ),
         ),
-        "scale": rows(
-            ["work", "rows", "CPU s", "ns a row", "peak memory"],
-            (
-                [
-                    work[r["work"]],
-                    f"{r['n']:,}",
-                    f"{r['cpu_seconds']:.3g}",
-                    f"{1e9 * r['cpu_seconds'] / r['n']:,.0f}",
-                    f"{r['peak_megabytes']:.0f} MB",
-                ]
-                for r in largest
-            ),
+        "scale": filled(
+            "work | rows | CPU s | ns a row | peak memory",
+            "{work} | {n:,} | {cpu_seconds:.3g} | {each:,.0f} | {peak_megabytes:.0f} MB",
+            (r | {"work": work[r["work"]], "each": 1e9 * r["cpu_seconds"] / r["n"]} for r in largest),
         ),
     }
 
@@ -387,11 +380,11 @@ def whitening() -> tuple[Figures, Tables]:
 
 def odds_ratios() -> tuple[Figures, Tables]:
     found = read("odds_ratios")["results"]
-    names = ("standard_error", "rows_standard_error", "auc", "rows_auc", "said_auc")
     binary = [r for r in found if r["family"] == "binomial"]
     listed, keyed = ([r for r in binary if (r["overlap"] is None) is so] for so in (True, False))
     others = [r for r in found if r["family"] != "binomial"]
-    of_rows, covered = "of the fit on the rows", ("table", "population")
+    errors = "standard error | of the fit on the rows"
+    errors_of, aucs = "{standard_error:.3f} | {rows_standard_error:.3f}", "{auc:.3f} | {rows_auc:.3f}"
     figures = {
         "keyed_mean": f"{fmean(r['population'] for r in keyed):.3f}",
         "keyed_least": f"{min(r['population'] for r in keyed):.2f}",
@@ -401,55 +394,27 @@ def odds_ratios() -> tuple[Figures, Tables]:
         "auc_one": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 1):.3f}",
         "auc_three": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 3):.3f}",
     }
-    return (
-        figures,
-        {
-            "odds": rows(
-                ["ε", "n", "releases", *covered, "standard error", of_rows, "AUC", of_rows, "said"],
-                (
-                    [
-                        f"{r['epsilon']:g}",
-                        f"{r['n']:,}",
-                        f"{r['releases']}",
-                        *(f"{r[m]:.3f}" for m in (*covered, *names)),
-                    ]
-                    for r in listed
-                ),
-            ),
-            "keyed": rows(
-                [
-                    "table",
-                    "coefficients",
-                    "overlap",
-                    "ε",
-                    "releases",
-                    "population",
-                    "standard error",
-                    of_rows,
-                    "AUC",
-                    of_rows,
-                ],
-                (
-                    [
-                        *(r["table_name"], f"{r['coefficients']}", f"{r['overlap']:g}", f"{r['epsilon']:g}"),
-                        *(f"{r['releases']}", f"{r['population']:.3f}", *(f"{r[m]:.3f}" for m in names[:-1])),
-                    ]
-                    for r in keyed
-                    if r["overlap"] == 0.9
-                ),
-            ),
-            "others": rows(
-                ["family", "outcome", "of", "ε", "releases", *covered, "standard error", of_rows],
-                (
-                    [
-                        *(r["family"], r["outcome"], r["table_name"], f"{r['epsilon']:g}", f"{r['releases']}"),
-                        *(f"{r[m]:.3f}" for m in (*covered, *names[:2])),
-                    ]
-                    for r in others
-                ),
-            ),
-        },
-    )
+    return figures, {
+        "odds": filled(
+            f"ε | n | releases | table | population | {errors} | AUC | of the fit on the rows | said",
+            "{epsilon:g} | {n:,} | {releases} | {table:.3f} | {population:.3f}"
+            f" | {errors_of} | {aucs}"
+            " | {said_auc:.3f}",
+            listed,
+        ),
+        "keyed": filled(
+            f"table | coefficients | overlap | ε | releases | population | {errors} | AUC | of the fit on the rows",
+            "{table_name} | {coefficients} | {overlap:g} | {epsilon:g} | {releases} | {population:.3f}"
+            f" | {errors_of} | {aucs}",
+            (r for r in keyed if r["overlap"] == 0.9),
+        ),
+        "others": filled(
+            f"family | outcome | of | ε | releases | table | population | {errors}",
+            "{family} | {outcome} | {table_name} | {epsilon:g} | {releases} | {table:.3f} | {population:.3f}"
+            f" | {errors_of}",
+            others,
+        ),
+    }
 
 
 def questions() -> tuple[Figures, Tables]:

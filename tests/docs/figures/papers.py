@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.docs.figures.data import RHO, Figures, Tables, default_method, mean, percent, read, rows, share
+from tests.docs.figures.data import RHO, Figures, Tables, default_method, filled, mean, percent, read, rows, share
 
 PUBLISHED = ("BGM-OLS", "DGM-OLS", "RMGM-OLS best k")
 PRIVATE = ("ObjPert", "OPS", "SSP", "AdaOPS", "AdaSSP")
@@ -29,7 +29,6 @@ def wu2022() -> tuple[Figures, Tables]:
     ours, moments, best = "Commingle shrunken", "Commingle moments", "RMGM-OLS best k"
     over = [m[ours] / m[best] for m in means.values()]
     above = {(n, name): cells[n, e]["methods"][name]["above"][0] for n, e in cells if e == 1 for name in means[n, e]}
-    shown = ("BGM-OLS", "DGM-OLS", "RMGM-OLS k=n^(2/3)", best, "Commingle measurement_error", ours, moments)
     fits = ("OLS", "constant", *PUBLISHED, ours, moments)
     names = ("insurance_numeric", "bike_hour", "gpu_sgemm", "superconductor_500")
     figures = {
@@ -59,20 +58,12 @@ def wu2022() -> tuple[Figures, Tables]:
         "moments_learns": share(m[moments] < m["constant"] for m in real.values()),
     }
     tables = {
-        "synthetic": rows(
-            [
-                "n",
-                "‖w‖",
-                "BGM",
-                "DGM",
-                "RMGM, n^(2/3)",
-                "RMGM, best k",
-                "`measurement_error`",
-                "`shrunken`",
-                "`moments`",
-            ],
+        "synthetic": filled(
+            "n | ‖w‖ | BGM | DGM | RMGM, n^(2/3) | RMGM, best k | `measurement_error` | `shrunken` | `moments`",
+            "{n:,} | {w:.3f} | {BGM-OLS:.3g} | {DGM-OLS:.3g} | {RMGM-OLS k=n^(2/3):.3g} | {RMGM-OLS best k:.3g}"
+            " | {Commingle measurement_error:.3g} | {Commingle shrunken:.3g} | {Commingle moments:.3g}",
             (
-                [f"{n:,}", f"{cells[n, e]['norm_of_w']:.3f}", *(f"{m[name]:.3g}" for name in shown)]
+                m | {"n": n, "w": cells[n, e]["norm_of_w"]}
                 for (n, e), m in means.items()
                 if e == 1 and n in {1000, 10_000, 100_000, 1_000_000}
             ),
@@ -215,19 +206,11 @@ def wang2018() -> tuple[Figures, Tables]:
             ["column", "inside ± 3", "between our least and most run", "ours is above the published value in"],
             ([name, inside(name), between(name), above(name)] for name in sorted(variants)),
         ),
-        "table3": rows(
-            ["table", "n", "trivial", "least squares", "AdaSSP, ours", "published", "AdaSSP, his code", "Commingle"],
-            (
-                [
-                    t["table"],
-                    f"{t['n']:,}",
-                    *(f"{t['methods'][m]['mse']:.3g}" for m in ("trivial", "non_private", "AdaSSP")),
-                    f"{t['methods']['AdaSSP']['published']['mse']:.3g}",
-                    *(f"{t['methods'][m]['mse']:.3g}" for m in ("AdaSSP, his code", "Commingle")),
-                ]
-                for t in found["table3"]
-                if t["table"] in SHOWN
-            ),
+        "table3": filled(
+            "table | n | trivial | least squares | AdaSSP, ours | published | AdaSSP, his code | Commingle",
+            "{table} | {n:,} | {trivial[mse]:.3g} | {non_private[mse]:.3g} | {AdaSSP[mse]:.3g}"
+            " | {AdaSSP[published][mse]:.3g} | {AdaSSP, his code[mse]:.3g} | {Commingle[mse]:.3g}",
+            (t | t["methods"] for t in found["table3"] if t["table"] in SHOWN),
         ),
         "efficiency": rows(
             ["n", *(name for name in over if name.endswith("ε = 1"))],
@@ -377,35 +360,30 @@ def public_moment() -> tuple[Figures, Tables]:
         "default": default_method("winequality_white"),
         "few_most": f"{max(few[n, 11] / few[n, 14] for n, _ in few):.1f}",
     }
-    shown = (private, paper, tight, ours)
-    conditions = [(f"made up, {c['public']} public rows", c) for c in found["conditions"]]
-    conditions += [(f"wine, {c['normalisation']}", c) for c in found["wine_conditions"]]
+    heads = f"{private} | {paper} | {tight} | {ours}"
+    errors = f"{{{private}:.3g}} | {{{paper}:.3g}} | {{{tight}:.3g}} | {{{ours}:.3g}}"
+    conditions = [c | {"rows": f"made up, {c['public']} public rows"} for c in found["conditions"]]
+    conditions += [c | {"rows": f"wine, {c['normalisation']}"} for c in found["wine_conditions"]]
     return figures, {
-        "conditions": rows(
-            ["rows", "tr/(d λ_min)", "transformed", "λ_min", "transformed"],
-            (
-                [
-                    name,
-                    *(
-                        f"{c[key]:.3g}"
-                        for key in ("condition_before", "condition_after", "least_before", "least_after")
-                    ),
-                ]
-                for name, c in conditions
-            ),
+        "conditions": filled(
+            "rows | tr/(d λ_min) | transformed | λ_min | transformed",
+            "{rows} | {condition_before:.3g} | {condition_after:.3g} | {least_before:.3g} | {least_after:.3g}",
+            conditions,
         ),
-        "one": rows(
-            [RHO, "n", *shown],
+        "one": filled(
+            f"{RHO} | n | {heads}",
+            f"{{rho:g}} | {{n:,}} | {errors}",
             (
-                [f"{rho:g}", f"{n:,}", *(f"{m[s]:.3g}" for s in shown)]
+                m | {"rho": rho, "n": n}
                 for (rho, n), m in sorted(one.items(), key=lambda cell: cell[0][::-1])
                 if n in {3000, 3500, 10_000}
             ),
         ),
-        "wine": rows(
-            ["rows", RHO, *shown],
+        "wine": filled(
+            f"rows | {RHO} | {heads}",
+            f"{{rows}} | {{rho:g}} | {errors}",
             (
-                [name, f"{rho:g}", *(f"{m[s]:.3g}" for s in shown)]
+                m | {"rows": name, "rho": rho}
                 for name, figure in (("divided by their norms", wine), ("z-scores", plain))
                 for (rho, n), m in figure.items()
                 if n == 4649

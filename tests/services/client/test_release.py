@@ -7,9 +7,8 @@ import pytest
 
 from commingle import Release
 from commingle.services.errors import ReleaseDirectoryError
-from commingle.shared.documents.errors import DocumentError, ProtocolError, VerificationError
+from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import Fingerprint
-from commingle.shared.estimation.errors import UnknownAttributeError
 from commingle.shared.runtime.errors import SettingsError
 from tests.world.documents import flipped
 from tests.world.released import COORDINATOR, SLOPES, WHITENING, published
@@ -100,13 +99,10 @@ def test_release_says_what_it_is_and_that_the_key_is_not_pinned() -> None:
 def test_file_that_is_altered_cut_off_or_missing_is_refused(directory: Path, name: str) -> None:
     path = directory / name
     data = path.read_bytes()
-    for at in (len(data) // 3, len(data) // 2, -2):
-        path.write_bytes(flipped(data, at))
+    for altered in (flipped(data, len(data) // 2), data[:-7]):
+        path.write_bytes(altered)
         with pytest.raises(ProtocolError):
             Release.load(directory)
-    path.write_bytes(data[:-7])
-    with pytest.raises((VerificationError, DocumentError)):
-        Release.load(directory)
     path.unlink()
     with pytest.raises(ReleaseDirectoryError, match=name):
         Release.load(directory)
@@ -123,12 +119,6 @@ def test_unwritable_directory_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ReleaseDirectoryError, match="cannot write"):
         Release.of(published()[1]).save(tmp_path / "file")
-
-
-def test_misspelt_attribute_is_answered_with_the_close_one() -> None:
-    with pytest.raises(UnknownAttributeError) as caught:
-        Release.of(published()[1]).fit(TARGET, ["smokr"])
-    assert "smoker" in caught.value.remedy
 
 
 OPTIONAL = {"pandas", "matplotlib", "sklearn"}

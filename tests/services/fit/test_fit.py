@@ -167,30 +167,30 @@ def test_missing_number_that_is_not_marked_is_refused(fitted: Fit, gap: float | 
         fitted.predict({"age": [AGE.upper, gap]})
 
 
-def test_prediction_beyond_the_targets_bounds_is_the_bound() -> None:
-    steep = Predictor(np.array([0.0, 1000.0]), (AGE,), PRESSURE)
-    found = steep.of({"age": [AGE.upper, AGE.upper]})
-    assert found.values.tolist() == [PRESSURE.upper] * 2
-    assert found.warnings == (
-        f"2 of 2 predictions of pressure lay outside {PRESSURE.lower:g} to {PRESSURE.upper:g} and were clipped.",
-    )
-
-
-def test_share_of_a_level_lies_between_none_and_all() -> None:
-    sex = next(a for a in SCHEMA if a.name == "sex")
-    found = Predictor(np.array([-5.0, 0.1]), (AGE,), sex).of({"age": [AGE.lower, AGE.upper]})
-    assert found.values.tolist() == [0.0, 1.0]
+@pytest.mark.parametrize(
+    ("coefficients", "of", "expected", "warned"),
+    [
+        ([0.0, 1000.0], "pressure", [PRESSURE.upper] * 2, True),
+        ([PRESSURE.lower, 0.0], "pressure", [PRESSURE.lower] * 2, False),
+        ([-5.0, 0.1], "sex", [0.0, 1.0], True),
+    ],
+    ids=["beyond a bound", "within bounds", "a share"],
+)
+def test_predictions_are_within_the_targets_bounds_and_clipping_is_counted(
+    coefficients: list[float], of: str, expected: list[float], *, warned: bool
+) -> None:
+    (target,) = (a for a in SCHEMA if a.name == of)
+    found = Predictor(np.array(coefficients), (AGE,), target).of({"age": [AGE.lower + 1, AGE.upper]})
+    assert found.values.tolist() == expected
+    low, high = (target.lower, target.upper) if isinstance(target, NumericAttribute) else (0, 1)
+    said = f"2 of 2 predictions of {of} lay outside {low:g} to {high:g} and were clipped."
+    assert found.warnings == ((said,) if warned else ())
 
 
 def test_extrapolation_takes_numbers_as_they_are(fitted: Fit) -> None:
     ages = np.array([AGE.upper + 10])
     expected = fitted.coefficients[0] + fitted.coefficients[1] * ages
     np.testing.assert_allclose(fitted.predict({"age": ages}, extrapolate=True), expected)
-
-
-def test_numbers_within_bounds_are_predicted_without_a_word() -> None:
-    flat = Predictor(np.array([PRESSURE.lower, 0.0]), (AGE,), PRESSURE)
-    assert flat.of({"age": [AGE.lower, AGE.upper]}).warnings == ()
 
 
 BY_TEN = Intervals(lower=0, upper=90, cuts=(10, 40.3, 60))

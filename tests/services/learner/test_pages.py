@@ -234,12 +234,10 @@ def test_effects_are_drawn_to_scale_around_zero() -> None:
     fit |= {"coefficients": [9, 0.02, -1], "intervals": [[8, 10], [0.01, 0.03], [None, None]]}
     drawn = picture_of(fit, [sex, age])
     assert drawn is not None
-    assert [(one.term, one.effect) for one in drawn.effects] == [("age", 1.0), ("sex[m]", -1)]
-    age_row, sex_row = drawn.effects
-    assert age_row.low is not None
-    assert age_row.high is not None
-    assert age_row.high - age_row.low == pytest.approx(2 * (age_row.at - age_row.low))
-    assert (sex_row.low, sex_row.at < drawn.zero < age_row.at) == (None, True)
+    assert [(one["term"], one["effect"]) for one in drawn["effects"]] == [("age", 1.0), ("sex[m]", -1)]
+    age_row, sex_row = drawn["effects"]
+    assert age_row["high"] - age_row["low"] == pytest.approx(2 * (age_row["at"] - age_row["low"]))
+    assert (sex_row["low"], sex_row["at"] < drawn["zero"] < age_row["at"]) == (None, True)
     assert (
         picture_of(fit | {"coefficients": [9, 0, 0], "intervals": [[0, 0], [0, 0], [None, None]]}, [sex, age]) is None
     )
@@ -254,12 +252,12 @@ def test_ratios_are_drawn_on_a_log_axis_without_the_ends_that_there_are_not() ->
     labels = ("(intercept)", "a", "b", "c")
     drawn = forest(ResultTable(title="", heading="", labels=labels, columns=(ratios,)), start=1)
     assert drawn is not None
-    (a, _, at_a, low_a, high_a), (b, _, at_b, low_b, high_b) = drawn.rows
+    (a, _, at_a, low_a, high_a), (b, _, at_b, low_b, high_b) = drawn["rows"]
     assert (a, b) == ("a", "b")
-    assert drawn.one - at_a == pytest.approx(at_b - drawn.one)
+    assert drawn["one"] - at_a == pytest.approx(at_b - drawn["one"])
     assert (low_a, high_b) == (None, None)
-    assert high_a == low_b == drawn.one
-    assert [text for _, text in drawn.ticks] == ["0.5", "1", "2"]
+    assert high_a == low_b == drawn["one"]
+    assert [text for _, text in drawn["ticks"]] == ["0.5", "1", "2"]
     assert forest(ResultTable(title="", heading="", labels=("a",), columns=())) is None
 
 
@@ -270,29 +268,64 @@ def tables() -> Iterator[tuple[str, httpx.Client]]:
         yield f"/releases/{release}", client
 
 
-def test_table_on_a_page_has_the_interfaces_sentence_as_its_headline(tables: tuple[str, httpx.Client]) -> None:
-    address, http = tables
-    asked = {"row": "stage", "column": "readmitted", "reference": "iii"}
-    answer = http.post(f"/v1{address}/analyses/table", json=asked).json()
-    page = http.get(f"{address}/table", params=asked | {"event": ""}).text
-    assert unescape(re.findall(r"<h1>(.*)</h1>", page)[0]) == answer["sentence"]
-    assert page.count('<svg class="bar"') == 3 + 2 * 3
-    assert "commingle table ./release stage readmitted --reference iii" in page
-    assert "release.table(row=" in page
-    assert "An arrow means that an interval goes on." in page
+TABLE, WITHIN = {"row": "stage", "column": "readmitted"}, {"within": "smoker"}
+EVENT = {"target": "stage", "family": "binomial", "event": "iii", "attributes": "smoker"}
+ODDS = {"target": "readmitted", "attributes": ["stage", "readmitted"], "family": "binomial"}
+ARROW = "An arrow means that an interval goes on."
 
 
-def test_event_of_an_outcome_with_more_than_two_levels_is_chosen_on_the_page(
-    tables: tuple[str, httpx.Client],
+@pytest.mark.parametrize(
+    ("question", "asked", "body", "said"),
+    [
+        (
+            "table",
+            TABLE | {"reference": "iii", "event": ""},
+            TABLE | {"reference": "iii"},
+            ("commingle table ./release stage readmitted --reference iii", "release.table(row=", ARROW),
+        ),
+        (
+            "table",
+            TABLE | WITHIN,
+            TABLE | WITHIN,
+            (
+                "commingle table ./release stage readmitted --within smoker",
+                "release.stratified(row='stage', column='readmitted', within='smoker')",
+            ),
+        ),
+        (
+            "glm",
+            EVENT,
+            {"formula": "stage[iii] ~ smoker"},
+            ("--target 'stage[iii]' --features smoker --family binomial", "<option selected>iii</option>"),
+        ),
+        (
+            "glm",
+            ODDS,
+            {"formula": "readmitted ~ stage"},
+            ("commingle fit ./release --target readmitted --features stage --family binomial",),
+        ),
+    ],
+    ids=["table", "strata", "event", "odds"],
+)
+def test_question_on_a_page_has_the_interfaces_sentence_as_its_headline_and_its_answer_as_a_file(
+    tables: tuple[str, httpx.Client], question: str, asked: dict[str, Any], body: dict[str, Any], said: tuple[str, ...]
 ) -> None:
     address, http = tables
-    asked = {"target": "stage", "family": "binomial", "event": "iii", "attributes": "smoker"}
-    answer = http.post(f"/v1{address}/analyses/glm", json={"formula": "stage[iii] ~ smoker"}).json()
-    page = unescape(http.get(f"{address}/glm", params=asked).text)
+    answer = http.post(f"/v1{address}/analyses/{question}", json=body).json()
+    page = unescape(http.get(f"{address}/{question}", params=asked).text)
     assert re.findall(r"<h1>(.*)</h1>", page) == [answer["sentence"]]
-    assert "--target 'stage[iii]' --features smoker --family binomial" in page
-    assert "<option selected>iii</option>" in page
-    assert http.get(f"{address}/glm", params=asked | {"family": "ordinal"}).status_code == 200
+    assert [text for text in said if text not in page] == []
+    csv_file, tex_file, json_file = (unescape(a) for a in Tags(page).addresses if f"/{question}." in a)
+    assert http.get(csv_file).text.count("\n") > 1
+    assert http.get(json_file).json() == answer
+    assert http.get(tex_file).text.startswith(r"\begin{tabular}")
+
+
+def test_page_of_odds_takes_all_attributes_and_any_family(tables: tuple[str, httpx.Client]) -> None:
+    address, http = tables
+    assert "smoker[yes]" in unescape(http.get(f"{address}/glm").text)
+    assert http.get(f"{address}/glm", params=EVENT | {"family": "ordinal"}).status_code == 200
+    assert http.get(f"{address}/table", params=TABLE).text.count('<svg class="bar"') == 3 + 2 * 3
 
 
 def test_page_of_a_release_that_is_mostly_noise_claims_nothing_in_its_headline() -> None:
@@ -303,21 +336,6 @@ def test_page_of_a_release_that_is_mostly_noise_claims_nothing_in_its_headline()
         assert "<h1>Noise hides what stage, smoker and readmitted explain of age</h1>" in fit
         odds = unescape(http.get(f"/releases/{release}/glm").text)
         assert "<h1>Binomial model of readmitted[yes]</h1>" in odds
-
-
-def test_table_within_a_third_attribute_is_the_interfaces_and_a_file(tables: tuple[str, httpx.Client]) -> None:
-    address, http = tables
-    asked = {"row": "stage", "column": "readmitted", "within": "smoker"}
-    answer = http.post(f"/v1{address}/analyses/table", json=asked).json()
-    page = unescape(http.get(f"{address}/table", params=asked).text)
-    assert re.findall(r"<h1>(.*)</h1>", page) == [answer["sentence"]]
-    assert "commingle table ./release stage readmitted --within smoker" in page
-    assert "release.stratified(row='stage', column='readmitted', within='smoker')" in page
-    csv_file, tex_file, json_file = (unescape(a) for a in Tags(page).addresses if "/table." in a)
-    rows = list(csv.DictReader(io.StringIO(http.get(csv_file).text)))
-    assert [float(row["pooled odds ratio"]) for row in rows] == answer["odds_ratios"]
-    assert http.get(json_file).json() == answer
-    assert http.get(tex_file).text.startswith(r"\begin{tabular}")
 
 
 def test_rows_on_a_page_are_reported_and_those_of_its_file(tables: tuple[str, httpx.Client]) -> None:
@@ -403,16 +421,6 @@ def test_description_on_a_page_is_of_what_was_ticked(tables: tuple[str, httpx.Cl
         "stage = iii",
     ]
     assert "commingle describe ./release age stage --by smoker" in page
-
-
-def test_odds_on_a_page_are_those_of_the_features_that_were_ticked(tables: tuple[str, httpx.Client]) -> None:
-    address, http = tables
-    answer = http.post(f"/v1{address}/analyses/glm", json={"formula": "readmitted ~ stage"}).json()
-    asked = {"target": "readmitted", "attributes": ["stage", "readmitted"], "family": "binomial"}
-    page = unescape(http.get(f"{address}/glm", params=asked).text)
-    assert re.findall(r"<h1>(.*)</h1>", page) == [answer["sentence"]]
-    assert "commingle fit ./release --target readmitted --features stage --family binomial" in page
-    assert "smoker[yes]" in unescape(http.get(f"{address}/glm").text)
 
 
 def test_question_that_cannot_be_answered_says_why_on_its_page(

@@ -22,11 +22,34 @@ def _csv(folder: Path, text: str) -> Path:
     return path
 
 
-def test_csv_with_numbers_text_and_gaps_is_read_as_numbers_and_levels(tmp_path: Path) -> None:
-    source = read_table(_csv(tmp_path, "age,sex\n30,f\n,m\n41.5,?\n"), typed=True)
-    assert source.table.columns["age"].to_pylist() == [30, None, 41.5]
-    assert source.table.columns["sex"].to_pylist() == ["f", "m", None]
-    assert source.table.subjects.tolist() == ["subject-1", "subject-2", "subject-3"]
+@pytest.mark.parametrize(
+    ("text", "options", "columns", "subjects"),
+    [
+        (
+            "age,sex\n30,f\n,m\n41.5,?\n",
+            {"typed": True},
+            {"age": [30, None, 41.5], "sex": ["f", "m", None]},
+            ["subject-1", "subject-2", "subject-3"],
+        ),
+        ("seqn,x\n8,1\n7,2\n", {"subject_id": "seqn"}, {"x": ["1", "2"]}, ["8", "7"]),
+        (
+            "id,x\n0000100000,1\n100000,2\n8.0,3\n?,4\n",
+            {"subject_id": "id", "typed": True},
+            {"x": [1, 2, 3, 4]},
+            ["0000100000", "100000", "8.0", "?"],
+        ),
+        ("dose [mg],a=b\n1,2\n", {}, {"dose (mg)": ["1"], "a:b": ["2"]}, ["subject-1"]),
+        ("a|b;c\n1|2;3\n", {"csv_format": CsvFormat(separator="|")}, {"a": ["1"], "b;c": ["2;3"]}, ["subject-1"]),
+        ('a,b\n"x\ny",2\n', {"csv_format": CsvFormat(lines_per_record=2)}, {"a": ["x\ny"], "b": ["2"]}, ["subject-1"]),
+    ],
+    ids=["gaps are none", "ids are no attribute", "ids as agents read them", "names", "given format", "declared lines"],
+)
+def test_csv_is_read_as_columns_and_subjects(
+    tmp_path: Path, text: str, options: dict[str, Any], columns: dict[str, list[Any]], subjects: list[str]
+) -> None:
+    source = read_table(_csv(tmp_path, text), **options)
+    assert {name: cells.to_pylist() for name, cells in source.table.columns.items()} == columns
+    assert (source.table.subjects.tolist(), source.notices) == (subjects, ())
 
 
 def test_parquet_with_other_types_keeps_what_can_be_used_and_names_the_rest(tmp_path: Path) -> None:
@@ -45,18 +68,6 @@ def test_parquet_with_other_types_keeps_what_can_be_used_and_names_the_rest(tmp_
     assert source.unusable == {"when": "timestamp[ms]"}
 
 
-def test_subject_id_column_identifies_rows_and_is_no_attribute(tmp_path: Path) -> None:
-    path = _csv(tmp_path, "seqn,x\n8,1\n7,2\n")
-    source = read_table(path, subject_id="seqn")
-    assert source.table.subjects.tolist() == ["8", "7"]
-    assert list(source.table.columns) == ["x"]
-
-
-def test_subject_ids_are_what_an_agent_reads(tmp_path: Path) -> None:
-    source = read_table(_csv(tmp_path, "id,x\n0000100000,1\n100000,2\n8.0,3\n?,4\n"), subject_id="id", typed=True)
-    assert source.table.subjects.tolist() == ["0000100000", "100000", "8.0", "?"]
-
-
 def test_csv_declares_types_only_where_that_is_asked_for(tmp_path: Path) -> None:
     path = _csv(tmp_path, "n,flag,day,code,none\n1,True,2020-01-01,007x,\n2.5,False,2020-01-02,8,?\n")
     typed, plain = read_table(path, typed=True), read_table(path)
@@ -69,11 +80,6 @@ def test_csv_declares_types_only_where_that_is_asked_for(tmp_path: Path) -> None
     assert typed.unusable == {"day": "date32[day]"}
     assert {str(cells.type) for cells in plain.table.columns.values()} == {"string"}
     assert plain.table.columns["flag"].to_pylist() == ["True", "False"]
-
-
-def test_names_that_attributes_cannot_have_are_changed(tmp_path: Path) -> None:
-    source = read_table(_csv(tmp_path, "dose [mg],a=b\n1,2\n"))
-    assert list(source.table.columns) == ["dose (mg)", "a:b"]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +102,21 @@ def test_csv_that_is_no_table_is_refused_with_one_reason(
         read_table(_csv(tmp_path, text), subject_id=subject_id)
 
 
-@pytest.mark.parametrize("name", ["absent.csv", "absent.parquet", "table.xlsx", "."])
-def test_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(TableError):
-        read_table(tmp_path / name)
-
-
-def test_text_file_called_parquet_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "table.parquet"
-    path.write_text("x\n1\n")
-    with pytest.raises(TableError, match="not a table"):
-        read_table(path)
+@pytest.mark.parametrize(
+    ("name", "held", "options"),
+    [
+        *((name, None, {}) for name in ("absent.csv", "absent.parquet", "table.xlsx", ".")),
+        ("table.parquet", b"x\n1\n", {}),
+        ("table.csv", "a,b\nKöln,2\n".encode("latin-1"), {"csv_format": CsvFormat()}),
+    ],
+)
+def test_file_that_cannot_be_read_is_refused(
+    tmp_path: Path, name: str, held: bytes | None, options: dict[str, Any]
+) -> None:
+    if held is not None:
+        (tmp_path / name).write_bytes(held)
+    with pytest.raises(TableError, match=r"cannot read|not a table|neither"):
+        read_table(tmp_path / name, **options)
 
 
 def test_table_shows_no_row_in_its_repr(tmp_path: Path) -> None:
@@ -133,11 +143,6 @@ def test_csv_of_another_country_is_read_as_what_it_is_and_that_is_said(
     assert "--encoding, --separator, --decimal" in notice
 
 
-def test_format_that_is_given_is_not_looked_for(tmp_path: Path) -> None:
-    source = read_table(_csv(tmp_path, "a|b;c\n1|2;3\n"), csv_format=CsvFormat(separator="|"))
-    assert (list(source.table.columns), source.notices) == (["a", "b;c"], ())
-
-
 def test_tabs_and_compression_go_together(tmp_path: Path) -> None:
     path = tmp_path / "table.csv.gz"
     path.write_bytes(gzip.compress("a\tb\n1.5\té\n".encode("latin-1")))
@@ -157,18 +162,6 @@ def test_records_that_cannot_be_read_are_counted_and_the_first_is_named(tmp_path
     with pytest.raises(TableError, match=r": 3 records have .*; the first is record 6$") as refused:
         read_table(_csv(tmp_path, "\n".join(["a,b", *lines])))
     assert "--lines-per-record" in refused.value.remedy
-
-
-def test_line_ends_in_cells_are_read_where_they_are_declared(tmp_path: Path) -> None:
-    source = read_table(_csv(tmp_path, 'a,b\n"x\ny",2\n'), csv_format=CsvFormat(lines_per_record=2))
-    assert source.table.columns["a"].to_pylist() == ["x\ny"]
-
-
-def test_text_that_is_not_in_the_encoding_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_bytes("a,b\nKöln,2\n".encode("latin-1"))
-    with pytest.raises(TableError, match="not a table"):
-        read_table(path, csv_format=CsvFormat())
 
 
 GAP = None
@@ -200,15 +193,12 @@ TOO_MANY = texts(*(f"level {i}" for i in range(257)))
         (numbers(1, 2, 2, 9), "levels", CategoricalAttribute(name="x", levels=("2", "1", "9"))),
         (texts(*"123", "V27"), "levels", CategoricalAttribute(name="x", levels=("1", "2", "3", "V27"))),
         (TOO_MANY, "", Unusable("it has 257 levels, more than 256")),
+        *((same, "", Unusable("it does not vary")) for same in (numbers(4, 4), numbers(4, GAP), texts("a", "a"))),
+        *((nothing, "", Unusable("it holds no values")) for nothing in (numbers(GAP, GAP), texts(None))),
     ],
 )
 def test_column_suggests_an_attribute(values: "pa.Array[Any]", asked: str, expected: object) -> None:
     assert draft("x", values, target=asked == "target", levels=asked == "levels") == expected
-
-
-@pytest.mark.parametrize("values", [numbers(4, 4), numbers(GAP, GAP), texts("a", "a"), texts(None), numbers(4, GAP)])
-def test_column_that_does_not_vary_is_unusable(values: "pa.Array[Any]") -> None:
-    assert isinstance(draft("x", values, target=False, levels=False), Unusable)
 
 
 @pytest.mark.parametrize(
