@@ -62,25 +62,9 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
 )
 @click.option("--blob-bucket", metavar="s3://BUCKET/PREFIX", help="S3-compatible storage in place of a directory.")
 @json_option
-def init(
-    *,
-    home: Path,
-    name: str,
-    database_url: str | None,
-    database_url_file: Path | None,
-    blob_directory: Path | None,
-    blob_bucket: str | None,
-    as_json: bool,
-) -> None:
+def init(*, home: Path, name: str, as_json: bool, **given: str | Path | None) -> None:
     """Create a coordinator: settings and a signing key in HOME."""
-    key = _create(
-        home,
-        name=name,
-        database_url=database_url,
-        database_url_file=database_url_file,
-        blob_directory=blob_directory,
-        blob_bucket=blob_bucket,
-    )
+    key = _create(home, name=name, **given)
     emit(
         {"home": str(home), "name": name, "fingerprint": key.fingerprint},
         as_json=as_json,
@@ -122,21 +106,14 @@ def _members(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> t
 @click.argument("members", nargs=-1, required=True, callback=_members)
 @json_option
 def new_consortium(
-    *,
-    home: Path,
-    name: str,
-    url: str,
-    database_url_file: Path | None,
-    expires_hours: float,
-    members: tuple[str, ...],
-    as_json: bool,
+    *, home: Path, name: str, url: str, expires_hours: float, members: tuple[str, ...], as_json: bool, **given: object
 ) -> None:
     """Create a coordinator and an invitation for each of its MEMBERS."""
     if not ADDRESS.fullmatch(url):
         raise SettingsError(f"{url!r} is no address of a coordinator", remedy="Give one such as https://hub.example.")
     port = _port(url)
     serve = None if port is None else {"port": port}
-    key = _create(home, name=name, database_url_file=database_url_file, serve=serve)
+    key = _create(home, name=name, serve=serve, **given)
     lines = {}
     with open_coordinator(home) as hub:
         for member in members:

@@ -89,7 +89,6 @@ class BlobDirectory:
         return digest
 
     def open(self, digest: str) -> BinaryIO:
-        """All of it is read before, so that no other bytes are given out."""
         self.require(digest)
         with _as_storage_error():
             path = self._path(digest)
@@ -127,7 +126,6 @@ class BlobDirectory:
             return len(old)
 
     def scratch(self) -> BinaryIO:
-        """It is on the same disk, and gone after a crash, too."""
         with _as_storage_error():
             if not self._root.is_dir():
                 close_to_others(self._root)

@@ -52,7 +52,6 @@ class BlobBucket:
         return digest
 
     def open(self, digest: str) -> BinaryIO:
-        """All of it is copied to this machine and compared before any is given out."""
         self.require(digest)
         file, found = self.scratch(), sha256()
         with self._objects() as (files, root), files.open_input_stream(f"{root}/{digest}") as stream:
@@ -92,7 +91,6 @@ class BlobBucket:
         return 0
 
     def scratch(self) -> BinaryIO:
-        """It is on this machine."""
         return tempfile.TemporaryFile()
 
     def check(self) -> None:
@@ -108,7 +106,6 @@ class BlobBucket:
         self._write(f"running/{release}/{name}", file)
 
     def open_running(self, release: str, name: str) -> BinaryIO:
-        """Read from the bucket as it is asked for."""
         with self._objects() as (files, root):
             return cast("BinaryIO", files.open_input_file(f"{root}/running/{release}/{name}"))
 

@@ -77,7 +77,6 @@ class CoordinatorHome:
             close_to_others(directory)
 
     def blob_directory(self, settings: CoordinatorSettings) -> Path:
-        """The blob directory, where blobs are not in a bucket."""
         return settings.blob_directory or self.path / "blobs"
 
     def blobs(self, settings: CoordinatorSettings) -> Blobs:

@@ -116,7 +116,6 @@ def _make_publication(coordinator: Coordinator, release: ReleaseRow) -> tuple[by
 
 
 def expire(coordinator: Coordinator, release: str) -> None:
-    """End a release whose time has passed."""
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
         after = advance(found.round, Tick(), now=coordinator.clock())
@@ -221,7 +220,6 @@ class Publisher:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin working in the background."""
         self._stopping.clear()
         self._thread = Thread(target=self._run, name="publisher", daemon=True)
         self._thread.start()

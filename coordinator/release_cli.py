@@ -2,11 +2,11 @@
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import httpx
@@ -35,40 +35,34 @@ from commingle.shared.text import quoted
 from commingle.shared.wire import PartyPage, ReleaseDetails, ReleasePage, ReleaseSummary
 
 Paged = TypeVar("Paged", PartyPage, ReleasePage)
+Command = TypeVar("Command", bound=Callable[..., object])
 
 _FOLLOW_SECONDS = 0.5
 _TIMEOUT_SECONDS = 60.0  # a busy coordinator waits half of that for its database, and to repeat a proposal is another
 _SHOWN_ID, _SHOWN_STUDY = 12, 60
 _PORT = 8000
 
-url_option = click.option(
-    "--coordinator", "url", help="URL of the running coordinator.  [this machine, at the port in HOME/settings.json]"
-)
+
+def _asked(command: Command) -> Command:
+    """The options that say where the coordinator is and how it is reached, as `_client` takes them."""
+    url = click.option(
+        "--coordinator",
+        "url",
+        help="URL of the running coordinator.  [this machine, at the port in HOME/settings.json]",
+    )
+    return home_option(url(ca_option(http_option(command))))
 
 
 @click.command(epilog=examples("propose study.json --home hub"))
 @click.argument("study", type=click.Path(path_type=Path, dir_okay=False))
-@home_option
-@url_option
-@ca_option
-@http_option
+@_asked
 @attach_option
 @click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
 @json_option
-def propose(
-    *,
-    study: Path,
-    home: Path,
-    url: str | None,
-    ca_file: Path | None,
-    allow_http: bool,
-    files: tuple[Path, ...],
-    wait: bool,
-    as_json: bool,
-) -> None:
+def propose(*, study: Path, files: tuple[Path, ...], wait: bool, as_json: bool, **where: Any) -> None:  # noqa: ANN401 - click
     """Propose the release that STUDY, a JSON file, describes."""
     asked = with_attachments(load_settings(Study, study), files)
-    with _client(home, url, ca_file, allow_http=allow_http) as (key, client):
+    with _client(**where) as (key, client):
         spec = build_spec(
             with_sketch(asked),
             members=_members(client),
@@ -95,27 +89,15 @@ def propose(
 
 @click.command(epilog=examples("releases --home hub --state published", "releases --home hub 8d0c3f7a"))
 @click.argument("release", required=False)
-@home_option
-@url_option
-@ca_option
-@http_option
+@_asked
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only releases in this state.")
 @json_option
-def releases(
-    *,
-    release: str | None,
-    home: Path,
-    url: str | None,
-    ca_file: Path | None,
-    allow_http: bool,
-    state: str | None,
-    as_json: bool,
-) -> None:
+def releases(*, release: str | None, state: str | None, as_json: bool, **where: Any) -> None:  # noqa: ANN401 - click
     """List releases, the newest first.
 
     RELEASE, the beginning of an id, shows that one alone.
     """
-    with _client(home, url, ca_file, allow_http=allow_http) as (_, client):
+    with _client(**where) as (_, client):
         found = list(_pages(client, "/v1/releases", ReleasePage, {"state": state} if state else {}))
         items = [item for page in found for item in page.items]
         if release is not None:
@@ -141,7 +123,7 @@ def _here(home: Path) -> str:
 
 @contextmanager
 def _client(
-    home: Path, url: str | None, ca_file: Path | None, *, allow_http: bool
+    *, home: Path, url: str | None, ca_file: Path | None, allow_http: bool
 ) -> Iterator[tuple[SigningKey, httpx.Client]]:
     where = url or _here(home)
     key = load_signing_key(CoordinatorHome(home).signing_key)

@@ -28,7 +28,6 @@ _LOOK_MILLISECONDS = 2000
 
 
 def create_console(coordinator: Coordinator, door: Door) -> FastAPI:
-    """The console behind a door."""
     site = Site(_TEMPLATES, name=coordinator.name, pages=_PAGES, shown={"look": _LOOK_MILLISECONDS})
     console = ConsolePages(site, door)
     pages = _Pages(coordinator)

@@ -89,7 +89,6 @@ def answered(kind: type[Shown], row: PartyRow | KeyRow | SealedKeyRow) -> Shown:
 
 @as_recorded()
 def release_details(release: ReleaseRow) -> ReleaseDetails:
-    """A release in full."""
     blocks, exchange = release.signed("statement"), None
     if mechanism_named(release.listed.mechanism).interactive:
         exchange = ExchangeProgress(columns=release.signed("columns"), replies=release.signed("reply"))

@@ -141,7 +141,6 @@ class Database:
         return "SQLite finds no damage" if self._sqlite else "PostgreSQL answers"
 
     def close(self) -> None:
-        """Give every connection back."""
         self._engine.dispose()
 
 

@@ -132,19 +132,16 @@ class Members(Part):
         self._connection.execute(delete(invites).where(invites.c.digest == former))
 
     def rotate(self, key: KeyRow) -> None:
-        """Give a party another signing key."""
         # the identity is signed with the former key: it says nothing any more
         values = {"signing_key": key.signing_key, "fingerprint": key.fingerprint, "identity": None}
         self._connection.execute(update(parties).where(parties.c.name == key.party).values(values))
         self._add_key(key)
 
     def set_identity(self, name: str, identity: Envelope, *, sealing_key: str) -> None:
-        """Keep a party's signed identity and the sealing key in it."""
         values = {"identity": _text(identity), "sealing_key": sealing_key}
         self._connection.execute(update(parties).where(parties.c.name == name).values(values))
 
     def end(self, name: str, at: datetime, *, departure: Envelope | None) -> None:
-        """End a party's membership."""
         values = {"revoked": at, "departure": None if departure is None else _text(departure)}
         self._connection.execute(update(parties).where(parties.c.name == name).values(values))
 
@@ -187,7 +184,6 @@ class LinkageKeys(Part):
     """Sealed linkage keys."""
 
     def get(self, recipient: str, sender: str) -> SealedKeyRow | None:
-        """What one member sent another."""
         return next((row for row in self.of(recipient) if row.sender == sender), None)
 
     def of(self, recipient: str) -> tuple[SealedKeyRow, ...]:
@@ -260,7 +256,6 @@ class Access(Part):
         return True
 
     def forget(self, now: datetime) -> None:
-        """Forget the nonces that are due."""
         self._connection.execute(_DUE_NONCES, {"now": now})
 
     def add_token(self, token: TokenRow) -> None:
@@ -278,7 +273,6 @@ class Access(Part):
         return tuple(_read(TokenRow, row) for row in self._connection.execute(query))
 
     def revoke_token(self, name: str, at: datetime) -> None:
-        """Let nobody in with it any more."""
         self._connection.execute(update(tokens).where(tokens.c.name == name).values(revoked=at))
 
 

@@ -78,7 +78,6 @@ class ReleaseRow:
 
     @property
     def state(self) -> State:
-        """Where its round stands."""
         return self.listed.state
 
     @property
@@ -94,7 +93,6 @@ class ReleaseRow:
         )
 
     def signed(self, kind: SignedKind) -> dict[str, Envelope]:
-        """What parties have signed of one kind, by party."""
         return {name: found for name, share in self.shares.items() if (found := getattr(share, kind)) is not None}
 
 
@@ -296,7 +294,6 @@ class Releases(Part):
     def save_approval(
         self, release: str, party: str, approval: Envelope, alignment: Envelope | None, to: Alignment
     ) -> None:
-        """Record a party's approval and what it stated about its subjects."""
         self._save_share(
             release,
             party,
@@ -307,7 +304,6 @@ class Releases(Part):
         )
 
     def save_block(self, release: str, party: str, statement: Envelope, body: str) -> None:
-        """Record a party's block: its statement and where its bytes are."""
         self._save_share(release, party, statement=_text(statement), body=body)
 
     def lose_block(self, release: str, party: str) -> None:
@@ -317,7 +313,6 @@ class Releases(Part):
     def save_signed(
         self, release: str, party: str, signed: Envelope, *, kind: Literal["rejection", "columns", "reply"]
     ) -> None:
-        """Record a party's rejection or withdrawal, or what it signed in an exchange."""
         self._save_share(release, party, **{kind: _text(signed)})
 
     def _whole(self, condition: ColumnElement[bool]) -> tuple[str, ...]:

@@ -37,14 +37,6 @@ class Transaction:
         self.heads = WitnessedHeads(connection)
 
 
-def _nobody_waits() -> None:
-    """A process that serves nobody."""
-
-
-def _no_files() -> bool:
-    return False
-
-
 class Store:
     """The memory over one database. Use `open_store`.
 
@@ -52,11 +44,13 @@ class Store:
         on_event: called after every transaction that recorded an event, on the thread that wrote.
     """
 
-    def __init__(self, database: Database, *, prepared: bool = True, has_files: Callable[[], bool] = _no_files) -> None:
+    def __init__(
+        self, database: Database, *, prepared: bool = True, has_files: Callable[[], bool] = lambda: False
+    ) -> None:
         self._database = database
         self._prepared = prepared
         self._has_files = has_files
-        self.on_event: Callable[[], None] = _nobody_waits
+        self.on_event: Callable[[], None] = lambda: None
 
     def prepare(self) -> None:
         """Bring the tables up to date, unless that was done. Raises StorageError."""
@@ -106,7 +100,6 @@ class Store:
                 stopping.wait(_AWAY_SECONDS)
 
     def close(self) -> None:
-        """Give every connection back."""
         self._database.close()
 
     def _require_prepared(self) -> None:
@@ -117,7 +110,7 @@ class Store:
             )
 
 
-def open_store(url: str, *, patient: bool = False, has_files: Callable[[], bool] = _no_files) -> Store:
+def open_store(url: str, *, patient: bool = False, has_files: Callable[[], bool] = lambda: False) -> Store:
     """Connect, and bring the tables up to date.
 
     Where it `has_files`, an empty database is not the one that they belong to: as a new one it would have them removed.
@@ -140,7 +133,7 @@ def open_store(url: str, *, patient: bool = False, has_files: Callable[[], bool]
     return store
 
 
-def migrate(database: Database, *, has_files: Callable[[], bool] = _no_files) -> None:
+def migrate(database: Database, *, has_files: Callable[[], bool] = lambda: False) -> None:
     """Upgrade to the newest revision in one transaction. Replicas that start together take turns."""
     config = _config()
     try:
@@ -160,7 +153,7 @@ def migrate(database: Database, *, has_files: Callable[[], bool] = _no_files) ->
         ) from None
 
 
-def pending_migration(database: Database, *, has_files: Callable[[], bool] = _no_files) -> str | None:
+def pending_migration(database: Database, *, has_files: Callable[[], bool] = lambda: False) -> str | None:
     """From which to which revision the tables have still to be brought, or None. Nothing is changed."""
     script = ScriptDirectory.from_config(_config())
     with database.reading() as connection:

@@ -42,14 +42,6 @@ _SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """What a running simulation works with."""
-
-    consortium: Consortium
-    stages: Stages
-
-
-@dataclass(frozen=True, slots=True)
 class Given:
     """What a party is given: a file, and its subjects."""
 
@@ -113,13 +105,13 @@ def consortium_for(given: Mapping[str, Given], allowance: Allowance, *, folder: 
     )
 
 
-def say_clipped(context: Context) -> None:
+def say_clipped(consortium: Consortium, stages: Stages) -> None:
     """How many values each party has clipped to the public bounds."""
-    for party, registered in context.consortium.registered.items():
+    for party, registered in consortium.registered.items():
         clipped = {name: count for name, count in registered["clipped"].items() if count}
         if clipped:
             counts = ", ".join(f"{count:,} of {name}" for name, count in clipped.items())
-            context.stages.notice(f"{party} moves values beyond the public bounds onto them: {counts}.")
+            stages.notice(f"{party} moves values beyond the public bounds onto them: {counts}.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,14 +160,15 @@ class _Open:
         return set() if self.over else {party.name for party in self.planned.study.parties} - sent
 
 
-def publish(planned: Sequence[Planned], studies: Sequence[Path], context: Context) -> list[Outcome]:
+def publish(
+    planned: Sequence[Planned], studies: Sequence[Path], consortium: Consortium, stages: Stages
+) -> list[Outcome]:
     """Propose studies, wait until all are published, fetch and verify them."""
-    consortium, coordinator = context.consortium, context.consortium.coordinator
-    commands = [coordinator.proposing(study) for study in studies]
+    commands = [consortium.coordinator.proposing(study) for study in studies]
     [proposed] = consortium.backend.run({"propose": commands}).values()
     opened = {str(a["id"]): _Open(p, a["forecast"], []) for a, p in zip(proposed, planned, strict=True)}
-    with connect(coordinator.url) as http:
-        _follow(http, opened, context)
+    with connect(consortium.coordinator.url) as http:
+        _follow(http, opened, consortium, stages)
         for identifier, release in opened.items():
             if release.events[-1]["state"] != State.PUBLISHED:
                 raise _ended_badly(http, identifier, release.planned)
@@ -183,7 +176,7 @@ def publish(planned: Sequence[Planned], studies: Sequence[Path], context: Contex
         return [Outcome(r.planned, client.fetch(identifier), _durations(r.events)) for identifier, r in opened.items()]
 
 
-def _follow(http: httpx.Client, opened: dict[str, _Open], context: Context) -> None:
+def _follow(http: httpx.Client, opened: dict[str, _Open], consortium: Consortium, stages: Stages) -> None:
     last, happened, heard = 0, 0, time.monotonic()
     total = sum(release.steps for release in opened.values())
     while not all(release.over for release in opened.values()):
@@ -193,13 +186,13 @@ def _follow(http: httpx.Client, opened: dict[str, _Open], context: Context) -> N
                 release = opened[event["release"]]
                 happened, heard = happened + 1, time.monotonic()
                 release.events.append({**event, "heard": heard})
-                context.stages.step(release.words(event["kind"], event["party"]), happened, total)
+                stages.step(release.words(event["kind"], event["party"]), happened, total)
         last = page["last"]
-        context.consortium.backend.check()
-        _refuse_silence(opened.values(), time.monotonic() - heard, context)
+        consortium.backend.check()
+        _refuse_silence(opened.values(), time.monotonic() - heard, consortium)
 
 
-def _refuse_silence(opened: Collection[_Open], seconds: float, context: Context) -> None:
+def _refuse_silence(opened: Collection[_Open], seconds: float, consortium: Consortium) -> None:
     """Agents decide within moments, but may take long over a large block, and over one release at a time."""
     undecided = set.intersection(*(release.awaited("approval") for release in opened))
     awaited = undecided or set().union(*(release.awaited("block") for release in opened))
@@ -207,7 +200,7 @@ def _refuse_silence(opened: Collection[_Open], seconds: float, context: Context)
         folders = ", ".join(release.planned.folder for release in opened if not release.over)
         raise RoundError(
             f"{folders}: nothing heard from {', '.join(sorted(awaited))} for {seconds:.0f} s"
-            f"{context.consortium.backend.last_words(awaited)}",
+            f"{consortium.backend.last_words(awaited)}",
             remedy="If the table is very large, try a smaller one.",
         )
 

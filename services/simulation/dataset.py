@@ -77,7 +77,6 @@ class StudyTable:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """All attributes, in the order of the parties."""
         return tuple(attribute for party in self.parties for attribute in party.attributes)
 
     def missing_words(self, party: PartyShare, training: Table) -> list[str]:
@@ -87,7 +86,6 @@ class StudyTable:
 
     @property
     def features(self) -> tuple[Attribute, ...]:
-        """All attributes but the target."""
         return tuple(attribute for attribute in self.attributes if attribute.name != self.target)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -84,12 +85,8 @@ class PartiesFile(Settings):
     parties: tuple[PartyEntry, ...] = Field(min_length=1, max_length=MAX_PARTIES)
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """The columns one party holds."""
-
-    party: str
-    columns: tuple[str, ...]
+Holdings: TypeAlias = Mapping[str, tuple[str, ...]]
+"""By party, the columns that it holds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +100,7 @@ class Loaded:
     """
 
     source: Source
-    holdings: tuple[Holding, ...] | None = None
+    holdings: Holdings | None = None
     coded: frozenset[str] = frozenset()
     notices: tuple[str, ...] = ()
     others: Mapping[str, Table] = field(default_factory=dict)
@@ -140,7 +137,7 @@ def _resolve(entry: PartyEntry, folder: Path) -> PartyEntry:
     return entry.model_copy(update=changes)
 
 
-def split_evenly(features: Sequence[str], target: str, parties: int) -> tuple[Holding, ...]:
+def split_evenly(features: Sequence[str], target: str, parties: int) -> Holdings:
     """Features in order, as evenly as possible; the target goes to the last party."""
     if parties > len(features) + 1:
         raise PartiesError(
@@ -149,16 +146,15 @@ def split_evenly(features: Sequence[str], target: str, parties: int) -> tuple[Ho
         )
     parts = [[str(name) for name in part] for part in np.array_split(np.array(features, dtype=object), parties)]
     parts[-1].append(target)
-    return tuple(Holding(f"member-{number}", tuple(part)) for number, part in enumerate(parts, start=1))
+    return {f"member-{number}": tuple(part) for number, part in enumerate(parts, start=1)}
 
 
-def keep_columns(holdings: Sequence[Holding], kept: Collection[str]) -> tuple[Holding, ...]:
-    """Only the columns that are kept."""
-    left = tuple(Holding(h.party, tuple(name for name in h.columns if name in kept)) for h in holdings)
-    for holding in left:
-        if not holding.columns:
+def keep_columns(holdings: Holdings, kept: Collection[str]) -> Holdings:
+    left = {party: tuple(name for name in columns if name in kept) for party, columns in holdings.items()}
+    for party, columns in left.items():
+        if not columns:
             raise PartiesError(
-                f"{holding.party} is left without a column that can be used",
+                f"{party} is left without a column that can be used",
                 remedy="Give it at least one column that varies and is among the features or the target.",
             )
     return left
@@ -187,14 +183,14 @@ def load(wanted: Wanted, parties: PartiesFile | None) -> Loaded:
         return Loaded(source, coded=source.texts, notices=notices)
     for entry in parties.parties:
         _require_columns(entry.columns or (), source, where=str(wanted.table))
-    holdings = tuple(Holding(entry.name, entry.columns or ()) for entry in parties.parties)
+    holdings = {entry.name: entry.columns or () for entry in parties.parties}
     _refuse_shared(holdings)
     return Loaded(source, holdings, _coded(parties.parties) | source.texts, notices)
 
 
 def _join(entries: Iterable[PartyEntry], wanted: Wanted) -> Loaded:
     sources = {entry.name: _read_own(entry, wanted) for entry in entries}
-    holdings = tuple(Holding(party, (*s.table.columns, *s.unusable)) for party, s in sources.items())
+    holdings = {party: (*s.table.columns, *s.unusable) for party, s in sources.items()}
     _refuse_shared(holdings)
     common = _common_subjects(sources, wanted)
     columns: dict[str, Cells] = {}
@@ -275,8 +271,8 @@ def _require_columns(names: Iterable[str], source: Source, *, where: str) -> Non
             raise no_such_column(name, source.table.columns, where=where)
 
 
-def _refuse_shared(holdings: Iterable[Holding]) -> None:
-    held = [name for holding in holdings for name in holding.columns]
+def _refuse_shared(holdings: Holdings) -> None:
+    held = [name for columns in holdings.values() for name in columns]
     twice = sorted({name for name in held if held.count(name) > 1})
     if twice:
         raise PartiesError(

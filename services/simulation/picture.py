@@ -71,7 +71,6 @@ class Panel:
 
 
 def draw(path: Path, *, title: str, terms: Sequence[str], ols: Numbers, panels: Sequence[Panel]) -> None:
-    """Write the picture."""
     figure_of(title=title, terms=terms, ols=ols, panels=panels).savefig(path)
 
 

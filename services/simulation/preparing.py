@@ -10,7 +10,7 @@ import numpy as np
 from commingle.services.errors import TableError
 from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort
 from commingle.services.simulation.parties import (
-    Holding,
+    Holdings,
     Loaded,
     PartiesError,
     Wanted,
@@ -65,18 +65,16 @@ def prepare(wanted: Wanted) -> StudyTable:
     if table.n < MIN_ROWS:
         raise TableError(f"{table.n} complete rows are too few to simulate on", remedy=f"Give at least {MIN_ROWS}.")
     others = {}
-    for holding in holdings:
-        if holding.party in loaded.others:
-            own = {name: attributes[name] for name in holding.columns}
-            others[holding.party], lacking = _complete(loaded.others[holding.party], own, target)
-            incomplete += lacking
-    shares = tuple(PartyShare(h.party, tuple(attributes[name] for name in h.columns)) for h in holdings)
+    for party, more in loaded.others.items():
+        others[party], lacking = _complete(more, {name: attributes[name] for name in holdings[party]}, target)
+        incomplete += lacking
+    shares = tuple(PartyShare(party, tuple(attributes[name] for name in names)) for party, names in holdings.items())
     return StudyTable(table, shares, target, (*loaded.notices, *notices, *incomplete), wanted.id_rules, others)
 
 
 def _candidates(loaded: Loaded, target: str, features: tuple[str, ...] | None) -> list[str]:
     everything = [*loaded.source.table.columns, *loaded.source.unusable]
-    held = everything if loaded.holdings is None else [name for h in loaded.holdings for name in h.columns]
+    held = everything if loaded.holdings is None else [name for columns in loaded.holdings.values() for name in columns]
     chosen = held if features is None else [usable_name(name) for name in features if usable_name(name) != target]
     for name in (target, *chosen):
         if name not in everything:
@@ -135,9 +133,7 @@ def _read_schema(path: Path) -> tuple[Attribute, ...]:
     return found
 
 
-def _holdings(
-    loaded: Loaded, parties: int | Path, attributes: dict[str, Attribute], target: str
-) -> tuple[Holding, ...]:
+def _holdings(loaded: Loaded, parties: int | Path, attributes: dict[str, Attribute], target: str) -> Holdings:
     if loaded.holdings is not None:
         return keep_columns(loaded.holdings, set(attributes))
     if isinstance(parties, Path):  # a file always says who holds what

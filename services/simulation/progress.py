@@ -14,30 +14,8 @@ from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.middleware import configure_logging
 
 
-class Reporter:
-    """Where progress goes; nowhere, unless a method says otherwise."""
-
-    def begin(self, name: str, text: str) -> None:
-        """A stage begins."""
-
-    def step(self, text: str, done: int, total: int) -> None:
-        """Something happened within the stage."""
-
-    def end(self, name: str, seconds: float) -> None:
-        """The stage is over."""
-
-    def notice(self, text: str) -> None:
-        """Something a reader should know."""
-
-    def show(self, name: str, text: Callable[[Console], None]) -> None:
-        """A first result, of the release of that name."""
-
-    def close(self) -> None:
-        """Nothing more will happen."""
-
-
 class Stages:
-    """Stages, one at a time.
+    """Stages, one at a time; a subclass says them.
 
     Attributes:
         expected: how many there will be, where that is known.
@@ -45,8 +23,7 @@ class Stages:
         notices: what a reader of the report should know.
     """
 
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
+    def __init__(self) -> None:
         self._begun = 0
         self.expected = 0
         self.seconds: dict[str, float] = {}
@@ -56,46 +33,48 @@ class Stages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._reporter.close()
+        pass
 
     @contextmanager
     def stage(self, name: str, text: str) -> Iterator[None]:
         """Time what happens inside; a name that comes again adds up."""
         started = time.monotonic()
         self._begun += 1
-        self._reporter.begin(name, f"{self._begun} of {self.expected}: {text}" if self.expected else text)
+        self._begin(name, f"{self._begun} of {self.expected}: {text}" if self.expected else text)
         try:
             yield
         finally:
             seconds = time.monotonic() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-            self._reporter.end(name, seconds)
+            self._end(name, seconds)
 
     def step(self, text: str, done: int, total: int) -> None:
         """Something happened within the stage."""
-        self._reporter.step(text, done, total)
 
     def notice(self, text: str) -> None:
         """Something a reader of the report should know."""
         self.notices.append(text)
-        self._reporter.notice(text)
 
     def show(self, name: str, text: Callable[[Console], None]) -> None:
-        """A result that is there before the end."""
-        self._reporter.show(name, text)
+        """A first result, of the release of that name."""
+
+    def _begin(self, name: str, text: str) -> None: ...
+
+    def _end(self, name: str, seconds: float) -> None: ...
 
 
-class Bars(Reporter):
+class Bars(Stages):
     """Progress bars on a terminal."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__()
         columns = (SpinnerColumn(finished_text="[green]✓[/]"), TextColumn("{task.description}", markup=False))
         self._progress = Progress(*columns, BarColumn(20), TimeElapsedColumn(), console=console)
         self._progress.start()
         self._task: TaskID | None = None
         self._text = ""
 
-    def begin(self, name: str, text: str) -> None:  # noqa: ARG002 - a log wants the name, a person the text
+    def _begin(self, name: str, text: str) -> None:  # noqa: ARG002 - a log wants the name, a person the text
         self._task, self._text = self._progress.add_task(text, total=None), text
 
     def step(self, text: str, done: int, total: int) -> None:
@@ -103,33 +82,36 @@ class Bars(Reporter):
             said = f"{self._text}: {text} ({done} of {total})"
             self._progress.update(self._task, completed=done, total=total, description=said)
 
-    def end(self, name: str, seconds: float) -> None:  # noqa: ARG002 - the bar shows its time
+    def _end(self, name: str, seconds: float) -> None:  # noqa: ARG002 - the bar shows its time
         if self._task is not None:
             self._progress.update(self._task, completed=1, total=1, description=self._text)
 
     def notice(self, text: str) -> None:
+        super().notice(text)
         self._progress.console.print(f"Note: {text}", style="yellow", markup=False, highlight=False)
 
     def show(self, name: str, text: Callable[[Console], None]) -> None:  # noqa: ARG002 - the text says it
         text(self._progress.console)
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
 
-class Sentences(Reporter):
+class Sentences(Stages):
     """A line for each stage and step with the seconds since the beginning, for people who read a file or a pipe."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._started = time.monotonic()
 
-    def begin(self, name: str, text: str) -> None:  # noqa: ARG002 - a log wants the name, a person the text
+    def _begin(self, name: str, text: str) -> None:  # noqa: ARG002 - a log wants the name, a person the text
         self._say(f"{text} …")
 
     def step(self, text: str, done: int, total: int) -> None:
         self._say(f"  {text} ({done} of {total})")
 
     def notice(self, text: str) -> None:
+        super().notice(text)
         say(f"Note: {text}")
 
     def show(self, name: str, text: Callable[[Console], None]) -> None:  # noqa: ARG002 - the text says it
@@ -139,23 +121,25 @@ class Sentences(Reporter):
         say(f"{time.monotonic() - self._started:5.1f} s  {text}")
 
 
-class Lines(Reporter):
+class Lines(Stages):
     """Structured events, one JSON object per line on standard error."""
 
     def __init__(self) -> None:
+        super().__init__()
         configure_logging(service="simulation")
         self._log = structlog.get_logger()
 
-    def begin(self, name: str, text: str) -> None:
+    def _begin(self, name: str, text: str) -> None:
         self._log.info("stage begins", stage=name, doing=text)
 
     def step(self, text: str, done: int, total: int) -> None:
         self._log.info("progress", what=text, done=done, total=total)
 
-    def end(self, name: str, seconds: float) -> None:
+    def _end(self, name: str, seconds: float) -> None:
         self._log.info("stage ends", stage=name, seconds=round(seconds, 3))
 
     def notice(self, text: str) -> None:
+        super().notice(text)
         self._log.warning("notice", text=text)
 
     def show(self, name: str, text: Callable[[Console], None]) -> None:  # noqa: ARG002 - the report has it
@@ -166,5 +150,5 @@ def open_stages(*, as_json: bool) -> Stages:
     """Bars on a terminal; otherwise sentences, or events where a program asked for JSON."""
     console = PlainConsole(stderr=True)
     if console.is_terminal:
-        return Stages(Bars(console))
-    return Stages(Lines() if as_json else Sentences())
+        return Bars(console)
+    return Lines() if as_json else Sentences()

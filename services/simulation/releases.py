@@ -17,7 +17,7 @@ from commingle.shared.documents.presets import ReleasePreset
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty, Subjects
 from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, Projection
-from commingle.shared.dp.accounting import NOTHING, Loss, Rho, delta_left
+from commingle.shared.dp.accounting import NOTHING, delta_left
 from commingle.shared.dp.calibration import check_delta, check_epsilon, gaussian_epsilon
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_named, mechanism_of
@@ -106,7 +106,7 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
     plans = [plan for release in releases for plan in plan_blocks(release.spec)]
     parties = {plan.party for plan in plans}
     costs = (sum((p.cost.loss for p in plans if p.party == party), start=NOTHING) for party in parties)
-    cost = max(costs, key=_rho_of)
+    cost = max(costs, key=lambda loss: loss.rho)
     total, delta = float(cost.rho), releases[0].spec.delta
     mechanisms = tuple(dict.fromkeys(release.spec.mechanism for release in releases))
     policy = {
@@ -119,10 +119,6 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
     }
     cap = _ROOM * gaussian_epsilon(_ROOM * total, delta_left(delta, cost.delta))
     return Allowance(cap, delta, releases[0].spec.keyed, policy)
-
-
-def _rho_of(loss: Loss) -> Rho:
-    return loss.rho
 
 
 def _study(dataset: StudyTable, terms: Releases, *, mechanism: MechanismName, epsilon: float, n: int) -> Study:

@@ -143,17 +143,9 @@ def verdict(what: str, scores: Mapping[str, Score], mean_mse: float, *, wide: Se
 
 
 def _estimator(fit: ScoredFit) -> dict[str, Any]:
-    return {
-        "name": fit.name,
-        "coefficients": fit.coefficients,
-        "standard_errors": fit.standard_errors,
-        "intervals": fit.intervals,
-        "interval_for": fit.interval_for,
-        "relative_error": fit.score.relative_error,
-        "test_mse": fit.score.test_mse,
-        "test_r2": fit.score.test_r2,
-        "warnings": list(fit.warnings),
-    }
+    said: dict[str, Any] = asdict(fit)
+    score, warnings = said.pop("score"), said.pop("warnings")
+    return {**said, **score, "warnings": list(warnings)}
 
 
 def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
@@ -233,10 +225,15 @@ def _title(release: dict[str, Any]) -> str:
     )
 
 
-def _counts(release: dict[str, Any]) -> Table:
-    table = Table("held by")
-    for heading in ("people", "private", "95 % interval", "used in fits"):
+def _table_of(first: str, *numbers: str) -> Table:
+    table = Table(first)
+    for heading in numbers:
         table.add_column(heading, justify="right")
+    return table
+
+
+def _counts(release: dict[str, Any]) -> Table:
+    table = _table_of("held by", "people", "private", "95 % interval", "used in fits")
     for count in release["subject_counts"][:_MOST_COUNTS]:
         low, high = (count["subjects"] + side * 2 * count["error"] for side in (-1, 1))
         private, within = f"{count['subjects']:,.0f}", f"{max(low, 0):,.0f} to {max(high, 0):,.0f}"
@@ -256,9 +253,7 @@ def _with_intervals(releases: Sequence[dict[str, Any]]) -> tuple[dict[str, Any],
 
 
 def _slopes(fit: dict[str, Any], held: dict[str, bool], truth: dict[str, float]) -> Table:
-    table = Table("term")
-    for heading in ("not private", "private", "95 % interval"):
-        table.add_column(heading, justify="right")
+    table = _table_of("term", "not private", "private", "95 % interval")
     for term, holds in held.items():
         low, high = fit["intervals"][term]
         cells = (_number(truth[term]), _number(fit["coefficients"][term]), f"{_number(low)} to {_number(high)}")
@@ -268,9 +263,7 @@ def _slopes(fit: dict[str, Any], held: dict[str, bool], truth: dict[str, float])
 
 def _overview(report: dict[str, Any]) -> Table:
     """A line for each release, by its best fit on the held-out people; which fit that is nobody knows beforehand."""
-    table = Table("mechanism")
-    for heading in ("ε per member", "ε per person", "test R²"):
-        table.add_column(heading, justify="right")
+    table = _table_of("mechanism", "ε per member", "ε per person", "test R²")
     table.add_column("best fit")
     table.add_column("beats mean")
     for release in report["releases"]:
@@ -288,10 +281,7 @@ def _models(release: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _table(release: dict[str, Any], reference: dict[str, Any]) -> Table:
-    table = Table()
-    table.add_column("fit")
-    for heading in ("relative error", "test MSE", "test R²"):
-        table.add_column(heading, justify="right")
+    table = _table_of("fit", "relative error", "test MSE", "test R²")
     for fit in release["estimators"]:
         beats = fit["test_mse"] < reference["constant_test_mse"]
         cells = (_number(fit["relative_error"]), _number(fit["test_mse"]), _number(fit["test_r2"]))

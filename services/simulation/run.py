@@ -6,7 +6,7 @@ The first release is made, fitted, drawn and shown before the others are propose
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,26 +17,19 @@ import numpy as np
 
 from commingle.services.errors import OutputError
 from commingle.services.planning.public_table import assumed_of_table
-from commingle.services.simulation.consortium import (
-    Context,
-    consortium_for,
-    publish,
-    say_clipped,
-    write_party_files,
-)
+from commingle.services.simulation.consortium import consortium_for, publish, say_clipped, write_party_files
 from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, fit_all, reference
 from commingle.services.simulation.progress import Stages
 from commingle.services.simulation.releases import Planned, allowance
 from commingle.services.simulation.report import PICTURE, Made, full_report, release_report, show_first
 from commingle.services.tables import Table
+from commingle.services.testing.consortium import Consortium
 from commingle.services.testing.processes import stop_on_signals
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.encoding import as_numbers
 from commingle.shared.errors import CommingleError, MissingExtraError
 from commingle.shared.forecast.errors import PlanningError
-from commingle.shared.forecast.forecast import plan
-from commingle.shared.forecast.result import Point
 from commingle.shared.release.resolve import terms_of
 
 _STAGES_BEFORE, _STAGES_OF_EACH = 5, 3
@@ -70,11 +63,11 @@ def simulate(
             studies = _write_studies(planned, dataset, out)
             wide = wide_attributes(dataset, training)
         starting = consortium_for(files, allowance(planned), folder=work, stages=stages)
-        context = Context(stack.enter_context(starting), stages)
-        say_clipped(context)
-        learner = context.consortium.learner()
+        consortium = stack.enter_context(starting)
+        say_clipped(consortium, stages)
+        learner = consortium.learner()
         for batch in batches:
-            made += _release(batch, studies, learner, context, judge)
+            made += _release(batch, studies, learner, consortium, judge=judge, stages=stages)
             with stages.stage("picture", f"Drawing {out / PICTURE}"):
                 _draw(out / PICTURE, dataset.target, judge, made, stages)
             if len(made) < len(planned):
@@ -98,14 +91,16 @@ def _release(
     batch: Sequence[Planned],
     studies: Mapping[str, Path],
     learner: Callable[[], str],
-    context: Context,
+    consortium: Consortium,
+    *,
     judge: Reference,
+    stages: Stages,
 ) -> list[Made]:
     folders = [each.folder for each in batch]
     names = ", ".join(party.name for party in batch[0].study.parties)
-    with context.stages.stage("release", f"Releasing {', '.join(folders)} with {names}"):
-        outcomes = publish(batch, [studies[folder] for folder in folders], context)
-    with context.stages.stage("fit", f"Fitting {', '.join(folders)}"):
+    with stages.stage("release", f"Releasing {', '.join(folders)} with {names}"):
+        outcomes = publish(batch, [studies[folder] for folder in folders], consortium, stages)
+    with stages.stage("fit", f"Fitting {', '.join(folders)}"):
         made = [Made(o, *fit_all(learner(), o.release, judge)) for o in outcomes]
     for folder, outcome in zip(folders, outcomes, strict=True):
         outcome.release.save(studies[folder].with_name(folder))
@@ -171,23 +166,20 @@ def suggestions(dataset: StudyTable, table: Table, planned: Sequence[Planned]) -
     except PlanningError:
         return said
     here = f"epsilon {asked.study.epsilon:g}"
-    if best := _best(made.mechanisms):
+    useful = [point for point in made.mechanisms if point.useful]
+    if best := max(useful, key=lambda point: point.r_squared, default=None):
         said.append(
             f"At {here} {best.mechanism} is forecast to explain {best.r_squared:.0%} of {dataset.target} here. "
             f"Try: --mechanism {best.mechanism}"
         )
-    elif useful := [point for point in made.over_epsilon if point.useful]:
+    elif first := next((point for point in made.over_epsilon if point.useful), None):
         said.append(
-            f"No mechanism is forecast to be of use here at {here}; {useful[0].mechanism} is from about epsilon "
-            f"{useful[0].at:.2g} on. Try: --epsilon {useful[0].at:.2g}"
+            f"No mechanism is forecast to be of use here at {here}; {first.mechanism} is from about epsilon "
+            f"{first.at:.2g} on. Try: --epsilon {first.at:.2g}"
         )
     else:
         said.append(f"No mechanism is forecast to be of use here near {here}: it needs more people, or other features.")
     return said
-
-
-def _best(points: Iterable[Point]) -> Point | None:
-    return max((point for point in points if point.useful), key=lambda point: point.r_squared, default=None)
 
 
 def wide_attributes(dataset: StudyTable, table: Table) -> tuple[str, ...]:

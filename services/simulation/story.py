@@ -90,5 +90,4 @@ def tables(people: Mapping[str, NDArray[Any]], *, seed: int) -> dict[str, dict[s
 
 
 def parties() -> list[dict[str, Any]]:
-    """The parties of the study."""
     return [{"name": owner, "dataset": "main", "attributes": asked} for owner, asked in ASKED.items()]

@@ -43,7 +43,6 @@ class SkewedClock:
     ahead: timedelta = timedelta(0)
 
     def __call__(self) -> datetime:
-        """What it shows."""
         return system_clock() + self.ahead
 
 
@@ -58,7 +57,6 @@ class ServerThread:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._stack is not None
 
     @property

@@ -80,7 +80,6 @@ def dataset_of(
 
 
 def rows_of(dataset: Dataset) -> int:
-    """How many it has."""
     return read_table(dataset.rows, subject_id=dataset.subject_id).table.n
 
 

@@ -80,7 +80,6 @@ class ServerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._running is not None and self._running.process.is_alive()
 
     @property

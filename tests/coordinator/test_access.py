@@ -20,7 +20,6 @@ READS = ("/v1/parties", "/v1/parties/clinic", "/v1/parties/clinic/keys", "/v1/re
 
 
 def approval_of(hub: Hub, proposed: Proposed, party: Honest) -> httpx.Request:
-    """Clinic's approval, signed and not yet sent."""
     path = f"/v1/releases/{proposed.id}/approvals/{party.name}"
     request = hub.http.build_request("PUT", path, content=encode(party.approval(proposed)))
     hub.auth(party.key).sign(request)

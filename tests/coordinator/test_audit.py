@@ -65,7 +65,6 @@ def test_export_confirms_a_published_release(hub: Hub, parties: Parties) -> None
 
 @contextmanager
 def altered(hub: Hub, statement: str) -> Iterator[None]:
-    """Events that are not those that were recorded."""
     hub.sql("CREATE TABLE aside AS SELECT * FROM events")
     hub.sql(statement)
     yield

@@ -29,7 +29,6 @@ def door() -> LinkDoor:
 
 @pytest.fixture
 def browser(hub: Hub, door: LinkDoor) -> Iterator[httpx.Client]:
-    """Nobody has opened the link yet."""
     app = create_console(hub.coordinator, door)
     with httpx.Client(transport=InProcess(app), base_url=ORIGIN, headers={"Origin": ORIGIN}) as client:
         yield client

@@ -31,7 +31,6 @@ def failed(home: Path) -> dict[str, str]:
 
 @pytest.fixture
 def home(command: Command, home: Path) -> Path:
-    """A home whose coordinator has been started once."""
     command.json("invite", "--home", home, "--party", "clinic")
     (home / "blobs").mkdir()
     return home
@@ -51,7 +50,6 @@ def publish(home: Path) -> tuple[Hub, Proposed]:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Proposed]:
-    """A home in which a release was published, and that release."""
     home = tmp_path_factory.mktemp("original") / "hub"
     with redirect_stdout(StringIO()), suppress(SystemExit):
         main(["coordinator", "init", "--home", str(home)])
@@ -63,7 +61,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Proposed]:
 
 @pytest.fixture
 def published(original: tuple[Path, Proposed], tmp_path: Path) -> Path:
-    """A copy of it."""
     return Path(shutil.copytree(original[0], tmp_path / "published"))
 
 

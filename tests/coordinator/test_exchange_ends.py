@@ -78,7 +78,6 @@ def test_repeated_message_is_200_after_the_end_and_keeps_nothing(
 
 
 def rewritten(honest: Block, party: Honest, **changes: object) -> Block:
-    """The same bytes under a changed statement."""
     return party.signed(honest.body, honest.statement.model_copy(update=changes))
 
 

@@ -87,8 +87,7 @@ def work() -> Iterator[Counter[str]]:
 def release_by_a_member(hub: Hub, parties: Sequence[Honest], number: int) -> None:
     """From its proposal to its end, with all that its members look at, a minute's look at everything among it."""
     clinic, auth = parties[0], hub.auth(parties[0].key)
-    spec = hub.spec(parties, study=f"study {number}")
-    proposed = hub.signed(spec.model_copy(update={"proposer": clinic.key.fingerprint}), clinic.key)
+    proposed = hub.by_member(parties, clinic, study=f"study {number}")
     body = proposed.envelope.to_json()
     assert hub.http.post("/v1/releases", content=body, auth=auth).status_code == 201
     for party in parties:

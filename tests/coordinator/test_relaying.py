@@ -13,7 +13,7 @@ from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMess
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import NO_HEAD, LedgerHead, SignedDocument, open_head
 from tests.world.coordinator import Honest, Hub, Parties, key_of, problem
-from tests.world.documents import START, rotation
+from tests.world.documents import START, ledger_head, rotation
 
 pytestmark = pytest.mark.usefixtures("parties")
 
@@ -121,18 +121,7 @@ CLINIC, REGISTRY = key_of("clinic"), key_of("registry")
 
 
 def head(height: int, branch: str = "a") -> LedgerHead:
-    """The statement of that height in a branch of the clinic's ledger."""
-    digest = branch * 32 + f"{height:032x}"
-    return LedgerHead(
-        party="clinic",
-        height=height,
-        head=digest,
-        rho_units="7",
-        delta=0.0,
-        replacement_units="7",
-        replacement_delta=0.0,
-        created=START,
-    )
+    return ledger_head(height, branch * 32 + f"{height:032x}")
 
 
 def put(

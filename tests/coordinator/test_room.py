@@ -36,8 +36,7 @@ def clinic(hub: Hub) -> Honest:
 
 def alone(hub: Hub, clinic: Honest, study: str = "alone", **changes: Any) -> Proposed:
     """What a member proposes that nobody else has to approve."""
-    spec = hub.spec([clinic], study=study, **changes).model_copy(update={"proposer": clinic.key.fingerprint})
-    return hub.signed(spec, key=clinic.key)
+    return hub.by_member([clinic], clinic, study=study, **changes)
 
 
 def with_block(hub: Hub, clinic: Honest, study: str) -> Proposed:
@@ -54,7 +53,6 @@ def whole(sizes: ReleaseSizes) -> int:
 
 
 def room_for(hub: Hub, clinic: Honest, count: int) -> Quotas:
-    """Of a member, for so many of its releases."""
     size = whole(release_sizes(alone(hub, clinic).spec))
     return Quotas(member=count * size + size // 2)
 
@@ -81,8 +79,8 @@ def test_release_of_78_gib_is_refused_when_a_member_proposes_it_and_alone_it_exc
     hub: Hub, clinic: Honest
 ) -> None:
     assert release_sizes(alone(hub, clinic, mechanism="moments", bounds="proved").spec).exchanged == 0
-    both = hub.spec([clinic, hub.enrolled("lab")], study="large", mechanism="moments", bounds="trusted")
-    said = json.loads(encode(both.model_copy(update={"proposer": clinic.key.fingerprint})))
+    both = hub.by_member([clinic, hub.enrolled("lab")], clinic, study="large", mechanism="moments", bounds="trusted")
+    said = json.loads(encode(both.spec))
     said["parties"][0]["attributes"], said["n"] = columns(250), 1 << 24
     proposed = hub.signed(read_spec(json.dumps(said).encode()), key=clinic.key)
     assert release_sizes(proposed.spec).largest > 50 << 30

@@ -21,6 +21,7 @@ from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.command import Command
 from tests.world.coordinator import ATTRIBUTES, ROWS, Honest, Proposed, key_of, problem
+from tests.world.documents import study_file
 
 
 @pytest.fixture
@@ -40,17 +41,8 @@ def enrol(http: httpx.Client, command: Command, home: Path, name: str) -> Honest
 def study_of(parties: list[Honest], folder: Path, **more: object) -> Path:
     """A file that asks for a column or two of each."""
     asked = [{"name": p.name, "dataset": "cohort", "attributes": ATTRIBUTES[p.name]} for p in parties]
-    terms = {
-        "study": "real",
-        "mechanism": "rmgm",
-        "subjects": "listed",
-        "epsilon": 1.0,
-        "delta": 1e-5,
-        "n": ROWS,
-        "parties": asked,
-    }
     study = folder / "study.json"
-    study.write_text(json.dumps(terms | more))
+    study.write_text(json.dumps(study_file(asked, n=ROWS, **more)))
     return study
 
 
@@ -78,34 +70,34 @@ def test_whole_round_over_a_real_socket(command: Command, home: Path, url: str, 
     assert [item["id"] for item in listed["items"]] == [proposed.id]
 
 
+TRUSTED: list[tuple[dict[str, str], list[str]]] = [
+    ({"mechanism": "moments"}, [TRUST_PROVED]),
+    ({"mechanism": "moments", "bounds": "proved"}, [TRUST_PROVED]),
+    ({"mechanism": "moments", "bounds": "trusted"}, [TRUST_MOMENTS]),
+    ({"mechanism": "dgm"}, []),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("asked_of_study", "told"),
-    [
-        ({"mechanism": "moments"}, TRUST_PROVED),
-        ({"mechanism": "moments", "bounds": "proved"}, TRUST_PROVED),
-        ({"mechanism": "moments", "bounds": "trusted"}, TRUST_MOMENTS),
-        ({"mechanism": "dgm"}, None),
-    ],
-)
 def test_who_proposes_a_moments_release_is_told_whom_it_trusts(
-    command: Command, home: Path, url: str, tmp_path: Path, *, asked_of_study: dict[str, str], told: str | None
+    command: Command, home: Path, url: str, tmp_path: Path
 ) -> None:
     with httpx.Client(base_url=url, timeout=60) as http:
         parties = [enrol(http, command, home, name) for name in ("clinic", "registry")]
     target = ATTRIBUTES[parties[0].name][0]["name"]
-    study = study_of(parties, tmp_path, purpose="Who stays longer?", target=target, **asked_of_study)
     protocol = tmp_path / "protocol.pdf"
     protocol.write_bytes(b"what was agreed")
-    code, out, err = command("propose", study, "--home", home, "--coordinator", url, "--attach", protocol)
-    assert code == 0
-    assert [trust for trust in (TRUST_PROVED, TRUST_MOMENTS) if trust in out] == ([] if told is None else [told])
-    assert f"of {target!r}. " in err  # the forecast is about the target
-    shown = command("releases", out[:64], "--home", home, "--coordinator", url)[1]
-    for printed in (out, shown):
-        assert "Purpose: “Who stays longer?”" in printed
-        assert f"To explain {target} by all others" in printed
-        assert f"Attachment: “protocol.pdf”, SHA-256 {sha256(b'what was agreed').hexdigest()}" in printed
+    for asked, told in TRUSTED:
+        study = study_of(parties, tmp_path, purpose="Who stays longer?", target=target, **asked)
+        code, out, err = command("propose", study, "--home", home, "--coordinator", url, "--attach", protocol)
+        assert code == 0
+        assert [trust for trust in (TRUST_PROVED, TRUST_MOMENTS) if trust in out] == told, asked
+        assert f"of {target!r}. " in err  # the forecast is about the target
+        shown = command("releases", out[:64], "--home", home, "--coordinator", url)[1]
+        for printed in (out, shown):
+            assert "Purpose: “Who stays longer?”" in printed
+            assert f"To explain {target} by all others" in printed
+            assert f"Attachment: “protocol.pdf”, SHA-256 {sha256(b'what was agreed').hexdigest()}" in printed
 
 
 @pytest.mark.slow

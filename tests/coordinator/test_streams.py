@@ -53,7 +53,10 @@ def test_memberships_are_no_news_about_releases(hub: Hub, parties: Parties) -> N
     assert page == {"items": [], "last": last}
 
 
-def test_long_poll_returns_when_something_happens(hub: Hub, parties: Parties) -> None:
+def test_long_poll_is_woken_by_a_commit_without_a_look_at_the_database(
+    hub: Hub, parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commingle.coordinator.http.streams.POLL_SECONDS", 600.0)
     last = hub.http.get("/v1/events").json()["last"]
     params = {"after": last, "wait_seconds": 30}
     started = time.monotonic()
@@ -61,13 +64,6 @@ def test_long_poll_returns_when_something_happens(hub: Hub, parties: Parties) ->
         proposed = hub.proposed(parties)
         assert [item["release"] for item in items.result(60)] == [proposed.id]
     assert time.monotonic() - started < 25
-
-
-def test_long_poll_is_woken_by_a_commit_without_a_look_at_the_database(
-    hub: Hub, parties: Parties, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("commingle.coordinator.http.streams.POLL_SECONDS", 600.0)
-    test_long_poll_returns_when_something_happens(hub, parties)
 
 
 def test_long_poll_returns_empty_in_time(hub: Hub) -> None:

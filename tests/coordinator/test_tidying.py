@@ -177,24 +177,17 @@ MOST = 3
 
 @pytest.fixture
 def small(hub: Hub) -> Hub:
-    """A coordinator at which a member can have three open proposals."""
     hub.coordinator = replace(hub.coordinator, most_proposals=MOST)
     return hub
 
 
-def proposed_by(hub: Hub, parties: Parties, study: str) -> Proposed:
-    spec = hub.spec(parties, study=study).model_copy(update={"proposer": parties[0].key.fingerprint})
-    return hub.signed(spec, key=parties[0].key)
-
-
 def put_forward(hub: Hub, parties: Parties, study: str) -> Proposed:
-    proposed = proposed_by(hub, parties, study)
+    proposed = hub.by_member(parties, parties[0], study=study)
     assert propose(hub.coordinator, proposed.envelope)[1]
     return proposed
 
 
 def kept(hub: Hub, proposed: Proposed) -> bool:
-    """Whether the spec is still there."""
     with hub.store.read() as tx:
         release = tx.releases.get(proposed.id)
     assert release is not None
@@ -253,7 +246,7 @@ def test_publisher_cleans_and_prunes_when_it_starts(hub: Hub, parties: Parties, 
 def test_member_has_so_many_open_proposals_and_no_more(small: Hub, parties: Parties) -> None:
     made = [put_forward(small, parties, f"study {number}") for number in range(MOST)]
     with pytest.raises(TooManyProposalsError, match="3 proposals of clinic"):
-        propose(small.coordinator, proposed_by(small, parties, "one more").envelope)
+        propose(small.coordinator, small.by_member(parties, parties[0], study="one more").envelope)
     assert propose(small.coordinator, made[0].envelope)[1] is False  # the same again is none
     assert propose(small.coordinator, small.signed(small.spec(parties)).envelope)[1]  # the operator's own disk
     reject(small.coordinator, made[0].id, "registry", parties[1].rejection(made[0]))
@@ -263,7 +256,7 @@ def test_member_has_so_many_open_proposals_and_no_more(small: Hub, parties: Part
 def test_too_many_proposals_are_a_conflict_with_a_remedy(hub: Hub, parties: Parties) -> None:
     for number in range(hub.coordinator.most_proposals):
         put_forward(hub, parties, f"study {number}")
-    answer = hub.propose(proposed_by(hub, parties, "one more"))
+    answer = hub.propose(hub.by_member(parties, parties[0], study="one more"))
     assert problem(answer) == (409, "too-many-proposals")
     assert "50 proposals of clinic are open" in answer.json()["detail"]
 

@@ -98,7 +98,6 @@ class ConnectProxy:
 
     @contextmanager
     def running(self) -> Iterator[str]:
-        """Its URL."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             Thread(target=self._accept, args=(listener,), daemon=True).start()
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -94,7 +94,6 @@ class Clinics:
     agents: dict[str, Running] = field(default_factory=dict)
 
     def run(self, *arguments: str) -> str:
-        """A command to its end: what it printed."""
         command = [sys.executable, "-m", "commingle", *arguments]
         done = subprocess.run(command, cwd=self.folder, check=False, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
@@ -140,7 +139,6 @@ def shown_words(agent: Running) -> tuple[str, ...]:
 
 @contextmanager
 def clinics(folder: Path) -> Iterator[Clinics]:
-    """Ends what it has started."""
     with ExitStack() as stack:
         yield Clinics(folder, stack)
 
@@ -152,7 +150,6 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def browsers() -> Iterator[Callable[[str], "Browser"]]:
-    """Opens a browser of its own at an address."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         opened: list[Browser] = []

@@ -23,6 +23,7 @@ from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import trust
 from tests.e2e.networks import Authority, ConnectProxy
+from tests.world.documents import study_file
 from tests.world.local_api import operator_client
 
 pytestmark = pytest.mark.slow
@@ -61,20 +62,7 @@ class Hub:
     def proposed(self) -> str:
         study = self.home / "study.json"
         parties = [{"name": "clinic", "dataset": "main", "attributes": [_BEGINNING]}]
-        study.write_text(
-            json.dumps(
-                {
-                    "study": "s",
-                    "mechanism": "rmgm",
-                    "subjects": "listed",
-                    "epsilon": 1.0,
-                    "delta": 1e-5,
-                    "n": 100,
-                    "k": 10,
-                    "parties": parties,
-                }
-            )
-        )
+        study.write_text(json.dumps(study_file(parties, k=10)))
         where = ("--coordinator", self.url, "--ca-file", self.authority.file)
         release: str = result("coordinator", "propose", study, "--home", self.home, *where)["id"]
         return release

@@ -132,7 +132,6 @@ def learner(served: list[Served], what: tuple[Any, tuple[str, ...]]) -> tuple[st
 
 
 def faults_of(page: Page, address: str) -> Iterator[str]:
-    """What is wrong with a page that is open."""
     wide = "[document.documentElement.scrollWidth, window.innerWidth]"
     width, window = page.evaluate(wide)
     if width > window:

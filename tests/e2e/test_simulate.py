@@ -18,28 +18,10 @@ pytestmark = pytest.mark.slow
 
 ROWS = 2_500
 RELEASE_KEYS = {
-    "mechanism",
-    "subjects",
-    "subject_counts",
-    "projection",
-    "epsilon",
-    "delta",
-    "rho_subject",
-    "epsilon_subject",
-    "rho_subject_outsiders",
-    "epsilon_subject_outsiders",
-    "adjacency",
-    "first_stage_share",
-    "row_norm",
-    "k",
-    "rows",
-    "id",
-    "folder",
-    "estimators",
-    "left_out",
-    "verdict",
-    "beats_mean",
-    "seconds",
+    *("mechanism", "subjects", "subject_counts", "projection", "epsilon", "delta", "adjacency"),
+    *("rho_subject", "epsilon_subject", "rho_subject_outsiders", "epsilon_subject_outsiders"),
+    *("first_stage_share", "row_norm", "k", "rows", "id", "folder"),
+    *("estimators", "left_out", "verdict", "beats_mean", "seconds"),
 }
 
 

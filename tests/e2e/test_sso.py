@@ -84,7 +84,6 @@ def real_provider(folder: Path) -> Iterator[RealProvider]:
 
 
 def sign_in(who: httpx.Client, subject: str, path: str = "/") -> httpx.Response:
-    """Through the provider's form and back."""
     form = who.get(path)
     assert "authorize" in str(form.url)
     return who.post(form.url, data={"sub": subject})
@@ -142,7 +141,6 @@ def person(url: str, authority: Authority) -> httpx.Client:
 
 
 def served(started: Clinics, folder: Path, provider: RealProvider) -> tuple[str, str]:
-    """Coordinator's console and a learner."""
     hub, learner, api = free_port(), free_port(), free_port()
     started.run("coordinator", "init", "--home", "hub")
     settings = folder / "hub" / "settings.json"

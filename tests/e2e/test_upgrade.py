@@ -45,7 +45,6 @@ class Installed:
     program: Path
 
     def json(self, *words: object) -> Any:
-        """What a command prints."""
         command = [str(self.program), *map(str, words), "--json"]
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 

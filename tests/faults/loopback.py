@@ -40,7 +40,6 @@ class Loopback:
     _before: frozenset[Path] = frozenset()
 
     def set_up(self) -> None:
-        """Everything runs."""
         self.root.mkdir(exist_ok=True)
         tables = {
             name: Dataset(rows=write_csv(self.root / f"{name}.csv", rows_of(name, ROWS)), attributes=SCHEMAS[name])
@@ -72,7 +71,6 @@ class Loopback:
         return Home(self.agents[name].home)
 
     def propose(self, *, mechanism: str = "rmgm", lifetime_hours: float = 1.0) -> str:
-        """Propose a small release; its id."""
         self._before = self._blobs()
         study = self.consortium.study(
             study=f"after {time.monotonic_ns()}",
@@ -95,8 +93,8 @@ class Loopback:
     def view(self, release: str) -> Any:
         return self.asked.view(release)
 
-    def newest(self) -> Any:
-        return self.asked.get("/v1/releases").json()["items"][0]
+    def listed(self) -> set[str]:
+        return {item["id"] for item in self.asked.get("/v1/releases").json()["items"]}
 
     def state(self, release: str) -> State | None:
         """Where a release stands; None while the coordinator does not answer."""

@@ -23,7 +23,6 @@ _SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS = 2.0
 
 @pytest.fixture
 def running(consortium: Loopback) -> Loopback:
-    """Everything runs afresh."""
     for server in (consortium.hub, *consortium.agents.values()):
         server.restart()
     return consortium

@@ -166,7 +166,6 @@ class World:
                 self._depth -= 1
 
     def strike(self, point: str) -> None:
-        """A process has reached a fault point."""
         if not self.running:
             return
         kind = self.chaos.one_of(_AT_POINTS.get(point, _AT_NAMED_POINTS))
@@ -225,7 +224,7 @@ class Process(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """From outside, at any moment."""
+        pass
 
 
 class Centre(Process):
@@ -255,7 +254,6 @@ class Centre(Process):
         self.die()
 
     def close(self) -> None:
-        """At the very end."""
         if self.up:
             self.hub.close()
 
@@ -344,11 +342,9 @@ class Party(Process):
             self.world.after(self.world.chaos.seconds(1, 60), self.start)
 
     def close(self) -> None:
-        """At the very end."""
         self._resources.close()
 
     def decide(self, release: str, *, approve: bool) -> None:
-        """The person's decision."""
         self._call(lambda agent: agent.approve(release, BY_A_PERSON) if approve else agent.reject(release))
 
     def ask(self, request: RegressionRequest) -> None:

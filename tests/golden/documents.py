@@ -24,7 +24,6 @@ from tests.golden import world
 
 
 def envelope(signed: Envelope) -> dict[str, str]:
-    """An envelope with its payload as text."""
     (signature,) = signed.signatures
     return {
         "payloadType": signed.payloadType,

@@ -30,7 +30,6 @@ from commingle.shared.release.resolve import closed
 from tests.golden import world
 from tests.golden.documents import integers
 from tests.golden.world import MECHANISMS, NAMES, RELEASES
-from tests.world.snapshots import snapshot_of
 
 TARGET = world.CHARGES.name
 METHODS: tuple[RegressionMethod, ...] = get_args(RegressionMethod)
@@ -146,13 +145,11 @@ def planned(spec: ReleaseSpec, party: PartySpec) -> dict[str, Any]:
 
 
 def fits(drawn: world.Drawn) -> dict[str, Any]:
-    """Fits of every release, a party's own regressions, and a whitening."""
     found = {release: fits_of(ReleaseFiles(*world.release(release, drawn).files)) for release in RELEASES}
     return {**found, "party": {method: regression(method) for method in METHODS}, "whitening": whitening()}
 
 
 def forecasts() -> dict[str, Any]:
-    """Of every mechanism."""
     return {mechanism: expected(mechanism) for mechanism in MECHANISMS}
 
 
@@ -190,7 +187,7 @@ def regression(method: RegressionMethod) -> dict[str, Any]:
         nonce="00" * 32,
     )
     plan = plan_regression(request, attributes, world.N)
-    snapshot = snapshot_of(world.read, attributes)
+    snapshot = world.snapshot_of(world.read, attributes)
     charge = world.debit(request.id, snapshot.digest)
     found = regress(
         snapshot, plan.task, charge=charge, draw=world.sampler(method), generator=lambda: np.random.default_rng(7)

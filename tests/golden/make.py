@@ -66,7 +66,6 @@ def keep(folder: Path = KEPT) -> None:
 
 
 def told_of(ledger: Any) -> dict[str, Any]:
-    """What a ledger tells."""
     charges = {
         c.release: [c.terms.kind, c.terms.dataset, c.state.value, str(c.loss.rho.units), c.loss.delta]
         for c in ledger.charges()
@@ -93,12 +92,10 @@ def _request() -> RegressionRequest:
 
 
 def load(name: str) -> Any:
-    """A frozen file."""
     return json.loads((HERE / f"{name}.json").read_text())
 
 
 def build(name: str, drawn: world.Drawn) -> dict[str, Any]:
-    """What a frozen file must hold."""
     if name.startswith("release_"):
         mechanism = name.removeprefix("release_")
         return {**documents.release(mechanism, drawn), "files": documents.files_of_pyarrow(mechanism, drawn)}
@@ -132,7 +129,6 @@ def write(name: str, content: object) -> None:
 
 
 def main() -> None:
-    """Write every file."""
     if "--draw" in sys.argv:
         write("drawn", draw())
     if "--keep" in sys.argv:

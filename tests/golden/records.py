@@ -28,12 +28,7 @@ from commingle.shared.documents.regression import (
     coefficients_of,
     verify_regression,
 )
-from commingle.shared.documents.statements import (
-    Departure,
-    LedgerHead,
-    Rejection,
-    SignedDocument,
-)
+from commingle.shared.documents.statements import Departure, Rejection, SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
 from commingle.shared.release.audit import (
@@ -52,7 +47,7 @@ from commingle.shared.runtime.request_signing import RequestHead, RequestSigner,
 from tests.golden import world
 from tests.golden.documents import envelope
 from tests.golden.world import COORDINATOR, GENESIS, KEYS, NOW, SEALING, SEALING_PUBLIC, SOFTWARE
-from tests.world.documents import enrolment, rotation
+from tests.world.documents import enrolment, ledger_head, rotation
 
 CLINIC = KEYS["clinic"]
 TABLE = "5a" * 32
@@ -60,7 +55,6 @@ SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 def everything(drawn: world.Drawn) -> dict[str, Any]:
-    """All records."""
     return {
         "keys": keys(),
         "membership": membership(drawn),
@@ -73,7 +67,6 @@ def everything(drawn: world.Drawn) -> dict[str, Any]:
 
 
 def keys() -> dict[str, Any]:
-    """Public keys and fingerprints, and a signature."""
     return {
         name: {
             "public": key.verifying_key.raw.hex(),
@@ -166,16 +159,7 @@ def regression() -> RegressionResult:
 
 def heads() -> dict[str, Any]:
     """A statement how far a ledger has come, as it is sent."""
-    head = LedgerHead(
-        party="clinic",
-        height=7,
-        head="ab" * 32,
-        rho_units=str(1 << 60),
-        delta=1e-7,
-        replacement_units=str(1 << 60),
-        replacement_delta=1e-7,
-        created=NOW,
-    )
+    head = ledger_head(7, "ab" * 32, rho_units=1 << 60, delta=1e-7, created=NOW)
     return {"sent": encode(SignedDocument.of(head, CLINIC)).decode()}
 
 
@@ -269,7 +253,6 @@ def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
 
 
 def reserve(book: Ledger, db: Any, release: str, cost: Cost, **more: Any) -> object:
-    """A reservation for the fixed table."""
     return book.reserve(
         db,
         release,
@@ -284,7 +267,6 @@ def reserve(book: Ledger, db: Any, release: str, cost: Cost, **more: Any) -> obj
 
 
 def charges_of(history: PartyHistory) -> dict[str, Any]:
-    """What an audit found, as JSON."""
     return {
         "charges": {release: [c.state, str(c.loss.rho.units)] for release, c in history.told.charges.items()},
         "deltas": {release: c.loss.delta for release, c in history.told.charges.items() if c.loss.delta},

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from hashlib import sha256
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,19 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.privatise import BlockRequest, PrivateBlock, exchanged_rows, privatise
-from commingle.party_agent.private.rows import RawBatch
-from commingle.party_agent.private.snapshot import Debit, Snapshot
+from commingle.party_agent.private.rows import RawBatch, RawReader
+from commingle.party_agent.private.snapshot import Debit, Snapshot, write_snapshot
+from commingle.party_agent.private.sources import SourceTable
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import alignment_digest
-from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    NumericAttribute,
+    Whitening,
+)
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
@@ -30,6 +39,7 @@ from commingle.shared.documents.statements import (
     open_approvals,
 )
 from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.documents.terms import AUTO, AskedShare, Bounds
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
@@ -38,7 +48,6 @@ from commingle.shared.release.matrix import assemble, encode_block, encode_matri
 from commingle.shared.release.plan import plan_block
 from tests.world.documents import approvals_of, block_statement, published_files
 from tests.world.side import Exchanging
-from tests.world.snapshots import snapshot_of
 
 Block = NDArray[np.int64]
 Drawn = dict[str, Any]
@@ -59,7 +68,6 @@ HELD = {"clinic": range(40), "lab": range(4, 48), "insurer": range(2, 44)}
 
 
 def secret(label: str) -> bytes:
-    """32 bytes that look random."""
     return sha256(f"golden {label}".encode()).digest()
 
 
@@ -130,6 +138,12 @@ def read(names: Sequence[str], rows: range = range(N)) -> Iterator[RawBatch]:
         yield RawBatch({name: cells()[name].slice(start, count) for name in names}, count)
 
 
+def snapshot_of(read: RawReader, attributes: Sequence[Attribute]) -> Snapshot:
+    """As a data set's that reads the same, whatever its cells are."""
+    found = SourceTable([read], SubjectKey.of("id"), attributes).scan(strict=False)
+    return write_snapshot(Path(mkdtemp()), bytes(32), tuple(attributes), iter(found.sorter))
+
+
 @cache
 def snapshot(party: str, release: str = "") -> Snapshot:
     """The columns of one party, of everybody, or of those whom it holds where subjects are keyed."""
@@ -193,19 +207,16 @@ def one_stage_study(release: str, bounds: Bounds | None = None) -> Study:
 
 @cache
 def signed_spec(mechanism: str, bounds: Bounds | None = None) -> Verified[ReleaseSpec]:
-    """The spec of the study, proposed by the coordinator."""
     asked, seed = study(mechanism, bounds), secret(f"seed {mechanism}")
     spec = build_spec(asked, members=MEMBERS, proposer=COORDINATOR.fingerprint, seed=seed, now=NOW)
     return open_spec(seal(spec, key=COORDINATOR), [COORDINATOR.verifying_key])
 
 
 def approvals(mechanism: str, bounds: Bounds | None = None) -> dict[str, Envelope]:
-    """By every party."""
     return approvals_of(signed_spec(mechanism, bounds).digest, KEYS, created=NOW, head=GENESIS)
 
 
 def alignment(mechanism: str, party: str) -> Envelope:
-    """What that party says of its subjects."""
     spec = signed_spec(mechanism).digest
     ids = snapshot(party).listed()
     digest = alignment_digest(LINKAGE_KEY, spec_digest=spec, subjects=N, listed=ids)
@@ -213,14 +224,12 @@ def alignment(mechanism: str, party: str) -> Envelope:
 
 
 def request(mechanism: str, party: str) -> BlockRequest:
-    """What that party is to privatise."""
     spec = signed_spec(mechanism).document
     share_of = spec.party(party)
     return BlockRequest(spec, share_of, plan_block(spec, share_of), LINKAGE_KEY if spec.keyed else None)
 
 
 def charge(mechanism: str, party: str) -> Debit:
-    """Its debit."""
     return debit(signed_spec(mechanism).digest, snapshot(party, mechanism).digest)
 
 
@@ -253,7 +262,6 @@ def noise(mechanism: str, party: str) -> Block:
 
 @cache
 def blocks_of(mechanism: str) -> Mapping[str, Block]:
-    """Every party's block."""
     if mechanism.startswith("moments"):
         made = exchanged(name=mechanism)
         return {name: made.submit(name, sampler(f"noise {mechanism} {name}")) for name in NAMES}
@@ -261,7 +269,6 @@ def blocks_of(mechanism: str) -> Mapping[str, Block]:
 
 
 def private_block(name: str, party: str) -> PrivateBlock:
-    """What that party makes of its rows for a release without an exchange."""
     draw = sampler(f"noise {name} {party}")
     return privatise(snapshot(party, name), request(name, party), charge=charge(name, party), draw=draw)
 

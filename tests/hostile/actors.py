@@ -110,16 +110,13 @@ class HostileCoordinator:
         self._instead(where, httpx.Response(status, json=body | {"remedy": remedy}), to=to)
 
     def tell_the_truth(self) -> None:
-        """From now on."""
         self._lies.clear()
         self._refusals.clear()
 
     def show(self, release: str, *, to: str | None = None, **changes: Any) -> None:
-        """Other fields of a release."""
         self.lie(f"/{release}", lambda view: {**view, **changes}, to=to)
 
     def show_spec(self, release: str, spec: ReleaseSpec, *, to: str | None = None) -> None:
-        """Another spec under a release's id."""
         self.show(release, to=to, spec=seal(spec, key=self.real.key).model_dump(mode="json"))
 
     def hide(self, release: str, *, to: str | None = None) -> None:
@@ -213,7 +210,6 @@ class AlteredMember:
         return self.sign(said.model_copy(update=changes))
 
     def approve(self, release: str, *, digest: str = "ab" * 32, subjects: int = N) -> None:
-        """Approve with an alignment digest of its choice."""
         said = AlignmentStatement(spec=release, party=self.name, subjects=subjects, digest=digest)
         request = ApprovalRequest(approval=self.approval(release), alignment=self.sign(said))
         with self.consortium.client(self.name) as client:
@@ -254,7 +250,6 @@ class AlteredMember:
             return http.post("/v1/releases", content=sign_bytes(payload, kind="spec", key=self.key).to_json())
 
     def heads(self) -> dict[str, SignedDocument]:
-        """The newest ledger heads that members are shown, by party."""
         with self.consortium.client(self.name) as client:
             items = client.ledger_heads()
         return {json.loads(item.envelope.payload_bytes)["party"]: item for item in items}
@@ -288,7 +283,6 @@ class LocalUser:
         return Home(self.back_up(name))
 
     def edit(self, statement: str, *values: object) -> None:
-        """Change the ledger's file by SQL."""
         with closing(sqlite3.connect(self.home.database)) as db, db:
             db.execute(statement, values)
 

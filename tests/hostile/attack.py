@@ -125,7 +125,6 @@ async def _signed(scope: Any, receive: Any, signer: RequestSigner) -> tuple[Any,
 
 
 def endpoints(app: FastAPI) -> set[Endpoint]:
-    """Every one."""
     return {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
 
 

@@ -49,7 +49,6 @@ _CALLS_OF_A_FIRST_STAGE = 2  # sums, and sums of squares
 
 
 def halved(sigma: int, count: int) -> Integers:
-    """A broken sampler: half the noise."""
     return rounded_gaussian(max(1, sigma // 2), count)
 
 
@@ -102,7 +101,6 @@ class Seen:
 
     @property
     def integers(self) -> Integers:
-        """One after the other."""
         return np.concatenate([self.sums, self.matrix])
 
 

@@ -19,11 +19,12 @@ from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import Departure, LedgerHead, Rotation, RotationRequest, SignedDocument
+from commingle.shared.documents.statements import Departure, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.matrix import ARROW_STREAM
 from tests.hostile.attack import Endpoint, endpoints, hub_with_releases
 from tests.world.coordinator import Honest, Hub, key_of, problem
 from tests.world.documents import START
+from tests.world.documents import ledger_head as head_at
 from tests.world.exchange import PATHS, Kind, Relayed, approved
 from tests.world.transport import InProcess, pool_of_threads
 
@@ -129,8 +130,7 @@ def enrolment(hub: Hub, key: SigningKey, invite: str) -> Change:
 
 
 def proposal(hub: Hub, key: SigningKey, _: str) -> Change:
-    spec = hub.spec(PARTIES).model_copy(update={"proposer": key.fingerprint})
-    return Change("/v1/releases", hub.signed(spec, key).envelope.to_json())
+    return Change("/v1/releases", hub.signed(hub.spec(PARTIES, proposer=key), key).envelope.to_json())
 
 
 def approval(hub: Hub, key: SigningKey, _: str) -> Change:
@@ -195,45 +195,17 @@ def linkage_key(hub: Hub, key: SigningKey, _: str) -> Change:
 
 
 def ledger_head(hub: Hub, key: SigningKey, _: str) -> Change:
-    height, head = secrets.randbelow(1 << 40), secrets.token_hex(32)
-    document = LedgerHead(
-        party="clinic",
-        height=height,
-        head=head,
-        rho_units="0",
-        delta=0.0,
-        replacement_units="0",
-        replacement_delta=0.0,
-        created=hub.clock(),
-    )
+    document = head_at(secrets.randbelow(1 << 40), secrets.token_hex(32), created=hub.clock())
     return Change("/v1/parties/clinic/ledger-heads", encode(SignedDocument.of(document, key)))
 
 
-MAKE = dict(
-    zip(
-        CHANGES,
-        (
-            enrolment,
-            proposal,
-            approval,
-            rejection,
-            columns,
-            reply,
-            block,
-            rotation,
-            identity,
-            linkage_key,
-            ledger_head,
-            departure,
-        ),
-        strict=True,
-    )
-)
+_RELEASES = (proposal, approval, rejection, columns, reply, block)
+_MEMBERS = (rotation, identity, linkage_key, ledger_head, departure)
+MAKE = dict(zip(CHANGES, (enrolment, *_RELEASES, *_MEMBERS), strict=True))
 
 
 @pytest.fixture
 def invite(hub: Hub) -> str:
-    """What clinic enrolled with."""
     invites = {party.name: hub.invited(party.name) for party in PARTIES}
     for party in PARTIES:
         assert hub.enrol(party.enrolment(invites[party.name])).status_code == 201

@@ -35,7 +35,6 @@ OUTSIDERS = ("anonymous", "stranger", "other party", "coordinator", "expired tok
 
 
 def brought(actor: str, consortium: Consortium) -> dict[str, str]:
-    """The header each actor can send."""
     home, now = consortium.homes["clinic"], consortium.clock_shows
     hour = timedelta(hours=1)
     match actor:
@@ -60,7 +59,6 @@ def allowed(actor: str, endpoint: Endpoint) -> bool:
 
 
 def needed(endpoint: Endpoint) -> str:
-    """The scope of an endpoint."""
     method, path = endpoint
     return (
         "register"

@@ -36,6 +36,7 @@ from commingle.shared.runtime.pool import (
     client_of,
 )
 from tests.world.coordinator import Hub
+from tests.world.documents import study_file
 from tests.world.released import COORDINATOR, ServingCoordinator, published
 
 DEADLINE = 120  # seconds; of what would otherwise hang
@@ -48,16 +49,7 @@ def costly_plan(columns: int = 255) -> dict[str, Any]:
     """As many columns as a release may have, of the mechanism whose forecast draws noise."""
     attributes = [{"kind": "numeric", "name": f"attribute {i:03}", "lower": 0, "upper": 1} for i in range(columns)]
     party = {"name": "clinic", "dataset": "cohort", "attributes": attributes}
-    study = {
-        "study": "costly",
-        "mechanism": "moments",
-        "subjects": "listed",
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "n": 100_000,
-        "parties": [party],
-    }
-    return {"study": study}
+    return {"study": study_file([party], mechanism="moments", delta=1e-6, n=100_000)}
 
 
 @dataclass
@@ -102,8 +94,6 @@ class World:
 
 
 def limited(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """A test that is over before long."""
-
     @wraps(test)
     def run() -> None:
         asyncio.run(asyncio.wait_for(test(), DEADLINE))
@@ -287,7 +277,6 @@ def spin() -> None:
 
 
 def ticks(process: int) -> int:
-    """Of the processor, which it has had for itself."""
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11])
 
 
@@ -305,19 +294,12 @@ def test_plan_of_eighteen_kilobytes_costs_less_than_any_request_may() -> None:
 
 @pytest.mark.slow
 @limited
-async def test_job_that_costs_too_much_is_ended_and_the_next_one_done() -> None:
+async def test_job_that_costs_too_much_time_or_memory_is_ended_and_the_next_one_done() -> None:
+    """127 levels by 127 asked for 8 GB of the machine's memory in a request of 50 bytes."""
     pool = WorkPool(lambda: ProcessWorker(cpu_seconds=1))
     with pytest.raises(TooCostlyError):
         await pool.run(MALLORY, spin)
     assert await pool.run(MALLORY, abs, -1) == 1
-    pool.close()
-
-
-@pytest.mark.slow
-@limited
-async def test_job_that_takes_too_much_memory_is_refused_and_the_next_one_done() -> None:
-    """127 levels by 127 asked for 8 GB of the machine's memory in a request of 50 bytes."""
-    pool = WorkPool(ProcessWorker)
     with pytest.raises(TooCostlyError, match="memory"):
         await pool.run(MALLORY, bytearray, MEMORY_BYTES)
     assert await pool.run(MALLORY, abs, -1) == 1

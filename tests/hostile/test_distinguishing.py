@@ -48,7 +48,6 @@ MECHANISMS: Mapping[str, Mapping[str, Any]] = {
 
 
 def own(age: float, dose: int, *, sick: bool = True) -> Row:
-    """The attacked person's row."""
     return OWN, age, dose, sick, "A", date(2020, 2, 28)
 
 

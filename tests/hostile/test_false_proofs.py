@@ -109,7 +109,6 @@ class Cheat:
         return self.columns(rows_one_beyond_their_bound(), Generous(self.exchange.spec, self.exchange.approvals))
 
     def everybodys(self) -> Mapping[str, Columns]:
-        """All columns as they were sent."""
         return {
             name: Columns(self.exchange, name, body_of(self.consortium, self.release, name, "columns"))
             for name in self.consortium.homes
@@ -130,7 +129,6 @@ class Cheat:
         return b"".join(pieces)
 
     def send(self, kind: MessageKind, body: bytes) -> None:
-        """Over the wire, as an agent does."""
         exchange, digest = self.exchange, sha256(body).hexdigest()
         statement: ColumnsStatement | ReplyStatement
         if kind == "columns":
@@ -145,7 +143,6 @@ class Cheat:
             client.send_message(self.release, self.name, envelope, BytesIO(body), kind=kind, digest=digest)
 
     def relayed(self, kind: MessageKind, *, to: str) -> bytes:
-        """What a fellow gets of it."""
         size = self.exchange.columns_size(self.name) if kind == "columns" else self.exchange.reply_size(self.name)
         with self.consortium.client(to) as client:
             return b"".join(client.message(self.release, self.name, kind=kind, size=size))

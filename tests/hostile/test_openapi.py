@@ -52,9 +52,6 @@ def test_coordinator_answers_as_documented(tmp_path: Path, *, member: bool) -> N
     assert (behind == changing.keys()) == member
 
 
-pytestmark = pytest.mark.slow
-
-
 def needing_no_token(app: FastAPI) -> FastAPI:
     """The same, described as it is at the socket, where no token is the operator."""
     for operations in app.openapi()["paths"].values():
@@ -97,9 +94,6 @@ def test_agent_answers_as_documented(consortium: Consortium) -> None:
         assert operators["POST", "/v1/datasets"] <= {201, 401, 403, 409, 422}
         without = attack(network_app(agent), known=known)
     assert {path for (_, path), seen in without.items() if seen != {401}} == {"/healthz", "/readyz"}
-
-
-pytestmark = pytest.mark.slow
 
 
 def test_learner_answers_as_documented(tmp_path: Path) -> None:

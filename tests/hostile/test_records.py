@@ -242,7 +242,6 @@ TELLING = [
 
 
 def _telling(found: Iterator[Neighbour]) -> Iterator[Neighbour]:
-    """The first that are called so."""
     wanted = list(TELLING)
     for one in found:
         for text in [text for text in wanted if text in one.name]:

@@ -70,8 +70,6 @@ Trick = Callable[[Home, Path], dict[str, str]]
 
 
 def by_link(target: Callable[[Home], Path]) -> Trick:
-    """A symbolic link among what is allowed."""
-
     def trick(home: Home, allowed: Path) -> dict[str, str]:
         link = allowed / "link.csv"
         link.symlink_to(target(home))

@@ -221,7 +221,6 @@ KIND = {f"{model}.{name}": told for model, table in FIELDS.items() for name, tol
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The interface as it describes itself."""
     consortium = consortium_of(tmp_path_factory.mktemp("described"), "clinic", "insurer", policy=BY_HAND)
     with consortium.agent("clinic") as agent:
         app = network_app(agent)
@@ -314,7 +313,6 @@ def test_every_object_without_a_description_says_what_is_in_it(document: dict[st
 
 
 def seen(value: Any, schema: Schema, schemas: Schema) -> Iterator[str]:
-    """Every field that is in an answer."""
     if isinstance(value, list):
         for item in value:
             yield from seen(item, schema, schemas)
@@ -337,7 +335,6 @@ Row = dict[str, str]
 
 
 def person(**cells: str) -> Callable[[list[Row]], list[Row]]:
-    """One person's record is another."""
     return lambda rows: [{**row, **cells} if row["subject"] == "s7" else row for row in rows]
 
 

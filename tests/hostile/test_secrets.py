@@ -18,6 +18,7 @@ from benchmarks.consortium import Commingle, Words
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport
 from tests.world.command import run_command
+from tests.world.documents import study_file
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,6 @@ class Everything:
                 assert process.wait(60) in {0, -signal.SIGTERM}
 
     def call(self, http: httpx.Client, method: str, path: str, **sent: Any) -> httpx.Response:
-        """A request; what is answered, with its headers."""
         response = http.request(method, path, **sent)
         self.said.append(f"{response.headers} {response.text}")
         return response
@@ -122,17 +122,8 @@ def make_parties(seen: Everything, hub: str) -> None:
 def run_round(seen: Everything, hub: str) -> None:
     """A release from proposal to fit, and requests that are refused."""
     folder = seen.folder
-    study = {
-        "study": "a",
-        "mechanism": "rmgm",
-        "subjects": "listed",
-        "epsilon": 100.0,
-        "delta": 1e-5,
-        "n": ROWS,
-        "k": 40,
-    }
     asked = [{"name": name, "dataset": "main", "attributes": schema} for name, schema in SCHEMAS.items()]
-    (folder / "study.json").write_text(json.dumps(study | {"parties": asked}))
+    (folder / "study.json").write_text(json.dumps(study_file(asked, epsilon=100.0, n=ROWS, k=40)))
     with ExitStack() as running:
         agents = {name: running.enter_context(seen.serving("party", "--home", folder / name)) for name in SCHEMAS}
         shown = seen.run(

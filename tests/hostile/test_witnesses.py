@@ -15,7 +15,7 @@ from commingle.party_agent.rounds.proposals import Proposal
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.statements import LedgerHead, SignedDocument, open_head
+from commingle.shared.documents.statements import SignedDocument, open_head
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeState
@@ -28,6 +28,7 @@ from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.releasing import publish
 from tests.party_agent.rounds.test_set_back import adopt_all, refuse_to_start, step_everywhere
 from tests.world.consortium import EVERY_KIND, Consortium, second_beside, soon, strictly
+from tests.world.documents import ledger_head
 
 
 def set_back(pair: Consortium) -> str:
@@ -41,16 +42,7 @@ def set_back(pair: Consortium) -> str:
 def test_head_under_a_key_that_was_never_this_partys_stops_no_other_consortium(pair: Consortium) -> None:
     publish(pair)
     second = second_beside(pair)
-    head = LedgerHead(
-        party="clinic",
-        height=10**6,
-        head="ab" * 32,
-        rho_units="1",
-        delta=0.0,
-        replacement_units="1",
-        replacement_delta=0.0,
-        created=pair.clock_shows,
-    )
+    head = ledger_head(10**6, "ab" * 32, created=pair.clock_shows)
     signed = SignedDocument.of(head, SigningKey(b"\x77" * 32))
     with pair.coordinator.hub.store.write() as tx:
         tx.heads.add(open_head(signed)[0], signed)

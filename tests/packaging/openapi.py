@@ -23,7 +23,6 @@ FOLDER = Path(__file__).parents[2] / "docs" / "openapi"
 
 
 def descriptions() -> dict[str, str]:
-    """File name and text of each."""
     with tempfile.TemporaryDirectory() as folder:
         return _descriptions(open_store(f"sqlite:///{folder}/store.sqlite"))
 

@@ -31,7 +31,6 @@ COMPOSE = (ROOT / "docker-compose.yml").read_text()
 
 
 def services() -> dict[str, str]:
-    """The text of each service."""
     whole = COMPOSE.partition("\nservices:\n")[2].partition("\nnetworks:\n")[0]
     parts = re.split(r"^  ([\w-]+):(?: [&#].*)?\n", whole, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))

@@ -15,7 +15,6 @@ _START_SECONDS = 120.0
 
 @pytest.fixture(scope="module")
 def container(image: str) -> Iterator[str]:
-    """It serves, under the limits of compose."""
     limits = ("--read-only", "--tmpfs=/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true")
     command = ("run", "-d", "--init", *limits, "--pids-limit", "256", "--entrypoint", "/bin/sh", image, "-c", _SERVE)
     name = docker(*command).strip()

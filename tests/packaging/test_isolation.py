@@ -12,30 +12,6 @@ pytestmark = pytest.mark.slow
 ROOMS = {"party_agent", "coordinator", "services"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "own"),
-    [
-        (["party", "--help"], {"party_agent"}),
-        (["coordinator", "--help"], {"coordinator"}),
-        (["learner", "--help"], {"services"}),
-        (["simulate", "--help"], {"services"}),
-        (["fit", "--help"], {"services"}),
-        (["plan", "--help"], {"services"}),
-        (["--help"], set()),
-    ],
-)
-def test_command_loads_only_its_own_room(arguments: list[str], own: set[str]) -> None:
-    script = (
-        "import sys, json\n"
-        "from commingle.__main__ import main\n"
-        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
-        "print(json.dumps(sorted({name.split('.')[1] for name in sys.modules if name.startswith('commingle.')})))"
-    )
-    run = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
-    loaded = set(json.loads(run.stdout.splitlines()[-1]))
-    assert loaded & ROOMS == own
-
-
 SERVER = {"fastapi", "uvicorn"}
 DATABASE = {"alembic", "sqlalchemy"}
 NEVER = {
@@ -50,31 +26,42 @@ NEVER = {
 }
 
 
+BARE = {*SERVER, *DATABASE, "httpx", "numpy", "pyarrow", "pydantic", "rich", "structlog"}
+AGENT, COORDINATOR, SERVICES = "party_agent", "coordinator", "services"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "unneeded"),
+    ("arguments", "own", "unneeded"),
     [
-        (["--help"], {*SERVER, *DATABASE, "httpx", "numpy", "pyarrow", "pydantic", "rich", "structlog"}),
-        (["party", "--help"], {*SERVER, *DATABASE, "httpx", "numpy", "pyarrow", "pydantic", "rich", "structlog"}),
-        (["verify", "--help"], {*SERVER, *DATABASE, "httpx", "opendp", "scipy", "structlog"}),
-        (["fit", "--help"], {*SERVER, *DATABASE, "httpx", "opendp", "scipy.optimize", "scipy.stats", "structlog"}),
-        (["party", "serve", "--help"], {*DATABASE, "opendp", "rich", "scipy"}),
-        (["party", "status", "--help"], {*SERVER, *DATABASE, "opendp", "scipy"}),
-        (["coordinator", "serve", "--help"], {"opendp", "pyarrow.compute", "scipy"}),
-        (["learner", "serve", "--help"], {*SERVER, *DATABASE, "numpy", "opendp", "pyarrow", "rich", "scipy"}),
-        (["simulate", "--help"], {*SERVER, *DATABASE, "httpx", "opendp", "pyarrow", "rich", "scipy"}),
+        ("--help", None, BARE),
+        ("party --help", AGENT, BARE),
+        ("coordinator --help", COORDINATOR, set[str]()),
+        ("learner --help", SERVICES, set[str]()),
+        ("plan --help", SERVICES, set[str]()),
+        ("verify --help", SERVICES, {*SERVER, *DATABASE, "httpx", "opendp", "scipy", "structlog"}),
+        ("fit --help", SERVICES, {*SERVER, *DATABASE, "httpx", "opendp", "scipy.optimize", "scipy.stats", "structlog"}),
+        ("party serve --help", AGENT, {*DATABASE, "opendp", "rich", "scipy"}),
+        ("party status --help", AGENT, {*SERVER, *DATABASE, "opendp", "scipy"}),
+        ("coordinator serve --help", COORDINATOR, {"opendp", "pyarrow.compute", "scipy"}),
+        ("learner serve --help", SERVICES, {*SERVER, *DATABASE, "numpy", "opendp", "pyarrow", "rich", "scipy"}),
+        ("simulate --help", SERVICES, {*SERVER, *DATABASE, "httpx", "opendp", "pyarrow", "rich", "scipy"}),
     ],
 )
-def test_command_loads_no_library_that_it_does_not_need(arguments: list[str], unneeded: set[str]) -> None:
+def test_command_loads_its_own_room_alone_and_no_library_that_it_does_not_need(
+    arguments: str, own: str | None, unneeded: set[str]
+) -> None:
     script = (
         "import sys, json\n"
         "from commingle.__main__ import start\n"
         "try:\n    start()\nexcept SystemExit:\n    pass\n"
         "print(json.dumps(sorted(sys.modules)))"
     )
-    run = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
+    command = [sys.executable, "-c", script, *arguments.split()]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
     loaded = set(json.loads(run.stdout.splitlines()[-1]))
     assert "commingle.shared.runtime.cli" in loaded
     assert not loaded & (unneeded | NEVER)
+    assert {name.split(".")[1] for name in loaded if name.startswith("commingle.")} & ROOMS == ({own} - {None})
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Arrow has that allocator on Linux only, everywhere")

@@ -26,7 +26,6 @@ def build(source: Path, target: str, into: Path) -> Path:
 
 
 def hatchling(source: Path, target: str, into: Path, **variables: str) -> str:
-    """What it says of what is wrong."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(into)]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, cwd=source, check=True, capture_output=True, text=True, env=environment)

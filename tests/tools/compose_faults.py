@@ -68,7 +68,6 @@ class Rounds:
     ended_by_hand: set[str] = field(default_factory=set)
 
     def run(self) -> None:
-        """Until `stop` is set."""
         while not self.stop.is_set():
             short = self.draw.random() < _SHORT
             study = self.studies["moments" if self.draw.random() < _MOMENTS else "rmgm"] | {
@@ -163,7 +162,6 @@ def strike(faults: int, rounds: Rounds, proxy: site.Proxy, draw: Random) -> Coun
 
 
 def run(faults: int, seed: int) -> dict[str, Any]:
-    """Everything, on a deployment that is up."""
     services, proxy, coordinator = site.running(), site.Proxy(), site.coordinator()
     rounds = Rounds(coordinator, site.studies(), Random(f"rounds {seed}"))
     releasing = threading.Thread(target=rounds.run)

@@ -166,7 +166,6 @@ async def _pass_answers(coordinator: asyncio.StreamReader, answers: asyncio.Stre
 
 
 async def serve(host: str, port: int) -> None:
-    """Run until cancelled, on all addresses of its container."""
     proxy = Proxy(host, port)
     agents = await asyncio.start_server(proxy.attend, None, 8000, limit=_LONGEST_HEAD_BYTES)
     orders = await asyncio.start_server(proxy.order, None, 8001)

@@ -104,12 +104,10 @@ class Proxy:
         return said
 
     def uploads(self) -> list[Upload]:
-        """Everything that passed."""
         return [Upload(**each) for each in self.ask()["uploads"]]
 
 
 def coordinator() -> Observed:
-    """What anybody can ask the coordinator."""
     return Observed(f"http://127.0.0.1:{os.environ.get('COORDINATOR_PORT', '8000')}")
 
 
@@ -138,7 +136,6 @@ def healthy(services: set[str]) -> bool:
 
 
 def running() -> set[str]:
-    """Services that run for good."""
     return set(compose("ps", "--services", "--status", "running").split())
 
 
@@ -196,14 +193,12 @@ def stop(service: str, seconds: float) -> None:
 
 
 def pause(service: str, seconds: float) -> None:
-    """Freeze it."""
     docker("pause", container(service))
     time.sleep(seconds)
     docker("unpause", container(service))
 
 
 def cut_off(service: str, seconds: float, *, network: str) -> None:
-    """Take it off a network."""
     docker("network", "disconnect", f"{_PROJECT}_{network}", container(service))
     time.sleep(seconds)
     docker("network", "connect", "--alias", service, f"{_PROJECT}_{network}", container(service))

@@ -40,6 +40,7 @@ from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.forecast.forecast import forecast_of
 from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.plan import plan_blocks
+from tests.world.documents import study_file
 from tests.world.transport import pool_of_threads
 
 COLUMNS = MAX_COLUMNS - 1
@@ -77,30 +78,19 @@ def release_of(mechanism: str, columns: int) -> PreparedMoments:
 
 
 def attributes(columns: int) -> list[NumericAttribute]:
-    """Numbers between -1 and 1."""
     return [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(columns)]
 
 
 def study_of(mechanism: str, columns: int, parties: int) -> dict[str, Any]:
-    """A study file."""
     shares = np.array_split(np.array(attributes(columns), dtype=object), parties)
     asked = [
         {"name": f"party-{i}", "dataset": "rows", "attributes": [a.model_dump() for a in share]}
         for i, share in enumerate(shares)
     ]
-    facts = {
-        "study": "costs",
-        "mechanism": mechanism,
-        "subjects": "listed",
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "n": 100_000,
-    }
-    return {**facts, "parties": asked}
+    return study_file(asked, mechanism=mechanism, delta=1e-6, n=100_000)
 
 
 def of_a_release(columns: int, estimators: tuple[str, ...]) -> Bodies:
-    """What is known to be costly about one release."""
     names = [f"x{i}" for i in range(columns)]
     tiny, usual = (np.geomspace(*ends, _PENALTIES).tolist() for ends in ((1e-300, 1e-200), (1e-4, 1e2)))
     for estimator in estimators:
@@ -131,7 +121,6 @@ def of_a_release(columns: int, estimators: tuple[str, ...]) -> Bodies:
 
 
 def plans(columns: int) -> Bodies:
-    """What is known to be costly about studies."""
     for mechanism in _MECHANISMS:
         for parties in (1, 5, min(64, columns)):
             study = study_of(mechanism, columns, parties)
@@ -159,7 +148,6 @@ class _Source:
         )
 
     def fetch(self, _: str) -> LoadedRelease:
-        """The release."""
         return LoadedRelease(cast("Any", self._published), self.prepared, pinned=True)
 
 

@@ -47,7 +47,6 @@ class Result:
 
 
 def damaged(name: str, chosen: Target, *, seed: int, number: int) -> bytes:
-    """An input by its number."""
     return mutate(Random(f"{seed}/{name}/{number}"), chosen.corpus)
 
 

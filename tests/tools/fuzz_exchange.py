@@ -37,7 +37,6 @@ _LARGEST = 1 << 40
 
 
 def targets() -> Mapping[str, Target]:
-    """Every target by name."""
     return {**Exchanged("trusted").targets(), **_proved().proof_targets()}
 
 
@@ -57,7 +56,6 @@ class Exchanged:
         self.bodies, self.answers = self.world.bodies, self.world.answers
 
     def targets(self) -> Mapping[str, Target]:
-        """By name."""
         return {
             "columns": Target([self.world.columns[self.owner].payload_bytes], self._open_columns),
             "ciphertexts": Target([self.bodies[self.owner]], self._evaluate),
@@ -67,7 +65,6 @@ class Exchanged:
         }
 
     def proof_targets(self) -> Mapping[str, Target]:
-        """Of a release whose bounds are proved, by name."""
         return {
             "proved columns": Target([self.bodies[self.owner]], self._verify_bounds),
             "proved reply": Target([self.answers[self.evaluator]], self._verify_reply),

@@ -12,11 +12,20 @@ from hashlib import sha256
 import httpx
 import numpy as np
 
+from commingle.party_agent.regression.plan import plan_regression
 from commingle.shared.documents.dsse import open_envelope, parse_envelope, seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.model import WireModel, decode, encode
+from commingle.shared.documents.regression import (
+    PublicSecondMoments,
+    RegressionRequest,
+    RegressionResult,
+    coefficients_of,
+    verify_regression,
+)
 from commingle.shared.documents.schema import (
+    Attribute,
     BinaryAttribute,
     CategoricalAttribute,
     NumericAttribute,
@@ -44,7 +53,7 @@ from commingle.shared.release.matrix import assemble, decode_block, decode_matri
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement, published_columns
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestHead, RequestSigner, body_digest, verify_request
-from tests.tools import fuzz_exchange, fuzz_regression
+from tests.tools import fuzz_exchange
 from tests.tools.fuzz_mutations import Target, unforged
 from tests.world.documents import block_statement, manifest, sign_bytes
 
@@ -146,7 +155,6 @@ class Release:
         )
 
     def documents(self) -> list[bytes]:
-        """One of each kind of statement."""
         alignment = AlignmentStatement(spec=_ZEROS, party="clinic", subjects=40, digest=_ZEROS)
         rejection = Rejection(spec=_ZEROS, party="clinic", reason="budget", created=_NOW, ledger_head=_ZEROS)
         enrolment = Enrolment(invite="x" * 40, name="clinic", signing_key=_RAW, sealing_key=_ZEROS)
@@ -158,7 +166,6 @@ class Release:
 
 
 def targets() -> Mapping[str, Target]:
-    """Every target by name."""
     release, exchanged = Release(), Release("moments")
     attributes = b"[" + b",".join(map(encode, release.spec.terms.attributes)) + b"]"
     return {
@@ -176,7 +183,7 @@ def targets() -> Mapping[str, Target]:
         "noisy moments": Target([exchanged.moments], lambda data: _verify(exchanged, moments=data)),
         "submission": Target([exchanged.block], lambda data: _publish(exchanged, data)),
         **fuzz_exchange.targets(),
-        **fuzz_regression.targets(_KEY),
+        **_regressions(),
         "attributes": Target([attributes], parse_attributes),
         "request": Target([_signed_request()], _verify_request),
     }
@@ -234,3 +241,73 @@ def _verify_request(data: bytes) -> None:
     known = {str(_KEY.fingerprint): _KEY.verifying_key}
     request = verify_request(head, audience=_KEY.fingerprint, key_of=known.get, now=_NOW)
     unforged(request.body, body_digest(sha256(b"{}").digest()))
+
+
+_ROWS = 1000
+_COLUMNS: tuple[Attribute, ...] = (
+    NumericAttribute(name="charges", lower=0, upper=100),
+    NumericAttribute(name="age", lower=20, upper=80),
+    BinaryAttribute(name="smoker", levels=("no", "yes")),
+    CategoricalAttribute(name="blood", levels=("0", "A", "B")),
+)
+_PUBLIC = PublicSecondMoments(rows=50, features=((1.0, 0.1, 0.2), (0.1, 0.4, 0.0), (0.2, 0.0, 1.0)), label=0.3)
+_ASKED = RegressionRequest(
+    dataset="main", target="charges", features=("age", "smoker"), epsilon=1.0, delta=1e-6, nonce=_ZEROS
+)
+
+
+def _regressions() -> Mapping[str, Target]:
+    """What an agent is asked, and what it published, as anybody verifies it."""
+    choices: tuple[dict[str, object], ...] = (
+        {"method": "auto"},
+        {"method": "two_stage", "adjacency": "add_remove", "n": _ROWS},
+        {"method": "dp_pmtolse", "public": _PUBLIC},
+        {"method": "adassp", "row_norm": 0.5},
+        {"adjacency": "add_remove", "n": _ROWS, "bounds": {"age": (30.0, 70.0)}, "mapping": "per_row_with_label"},
+    )
+    requests = [_ASKED.model_copy(update=choice) for choice in choices]
+
+    def verify(data: bytes) -> None:
+        verify_regression(
+            encode(SignedDocument(signing_key=_RAW, envelope=sign_bytes(data, kind="regression", key=_KEY)))
+        )
+
+    return {
+        "regression asked": Target([encode(request) for request in requests], _plan_regression),
+        "regression shown": Target([encode(_result(request)) for request in requests], verify),
+    }
+
+
+def _plan_regression(data: bytes) -> None:
+    """As the agent does before it looks at policy and budget."""
+    request = decode(RegressionRequest, data)
+    plan = plan_regression(request, _COLUMNS, _ROWS)
+    _ = request.id, plan.promise
+
+
+def _result(request: RegressionRequest) -> RegressionResult:
+    plan = plan_regression(request, _COLUMNS, _ROWS)
+    task = plan.task
+    published: dict[str, tuple[float, ...]] = {"gram": (1.0, 0.5)}
+    if task.stages is not None:
+        published = {
+            "sigmas": task.stages.sigmas,
+            "sums": (1.0,) * (5 if request.n is None else 6),
+            "moments": (1.0,) * 9,
+        }
+    return RegressionResult(
+        party="clinic",
+        request=request,
+        method=plan.name,
+        calibration=task.privacy.calibration.value,
+        reason=plan.reason,
+        target=task.target,
+        features=task.features,
+        n=_ROWS,
+        coefficients=coefficients_of((0.1, 0.5, -0.2), task.target, task.features),
+        published=published,
+        privacy=plan.promise,
+        created=_NOW,
+        ledger_head=_ZEROS,
+        software="fuzz",
+    )

@@ -63,7 +63,6 @@ def release_of(
 
 
 def asked_attribute(said: Mapping[str, Any]) -> Attribute:
-    """One attribute as a study asks for it, as it is read."""
     share = {"name": "clinic", "dataset": "visits", "attributes": [said]}
     (attribute,) = decode(StudyParty, json.dumps(share).encode()).attributes
     return attribute

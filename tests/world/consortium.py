@@ -101,7 +101,6 @@ class Noise:
 
 
 def rows_of(party: str, n: int = N) -> list[dict[str, str]]:
-    """Rows of the party's table, in an order of its own."""
     draw = np.random.default_rng(NAMES.index(party))
     values: dict[str, Callable[[], str]] = {
         "age": lambda: f"{draw.uniform(18, 82):.2f}",
@@ -159,7 +158,6 @@ class Consortium:
         return home
 
     def equip(self, name: str) -> None:
-        """Write a party's table and register it."""
         write_csv(self.table(name), rows_of(name))
         with self.agent(name) as agent:
             self.register(agent)
@@ -264,7 +262,6 @@ class Consortium:
             assert hub.enrol(enrolment(hub.invited(name), name, key, sealing_key=home.sealing_key().hex())).is_success
 
     def propose(self, *, key: SigningKey | None = None, **choices: Any) -> str:
-        """Propose a release, by the coordinator or whose key that is."""
         self.enrol_everybody()
         return self.coordinator.propose(self.spec(proposer=key, **choices), key=key)
 
@@ -274,14 +271,12 @@ class Consortium:
         return self.coordinator.disguise(self.propose(title="what is there instead"), envelope)
 
     def withdraw(self, release: str, party: str) -> None:
-        """A party says no, or ends the round."""
         no = Rejection(spec=release, party=party, reason="operator", created=self.clock_shows, ledger_head=HEAD)
         signed = seal(no, key=self.homes[party].identity().signing_key)
         reject(self.coordinator.hub.coordinator, release, party, signed)
 
     @contextmanager
     def client(self, name: str) -> Iterator[CoordinatorClient]:
-        """A party's signed calls to the coordinator."""
         key, audience = self.homes[name].identity().signing_key, self.coordinator.key.fingerprint
         with self.coordinator.client(RequestSigner(key, audience=audience, clock=self.coordinator.clock)) as http:
             yield CoordinatorClient(http)
@@ -355,7 +350,6 @@ def consortium_of(root: Path, *names: str, policy: Policy = AUTOMATIC) -> Consor
 
 
 def soon(consortium: Consortium, *, hours: float) -> None:
-    """Time passes for everybody."""
     consortium.clock_shows += timedelta(hours=hours)
 
 

@@ -213,7 +213,6 @@ class Hub:
             yield begun
 
     def auth(self, key: SigningKey) -> RequestSigner:
-        """Signs requests to this coordinator."""
         return RequestSigner(key, audience=self.key.fingerprint, clock=self.clock)
 
     def enrolled(self, name: str) -> Honest:
@@ -229,7 +228,13 @@ class Hub:
         return self.http.post("/v1/parties", content=encode(document))
 
     def spec(
-        self, parties: Sequence[Honest], *, mechanism: str = "rmgm", first_stage: float | None = None, **changes: Any
+        self,
+        parties: Sequence[Honest],
+        *,
+        mechanism: str = "rmgm",
+        first_stage: float | None = None,
+        proposer: SigningKey | None = None,
+        **changes: Any,
     ) -> ReleaseSpec:
         study = {
             "study": "smoking and weight",
@@ -254,10 +259,13 @@ class Hub:
         return build_spec(
             Study.model_validate(study | changes, strict=False),
             members=members,
-            proposer=self.key.fingerprint,
+            proposer=(proposer or self.key).fingerprint,
             seed=bytes(32),
             now=self.clock(),
         )
+
+    def by_member(self, parties: Sequence[Honest], member: Honest, **changes: Any) -> Proposed:
+        return self.signed(self.spec(parties, proposer=member.key, **changes), member.key)
 
     def signed(self, spec: ReleaseSpec, key: SigningKey | None = None) -> Proposed:
         return Proposed(spec, seal(spec, key=key or self.key))

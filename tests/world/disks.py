@@ -24,7 +24,6 @@ class SmallDisk:
         return self
 
     def disks(self, directory: Path, *, reserve: int) -> Disks:
-        """It, with so much kept free."""
         return Disks((directory,), reserve, usage=self)
 
 
@@ -45,7 +44,6 @@ SPECIAL = ("FIFO", "link to a FIFO", "link to /dev/zero", "link to a terminal", 
 
 
 def make_special(kind: str, path: Path) -> Path:
-    """Something of that kind, in place of what is there."""
     path.unlink(missing_ok=True)
     match kind:
         case "FIFO":

@@ -1,9 +1,10 @@
 """What parties and coordinators sign, made from its parts: honest documents that a test may then change."""
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from commingle.shared.documents.statements import (
     Approval,
     BlockStatement,
     Enrolment,
+    LedgerHead,
     Rotation,
     RotationRequest,
     SignedDocument,
@@ -36,7 +38,6 @@ HEAD = "0" * 64
 
 
 def flipped(data: bytes, at: int = -20) -> bytes:
-    """One bit of difference."""
     position = at % len(data)
     return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
@@ -49,10 +50,32 @@ def sign_bytes(payload: bytes, *, kind: str, key: SigningKey) -> Envelope:
     return Envelope(payload=b64encode(payload).decode(), payloadType=name, signatures=(signed,))
 
 
+def ledger_head(
+    height: int, head: Digest, *, rho_units: int = 1, delta: float = 0.0, created: datetime = START
+) -> LedgerHead:
+    """How far the clinic's ledger has come, as it says."""
+    spent = str(rho_units)
+    return LedgerHead(
+        party="clinic",
+        height=height,
+        head=head,
+        rho_units=spent,
+        delta=delta,
+        replacement_units=spent,
+        replacement_delta=delta,
+        created=created,
+    )
+
+
 def enrolment(invite: str, name: str, key: SigningKey, *, sealing_key: str) -> SignedDocument:
-    """How a party introduces itself."""
     raw = key.verifying_key.raw.hex()
     return SignedDocument.of(Enrolment(invite=invite, name=name, signing_key=raw, sealing_key=sealing_key), key)
+
+
+def study_file(parties: Sequence[Mapping[str, Any]], **terms: Any) -> dict[str, Any]:
+    """What is in the file of a small study of listed people."""
+    usual = {"study": "a", "mechanism": "rmgm", "subjects": "listed", "epsilon": 1.0, "delta": 1e-5, "n": 100}
+    return {**usual, **terms, "parties": list(parties)}
 
 
 def spec_of(
@@ -184,7 +207,6 @@ def manifest(
     published: datetime,
     software: str = "commingle test",
 ) -> Manifest:
-    """What a coordinator says about these two files."""
     return Manifest(
         release=spec.digest,
         spec=spec.envelope,

@@ -53,7 +53,6 @@ class Message:
 
     @property
     def reply(self) -> ReplyStatement:
-        """The statement of a message that is one."""
         assert isinstance(self.statement, ReplyStatement)
         return self.statement
 
@@ -112,7 +111,6 @@ class Relayed:
         return Side(self.exchange, party.name, seed, pieces_of(rows_of_party(party, self.proposed)))
 
     def columns(self, party: Honest, key: SigningKey | None = None, /, **changes: Any) -> Message:
-        """With errors drawn anew each time."""
         side = self.side(party)
         body = side.columns(os.urandom)
         return message(side.says_of_columns(body), body, key or party.key, **changes)
@@ -142,7 +140,6 @@ class Relayed:
         return side.reply(sent, lambda owner: side.noise_for(owner, rounded_gaussian), os.urandom)
 
     def reply(self, party: Honest, key: SigningKey | None = None, /, **changes: Any) -> Message:
-        """With noise drawn anew each time."""
         body = self.reply_body(party)
         said = self.side(party).says_of_reply(body, self.signed("columns"))
         return message(said, body, key or party.key, **changes)
@@ -179,7 +176,6 @@ class Relayed:
         return [path for path in (self.hub.home / "blobs" / "running").rglob("*") if path.is_file()]
 
     def send_all(self, *kinds: Kind) -> None:
-        """Of every party."""
         for kind in kinds:
             for party in self.parties:
                 self.send_of(kind, party)
@@ -210,7 +206,6 @@ class Relayed:
         return party.signed(body, statement.model_copy(update=changes))
 
     def upload_all(self) -> None:
-        """Everything exchanged, and every block sent."""
         self.send_all("columns", "reply")
         for party in self.parties:
             answer = self.hub.upload(self.proposed, party.name, self.block(party))
@@ -218,7 +213,6 @@ class Relayed:
 
 
 def approved(hub: Hub, parties: Sequence[Honest], **changes: Any) -> Relayed:
-    """A moments release that every party has approved."""
     proposed = hub.proposed(parties, mechanism="moments", **changes)
     for party in parties:
         answer = hub.approve(proposed, party.name, party.approval(proposed))
@@ -235,5 +229,4 @@ def exact_moments(proposed: Proposed, parties: Sequence[Honest]) -> NDArray[np.i
 
 
 def of_three(hub: Hub, parties: Sequence[Honest], **changes: Any) -> Relayed:
-    """The same with a laboratory."""
     return approved(hub, [*parties, hub.enrolled("lab")], **changes)

@@ -42,12 +42,10 @@ def network_app(agent: Agent) -> FastAPI:
 
 
 def operator(agent: Agent) -> httpx.Client:
-    """Asks it without a token, on the socket."""
     return httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent")
 
 
 def token_of(agent: Agent, *scopes: AgentScope, name: str = "system") -> str:
-    """A token of the party's own system for these scopes, or for all."""
     made = frozenset(scopes) or EVERY_SCOPE
     return create_token(agent.home, name=name, scopes=made, lifetime=None, now=agent.clock())
 
@@ -55,7 +53,6 @@ def token_of(agent: Agent, *scopes: AgentScope, name: str = "system") -> str:
 def system(
     agent: Agent, *scopes: AgentScope, name: str = "system", app: Callable[[Agent], FastAPI] = network_app
 ) -> httpx.Client:
-    """Asks it with such a token."""
     headers = {"Authorization": f"Bearer {token_of(agent, *scopes, name=name)}"}
     return httpx.Client(transport=InProcess(app(agent)), base_url="http://agent", headers=headers)
 

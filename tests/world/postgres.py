@@ -37,17 +37,14 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """The database, as the coordinator's settings would write it."""
         return f"postgresql://commingle@/postgres?host={self.directory}"
 
     def empty(self) -> None:
-        """Drop whatever an earlier test left."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("DROP SCHEMA public CASCADE")
             connection.execute("CREATE SCHEMA public")
 
     def make(self) -> None:
-        """Its data directory."""
         options = ("-U", "commingle", "-A", "trust", "--locale=C", "-E", "UTF8", "--no-sync")
         command = [str(self.binaries / "initdb"), "-D", str(self.directory / "data"), *options]
         subprocess.run(command, check=True, capture_output=True, cwd=self.directory, **self._identity)

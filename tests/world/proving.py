@@ -31,7 +31,6 @@ class Member:
     blocks: tuple[bytes, ...]
 
     def ciphertexts(self, number: int = 0) -> Ciphertexts:
-        """Of one segment."""
         start, stop = list(segments(self.layout))[number]
         pairs = zip(self.layout.blocks(), self.blocks, strict=True)
         blocks = [part for block, part in pairs if start <= block[0] < stop]
@@ -53,7 +52,6 @@ def rows_within(bound: int, rows: int, columns: int, seed: int) -> NDArray[np.in
 
 
 def member(rows: NDArray[np.int64], seed: int) -> Member:
-    """A party with these rows."""
     layout, entropy = Layout(f"party {seed}".encode(), *rows.shape), seeded(seed)
     key = secret_key(entropy(32), layout.parameters)
     published = public_key(key, layout, entropy)
@@ -63,7 +61,6 @@ def member(rows: NDArray[np.int64], seed: int) -> Member:
 
 @cache
 def honest(rows: int, columns: int, seed: int = 1) -> Member:
-    """A party whose rows are within the bound."""
     return member(rows_within(BOUND, rows, columns, seed), seed)
 
 

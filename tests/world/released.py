@@ -121,7 +121,6 @@ def encoded(n: int) -> dict[str, NDArray[np.float64]]:
 
 @cache
 def published(**facts: Any) -> tuple[str, ReleaseFiles]:
-    """The id and the three files of an honest release of such a study."""
     asked = study(**facts)
     rows = encoded(asked.n)
     return _signed(asked, lambda spec: [_block(spec, party, rows[party.name]) for party in spec.document.parties])
@@ -229,7 +228,6 @@ def _of_cells(
 
 
 def resigned(files: ReleaseFiles, key: SigningKey) -> ReleaseFiles:
-    """The same release, its manifest signed by another key."""
     said = SignedDocument.model_validate_json(files.manifest).open(Manifest).document
     return ReleaseFiles(encode(SignedDocument.of(said, key)), files.matrix, files.moments)
 
@@ -289,7 +287,6 @@ class ServingCoordinator:
 def learner(
     fake: ServingCoordinator, *, cache: Path | None = None, trusted: str | None = COORDINATOR.fingerprint
 ) -> httpx.Client:
-    """A client of a learner of that coordinator."""
     client = ReleaseClient("http://hub", transport=fake.transport, cache=cache, trusted_coordinator=trusted)
     app = create_app(ReleaseSource(client), pool=pool_of_threads())
     return httpx.Client(transport=InProcess(app), base_url="http://learner", timeout=60)

@@ -40,7 +40,6 @@ def toy(degree: int = 64) -> Parameters:
 
 
 def seeded(number: int) -> Entropy:
-    """Entropy that repeats."""
     return keystream(number.to_bytes(32, "big"))
 
 

@@ -18,12 +18,10 @@ class Storage:
     endpoint: str
 
     def address(self, prefix: str, *, bucket: str = BUCKET) -> str:
-        """As settings and sources write it."""
         host = self.endpoint.removeprefix("http://")
         return f"s3://{bucket}/{prefix}?scheme=http&endpoint_override={host}&region=us-east-1"
 
     def client(self) -> "boto3.client":
-        """For what a test does behind the program's back."""
         return boto3.client("s3", endpoint_url=self.endpoint, region_name="us-east-1")
 
 

@@ -130,7 +130,6 @@ class Side:
         return open_part(reply, owner=self.name, seed=self.seed, largest=self.largest(reply.party))
 
     def submission(self, opened: Mapping[str, Integers], draw: Sampler) -> Integers:
-        """What it uploads."""
         return submission(
             self.exchange,
             party=self.name,
@@ -196,7 +195,6 @@ class Exchanging:
         self.answer(name, noise)
 
     def answer(self, name: str, noise: Callable[[str], Integers]) -> None:
-        """With that noise for each owner."""
         self.answers[name] = self.reply_body(name, noise)
         self.replies[name] = self.signed_reply(name)
 
@@ -239,7 +237,6 @@ class Exchanging:
         return self.side(owner).opened(reply)
 
     def submit(self, name: str, draw: Sampler) -> Integers:
-        """That party's block."""
         self.transcript()
         return self.side(name).submission(
             {other: self.open(name, other) for other in self.exchange.evaluators(name)}, draw
@@ -253,7 +250,6 @@ def traffic(exchange: Exchange) -> int:
 
 
 def readers(exchange: Exchange, name: str) -> tuple[str, ...]:
-    """Who fetches the columns of that party."""
     return tuple(other for other in exchange.parties if other != name and name in exchange.senders(other))
 
 

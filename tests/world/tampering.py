@@ -86,14 +86,12 @@ class Found:
         return self.signed("statement")
 
     def body(self, party: str) -> bytes:
-        """The bytes of a party's block."""
         digest = self.row.shares[party].body
         assert digest is not None
         with self.hub.coordinator.blobs.open(digest) as file:
             return file.read()
 
     def statement(self, party: str) -> BlockStatement:
-        """What a party signed of its block."""
         keys = [self.document.party(party).verifying_key]
         return open_envelope(self.blocks[party], BlockStatement, keys=keys).document
 
@@ -102,7 +100,6 @@ class Found:
         return check_block(self.body(party), self.statement(party))
 
     def signed(self, kind: str) -> dict[str, Envelope]:
-        """What parties signed of one kind."""
         signed = {name: getattr(share, kind) for name, share in self.row.shares.items()}
         return {name: envelope for name, envelope in signed.items() if envelope is not None}
 
@@ -132,7 +129,6 @@ class TamperedCoordinator:
 
     @cached_property
     def hub(self) -> Hub:
-        """Made when it is first asked for."""
         self.root.mkdir(parents=True, exist_ok=True)
         return Hub(f"sqlite:///{self.root / 'coordinator.sqlite'}", self.root, self.clock, self.key)
 
@@ -155,7 +151,6 @@ class TamperedCoordinator:
             db.execute(statement, values)
 
     def invited(self, name: str) -> str:
-        """The text of an invite."""
         return invite(self.hub.coordinator, party=name, lifetime=timedelta(hours=1))[0]
 
     def propose(self, spec: ReleaseSpec, *, key: SigningKey | None = None) -> str:
@@ -173,22 +168,18 @@ class TamperedCoordinator:
         return Found(self.hub, release)
 
     def releases(self) -> list[str]:
-        """Ids of every release, the newest first."""
         with self.hub.store.read() as tx:
             return [item.id for item in tx.releases.page(limit=200).items]
 
     def exchange(self, release: str) -> Exchange:
-        """Of a release that everybody has approved."""
         found = self.found(release)
         return Exchange.of(open_spec(found.spec, [self.key.verifying_key]), found.approvals)
 
     def work(self) -> None:
-        """Publish and end whatever is due."""
         with self._lock, _unharmed():
             self.hub.publisher.run_once()
 
     def relayed(self, recipient: str) -> dict[str, Envelope]:
-        """Sealed linkage keys for a member, by sender."""
         with self.hub.store.read() as tx:
             return {row.sender: row.envelope for row in tx.linkage.of(recipient)}
 

@@ -108,5 +108,4 @@ class InThread:
 
 
 def pool_of_threads() -> WorkPool:
-    """As large as the real one."""
     return WorkPool(InThread)

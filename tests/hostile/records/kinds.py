@@ -111,7 +111,6 @@ class Csv:
         return FileSource(path=str(path), encoding=self.encoding, separator=self.separator, decimal=self.decimal)
 
     def body(self, records: Sequence[bytes]) -> bytes:
-        """The file's."""
         head, end = self._line([self._bytes(name) for name in COLUMNS]), self._bytes(self.end)
         return (b"\xff\xfe" if self.encoding == "utf-16" else b"") + b"".join(line + end for line in (head, *records))
 
@@ -131,7 +130,6 @@ class Csv:
 
 
 def written(cell: object) -> str:
-    """A cell as text."""
     if isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) > 10**4000:
         return "1" + "0" * 5000
     return "" if cell is None else str(int(cell)) if isinstance(cell, bool) else str(cell)
@@ -327,7 +325,6 @@ def _rels(*pairs: str) -> str:
 
 
 def queried(url: str, query: str | tuple[str, ...] = "SELECT * FROM t") -> SqlSource:
-    """A source of a database."""
     return SqlSource(url=url, query=query)
 
 

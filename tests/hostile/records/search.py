@@ -173,7 +173,6 @@ class Found:
     outcomes: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Counts, and the worst."""
         worst = sorted(self.moved.items(), key=lambda one: -one[1])[:8]
         return (
             f"{self.tried} neighbours, {len(self.moved)} of which moved {sum(self.moved.values())} rows of others and "

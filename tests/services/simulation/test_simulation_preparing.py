@@ -22,7 +22,6 @@ ROWS = 20
 
 
 def _table(folder: Path, name: str = "table.csv", *, start: int = 0, **columns: str) -> Path:
-    """Each column is an expression in i."""
     rows = [[eval(code, {"i": i}) for code in columns.values()] for i in range(start, start + ROWS)]  # noqa: S307 - own code
     lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
     path = folder / name
@@ -50,7 +49,7 @@ def test_even_split_gives_the_target_to_the_last_party(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("parties", "sizes"), [(1, [4]), (2, [2, 2]), (3, [1, 1, 2]), (4, [1, 1, 1, 1])])
 def test_even_split_leaves_no_party_without_columns(parties: int, sizes: list[int]) -> None:
-    assert [len(holding.columns) for holding in split_evenly(["a", "b", "c"], "y", parties)] == sizes
+    assert [len(columns) for columns in split_evenly(["a", "b", "c"], "y", parties).values()] == sizes
 
 
 def test_more_parties_than_columns_are_refused() -> None:
