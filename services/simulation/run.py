@@ -30,6 +30,7 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.encoding import as_numbers
 from commingle.shared.errors import CommingleError, MissingExtraError
 from commingle.shared.forecast.errors import PlanningError
+from commingle.shared.forecast.forecast import plan
 from commingle.shared.release.resolve import terms_of
 
 _STAGES_BEFORE, _STAGES_OF_EACH = 5, 3

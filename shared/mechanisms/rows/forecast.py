@@ -219,7 +219,7 @@ def _shrunken(p: _Rows, root: float, expected: float, deviation: float, threshol
     """Expected R^2 of s b_e + (1 - s) j b_r, averaged over the F statistic that s and j depend on (log-normal).
 
     That blend of an attenuation undone (b_e) and a damped fit (b_r) stands for the learner's `shrunken`, whose weights
-    have no expectation in closed form; how near it comes is measured in docs/planning.md.
+    have no expectation in closed form; how near it comes is measured in docs/forecasts.md.
     """
     q, df = len(p.lam), p.degrees
     eager, damped = _eager(p, root), _damped(p)

@@ -48,20 +48,6 @@ def transcribed(page: str) -> Tables:
     return {name: rows(table["columns"], table["rows"]) for name, table in read(page)["tables"].items()}
 
 
-def defaults(*tables: str) -> list[str]:
-    """What `commingle party regress` reaches by itself at epsilon 1, beside the method that the papers' pages have."""
-    body = [
-        [
-            r["table"],
-            f"{r['n']:,}",
-            *(f"{r[kind]:.3f}" for kind in ("keyed", "listed", "boosted_adassp", "not_private")),
-        ]
-        for r in read("users")["tables"]
-        if r["table"] in tables
-    ]
-    return rows(["table", "n", "keyed", "listed", "`boosted_adassp`, listed", "least squares"], body)
-
-
 def default_method(*tables: str) -> str:
     """What `auto` takes on each of these tables, for both kinds of subjects."""
     [name] = {name for r in read("users")["tables"] if r["table"] in tables for name in r["taken"].values()}

@@ -10,7 +10,6 @@ from tests.docs.figures.data import (
     Figures,
     Tables,
     default_method,
-    defaults,
     filled,
     mean,
     percent,
@@ -19,20 +18,6 @@ from tests.docs.figures.data import (
     share,
     transcribed,
 )
-
-BY_DEFAULT = (
-    "airfoil",
-    "wine",
-    "parkinsons",
-    "pol",
-    "elevators",
-    "bike",
-    "kin40k",
-    "protein",
-    "keggundirected",
-    "winequality_white",
-)
-"""Tables of the pages on papers about one holder's regressions."""
 
 
 def central() -> tuple[Figures, Tables]:
@@ -51,46 +36,32 @@ def central() -> tuple[Figures, Tables]:
         return f"{sum(name in names for name in best)} of {len(best)}"
 
     adassp, boosted = ("AdaSSP, analytic", "AdaSSP, zCDP"), "BoostedAdaSSP, zCDP"
-    thirds, sub, peer = "AdaSSP in thirds, classical", "Sub-Agg", "diffprivlib, row norm"
+    thirds, peer = "AdaSSP in thirds, classical", "diffprivlib, row norm"
     least = [min(m[a] for a in adassp) for _, _, m in many]
     cut = [m for t, _, m in many if t == "keggundirected"]
     over = [m[thirds] / a for (_, _, m), a in zip(many, least, strict=True)]
-    less = {t: None for (t, _, _), r in zip(many, over, strict=True) if r < 1}
     figures = {
         "boosted_lowest": lowest(many, boosted),
         "adassp_lowest": lowest(many, *adassp),
-        "thirds_lowest": lowest(many, thirds),
-        "boosted_over": percent(max(m[boosted] / m[adassp[1]] for _, _, m in many) - 1),
-        "boosted_under": percent(1 - min(m[boosted] / m[adassp[1]] for _, _, m in many)),
         "calibrations": percent(max(abs(m[adassp[0]] / m[adassp[1]] - 1) for _, _, m in many)),
         "thirds_over": percent(max(m[thirds] / m[a] for _, _, m in many for a in adassp) - 1),
         "thirds_less": share(r < 1 for r in over),
-        "thirds_tables": ", ".join(less),
         "thirds_under": percent(1 - min(over)),
         "public_lower": share(
             m["public rows only"] < min(v for name, v in m.items() if name not in open_fits) for _, _, m in many
         ),
-        "sub_learns": share(m[sub] < 1 for _, e, m in many if e == 3),
-        "sub_below": share(m[sub] < 1 for _, e, m in many if e < 3),
         "peer_useful": share(min(m[peer], m["diffprivlib, largest sizes"]) < 1 for _, _, m in many),
         "single_near": f"{100 * max(abs(m[peer] / m[adassp[0]] - 1) for _, _, m in single):.1f} %",
         "single_below": share(m["diffprivlib, largest sizes"] < m[adassp[0]] for _, _, m in single),
         "single_under": percent(1 - min(m["diffprivlib, largest sizes"] / m[adassp[0]] for _, _, m in single)),
         "opendp_above": share(min(m["OpenDP, pure"], m["OpenDP, zCDP"]) > m[adassp[0]] for _, _, m in single),
         "default": default_method(*(t["table"] for t in found["tables"])),
-        "single_peer": lowest(single, peer, "diffprivlib, largest sizes"),
         "cut_least": f"{min(v for m in cut for name, v in m.items() if name not in open_fits):.3f}",
         "cut_plain": f"{cut[0]['not private']:.3f}",
     }
     shown = (*open_fits, adassp[0], boosted, thirds, "ObjPert", "DP-PMTOLSE", peer)
-    pairs = (*open_fits[:1], adassp[0], boosted, "DP-PMTOLSE", peer, "OpenDP, pure")
-    return figures, {
-        name: rows(
-            ["table", "ε", *names],
-            ([t, f"{e:g}", *(f"{m[n]:.3g}" for n in names)] for t, e, m in of if e in epsilons),
-        )
-        for name, of, names, epsilons in (("many", many, shown, {1}), ("single", single, pairs, {1}))
-    } | {"users": defaults(*BY_DEFAULT)}
+    many_rows = ([t, f"{e:g}", *(f"{m[n]:.3g}" for n in shown)] for t, e, m in many if e == 1)
+    return figures, {"many": rows(["table", "ε", *shown], many_rows)}
 
 
 def both_sums() -> tuple[Figures, Tables]:
@@ -212,12 +183,7 @@ def coverage() -> tuple[Figures, Tables]:
     groups: dict[tuple[bool, str, float], list[Any]] = {}
     for r in sorted(cut, key=lambda r: (r["table"] not in CHOSEN_ON, r["mechanism"], r["epsilon"])):
         groups.setdefault((r["table"] in CHOSEN_ON, r["mechanism"], r["epsilon"]), []).append(r)
-    real = [r for r in found if not r["table"].startswith("synthetic") and r["warned"] < 1]
     return figures, {
-        "real": rows(
-            ["table", "k", "ε", "coverage", "least", "warned", "without warning"],
-            ([r["table"] + ", released for real" * r["exact"], *_covered(r)] for r in real),
-        ),
         "cut": rows(
             ["tables", "mechanism", "ε", "settings", "coverage", "least", "least without the allowance"],
             (
@@ -234,12 +200,6 @@ def coverage() -> tuple[Figures, Tables]:
             ),
         ),
     }
-
-
-def _covered(r: Mapping[str, Any]) -> list[str]:
-    k = "dgm" if r["k"] is None else f"{r['k']:,}"
-    quiet = "-" if r["silent_mean"] is None else f"{r['silent_mean']:.3f}"
-    return [k, f"{r['epsilon']:g}", f"{r['mean']:.3f}", f"{r['least']:.3f}", f"{100 * r['warned']:.1f} %", quiet]
 
 
 WAITED = {
@@ -343,21 +303,15 @@ def moments_cost() -> tuple[Figures, Tables]:
     kinds = ("made", "proved", "verified", "read", "multiplied")
     figures |= {f"seconds_{kind}": f"{value:g}" for kind, value in zip(kinds, SECONDS, strict=True)}
     adult = read("adult")
-    release, learner, units = adult["release"], adult["learner"], adult["unit"]
+    release, units = adult["release"], adult["unit"]
     figures |= {
         "adult_rows": f"{adult['rows']:,}",
         "adult_columns": f"{adult['columns']}",
         "adult_megabytes": f"{release['megabytes']:.0f} MiB",
         "adult_unit": f"{sum(units) / len(units):.2f}",
-        "adult_load": f"{adult['load']:.0f}",
+        "adult_release": f"{release['cpu_seconds']:.1f}",
     }
-    steps = {
-        "last approval to publication, everybody": release,
-        **learner,
-        "a command that prints its help": adult["help"],
-    }
-    body = ([name, f"{step['seconds']:.1f}", f"{step['cpu_seconds']:.1f}"] for name, step in steps.items())
-    return figures, transcribed("moments-cost") | {"adult": rows(["step", "seconds", "CPU seconds"], body)}
+    return figures, transcribed("moments-cost")
 
 
 def whitening() -> tuple[Figures, Tables]:
@@ -370,12 +324,7 @@ def whitening() -> tuple[Figures, Tables]:
         "norm_most": f"{max(white[1] - norm[1] for _, (_, norm, white) in shrunken):.2f}",
         "norm_least": f"{min(white[1] - norm[1] for _, (_, norm, white) in shrunken):.2f}",
     }
-    return figures, {
-        "whitening": rows(
-            ["table", "mechanism", "ε", "plain", "row norm", "whitened"],
-            ([*r[:3], *r[4:]] for r in found if r[3] == "shrunken" and r[2] != "10"),
-        )
-    }
+    return figures, {}
 
 
 def odds_ratios() -> tuple[Figures, Tables]:
@@ -383,36 +332,29 @@ def odds_ratios() -> tuple[Figures, Tables]:
     binary = [r for r in found if r["family"] == "binomial"]
     listed, keyed = ([r for r in binary if (r["overlap"] is None) is so] for so in (True, False))
     others = [r for r in found if r["family"] != "binomial"]
-    errors = "standard error | of the fit on the rows"
-    errors_of, aucs = "{standard_error:.3f} | {rows_standard_error:.3f}", "{auc:.3f} | {rows_auc:.3f}"
+    of_rows = "of the fit on the rows"
+    held = {name: [r["population"] for r in others if r["family"] == name] for name in ("poisson", "ordinal")}
     figures = {
+        **{name: f"{min(values):.3f} to {max(values):.3f}" for name, values in held.items()},
         "keyed_mean": f"{fmean(r['population'] for r in keyed):.3f}",
         "keyed_least": f"{min(r['population'] for r in keyed):.2f}",
         "keyed_most": f"{max(r['population'] for r in keyed):.2f}",
         "bike": f"{fmean(r['population'] for r in keyed if r['table_name'] == 'bike'):.2f}",
-        "named": f"{fmean(r['warned'] for r in keyed):.2f}",
         "auc_one": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 1):.3f}",
         "auc_three": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 3):.3f}",
     }
+    errors = "{standard_error:.3f} | {rows_standard_error:.3f}"
     return figures, {
         "odds": filled(
-            f"ε | n | releases | table | population | {errors} | AUC | of the fit on the rows | said",
-            "{epsilon:g} | {n:,} | {releases} | {table:.3f} | {population:.3f}"
-            f" | {errors_of} | {aucs}"
+            f"ε | n | table | population | standard error | {of_rows} | AUC | {of_rows} | said",
+            f"{{epsilon:g}} | {{n:,}} | {{table:.3f}} | {{population:.3f}} | {errors} | {{auc:.3f}} | {{rows_auc:.3f}}"
             " | {said_auc:.3f}",
             listed,
         ),
         "keyed": filled(
-            f"table | coefficients | overlap | ε | releases | population | {errors} | AUC | of the fit on the rows",
-            "{table_name} | {coefficients} | {overlap:g} | {epsilon:g} | {releases} | {population:.3f}"
-            f" | {errors_of} | {aucs}",
-            (r for r in keyed if r["overlap"] == 0.9),
-        ),
-        "others": filled(
-            f"family | outcome | of | ε | releases | table | population | {errors}",
-            "{family} | {outcome} | {table_name} | {epsilon:g} | {releases} | {table:.3f} | {population:.3f}"
-            f" | {errors_of}",
-            others,
+            f"table | coefficients | population | standard error | {of_rows} | AUC | {of_rows}",
+            f"{{table_name}} | {{coefficients}} | {{population:.3f}} | {errors} | {{auc:.3f}} | {{rows_auc:.3f}}",
+            (r for r in keyed if r["overlap"] == 0.9 and r["epsilon"] == 1),
         ),
     }
 

@@ -16,7 +16,7 @@ SHOWN = ("airfoil", "bike", "elevators", "keggundirected", "kin40k", "pol", "win
 
 
 def wu2022() -> tuple[Figures, Tables]:
-    found, users = read("wu2022"), {(r["table"], r["mechanism"], r["epsilon"]): r for r in read("stages")}
+    found = read("wu2022")
     cells = {(c["n"], c["epsilon"]): c for c in found["synthetic"]}
     means = {key: {name: m["mean"] for name, m in cell["methods"].items()} for key, cell in cells.items()}
     real = {
@@ -30,7 +30,6 @@ def wu2022() -> tuple[Figures, Tables]:
     over = [m[ours] / m[best] for m in means.values()]
     above = {(n, name): cells[n, e]["methods"][name]["above"][0] for n, e in cells if e == 1 for name in means[n, e]}
     fits = ("OLS", "constant", *PUBLISHED, ours, moments)
-    names = ("insurance_numeric", "bike_hour", "gpu_sgemm", "superconductor_500")
     figures = {
         "large_measured": f"{large['Commingle measurement_error']:.3f}",
         "large_shrunken": f"{large[ours]:.3f}",
@@ -51,7 +50,6 @@ def wu2022() -> tuple[Figures, Tables]:
         "moments_lower": share(m[moments] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
         "above_best": percent(above[1_000_000, best]),
         "above_shrunken": percent(above[1_000_000, ours]),
-        "above_moments": percent(above[1_000_000, moments]),
         "moments_from": f"{min(n for (n, name), part in above.items() if name == moments and part == 0):,}",
         "dgm_exponents": f"{steps[1e8][0]:.2f} to {steps[1e12][0]:.2f}",
         "rule_exponent": f"{steps[1e12][1]:.2f}",
@@ -72,18 +70,6 @@ def wu2022() -> tuple[Figures, Tables]:
             ["table", "OLS", "constant", "BGM", "DGM", "RMGM, best k", "`shrunken`", "`moments`"],
             ([table, *(f"{1000 * m[name]:.3g}" for name in fits)] for (table, e), m in real.items() if e == 1),
         ),
-        "users": rows(
-            ["table", *(f"`{m}`, ε = {e:g}" for m in ("rmgm", "moments") for e in (1, 3)), "least squares"],
-            (
-                [
-                    name,
-                    *(f"{users[name, m, e]['two']:.3f}" for m in ("rmgm", "moments") for e in (1, 3)),
-                    f"{users[name, 'moments', 1]['exact']:.3f}",
-                ]
-                for name in names
-            ),
-        ),
-        "rates": list(_rates(found["rates"])),
     }
     return figures, tables
 
@@ -93,14 +79,6 @@ def classification() -> tuple[Figures, Tables]:
     mean = {at: {way: found["mean"] for way, found in auc.items()} for at, auc in cells.items()}
     plain, tables, best = "levels: not private, logistic", "levels: moments, logistic", "paper: RMGM-OLS best k"
     rmgm, moments = "numbers: rmgm, linear", "numbers: moments, linear"
-    shown = {
-        "logistic of levels, on rows": plain,
-        "linear of numbers, on rows": "numbers: not private, linear",
-        "RMGM, best k": best,
-        "`rmgm`, linear": rmgm,
-        "`moments`, linear": moments,
-        "`moments`, logistic": tables,
-    }
     at_one = {table: m for (table, e), m in mean.items() if e == 1}
     kinds = [f"{form}: not private, " for form in ("numbers", "levels")]
     large = [m for table, m in at_one.items() if table != "superconductor_500"]
@@ -110,10 +88,8 @@ def classification() -> tuple[Figures, Tables]:
         "rmgm_scores": f"{min(m[rmgm] for m in large):.2f} to {max(m[rmgm] for m in large):.2f}",
         "over_paper": share(m[rmgm] > m[best] for m in mean.values()),
         "moments_over": share(m[moments] > m[rmgm] for m in mean.values()),
-        "classes_error": f"{max(c[w]['standard_error'] for c in cells.values() for w in shown.values() if w in c):.3f}",
     }
-    body = ([t, *(f"{m[way]:.3f}" if way in m else "refused" for way in shown.values())] for t, m in at_one.items())
-    return figures, {"classes": rows(["table", *shown], body)}
+    return figures, {}
 
 
 RATED = ("DGM-OLS", "RMGM-OLS k=n^(2/3)", "RMGM-OLS best k", "Commingle moments")
@@ -123,25 +99,13 @@ def _steps(before: Mapping[str, Any], r: Mapping[str, Any]) -> list[float]:
     return [log(r["median"][m] / before["median"][m]) / log(r["n"] / before["n"]) for m in RATED]
 
 
-def _rates(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    body = []
-    for before, r in list(pairwise(found))[::2]:
-        cells = [f"{r['median'][m]:.3g} ({step:.2f})" for m, step in zip(RATED, _steps(before, r), strict=True)]
-        body.append([f"{r['n']:.0e}".replace("+", ""), *cells])
-    yield from rows(["n", "DGM-OLS", "RMGM-OLS, n^(2/3)", "RMGM-OLS, best k", "`moments`"], body)
-
-
 def wang2018() -> tuple[Figures, Tables]:
     found = read("wang2018")
     tables = [(t["table"], t["methods"]) for t in found["table3"]]
     mse = [{name: m["mse"] for name, m in methods.items()} for _, methods in tables]
-    variants = [name for name in tables[0][1] if name in PRIVATE or name.endswith("his code")]
 
     def published(methods: Mapping[str, Any], name: str) -> float:
         return float(methods[name.partition(",")[0]]["published"]["mse"])
-
-    def above(name: str) -> str:
-        return str(sum(m[name]["mse"] > published(m, name) for _, m in tables))
 
     def inside(name: str) -> str:
         return share(m[name]["inside"] for _, m in tables)
@@ -159,17 +123,12 @@ def wang2018() -> tuple[Figures, Tables]:
     figures = {
         "inside": share(m[name]["inside"] for _, m in tables for name in ("trivial", "non_private", *PRIVATE)),
         "adassp_inside": inside("AdaSSP"),
-        "adassp_above": above("AdaSSP"),
         "adassp_code": between("AdaSSP, his code"),
-        "adassp_code_above": above("AdaSSP, his code"),
         "adaops_inside": inside("AdaOPS"),
-        "adaops_above": above("AdaOPS"),
         "adaops_code": between("AdaOPS, his code"),
-        "adaops_code_above": above("AdaOPS, his code"),
         "objpert_inside": inside("ObjPert"),
         "objpert_code": inside("ObjPert, his code"),
         "ssp_inside": inside("SSP"),
-        "ssp_code": inside("SSP, his code"),
         "below_adassp": share(m["Commingle"] < m["AdaSSP"] for m in mse),
         "less_than_adassp": percent(1 - mean(m["Commingle"] / m["AdaSSP"] for m in mse)),
         "below_published": share(
@@ -177,48 +136,28 @@ def wang2018() -> tuple[Figures, Tables]:
         ),
         "below_trivial": share(m["Commingle"] < m["trivial"] for m in mse),
         "adassp_below_trivial": share(m["AdaSSP"] < m["trivial"] for m in mse),
-        **{
-            f"{name.lower()}_peak_{what}": f"{max(over[f'{name}, ε = 0.1'])[part]:,.0f}"
-            for name in ("SSP", "AdaSSP", "AdaOPS")
-            for part, what in enumerate(("height", "rows"))
-        },
         "ends_one": ", ".join(f"{over[f'{name}, ε = 1'][-1][0]:.2f}" for name in ("AdaSSP", "AdaOPS", "SSP")),
         "ends_tenth": ", ".join(f"{over[f'{name}, ε = 0.1'][-1][0]:.0f}" for name in ("AdaSSP", "AdaOPS", "SSP")),
         "rates_n": _exponents(rates, 0),
         "rates_epsilon": _exponents(rates, 1),
         **{f"ops_{what}": f"{rates['OPS'][i]:.2f}" for i, what in enumerate(("n", "epsilon"))},
         **{f"ours_{what}": f"{rates[OURS][i]:.2f}" for i, what in enumerate(("n", "epsilon"))},
-        "objpert_one": f"{over['ObjPert, ε = 1'][-1][0]:.1f}",
-        "ops_one": f"{over['OPS, ε = 1'][-1][0]:.0f}",
         "ours_one": f"{over[f'{OURS}, ε = 1'][-1][0]:.2f}",
         "ours_tenth": f"{over[f'{OURS}, ε = 0.1'][-1][0]:.1f}",
         "rows_last": f"{found['efficiency'][-1]['n'] / 1e6:.0f} million rows",
         "twice_adassp": _twice(over["AdaSSP, ε = 1"]),
         "twice_ours": _twice(over[f"{OURS}, ε = 1"]),
-        "expected": f"{len(tables) * (found['runs'] - 1) / (found['runs'] + 1):.0f} of {len(tables)}",
         "default": default_method(*SHOWN),
         "auto_better": share(
             r["listed"] > r["boosted_adassp"] for r in at_hand if r["taken"]["listed"] != "boosted_adassp"
         ),
     }
     return figures, {
-        "variants": rows(
-            ["column", "inside ± 3", "between our least and most run", "ours is above the published value in"],
-            ([name, inside(name), between(name), above(name)] for name in sorted(variants)),
-        ),
         "table3": filled(
             "table | n | trivial | least squares | AdaSSP, ours | published | AdaSSP, his code | Commingle",
             "{table} | {n:,} | {trivial[mse]:.3g} | {non_private[mse]:.3g} | {AdaSSP[mse]:.3g}"
             " | {AdaSSP[published][mse]:.3g} | {AdaSSP, his code[mse]:.3g} | {Commingle[mse]:.3g}",
             (t | t["methods"] for t in found["table3"] if t["table"] in SHOWN),
-        ),
-        "efficiency": rows(
-            ["n", *(name for name in over if name.endswith("ε = 1"))],
-            (
-                [f"{r['n']:,}", *(f"{values[i][0]:.3g}" for name, values in over.items() if name.endswith("ε = 1"))]
-                for i, r in enumerate(found["efficiency"])
-                if i % 4 == 3
-            ),
         ),
     }
 
@@ -271,7 +210,6 @@ def kalaja2020() -> tuple[Figures, Tables]:
     bare = [f["not private, label too"][0.1] / f["not private, rows alone"][0.1] - 1 for _, f in of("4.4")]
     figures = {
         "ssp_tenth": share(value > 1 for e, value in ssp if e == 0.1),
-        "ssp_third": share(value > 1 for e, value in ssp if e == 0.3),
         "ssp_one": share(value > 1 for e, value in ssp if e >= 1),
         "ssp_most": f"{max(value for _, value in ssp):.1f}",
         "classical_most": percent(max(moved("4.2", "classical", "published"))),
@@ -281,16 +219,13 @@ def kalaja2020() -> tuple[Figures, Tables]:
         "rows_most": percent(-min(rows_ada)),
         "label_worst": percent(max(label)),
         "label_best": percent(-min(label)),
-        "label_plain": f"{100 * min(bare):.0f} to {percent(max(bare))}",
         "split_most": f"{100 * max(map(abs, moved('4.5', 'after', 'before'))):.1f} %",
         "intercept_most": percent(max(moved("4.6", "with", "without"))),
         "label_bare": share(value > 0 for value in bare),
-        "combinations": str(len(found[0]["combinations"])),
         "clip_helps": share(
             min(v / f["none"][e] for c in clipped for e, v in f[f"c = {c}"].items()) < 0.95 for _, f in of("4.7")
         ),
         "clip_one": percent(-min(clipped["1"])),
-        "clip_more": percent(-min(clipped["1.3"])),
         "twice_worst": percent(max(twice)),
         "twice_best": percent(-min(twice)),
         "ahead": share(value > 0 for value in ahead),
@@ -300,15 +235,11 @@ def kalaja2020() -> tuple[Figures, Tables]:
         "removed_most": percent(max(tenth)),
         "default": default_method(*(t["table"] for t in found)),
     }
-    shown, methods = (0.1, 1.0, 3.0), ("AdaSSP", "Commingle")
+    shown, methods = (0.1, 1.0), ("AdaSSP", "Commingle")
     return figures, {
         "side": rows(
-            ["table", "rows divided by", *(f"{m}, ε = {e:g}" for e in shown for m in methods)],
-            (
-                [t, words, *(f"{f[f'{m}, {how}'][e]:.3g}" for e in shown for m in methods)]
-                for how, words in (("row", "their norms"), ("largest, c = 1.3", "the largest norm, clipped at c = 1.3"))
-                for t, f in ours.items()
-            ),
+            ["table", *(f"{m}, ε = {e:g}" for e in shown for m in methods)],
+            ([t, *(f"{f[f'{m}, row'][e]:.3g}" for e in shown for m in methods)] for t, f in ours.items()),
         ),
     }
 
@@ -319,9 +250,8 @@ def public_moment() -> tuple[Figures, Tables]:
     for number in ("1", "4", "4, without row norm"):
         for r in found["figures"][number]:
             cells.setdefault(number, {}).setdefault((r["rho"], r["n"]), {})[r["method"]] = r["median"]
-    private, public, paper, tight, ours = (
+    private, paper, tight, ours = (
         "DP-OLSE, private radii",
-        "DP-OLSE, public radii",
         "DP-PMTOLSE, published",
         "DP-PMTOLSE, tight",
         "DP-PMTOLSE, Commingle",
@@ -332,17 +262,14 @@ def public_moment() -> tuple[Figures, Tables]:
         return sorted(m[over] / m[under] for m in of)
 
     gain, closer, both = (span(a, b, of=one.values()) for a, b in ((private, paper), (paper, tight), (ours, tight)))
-    radii = [abs(r - 1) for figure in cells.values() for r in span(public, private, of=figure.values())]
     order = [n for rho, n in one if rho == 2 and one[10, n][private] > one[2, n][paper]]
     stable: dict[tuple[int, float], dict[str, Any]] = {}
     for r in found["stability"]:
         stable.setdefault((r["n"], r["rho"]), {})[r["method"]] = r
-    few = {(r["n"], r["public"]): r["median"] for r in found["figures"]["3"] if r["method"] == paper}
     figures = {
         "transform": f"{gain[0]:.1f} to {gain[-1]:.1f}",
         "tight": f"{closer[0]:.1f} to {closer[-1]:.1f}",
         "both": f"{100 * (1 - both[-1]):.0f} to {percent(1 - both[0])}",
-        "radii": percent(max(radii)),
         "order_from": f"{min(order):,}",
         "base_first": f"{one[10, 3000][private]:.3f}",
         "paper_first": f"{one[2, 3000][paper]:.3f}",
@@ -355,46 +282,19 @@ def public_moment() -> tuple[Figures, Tables]:
         "scores_ours": f"{plain[5, 4649][ours]:.2f}",
         "stable_two": f"{min(n for (n, rho), m in stable.items() if rho == 2 and m[paper]['met'] == 1):,}",
         "stable_ten": f"{min(n for (n, rho), m in stable.items() if rho == 10 and m[paper]['met'] == 1):,}",
-        "flat": percent(max(abs(few[n, k] / few[n, 20] - 1) for n, k in few if k > 20)),
-        "few_least": f"{min(few[n, 11] / few[n, 14] for n, _ in few):.1f}",
+        "conditions": ", ".join(f"{c['condition_after']:.3g}" for c in found["conditions"]),
+        "least_eigenvalues": ", ".join(f"{c['least_after']:.3g}" for c in found["conditions"]),
         "default": default_method("winequality_white"),
-        "few_most": f"{max(few[n, 11] / few[n, 14] for n, _ in few):.1f}",
     }
-    heads = f"{private} | {paper} | {tight} | {ours}"
-    errors = f"{{{private}:.3g}} | {{{paper}:.3g}} | {{{tight}:.3g}} | {{{ours}:.3g}}"
-    conditions = [c | {"rows": f"made up, {c['public']} public rows"} for c in found["conditions"]]
-    conditions += [c | {"rows": f"wine, {c['normalisation']}"} for c in found["wine_conditions"]]
+    shown = (private, paper, tight, ours)
     return figures, {
-        "conditions": filled(
-            "rows | tr/(d λ_min) | transformed | λ_min | transformed",
-            "{rows} | {condition_before:.3g} | {condition_after:.3g} | {least_before:.3g} | {least_after:.3g}",
-            conditions,
-        ),
         "one": filled(
-            f"{RHO} | n | {heads}",
-            f"{{rho:g}} | {{n:,}} | {errors}",
+            f"{RHO} | n | {' | '.join(shown)}",
+            "{rho:g} | {n:,} | " + " | ".join(f"{{{name}:.3g}}" for name in shown),
             (
                 m | {"rho": rho, "n": n}
                 for (rho, n), m in sorted(one.items(), key=lambda cell: cell[0][::-1])
                 if n in {3000, 3500, 10_000}
-            ),
-        ),
-        "wine": filled(
-            f"rows | {RHO} | {heads}",
-            f"{{rows}} | {{rho:g}} | {errors}",
-            (
-                m | {"rows": name, "rho": rho}
-                for name, figure in (("divided by their norms", wine), ("z-scores", plain))
-                for (rho, n), m in figure.items()
-                if n == 4649
-            ),
-        ),
-        "stability": rows(
-            ["n", RHO, public, paper],
-            (
-                [f"{n:,}", f"{rho:g}", *(f"{m[s]['median']:.2g} ({m[s]['met']:.0%})" for s in (public, paper))]
-                for (n, rho), m in stable.items()
-                if n in {3000, 10_000, 25_000}
             ),
         ),
     }
