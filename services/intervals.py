@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 from commingle.shared.estimation.errors import ConfidenceError
 
 Array = NDArray[np.float64]
+NEGATIVE = "A count below zero is noise around few people or none."
 INTERVALS = "Intervals are for the population, and count the privacy noise and the drawing of these people."
 
 

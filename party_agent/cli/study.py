@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from commingle.party_agent.cli.decide import show_proposal
@@ -16,9 +16,9 @@ from commingle.party_agent.home.policy import Finding, Policy, examine_terms, fi
 from commingle.party_agent.operate.compose import NEW_FILE, agent_client, consortium_option
 from commingle.party_agent.wire.answers import ProposalView
 from commingle.shared.documents.explained import explain
-from commingle.shared.documents.schema import CategoricalAttribute, parse_attributes
+from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, parse_attributes
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import RECOMMENDED_MECHANISM, Study
+from commingle.shared.documents.study import RECOMMENDED_MECHANISM, AskedAttribute, Study
 from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
 from commingle.shared.forecast.words import bent_words
@@ -32,6 +32,8 @@ from commingle.shared.runtime.plain_files import read_given
 from commingle.shared.runtime.settings import load_settings, system_clock
 
 _EXAMPLE = "--member ward=ward.json --member laboratory=lab.json"
+_NAMED_FILE = "a member's name, = and the path of a file, such as ward=ward.json"
+_ASKED: TypeAdapter[Attribute] = TypeAdapter(AskedAttribute)
 Given = TypeVar("Given")
 
 
@@ -42,7 +44,9 @@ def study() -> None:
 
 @study.command(
     epilog=f"\b\nExamples:\n  commingle study new {_EXAMPLE}\n"
-    f"  commingle study new {_EXAMPLE} --title 'Length of stay' \\\n      --n 2000 --target stay --out study.json"
+    f"  commingle study new {_EXAMPLE} --title 'Length of stay' \\\n      --n 2000 --target stay --out study.json\n"
+    f"  commingle study new {_EXAMPLE} --title Survival --n 2000 \\\n"
+    "      --cut months=12,24,36 --cross outcome=months,died --cut 'age=every 20'"
 )
 @click.option(
     "--member",
@@ -56,6 +60,20 @@ def study() -> None:
 @click.option("--target", metavar="COLUMN", help="The target: what is to be explained.")
 @click.option("--features", metavar="COLUMN,…", help="By which.  [all others]")
 @click.option("--columns", metavar="COLUMN,…", help="Ask for these alone: fewer columns, less noise.  [all]")
+@click.option(
+    "--cut",
+    "cuts",
+    metavar="COLUMN=CUTS",
+    multiple=True,
+    help="Release a number as the interval it is in: age=40,60 or 'age=every 10'. Tables need it. Repeatable.",
+)
+@click.option(
+    "--cross",
+    "crossed",
+    metavar="NAME=COLUMN,COLUMN",
+    multiple=True,
+    help="Release two columns of one member as pairs, such as time (cut) and event for survival. Repeatable.",
+)
 @click.option("--epsilon", type=float, default=EPSILON, show_default=True, help="What each member spends.")
 @click.option(
     "--mechanism",
@@ -75,19 +93,20 @@ def study() -> None:
     help="How ids are written, as all members registered them.  [exact/1]",
 )
 @click.option("--out", type=NEW_FILE, default=Path("study.json"), show_default=True, help="The file to write.")
-@click.option("--replace", is_flag=True, help="Write over a file that is there.")
+@click.option("--replace", "anew", is_flag=True, help="Write over a file that is there.")
 @json_option
-def new(*, members: tuple[str, ...], out: Path, replace: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
+def new(*, members: tuple[str, ...], out: Path, anew: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
     """Write a study with sensible defaults; in a terminal, ask for what is not given.
 
     Schemas are public: each member sends the one it registered. A number of people is rounded to two digits.
     """
-    if out.exists() and not replace:
+    if out.exists() and not anew:
         raise SettingsError(f"{out} exists", remedy="Give another --out, or --replace.")
     asks = sys.stdin.isatty() and not as_json
     shares = _shares(members or tuple(_ask_members() if asks else ()))
-    asked = _asked(options, shares, asks=asks)
     try:
+        shares = _crossed(_cut(shares, options["cuts"]), options["crossed"])
+        asked = _asked(options, shares, asks=asks)
         made = draft(shares, **asked)
     except ValidationError as error:
         raise SettingsError(f"these options make no study: {explain(error)}", remedy="See --help.") from None
@@ -117,7 +136,7 @@ def new(*, members: tuple[str, ...], out: Path, replace: bool, as_json: bool, **
 @consortium_option
 @json_option
 def check(*, file: Path, policies: tuple[str, ...], home: Path | None, consortium: str | None, as_json: bool) -> None:
-    """Say what each member's agent would answer to STUDY, a JSON file, before anybody is asked.
+    """Say what each member's policy would answer to STUDY, a JSON file, before anybody is asked.
 
     Nothing is sent to anybody, and nothing is charged. Of other members only the policy is known, the default one where
     none is given; what they hold and have spent is theirs to know.
@@ -182,11 +201,51 @@ def _shares(members: Sequence[str]) -> Mapping[str, Share]:
     return shares
 
 
-def _pair(given: str) -> tuple[str, str]:
-    name, _, path = given.partition("=")
-    if not name or not path:
-        raise click.UsageError(f"{given!r}: write a member's name, = and the path of a file, such as ward=ward.json")
-    return name, path
+def _pair(given: str, said: str = _NAMED_FILE) -> tuple[str, str]:
+    name, _, value = given.partition("=")
+    if not name or not value:
+        raise click.UsageError(f"{given!r}: write {said}")
+    return name, value
+
+
+def _cut(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Share]:
+    cuts = {name: _places(text) for name, text in (_pair(each, "a column, = and cuts: age=40,60") for each in given)}
+    numbers = [a.name for s in shares.values() for a in s.attributes if isinstance(a, NumericAttribute)]
+    for name in cuts:
+        if name not in numbers:
+            raise click.UsageError(f"no member has a number called {name}: {', '.join(numbers)}")
+
+    def each(attribute: Attribute) -> Attribute:
+        if attribute.name not in cuts:
+            return attribute
+        return _ASKED.validate_python(attribute.model_dump(exclude_none=True) | {"cuts": cuts[attribute.name]})
+
+    return {name: replace(s, attributes=tuple(map(each, s.attributes))) for name, s in shares.items()}
+
+
+def _places(text: str) -> str | tuple[float, ...]:
+    if text.startswith("every "):
+        return text
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise click.UsageError(f"{text!r} is no list of cuts: write 40,60 or 'every 10'") from None
+
+
+def _crossed(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Share]:
+    found = dict(shares)
+    for name, text in (_pair(each, "a name, = and two columns: outcome=months,died") for each in given):
+        wanted = _list(text) or ()
+        owner = next((k for k, s in found.items() if set(wanted) <= {a.name for a in s.attributes}), None)
+        if owner is None or len(wanted) != 2:  # noqa: PLR2004 - a pair
+            raise click.UsageError(f"{text!r}: name two columns that one member has")
+        parts = {a.name: a for a in found[owner].attributes if a.name in wanted}
+        for number in (a.name for a in parts.values() if isinstance(a, NumericAttribute)):
+            raise click.UsageError(f"{number} is a number: cut it too, --cut {number}=…")
+        pairs = _ASKED.validate_python({"name": name, "cross": tuple(parts[each] for each in wanted)})
+        others = (a for a in found[owner].attributes if a.name not in wanted)
+        found[owner] = replace(found[owner], attributes=(*others, pairs))
+    return found
 
 
 def _asked(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: bool) -> dict[str, Any]:
@@ -244,7 +303,7 @@ def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec) -> No
         console.print(f"  asks {party.name} for {', '.join(a.name for a in party.attributes)} of {party.dataset}")
     if made.target is None:
         console.print("  names no target: forecasts are about the middle one of all columns")
-    for sentence in (*outlook_of(spec)[:2], *bent_words(spec.terms)):
+    for sentence in (*outlook_of(spec)[:3], *bent_words(spec.terms)):
         console.print(f"  {sentence}")
     console.print(f"Check it: commingle study check {out}")
     console.print(
@@ -264,8 +323,12 @@ def _show_check(console: Console, spec: ReleaseSpec, answers: Sequence[_Answer],
         for finding in each.findings:
             console.print(f"  {finding.message}. Type {each.mend(finding)}.")
     if own is None:
-        for sentence in (*outlook_of(spec)[:2], *bent_words(spec.terms)):
+        for sentence in (*outlook_of(spec)[:3], *bent_words(spec.terms)):
             console.print(sentence)
+        console.print(
+            "Not compared with what members registered: bounds, levels, id rules and n. Their agents compare them when "
+            "the study is proposed; --home asks yours now."
+        )
     else:
         console.print("\nWhat the agent of this home would say, by its own policy, pins, data and budget:")
         show_proposal(console, own)

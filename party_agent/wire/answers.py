@@ -288,8 +288,8 @@ def miscounted(dataset: str, held: int, n: int) -> str | None:
         return None
     costs = "with so few buckets many people share one, and are left out" if n < held else "it costs noise or time"
     return (
-        f"{dataset} holds {held:,} people, and the study says n = {n:,}: {costs}. Only you are "
-        "shown this. If you ask for another n, say two digits: what you say of yours is not protected."
+        f"{dataset} holds {held:,} people, and the study says n = {n:,}: {costs}, and the forecast is for {n:,}. "
+        "Only you are shown this. If you ask for another n, say two digits: what you say of yours is not protected."
     )
 
 

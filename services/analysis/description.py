@@ -9,7 +9,7 @@ from scipy.special import chdtrc
 
 from commingle.services.analysis.tables import independence, trend
 from commingle.services.fit.subjects import about_tables
-from commingle.services.intervals import INTERVALS, around, normal_reach, percent
+from commingle.services.intervals import INTERVALS, NEGATIVE, around, normal_reach, percent
 from commingle.services.plotting import Axes, axes_on, draw_groups, entitle
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, NumericAttribute
@@ -64,6 +64,8 @@ class Description(Drawn):
             columns.append(ResultColumn("p", self.p_values, "p"))
         if not np.isnan(self.trend_p_values).all():
             columns.append(ResultColumn("p of a trend", self.trend_p_values, "p"))
+        whose = "the people of a group whom the attribute's member holds too" if self.subjects else "a group's people"
+        whose += ", missing cells among them: the sum of the attribute's lines"
         groups = zip(self.groups, self.people.tolist(), strict=True)
         counted = " · ".join(f"{name} {n:,.0f}" if self.by else f"{n:,.0f}" for name, n in groups)
         return ResultTable(
@@ -76,7 +78,8 @@ class Description(Drawn):
             labels=self.lines,
             columns=tuple(columns),
             notes=(
-                "Shares are of each group's people, missing cells among them; means are of those who have the number.",
+                f"Shares are of {whose}; means are of those who have the number.",
+                *((NEGATIVE,) if (self.counts < 0).any() else ()),
                 INTERVALS,
                 *self.subjects,
             ),

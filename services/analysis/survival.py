@@ -278,7 +278,9 @@ def _cells(sums: CrossProducts, outcome: str, by: str | None) -> Cells:
 def _few(groups: tuple[str, ...], reached: list[int], intervals: tuple[str, ...]) -> list[str]:
     found = [f"{name} from {intervals[k]}" for name, k in zip(groups, reached, strict=True) if k < len(intervals) - 1]
     ended = f"Noise leaves open who is still at risk ({'; '.join(found)}), so shares end there."
-    return [f"{ended} The test leaves out groups without a share."] if found else []
+    untested = ", ".join(name for name, k in zip(groups, reached, strict=True) if not k)
+    left_out = f" The test leaves out {untested}, which has no share at all." if untested and len(groups) > 1 else ""
+    return [ended + left_out] if found else []
 
 
 def _sentence(event: str, groups: tuple[str, ...], shares: Array, about: tuple[Array, str | None, float]) -> str:

@@ -12,7 +12,7 @@ from scipy.special import chdtrc
 
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
-from commingle.services.intervals import INTERVALS, normal_reach, percent
+from commingle.services.intervals import INTERVALS, NEGATIVE, normal_reach, percent
 from commingle.services.plotting import Axes, draw_intervals, draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.estimation.cells import Cells, compared
@@ -155,6 +155,7 @@ class CrossTable(Drawn):
                 self.sentence,
                 f"Rows are compared with {self.row} = {self.reference}.",
                 f"Privacy noise in counts has a standard error of {_span(self.count_errors)}. {INTERVALS}",
+                *((NEGATIVE,) if (self.counts < 0).any() else ()),
                 *self.subjects,
             ),
             warnings=self.warnings,

@@ -58,7 +58,8 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     cov, covered = covariance(method, system, H, residual(system, b), errors=errors, interval_for=request.interval_for)
     diagnostics = diagnose(method, system, signal, H, b, errors=estimator.errors)
     used = (*chosen, prepared.columns[target][0])
-    subjects = about_subjects(prepared, np.array(used, np.intp) - 1)
+    subjects, n = about_subjects(prepared, np.array(used, np.intp) - 1), prepared.shared(used)
+    fewest = f"n = {n:,} is the fewest people whom two of these members share and who count."
     return Fit(
         estimator=name,
         target=target,
@@ -70,7 +71,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         degrees_of_freedom=system.degrees_of_freedom,
         confidence_level=request.confidence_level,
         interval_for=covered,
-        n=prepared.shared(used),
+        n=n,
         rows=system.rows,
         mechanism=prepared.mechanism,
         diagnostics=diagnostics,
@@ -79,7 +80,7 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
             *(cut_rows(prepared.cut, system.lost) if errors != "none" else ()),
             *subjects.doubts,
         ),
-        subjects=subjects.notes,
+        subjects=(*subjects.notes, *((fewest,) if any(len(c.parties) > 1 for c in subjects.counts) else ())),
         counts=subjects.counts,
         schema=tuple(prepared.attributes[name] for name in features),
         response=prepared.attributes[target],

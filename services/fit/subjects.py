@@ -63,7 +63,7 @@ def _of_feature(found: PreparedMoments, name: str) -> str:
 def _share(pairs: Pairs, place: int, name: str) -> str:
     whole = int(pairs.owner[place])
     held, everybody, error = pairs.counts.held[place, place], pairs.counts.held[whole, whole], pairs.counts.errors
-    subjects = f"about {max(held, 0):,.0f} of {everybody:,.0f} people have one"
+    subjects = f"about {min(max(held, 0), everybody):,.0f} of {everybody:,.0f} people have one"
     return f"{name}: {subjects}, give or take {2 * error[place, place]:,.0f}"
 
 

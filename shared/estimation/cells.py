@@ -105,7 +105,8 @@ class Cells:
 def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, float]:
     """The non-negative r with (x - r y)^2 <= z^2 Var(x - r y): from which to which, infinite where there is no end.
 
-    y is of a number that is not negative; the covariance, (2, 2), is of the errors of both, z a normal quantile.
+    y is of a number that is not negative; the covariance, (2, 2), is of the errors of both, z a normal quantile. Where
+    noise leaves no such r, x being far below zero, it is what x = 0 leaves: nobody is known not to be there.
     """
     (vx, c), (_, vy) = (z * z * covariance).tolist()
     # a r^2 - 2 b r + d <= 0
@@ -116,7 +117,7 @@ def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, flo
     roots = sorted(((b - sqrt(spread)) / a, (b + sqrt(spread)) / a)) if a else (d / (2 * b) if b else 0.0, inf)
     low, high = roots
     if a > 0 and y > 0:
-        return max(low, 0.0), max(high, 0.0)
+        return (max(low, 0.0), high) if high >= 0 else fieller(0.0, y, covariance, z)
     return (0.0 if low > 0 or a == 0 else max(high, 0.0)), inf
 
 

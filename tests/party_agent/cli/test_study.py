@@ -70,10 +70,27 @@ def test_study_is_written_of_schemas_and_options_alone(
     assert bends not in " ".join(command("check", out)[1].split())
 
 
+def test_numbers_are_cut_and_columns_crossed_by_options(
+    command: Command, tmp_path: Path, schemas: tuple[str, ...]
+) -> None:
+    out, asked = tmp_path / "study.json", ("--title", "x", "--n", 2000, "--cut", "stay=every 10", "--cut", "age=40,60")
+    made = command.json("new", *schemas, *asked, "--cross", "both=stay,sex", "--out", out)["study"]
+    levels = {a["name"]: a["levels"] for party in made["parties"] for a in party["attributes"]}
+    assert set(levels) == {"both", "age"}
+    assert len(levels["both"]) == 3 * len(levels["age"]) == 9
+    assert all(each["allowed"] for each in command.json("check", out)["answers"])
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ((), "give --title"),
+        (("--title", "x", "--n", 9, "--cut", "stay=-1"), "cuts must increase, and lie between lower and upper"),
+        (("--title", "x", "--n", 9, "--cut", "sex=1"), "no member has a number called sex: stay, age"),
+        (("--title", "x", "--n", 9, "--cut", "stay=a"), "write 40,60 or 'every 10'"),
+        (("--title", "x", "--n", 9, "--cut", "stay=every 0"), "cuts every 0 are more than"),
+        (("--title", "x", "--n", 9, "--cross", "both=stay,sex"), "cut it too, --cut stay="),
+        (("--title", "x", "--n", 9, "--cross", "both=stay,age"), "name two columns that one member has"),
         (("--title", "x"), "give --n"),
         (("--title", "x", "--n", 9, "--target", "weight"), "no attribute 'weight' (there are stay, sex, age)"),
         (("--title", "x", "--n", 9, "--target", "sex"), "the target 'sex' has more than two levels"),

@@ -219,6 +219,14 @@ def test_fieller_keeps_every_ratio_that_is_not_rejected(x: float, y: float, a: f
     assert ((low <= ratios[kept] * (1 + 1e-6)) & (ratios[kept] <= high * (1 + 1e-6))).all()
 
 
+@given(st.floats(-1e6, -1), st.floats(0.01, 1), st.floats(10, 1e6))
+def test_interval_of_a_share_below_zero_is_never_of_nobody_alone(count: float, reach: float, people: float) -> None:
+    error = -count * reach / 1.96
+    low, high = fieller(count, people, np.diag([error**2, 1.0]), 1.96)
+    assert low == 0
+    assert high >= 1.9 * error / people
+
+
 def test_release_shows_tables_in_every_form() -> None:
     release = Release.of(published_tables()[1])
     shown = release.table("stage", "readmitted").table()
