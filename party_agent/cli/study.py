@@ -16,6 +16,7 @@ from commingle.party_agent.home.policy import Finding, Policy, examine_terms, fi
 from commingle.party_agent.operate.compose import NEW_FILE, agent_client, consortium_option
 from commingle.party_agent.wire.answers import ProposalView
 from commingle.shared.documents.explained import explain
+from commingle.shared.documents.presets import PRESETS, release_preset
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, parse_attributes
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import RECOMMENDED_MECHANISM, AskedAttribute, Study
@@ -25,7 +26,7 @@ from commingle.shared.forecast.words import bent_words
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.checks import EPSILON, Share, draft, tried
 from commingle.shared.release.plan import plan_block
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import emit, json_option, refuse_beside
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.plain_files import read_given
@@ -78,9 +79,12 @@ def study() -> None:
 @click.option(
     "--mechanism",
     type=click.Choice(list(MECHANISMS)),
-    default=RECOMMENDED_MECHANISM,
-    show_default=True,
-    help="What protects people; `commingle plan` compares them.",
+    help=f"What protects people; `commingle plan` compares them.  [{RECOMMENDED_MECHANISM}]",
+)
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    help="Mechanism, noise, kind of data set and scaling of a paper; dgm of wu2022 with --mechanism dgm.",
 )
 @click.option("--purpose", metavar="TEXT", help="The question, and what the answer is for: members read it and decide.")
 @click.option("--requester", metavar="TEXT", help="Who asks, by name and institution.")
@@ -95,7 +99,7 @@ def study() -> None:
 @click.option("--out", type=NEW_FILE, default=Path("study.json"), show_default=True, help="The file to write.")
 @click.option("--replace", "anew", is_flag=True, help="Write over a file that is there.")
 @json_option
-def new(*, members: tuple[str, ...], out: Path, anew: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
+def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
     """Write a study with sensible defaults; in a terminal, ask for what is not given.
 
     Schemas are public: each member sends the one it registered. A number of people is rounded to two digits.
@@ -107,7 +111,12 @@ def new(*, members: tuple[str, ...], out: Path, anew: bool, as_json: bool, **opt
     try:
         shares = _crossed(_cut(shares, options["cuts"]), options["crossed"])
         asked = _asked(options, shares, asks=asks)
-        made = draft(shares, **asked)
+        if preset is None:
+            made = draft(shares, **asked)
+        else:
+            refuse_beside("--preset", "listed", "id_rules")
+            paper = release_preset(preset)
+            made = paper.study(draft(shares, **asked | {"subjects": paper.subjects}), options["mechanism"])
     except ValidationError as error:
         raise SettingsError(f"these options make no study: {explain(error)}", remedy="See --help.") from None
     spec = tried(with_sketch(made), now=system_clock())
@@ -276,7 +285,7 @@ def _asked(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: boo
         "features": _list(options["features"]),
         "columns": columns,
         "epsilon": options["epsilon"],
-        "mechanism": options["mechanism"],
+        "mechanism": options["mechanism"] or RECOMMENDED_MECHANISM,
         "subjects": "listed" if options["listed"] else None,
         "id_rules": options["id_rules"] or None,
     }

@@ -70,6 +70,17 @@ def test_study_is_written_of_schemas_and_options_alone(
     assert bends not in " ".join(command("check", out)[1].split())
 
 
+@pytest.mark.parametrize(("asked", "mechanism"), [((), "rmgm"), (("--mechanism", "dgm"), "dgm")])
+def test_preset_writes_the_terms_of_a_paper(
+    command: Command, tmp_path: Path, schemas: tuple[str, ...], asked: tuple[str, ...], mechanism: str
+) -> None:
+    named = ("--title", "x", "--n", 1873, "--preset", "wu2022", *asked, "--out", tmp_path / "study.json")
+    made = command.json("new", *schemas, *named)["study"]
+    assert (made["mechanism"], made["calibration"], made["subjects"]) == (mechanism, "classical", "listed")
+    assert made["n"] == 1873  # of a list, which is public
+    assert [party["first_stage_share"] for party in made["parties"]] == [None, None]
+
+
 def test_numbers_are_cut_and_columns_crossed_by_options(
     command: Command, tmp_path: Path, schemas: tuple[str, ...]
 ) -> None:
@@ -85,6 +96,8 @@ def test_numbers_are_cut_and_columns_crossed_by_options(
     ("given", "said"),
     [
         ((), "give --title"),
+        (("--title", "x", "--n", 9, "--preset", "wang2018"), "is a regression by one member and no release"),
+        (("--title", "x", "--n", 9, "--preset", "wu2022", "--listed"), "--preset sets --listed"),
         (("--title", "x", "--n", 9, "--cut", "stay=-1"), "cuts must increase, and lie between lower and upper"),
         (("--title", "x", "--n", 9, "--cut", "sex=1"), "no member has a number called sex: stay, age"),
         (("--title", "x", "--n", 9, "--cut", "stay=a"), "write 40,60 or 'every 10'"),
