@@ -7,7 +7,7 @@ from commingle.shared.runtime.cli import LazyGroup
 _COMMANDS = {
     "init": ("cli.home", "Create a member's home directory with keys, settings and a policy."),
     "enrol": ("cli.home", "Enrol in a consortium and pin its coordinator's key."),
-    "join": ("cli.serve", "Join a new consortium: home, keys, data set, everybody's words, pins, linkage key."),
+    "join": ("cli.join", "Join a new consortium: home, keys, data set, everybody's words, pins, linkage key."),
     "leave": ("cli.home", "Leave a consortium, with the agent stopped."),
     "pin": ("cli.home", "Pin members' keys after comparing their fingerprints over another channel."),
     "datasets": ("cli.data", "Register the tables this member can contribute."),

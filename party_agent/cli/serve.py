@@ -1,51 +1,32 @@
-"""`commingle party serve`, the composition root of the agent's process; and `join`, which leads to it."""
+"""`commingle party serve`: the composition root of the agent's process."""
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import click
 
-from commingle.party_agent.cli.data import declare, id_rule_option, people_options, place_of, say_found
-from commingle.party_agent.cli.home import BUDGET, budget_options, new_settings
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.edge.webhook import Notices
-from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home, PartySettings
-from commingle.party_agent.operate.compose import NEW_FILE, agent_client, calling, compose_agents, home_option
-from commingle.party_agent.operate.membership import (
-    Roster,
-    confirm,
-    enrol,
-    joined,
-    make_home,
-    roster,
-    share_linkage_key,
-)
+from commingle.party_agent.operate.compose import compose_agents, home_option
 from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.party_agent.wire.local_socket import listen as listen_at
 from commingle.shared import loops as compiled
-from commingle.shared.documents.invitation import LETTERS, Invitation
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.cli import json_option, say
-from commingle.shared.runtime.console import PlainConsole
-from commingle.shared.runtime.csv_format import CsvFormat, csv_options
+from commingle.shared.runtime.cli import json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.middleware import configure_logging
-from commingle.shared.runtime.plain_files import read_plain
 from commingle.shared.runtime.server import Served, listen, run
-from commingle.shared.runtime.settings import ServeCommand, Tracing, system_clock, traces_option
-from commingle.shared.runtime.tls import ServerTls, ca_option, http_option, tls_options
+from commingle.shared.runtime.settings import ServeCommand, Tracing, traces_option
+from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _JOIN_SECONDS = 5.0
 _SELF_SIGNED = (
@@ -123,131 +104,3 @@ def open_services(
         at.unlink(missing_ok=True)
         notices.stop.set()
         loops.finish(seconds=_JOIN_SECONDS)
-
-
-_LOOK_SECONDS = 1.0
-_IN_A_ROW = 4
-
-
-def _invitation(_: click.Context, __: click.Parameter, given: str) -> Invitation:
-    """As given, or from the file of that name, which has no `+` in it."""
-    try:
-        return Invitation.parse(given if "+" in given else read_plain(given).decode(errors="replace"))
-    except OSError as error:
-        raise click.BadParameter(f"neither an invitation nor a file that can be read ({error.strerror})") from None
-
-
-@click.command(
-    epilog="\b\nExamples:\n  commingle party join INVITATION --home ./ward\n"
-    "  commingle party join INVITATION --home ./ward --source stays.csv --subject-id patient --schema schema.json "
-    "--serve"
-)
-@click.argument("invitation", callback=_invitation)
-@home_option
-@budget_options
-@click.option("--source", type=NEW_FILE, help="A CSV or Parquet file to register.")
-@click.option("--subject-id", metavar="COLUMN", multiple=True, help="Its column that says who a row is about.")
-@id_rule_option
-@click.option("--schema", type=NEW_FILE, help="Its attributes, a JSON array.")
-@people_options
-@click.option("--dataset", default="main", show_default=True, help="What the data set is called.")
-@click.option("--wait-minutes", default=60.0, show_default=True, help="How long to wait for the other members.")
-@click.option("--serve", "serves", is_flag=True, help="Run the agent then, until told to stop.")
-@csv_options
-@ca_option
-@http_option
-@click.pass_context
-def join(
-    ctx: click.Context,
-    /,
-    *,
-    invitation: Invitation,
-    home: Home,
-    source: Path | None,
-    csv_format: CsvFormat | None,
-    dataset: str,
-    wait_minutes: float,
-    serves: bool,
-    ca_file: Path | None,
-    allow_http: bool,
-    **said: Any,  # noqa: ANN401 - click
-) -> None:
-    """Join a new consortium: home, keys, data set, everybody's words, pins, linkage key.
-
-    INVITATION is the line the coordinator's operator sent, or a file that holds it: who else is on this machine sees
-    what commands are given, but no file.
-
-    When all members are there, each is shown twelve words. Read them to each other over the telephone and type them:
-    they say that all of you were shown the same keys. Repeat the command if it was interrupted.
-    """
-    budget = {name: said.pop(name) for name in BUDGET}
-    given = {"--source": source, "--subject-id": said["subject_id"], "--schema": said["schema"]}
-    if len(lacking := [name for name, value in given.items() if not value]) in {1, 2}:
-        raise click.UsageError(f"--source, --subject-id and --schema go together: add {' and '.join(lacking)}")
-    make_home(home, new_settings(invitation.party, **budget), invitation)
-    membership = joined(home, invitation.coordinator) or enrol(
-        home, url=invitation.url, invite=invitation.invite, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http
-    )
-    say(f"{invitation.party} is enrolled at {membership.coordinator().url}.")
-    if source is not None and _is_registered(home, dataset):
-        say(
-            f"Data set {dataset} is registered already and stays. To register another table or other options: "
-            f"commingle party datasets add {dataset} --home {home.root} --replace --source … --subject-id … --schema …"
-        )
-    elif source is not None:
-        say_found(PlainConsole(), declare(home, dataset, place_of(str(source), csv_format), **said))
-    with calling(home, membership) as client:
-        keys = _wait_for_all(home, client, invitation, seconds=60 * wait_minutes)
-        if confirm(membership, keys, invitation.party, lambda words, wrong: _read_out(words, invitation, wrong)):
-            say(f"The keys of {', '.join(name for name in sorted(keys) if name != invitation.party)} are pinned.")
-        check = share_linkage_key(home, membership, client, invitation, clock=system_clock)
-    say(
-        f"The linkage key's check value, the same for all: {check}"
-        if check is not None
-        else f"The linkage key comes from {invitation.key_maker}; the running agent takes it over."
-    )
-    if serves:
-        ctx.invoke(serve, home=home.root)
-    else:
-        say(f"Run the agent: commingle party serve --home {home.root}")
-
-
-def _is_registered(place: Home, dataset: str) -> bool:
-    with agent_client(place) as agent:
-        return any(one.name == dataset for one in agent.datasets())
-
-
-def _wait_for_all(place: Home, client: CoordinatorClient, invited: Invitation, *, seconds: float) -> Roster:
-    until, said = time.monotonic() + seconds, ""
-    while True:
-        keys, missing = roster(place, client, invited)
-        if not missing:
-            return keys
-        if time.monotonic() >= until:
-            raise ConflictError(
-                f"{', '.join(missing)} did not join in time", remedy="Repeat the command when they have."
-            )
-        if said != (now := ", ".join(missing)):
-            say(f"Waiting for {now} …")
-        said = now
-        time.sleep(_LOOK_SECONDS)
-
-
-def _read_out(words: tuple[str, ...], invited: Invitation, wrong: str) -> str:
-    if wrong:
-        say(f"That is not right: {wrong}. Have it read once more, slowly. Do not type what your own screen shows.")
-        return _typed()
-    rows = (words[start : start + _IN_A_ROW] for start in range(0, len(words), _IN_A_ROW))
-    shown = "\n".join("  " + "".join(f"{word:<12}" for word in row) for row in rows)
-    say(
-        f"\nThe words of {', '.join(sorted(invited.members))}, and of their coordinator:\n\n{shown}\n\n"
-        "Call each other, all of you. One reads the words, the others type what they hear; then another reads them to "
-        "the first.\nEverybody has to hear somebody else, and to say that it was accepted. Tell each other as well "
-        "how your ids are written, without naming one."
-    )
-    return _typed()
-
-
-def _typed() -> str:
-    typed: str = click.prompt(f"What you hear (the first {LETTERS} letters of each will do)", err=True)
-    return typed

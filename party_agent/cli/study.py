@@ -84,7 +84,7 @@ def study() -> None:
 @click.option(
     "--preset",
     type=click.Choice(list(PRESETS)),
-    help="Mechanism, noise, kind of data set and scaling of a paper; dgm of wu2022 with --mechanism dgm.",
+    help="Mechanism, noise, kind of data set and scaling of a paper.",
 )
 @click.option("--purpose", metavar="TEXT", help="The question, and what the answer is for: members read it and decide.")
 @click.option("--requester", metavar="TEXT", help="Who asks, by name and institution.")

@@ -298,12 +298,13 @@ def csv_rows(rows: "pa.Table") -> Iterator[bytes]:
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     from pyarrow.csv import WriteOptions, write_csv  # noqa: PLC0415 - slow to import
 
-    marked = {}
+    names, marked = [], []
     for name, column in zip(rows.column_names, rows.combine_chunks().columns, strict=True):
         held: Any = column.chunk(0)
         levels = pa.array([csv_text(level) for level in held.dictionary.to_pylist()], pa.string())
-        marked[csv_text(name)] = pa.DictionaryArray.from_arrays(held.indices, levels)
-    table, text = pa.table(marked), pa.schema([(name, pa.string()) for name in marked])
+        names.append(csv_text(name))
+        marked.append(pa.DictionaryArray.from_arrays(held.indices, levels))
+    table, text = pa.Table.from_arrays(marked, names), pa.schema([(name, pa.string()) for name in names])
     for start in range(0, len(table), CHUNK):
         sink = io.BytesIO()
         write_csv(table.slice(start, CHUNK).cast(text), sink, WriteOptions(include_header=start == 0))

@@ -95,7 +95,7 @@ class PartyTerms(PartyShare):
 
     Attributes:
         cross_weight: of its products with other parties' columns where the sums of its columns have 1, in the noise of
-            its block (`mechanisms.moments.allocation`); None where sums have 2 and products 1.
+            its block (`mechanisms.moments.entries`); None where sums have 2 and products 1.
         subjects: "keyed" where each row's place follows from its subject's pseudonym and its first column says that it
             is there (docs/proofs/keyed-subjects.md); None where all parties hold one list of subjects.
     """

@@ -37,6 +37,8 @@ _BISECTIONS = 90
 
 
 class Calibration(StrEnum):
+    """How (epsilon, delta) becomes a noise level."""
+
     ANALYTIC = "analytic"
     ZCDP = "zcdp"
     CLASSICAL = "classical"

@@ -1,11 +1,12 @@
-"""Writes sign_stream.json and sparse_mixing.json, by the formulas alone, importing nothing of ours.
+"""Writes sign_stream.json, sparse_mixing.json and calibration.json, by the formulas alone, importing nothing of ours.
 
 Usage, at the root of the repository: python -m tests.vectors.make
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal, localcontext
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ SEEDS = (bytes(32), bytes(range(100, 132)), hashlib.sha256(b"a release seed").di
 RANKS = (0, 1, 3, 255, 256, 70_001, 2**32 - 1, 2**32, 2**40 + 5, 2**63, 2**64 - 1)
 ROWS = (1, 6, 8, 127, 128, 130, 300, 1029)
 LONGEST_WRITTEN = 130
+
+EPSILONS = (0.003, 0.02, 0.25, 0.7, 1.0, 1.5, 4.0, 9.0)
+DELTAS = (1e-3, 2e-5, 1e-7, 5e-10)
+CLASSICAL_LIMIT = 1.0
+DIGITS = 50
+GUARD = 60  # lost to cancellation in the normal distribution's series
+PI = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798214808651"
 
 
 def sign_bits(seed: bytes, rank: int, rows: int) -> str:
@@ -88,6 +96,48 @@ def sign_stream() -> dict[str, Any]:
     }
 
 
+def bisected(function: Callable[[Decimal], Decimal], aim: Decimal, low: Decimal, high: Decimal) -> Decimal:
+    """Where a falling function meets `aim`, by halving an interval of logarithms to `DIGITS` digits."""
+    while high - low > Decimal(10) ** -DIGITS:
+        middle = (low + high) / 2
+        low, high = (middle, high) if function(middle.exp()) > aim else (low, middle)
+    return ((low + high) / 2).exp()
+
+
+def zcdp_rho(epsilon: Decimal, delta: Decimal) -> Decimal:
+    """The rho whose epsilon(delta) is epsilon (Canonne, Kamath, Steinke 2020, corollary 13), x being alpha - 1.
+
+    At the best order rho x^2 + ln(1 + x) = ln(1/delta), so both are functions of x: there
+    epsilon = rho (1 + 2x) - ln(1 + 1/x).
+    """
+
+    def rho(x: Decimal) -> Decimal:
+        return (-delta.ln() - (1 + x).ln()) / (x * x)
+
+    def found(x: Decimal) -> Decimal:
+        return rho(x) * (1 + 2 * x) - (1 + 1 / x).ln()
+
+    most = (1 / delta - 1).ln()  # rho is 0 there
+    return rho(bisected(found, epsilon, Decimal(-20), most))
+
+
+def normal_cdf(x: Decimal) -> Decimal:
+    """1/2 + (x - x^3/(2 3) + x^5/(2! 4 5) - ...) / sqrt(2 pi)."""
+    term = total = x
+    n = 0
+    while abs(term) > Decimal(10) ** -(DIGITS + GUARD):
+        n += 1
+        term *= -x * x / (2 * n)
+        total += term / (2 * n + 1)
+    return Decimal("0.5") + total / (2 * Decimal(PI)).sqrt()
+
+
+def gaussian_delta(sigma: Decimal, epsilon: Decimal) -> Decimal:
+    """The least delta of noise sigma at sensitivity 1 (Balle, Wang 2018, theorem 8)."""
+    near, far = (sign / (2 * sigma) - epsilon * sigma for sign in (1, -1))
+    return normal_cdf(near) - epsilon.exp() * normal_cdf(far)
+
+
 def sparse_entry(seed: bytes, rank: int, k: int) -> list[int]:
     """Row and sign of one column's entry: of AES-256 of rank (12 bytes) || 0 (4 bytes) 64 bits U, then the sign's."""
     key = hashlib.sha256(b"commingle/v1/sparse-mixing" + seed).digest()
@@ -106,9 +156,37 @@ def sparse_mixing() -> dict[str, Any]:
     return {"description": said, "entries": entries}
 
 
+def calibration_row(epsilon: float, delta: float) -> dict[str, float | None]:
+    """Loss and noise multipliers at unit sensitivity, of exactly these two floats."""
+    with localcontext(prec=DIGITS + GUARD):
+        e, d = Decimal(epsilon), Decimal(delta)
+        rho = zcdp_rho(e, d)
+        sigma = 1 / (2 * rho).sqrt()
+        analytic = bisected(lambda s: gaussian_delta(s, e), d, (sigma / 3).ln(), sigma.ln())  # at most zCDP's
+        classical = (2 * (Decimal("1.25") / d).ln()).sqrt() / e
+        return {
+            "epsilon": epsilon,
+            "delta": delta,
+            "rho": float(rho),
+            "sigma_zcdp": float(sigma),
+            "sigma_analytic": float(analytic),
+            "sigma_classical": float(classical) if epsilon <= CLASSICAL_LIMIT else None,
+        }
+
+
+def calibration() -> dict[str, Any]:
+    """The whole of calibration.json."""
+    return {
+        "description": "The zCDP loss rho of (epsilon, delta) and Gaussian noise multipliers for unit L2 sensitivity, "
+        f"computed with {DIGITS} digits and rounded to floats; the classical one is proved for epsilon <= 1 only.",
+        "rows": [calibration_row(*case) for case in product(EPSILONS, DELTAS)],
+    }
+
+
 def main() -> None:
-    """Write both files."""
-    for name, content in (("sign_stream", sign_stream()), ("sparse_mixing", sparse_mixing())):
+    """Write all three files."""
+    made = (("sign_stream", sign_stream()), ("sparse_mixing", sparse_mixing()), ("calibration", calibration()))
+    for name, content in made:
         (HERE / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 

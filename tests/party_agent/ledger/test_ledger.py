@@ -38,6 +38,16 @@ from tests.party_agent.ledger.book import (
 from tests.world.waiting import at_once
 
 
+def test_every_redraw_is_another_attempt_and_only_the_last_can_store(ledger: Book) -> None:
+    first = debited(ledger, "r")
+    second = ledger.redraw(R, snapshot=TABLE)
+    assert isinstance(second, Debit)
+    assert (second.attempt, second.approvals, second.rho_units) == (2, APPROVALS, share(4).units)
+    assert not store_block(ledger, first)
+    assert store_block(ledger, second)
+    assert ledger.spent() == share(4)
+
+
 def test_restart_keeps_everything(ledger: Book, path: Path) -> None:
     debited(ledger, "r")
     envelope = rejected(ledger)

@@ -261,6 +261,15 @@ def test_snapshot_that_is_damaged_meanwhile_is_lost_and_the_block_gets_no_noise(
     assert len(noise.calls) == (0 if read < N else 2), "of the sums, which went nowhere"
 
 
+def test_charge_of_the_second_stage_alone_does_not_let_anybody_read_rows(tmp_path: Path) -> None:
+    request = asked("rmgm")
+    snapshot = snapshot_of(tmp_path, columns_of(), *OF_STAGES)
+    assert request.plan.first_stage is not None
+    second = replace(charge_for(request, snapshot), rho_units=request.plan.loss.units * 3 // 4)
+    with pytest.raises(ValueError, match="does not cover"):
+        privatise(snapshot, request, charge=second, draw=Noise())
+
+
 def test_progress_counts_the_rows_of_both_readings(tmp_path: Path) -> None:
     request, seen = asked("dgm"), list[int]()
     snapshot = snapshot_of(tmp_path, columns_of(), *OF_STAGES, piece=25)

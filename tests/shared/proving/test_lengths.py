@@ -8,9 +8,10 @@ import pytest
 from commingle.shared.proving import ciphertexts, lengths
 from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.lengths import column_proofs, column_sizes, proved_noise, reply_proofs
-from commingle.shared.proving.parameters import BOUND_LIMIT, LENGTHS, thrown_away
+from commingle.shared.proving.parameters import BOUND_LIMIT, LENGTHS, NOISE_BITS, thrown_away
 from commingle.shared.proving.proof import Places, proof_bytes
-from commingle.shared.proving.relation import Relation
+from commingle.shared.proving.relation import Joined, Relation
+from commingle.shared.proving.replies import Drawn
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import ENTRY_LIMIT, ROWS_LIMIT, Layout
 from tests.world.proving import BOUND, hidden_sums, honest, last_replies_of, replies_of, reply_to
@@ -48,6 +49,22 @@ def test_lengths_and_sums_of_rows_from_sizes_are_those_of_the_relations(
         assert found == [sum(relation.shape.largest for relation in stated.relations)]
     assert sum(relation.shape.largest for relation in usual.relations) <= found[0]
     assert expected(usual.relations) == expected(largest_bound.relations)
+
+
+@pytest.mark.parametrize(("columns", "width"), [(1, 3), (3, 4), (18, 2)])
+def test_what_is_shown_is_wide_enough_to_hide_every_row_that_a_member_may_have(columns: int, width: int) -> None:
+    """A sum of rows that is narrower than its rows may be would tell of them: counts are of the statement itself."""
+    own, other = honest(900, columns, 2), honest(900, width, 3)
+    *_, joined = replies_of(own, [reply_to(other, hidden_sums(other, own.rows, 0))]).relations
+    assert isinstance(joined, Joined)
+    drawn = joined.parts[0]
+    assert isinstance(drawn, Drawn)
+    (reply,) = drawn.replies
+    zeros = columns * reply.layout.groups * drawn.sizes.pieces * 2
+    bits = width * columns * (drawn.sizes.ring.flood_bits + NOISE_BITS + 2)
+    of_bits = -(-bits // drawn.sizes.message)
+    assert drawn.shape.rows == of_bits + zeros
+    assert drawn.shape.largest == of_bits + zeros * drawn.sizes.ring.error_bound
 
 
 def test_sizes_of_which_more_than_a_quarter_of_all_tries_is_thrown_away_are_refused() -> None:
