@@ -158,6 +158,20 @@ def made_of(statement: Relation, matrix: Matrix, shown: NDArray[np.uint64] | Non
     return prover.answered(statement, challenge, matrix, sums, tree).to_bytes()
 
 
+@pytest.mark.parametrize("check", ["linear", "quadratic"])
+def test_answer_that_is_not_of_the_rows_behind_the_root_is_refused_by_its_own_check(
+    owner: Member, witness: NDArray[np.int32], check: str
+) -> None:
+    """Its total is right: what is altered is a coefficient that no total has."""
+    statement = owner.statement()
+    matrix = Matrix(statement.sizes, witness, seeded(3), no_sums())
+    verify_relations([statement], [made_of(statement, matrix)])
+    for blinds, prime in zip(matrix.blinds, PRIMES, strict=True):
+        answer = getattr(blinds, check)
+        answer[:, 1] = (answer[:, 1] + 1) % prime
+    assert refused(statement, made_of(statement, matrix)) == check
+
+
 def roots_of(number: int) -> Residues | None:
     """Of its square root modulo each prime, (primes, 1); none where it has none."""
     found = [square_root(number % prime, prime) for prime in PRIMES]
