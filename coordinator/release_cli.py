@@ -191,15 +191,14 @@ def _print_one(console: Console, release: ReleaseDetails) -> None:
 
 def _print_releases(console: Console, items: list[ReleaseSummary]) -> None:
     table = Table()
-    for heading in ("release", "study", "proposed", "mechanism", "state", "approved", "blocks"):
+    for heading in ("release", "study", "mechanism", "state", "approved", "blocks"):
         table.add_column(heading, no_wrap=heading != "study", overflow="fold" if heading == "study" else "ellipsis")
     for release in items:
         of = len(release.parties)
         done = [sum(p.approved for p in release.parties), sum(p.uploaded for p in release.parties)]
         counts = [f"{count} of {of}" for count in done]
-        study = quoted(release.study, longest=_SHOWN_STUDY)
-        proposed = release.created.strftime("%Y-%m-%d %H:%M")
-        table.add_row(release.id[:_SHOWN_ID], study, proposed, release.mechanism, release.state, *counts)
+        study = f"{quoted(release.study, longest=_SHOWN_STUDY)}\n{release.created:%Y-%m-%d %H:%M}"
+        table.add_row(release.id[:_SHOWN_ID], study, release.mechanism, release.state, *counts)
     console.print(table)
     if items:
         console.print(f"One of them: commingle coordinator releases --home … {items[0].id[:_SHOWN_ID]}")
