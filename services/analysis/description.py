@@ -64,7 +64,8 @@ class Description(Drawn):
             columns.append(ResultColumn("p", self.p_values, "p"))
         if not np.isnan(self.trend_p_values).all():
             columns.append(ResultColumn("p of a trend", self.trend_p_values, "p"))
-        whose = "the people of a group whom the attribute's member holds too" if self.subjects else "a group's people"
+        everybody = "the people of a group" if self.by else "the people"
+        whose = f"{everybody} whom the attribute's member holds" if self.subjects else everybody
         whose += ", missing cells among them: the sum of the attribute's lines"
         groups = zip(self.groups, self.people.tolist(), strict=True)
         counted = " · ".join(f"{name} {n:,.0f}" if self.by else f"{n:,.0f}" for name, n in groups)

@@ -279,7 +279,7 @@ def _few(groups: tuple[str, ...], reached: list[int], intervals: tuple[str, ...]
     found = [f"{name} from {intervals[k]}" for name, k in zip(groups, reached, strict=True) if k < len(intervals) - 1]
     ended = f"Noise leaves open who is still at risk ({'; '.join(found)}), so shares end there."
     untested = ", ".join(name for name, k in zip(groups, reached, strict=True) if not k)
-    left_out = f" The test leaves out {untested}, which has no share at all." if untested and len(groups) > 1 else ""
+    left_out = f" Without any share, and so left out of the test: {untested}." if untested and len(groups) > 1 else ""
     return [ended + left_out] if found else []
 
 

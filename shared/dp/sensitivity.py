@@ -27,8 +27,8 @@ class Adjacency(StrEnum):
     """Which data sets are neighbours.
 
     Under `replace_one` one subject's values differ, and become any others within the schema (Wu et al. 2022). Under
-    `add_remove` one has a subject more, with any values (docs/proofs/keyed-subjects.md). Under `zero_out`, which is no
-    release's and of which the proofs make the latter, one subject's encoded row, whitened if so asked, becomes zeros.
+    `add_remove` one has a subject more, with any values (docs/proofs/keyed-subjects.md). Under `zero_out` one subject's
+    encoded row, whitened if so asked, becomes zeros: no release has it, but proofs of `add_remove` are made of it.
     """
 
     REPLACE_ONE = "replace_one"

@@ -106,7 +106,7 @@ def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, flo
     """The non-negative r with (x - r y)^2 <= z^2 Var(x - r y): from which to which, infinite where there is no end.
 
     y is of a number that is not negative; the covariance, (2, 2), is of the errors of both, z a normal quantile. Where
-    noise leaves no such r, x being far below zero, it is what x = 0 leaves: nobody is known not to be there.
+    noise leaves no such r, because x is far below zero, it is the interval of x = 0: it never claims that r is zero.
     """
     (vx, c), (_, vy) = (z * z * covariance).tolist()
     # a r^2 - 2 b r + d <= 0

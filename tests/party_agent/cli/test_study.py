@@ -61,6 +61,7 @@ def test_study_is_written_of_schemas_and_options_alone(
     assert asked == [("ward", "main", ["stay"]), ("lab", "bloods", ["age"])]
     answers = command.json("check", out)["answers"]
     assert [(each["party"], each["allowed"]) for each in answers] == [("ward", True), ("lab", True)]
+    assert "Not compared with what members registered" in command("check", out)[1]
     assert "exists" in command("new", *schemas, *wanted)[2]
     bends = 'give every number "cuts", or say "first_stage_share": null'
     assert bends in " ".join(command("new", *schemas, *wanted, "--replace")[1].split())

@@ -53,6 +53,20 @@ def test_crash_at_any_step_costs_one_charge_and_leaves_one_result(
     assert stored in (None, again.document.envelope)
 
 
+def test_what_is_stored_and_its_signature_are_one_commit(hospital: Consortium) -> None:
+    """Else a power cut could part them. The other commit is that of the debit."""
+    reached: list[str] = []
+    with hospital.agent("clinic") as agent:
+        before = faults.arm(reached.append)
+        try:
+            Regressions(agent).ask(request())
+        finally:
+            faults.arm(before)
+    debited, drawn, committing, stored = POINTS
+    until = reached[: reached.index(stored) + 1]  # a later one notes the witness's receipt
+    assert [point for point in until if point in POINTS] == [committing, debited, drawn, committing, stored]
+
+
 @pytest.mark.parametrize("point", POINTS[:3])
 def test_loop_finishes_what_a_crash_interrupted_under_the_same_charge(hospital: Consortium, point: str) -> None:
     interrupt(hospital, request(), point)

@@ -115,6 +115,11 @@ def test_curve_ends_where_noise_hides_who_is_at_risk_and_says_so() -> None:
     found = survival(released(400, 2, seed=4, epsilon=0.5), "outcome", by="arm")
     assert np.isnan(found.survival[2, -2])
     assert "c from" in found.warnings[0]
+    assert found.warnings[0].endswith("left out of the test: c."), "which has no share at all"
+    assert found.degrees_of_freedom == 1
+    hidden = survival(released(150, 2, seed=4, epsilon=0.1), "outcome", by="arm")
+    assert hidden.warnings[0].endswith("left out of the test: a, b, c.")
+    assert np.isnan(hidden.statistic)
     assert (found.restricted_mean_intervals[np.isfinite(found.horizons)] >= 0).all()
     assert survival(released(100, 2, seed=4, epsilon=0.1), "outcome").sentence.startswith("Noise")
 

@@ -18,6 +18,7 @@ from commingle.services.analysis import CrossTable, cross_table, describe
 from commingle.services.analysis.tables import trend
 from commingle.services.client.release import Release
 from commingle.services.errors import LevelError
+from commingle.services.intervals import NEGATIVE
 from commingle.services.results import ResultTable, markdown_row
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.cells import fieller
@@ -79,6 +80,8 @@ def test_noise_makes_no_ratio_negative_and_a_test_of_nothing_is_left_out() -> No
     never = np.array([0.3, 0.0, 0.0])
     tables = [cross_table(released(2000, 1, never, seed=seed), "stage", "back") for seed in range(6)]
     assert min(each.counts[1:, 1].min() for each in tables) < 0
+    for each in tables:
+        assert (NEGATIVE in each.table().notes) == (each.counts < 0).any()
     assert min(np.nanmin(values) for each in tables for values in (each.ratios, each.odds_ratios)) == 0
     nobody = cross_table(released(2000, 1, np.zeros(3), seed=1), "stage", "back")
     assert np.isnan(nobody.statistic)

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.random import default_rng
 
-from commingle.services.fit import ESTIMATORS, Fit, FitRequest, PreparedMoments, fit
+from commingle.services.fit import ESTIMATORS, Fit, FitRequest, PreparedMoments, fit, fit_prepared
 from commingle.services.fit.predicting import OutsideBoundsWarning, Predictor, Values, level_places, term_matrix
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, NumericAttribute
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import encode_attribute
 from commingle.shared.estimation import errors
 from tests.shared.estimation.tables import SCHEMA, Table, make_table, noiseless, rmgm
+from tests.world.categorical import release_of
 
 TABLE = make_table(2000)
 MOMENTS = noiseless(TABLE)
@@ -130,6 +132,17 @@ def test_summary_reads_like_a_regression_table() -> None:
         "[1] ",
     ):
         assert part in text
+
+
+@pytest.mark.parametrize("overlap", [None, 0.9])
+def test_fit_of_people_whom_members_share_says_what_its_n_is(overlap: float | None) -> None:
+    levels, draw = ("no", "yes"), default_rng(4)
+    attributes = tuple(BinaryAttribute(name=name, levels=levels) for name in ("smoker", "back"))
+    cells: dict[str, list[Any]] = {a.name: draw.choice(levels, 600).tolist() for a in attributes}
+    prepared = release_of(attributes, (1, 1), cells, epsilon=3.0, overlap=overlap, seed=1)
+    found = fit_prepared(prepared, FitRequest(target="back"))
+    said = f"n = {found.n:,} is the fewest people whom two of these members share and who count."
+    assert (said in found.subjects) is (overlap is not None)
 
 
 def test_summary_without_standard_errors_shows_dashes() -> None:

@@ -1,6 +1,6 @@
 """A table with every kind of attribute, and releases of it made without any service."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -8,6 +8,7 @@ import numpy as np
 import statsmodels.api as sm
 from numpy.typing import NDArray
 
+from commingle.services.fit import Fit
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import (
     Attribute,
@@ -120,3 +121,12 @@ def rmgm(table: Table, k: int, noise: float, seed: int = 1) -> SecondMoments:
         P += rng.choice([-1.0, 1.0], (k, len(rows))) @ rows / np.sqrt(k)
     P[:, 1:] += rng.normal(0, np.sqrt(noise), (k, A.shape[1] - 1))
     return moments_of(P.T @ P, table.schema, noise=noise, rows=k, n=len(A))
+
+
+def require_said(result: Fit, interval_for: str, said: Sequence[str]) -> None:
+    """What intervals are for, standard errors where they are for something, and these warnings; none where none is."""
+    assert result.interval_for == interval_for
+    assert bool(np.isnan(result.standard_errors).all()) is (interval_for == "none")
+    for sentence in said:
+        assert any(sentence in warning for warning in result.warnings)
+    assert said or result.warnings == ()
