@@ -14,9 +14,9 @@ from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.ledger.ledger import Cap, ChargeRecord, Ledger
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.rounds.forecasts import Forecasts, compute
 from commingle.party_agent.rounds.jobs import Viewer, sees_counts
+from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.wire.answers import (
     ChargeView,

@@ -25,8 +25,8 @@ from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
 from commingle.party_agent.private.snapshot import Debit, Snapshot
 from commingle.party_agent.regression.plan import RegressionPlan, examine_regression, plan_regression, require_unit
-from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.rounds.jobs import Stage
+from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import in_words
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal

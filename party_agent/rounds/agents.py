@@ -13,9 +13,9 @@ from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agent import Agent
-from commingle.party_agent.rounds.decision import Party
 from commingle.party_agent.rounds.exchange import Exchanges
 from commingle.party_agent.rounds.jobs import Jobs
+from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import Decision, Proposal, Proposals, in_words
 from commingle.party_agent.rounds.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.rounds.witnesses import Witness, Witnesses

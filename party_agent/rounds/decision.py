@@ -1,39 +1,33 @@
-"""A party, and what it says to a release: examined, approved or rejected, and signed.
+"""What a party says to a release: examined, approved or rejected, and signed.
 
 Budget is reserved before an approval is signed, in one transaction (docs/design/states.md#ordering-rules).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import lru_cache
 from sqlite3 import Connection
 
 import structlog
-from numpy.random import Generator, default_rng
 
-from commingle.party_agent.data.datasets import Dataset, Datasets
+from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, ForbiddenError
-from commingle.party_agent.home.home import Home, Identity, Membership, PinnedCoordinator
+from commingle.party_agent.home.home import Membership, PinnedCoordinator
 from commingle.party_agent.home.policy import Finding, Situation, Usage, examine_again, final_reason
 from commingle.party_agent.home.policy import approves_itself as policy_approves
 from commingle.party_agent.home.policy import examine as policy_findings
-from commingle.party_agent.ledger.ledger import ChargeRecord, Ledger
-from commingle.party_agent.ledger.requests import Requests
 from commingle.party_agent.ledger.rulings import require_another, require_person
-from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.rounds.exchange import Exchanges
-from commingle.party_agent.rounds.jobs import Jobs, Stage
-from commingle.party_agent.rounds.proposals import Decision, Proposal, Proposals
-from commingle.party_agent.rounds.release_files import Outbox
-from commingle.party_agent.rounds.witnesses import Witness, Witnesses
+from commingle.party_agent.rounds.jobs import Stage
+from commingle.party_agent.rounds.party import Party
+from commingle.party_agent.rounds.proposals import Decision, Proposal
+from commingle.party_agent.rounds.witnesses import Witness
 from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.linkage import alignment_digest
-from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     AlignmentStatement,
@@ -44,66 +38,16 @@ from commingle.shared.documents.statements import (
     Rejection,
     RejectionReason,
 )
-from commingle.shared.dp.accounting import Cost
-from commingle.shared.dp.noise import Sampler
-from commingle.shared.release.charge import EVERY_DATASET, ChargeState, adopted_kind
+from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.settings import Clock
 from commingle.shared.runtime.tracing import span
 from commingle.shared.wire import ReleaseDetails
 
-_DAY = timedelta(days=1)
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
-    """A party, whichever consortium it acts in."""
-
-    home: Home
-    identity: Identity
-    store: AgentStore
-    ledger: Ledger
-    witnesses: Witnesses
-    datasets: Datasets
-    proposals: Proposals
-    outbox: Outbox
-    jobs: Jobs
-    clock: Clock
-    draw: Sampler
-    generator: Callable[[], Generator] = default_rng  # seeded by the operating system
-
-    def lost_by(self, dataset: str, *, without: str | None = None) -> Mapping[str, Cost]:
-        """What people of a data set have lost or set aside, but for one release: of it and of each related one by name.
-
-        Each with what all that are related to it have lost, to releases, regressions and what nobody can explain.
-        """
-        return {
-            name: self.ledger.lost_by({*self.datasets.related(name), EVERY_DATASET}, without=without)
-            for name in self.datasets.related(dataset)
-        }
-
-    def beyond_cap(self, cost: Cost) -> tuple[Finding, ...]:
-        short = self.ledger.shortfall(cost)
-        return () if short is None else (Finding("epsilon_cap", short.reason, "budget"),)
-
-    def spent_on_today(self) -> int:
-        """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
-        yesterday = self.clock() - _DAY
-        # none is approved after it expired
-        releases = (c for c in self.ledger.charges() if c.terms.kind == "release" and c.terms.expires > yesterday)
-        approved = sum(self._approved_at(charge) > yesterday for charge in releases)
-        return approved + Requests(self.store).since(yesterday)
-
-    def _approved_at(self, charge: ChargeRecord) -> datetime:
-        for kind in ("approval", adopted_kind("approval")):
-            if (signed := self.ledger.signature(charge.release, kind)) is not None:
-                return decode(Approval, signed.payload_bytes).created
-        return min(self.clock(), charge.terms.expires)  # nobody can show it: as late as it can have been
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

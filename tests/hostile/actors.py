@@ -36,7 +36,8 @@ import pytest
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.store import check_rows_to_come
 from commingle.party_agent.private.snapshot import Debit
-from commingle.party_agent.rounds.agent import Agent, Made
+from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.blocks import Made
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.keys import SigningKey

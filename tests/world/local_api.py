@@ -19,7 +19,7 @@ from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.rounds.decision import Party
+from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, listen
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.runtime.server import Served, serving
