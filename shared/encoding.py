@@ -5,7 +5,7 @@ refuse cells asks for that (`encode_conforming`): errors name a column and a cou
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from commingle.shared.documents.schema import (
     as_registered,
 )
 from commingle.shared.documents.subject_ids import EXACT, LONGEST_PART, IdCounts, SubjectKey, canonical_subject
+from commingle.shared.documents.subsets import Subset
 from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.dp.fixed_point import (
     FRACTION_BITS,
@@ -203,6 +204,18 @@ def chebyshev(q: NDArray[np.int64], degree: int) -> NDArray[np.int64]:
 
 def _nearest(numerator: NDArray[np.int64], denominator: int) -> NDArray[np.int64]:
     return (numerator + denominator // 2) // denominator
+
+
+def within(subsets: Sequence[Subset], encoded: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Which rows are in every subset, from integers (m x d) of the attribute of each as it is registered.
+
+    Privacy: whether a row is follows from its own integers and public terms alone.
+    """
+    found = np.ones(len(encoded[0]), np.bool_)
+    for subset, columns in zip(subsets, encoded, strict=True):
+        level, gaps = _levels_of(subset.attribute, columns)
+        found &= np.isin(level, list(map(subset.attribute.levels.index, subset.levels))) & ~gaps
+    return found
 
 
 def _levels_of(asked: Levelled, encoded: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -17,10 +17,17 @@ from commingle.party_agent.operate.compose import NEW_FILE, agent_client, consor
 from commingle.party_agent.wire.answers import ProposalView
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.presets import PRESETS, release_preset
-from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, parse_attributes
+from commingle.shared.documents.schema import (
+    Attribute,
+    CategoricalAttribute,
+    Levelled,
+    NumericAttribute,
+    parse_attributes,
+)
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import RECOMMENDED_MECHANISM, AskedAttribute, Study
+from commingle.shared.documents.study import RECOMMENDED_MECHANISM, AskedAttribute, AskedPart, Study
 from commingle.shared.documents.subject_ids import RULE_NAMES
+from commingle.shared.documents.subsets import Subset, subset_words
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
 from commingle.shared.forecast.words import bent_words
 from commingle.shared.mechanisms.registry import MECHANISMS
@@ -35,6 +42,7 @@ from commingle.shared.runtime.settings import load_settings, system_clock
 _EXAMPLE = "--member ward=ward.json --member laboratory=lab.json"
 _NAMED_FILE = "a member's name, = and the path of a file, such as ward=ward.json"
 _ASKED: TypeAdapter[Attribute] = TypeAdapter(AskedAttribute)
+_PART: TypeAdapter[Levelled] = TypeAdapter(AskedPart)
 Given = TypeVar("Given")
 
 
@@ -75,6 +83,14 @@ def study() -> None:
     multiple=True,
     help="Release two columns of one member as pairs, such as time (cut) and event for survival. Repeatable.",
 )
+@click.option(
+    "--where",
+    "chosen",
+    metavar="COLUMN=LEVELS",
+    multiple=True,
+    help="Only people count who have one of these levels, sex=female, or a number from one value to below another, "
+    "age=18..65, at each member that has the column. Repeatable; a person is in all of them.",
+)
 @click.option("--epsilon", type=float, default=EPSILON, show_default=True, help="What each member spends.")
 @click.option(
     "--mechanism",
@@ -109,6 +125,7 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
     asks = sys.stdin.isatty() and not as_json
     shares = _shares(members or tuple(_ask_members() if asks else ()))
     try:
+        shares = _chosen(shares, options["chosen"])
         shares = _crossed(_cut(shares, options["cuts"]), options["crossed"])
         asked = _asked(options, shares, asks=asks)
         if preset is None:
@@ -257,6 +274,34 @@ def _crossed(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, 
     return found
 
 
+def _chosen(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Share]:
+    found = dict(shares)
+    for name, text in (_pair(each, "a column, = and its levels: sex=female, or age=18..65") for each in given):
+        owners = [(k, a) for k, s in found.items() for a in s.attributes if a.name == name]
+        if not owners:
+            raise click.UsageError(f"no member has a column called {name}")
+        for owner, attribute in owners:
+            subset = _range(attribute, text) if isinstance(attribute, NumericAttribute) else (attribute, _list(text))
+            where = Subset(attribute=subset[0], levels=subset[1] or ())
+            found[owner] = replace(found[owner], where=(*found[owner].where, where))
+    return found
+
+
+def _range(number: NumericAttribute, text: str) -> tuple[Levelled, tuple[str, ...]]:
+    """The interval from one value to below another, either of which may be left out, among those it makes."""
+    begin, dots, end = text.partition("..")
+    try:
+        low, high = float(begin or number.lower), float(end or number.upper)
+    except ValueError:
+        low = high = float("nan")
+    cuts = tuple(cut for cut in (low, high) if number.lower < cut < number.upper)
+    if not (dots and cuts and low < high):
+        between = f"numbers between {number.lower:g} and {number.upper:g}"
+        raise click.UsageError(f"{text!r}: write {between}, such as 18..65, 18.. or ..65")
+    cut = _PART.validate_python(number.model_dump(exclude_none=True) | {"cuts": cuts})
+    return cut, (cut.levels[int(low > number.lower)],)
+
+
 def _asked(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: bool) -> dict[str, Any]:
     columns = _list(options["columns"]) or ()
     labels = [a.name for s in shares.values() for a in s.attributes if not isinstance(a, CategoricalAttribute)]
@@ -310,6 +355,8 @@ def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec) -> No
     console.print(f"{out}: {made.mechanism}, epsilon {made.epsilon:g}, delta {made.delta:g}, n = {made.n:,}")
     for party in made.parties:
         console.print(f"  asks {party.name} for {', '.join(a.name for a in party.attributes)} of {party.dataset}")
+        if (whom := subset_words(party.name, party.where)) is not None:
+            console.print(f"  {whom}")
     if made.target is None:
         console.print("  names no target: forecasts are about the middle one of all columns")
     for sentence in (*outlook_of(spec)[:3], *bent_words(spec.terms)):

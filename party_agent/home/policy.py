@@ -362,7 +362,8 @@ def _against_data(spec: ReleaseSpec, party: PartySpec, dataset: Dataset | None) 
             "--listed"
         )
         yield Finding("subjects", message, None)
-    for attribute in dict.fromkeys(registered for asked in party.attributes for registered in as_registered(asked)):
+    asked_for = (*party.attributes, *(subset.attribute for subset in party.where or ()))
+    for attribute in dict.fromkeys(registered for asked in asked_for for registered in as_registered(asked)):
         if (difference := _difference(attribute, own.get(attribute.name))) is not None:
             message = f"{difference}; correct the study, or register data set {dataset.name} anew with --replace"
             yield Finding("schema", message, None)

@@ -138,8 +138,9 @@ def _people(home: Home) -> str:
         waiting = db.execute("SELECT spec FROM proposals WHERE spec <> x'' AND state = 'proposed'").fetchall()
     said = []
     for spec in (read_spec(row[0]) for row in waiting):
-        dataset = found.get(spec.party(name).dataset)
-        if spec.keyed and dataset is not None and (words := miscounted(dataset.name, dataset.n, spec.n)) is not None:
+        share = spec.party(name)
+        dataset = found.get(share.dataset) if spec.keyed and share.where is None else None
+        if dataset is not None and (words := miscounted(dataset.name, dataset.n, spec.n)) is not None:
             said.append(f"{quoted(spec.study)}: {words}")
     return " ".join(said) or f"{len(waiting)} wait, none far from what its data set holds"
 

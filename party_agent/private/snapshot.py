@@ -27,7 +27,8 @@ from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.sorting import ENTRY, Records, nonce, packed, unpacked
 from commingle.shared.documents.schema import Attribute, as_registered, encoded_columns
-from commingle.shared.encoding import Cells, as_released, encode_attribute, length_prefixed
+from commingle.shared.documents.subsets import Subset
+from commingle.shared.encoding import Cells, as_released, encode_attribute, length_prefixed, within
 from commingle.shared.runtime.files import write_durably
 
 _HEAD_BYTES = 8
@@ -62,6 +63,7 @@ class Snapshot:
     Attributes:
         key: 32 bytes.
         chosen: attributes that are read, in that order; all where it is empty.
+        where: subsets in which people are who are read; everybody where it is empty.
         engine: does work on its parts.
     """
 
@@ -70,6 +72,7 @@ class Snapshot:
     n: int
     attributes: tuple[Attribute, ...]
     chosen: tuple[Attribute, ...] = ()
+    where: tuple[Subset, ...] = ()
     engine: Engine = field(default=IN_PROCESS, repr=False)
 
     @property
@@ -77,11 +80,15 @@ class Snapshot:
         """Its name, in debits too. It says nothing of the rows."""
         return snapshot_digest(self.key)
 
-    def choose(self, attributes: Sequence[Attribute]) -> Self:
-        """Of its attributes, or intervals or pairs of them, some in order. Raises ValueError: not encoded by one."""
-        if not {registered for asked in attributes for registered in as_registered(asked)} <= set(self.attributes):
+    def choose(self, attributes: Sequence[Attribute], where: Sequence[Subset] | None = None) -> Self:
+        """Some of its attributes in order, or intervals or pairs of them; of people those in all subsets.
+
+        Raises ValueError: it was not encoded by one of the attributes.
+        """
+        asked = (*attributes, *(subset.attribute for subset in where or ()))
+        if not {registered for each in asked for registered in as_registered(each)} <= set(self.attributes):
             raise ValueError("the snapshot was not encoded by these attributes")
-        return replace(self, chosen=tuple(attributes))
+        return replace(self, chosen=tuple(attributes), where=tuple(where or ()))
 
     def ids(self) -> Iterator[Cells]:
         """The canonical ids in order, some at a time. Raises LostError."""
@@ -92,10 +99,11 @@ class Snapshot:
         return map(length_prefixed, self.ids())
 
     def records(self, progress: Progress = lambda _: None) -> Iterator[tuple[Cells, NDArray[np.int64]]]:
-        """Ids (b) and rows (b x d) of the chosen attributes, some at a time. Raises LostError."""
+        """Ids (b) and rows (b x d) of the chosen attributes and people, some at a time. Raises LostError."""
         seen = 0
         for ids, rows in self._records(self._pieces()):
-            yield ids, self._of_chosen(rows)
+            counts = self._counts(rows)
+            yield ids.filter(pa.array(counts)), self._of_chosen(rows[counts])
             progress(seen := seen + len(ids))
 
     def parts(self) -> "Sequence[RankedRows]":
@@ -110,11 +118,20 @@ class Snapshot:
         return (self._of_chosen(rows) for _, rows in self._records(pieces))
 
     def _of_chosen(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        chosen = self.chosen or self.attributes
+        return np.hstack([as_released(a, held) for a, held in zip(chosen, self._held(rows, chosen), strict=True)])
+
+    def _counts(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+        if not self.where:
+            return np.ones(len(rows), np.bool_)
+        return within(self.where, self._held(rows, [subset.attribute for subset in self.where]))
+
+    def _held(self, rows: NDArray[np.int32], asked: Sequence[Attribute]) -> list[NDArray[np.int64]]:
+        """The columns of what each attribute is made of."""
         starts = accumulate(map(_width, self.attributes), initial=0)
         own = {a.name: range(start, start + _width(a)) for a, start in zip(self.attributes, starts, strict=False)}
-        chosen = self.chosen or self.attributes
-        places = [[place for registered in as_registered(a) for place in own[registered.name]] for a in chosen]
-        return np.hstack([as_released(a, rows[:, at].astype(np.int64)) for a, at in zip(chosen, places, strict=True)])
+        places = ([place for registered in as_registered(a) for place in own[registered.name]] for a in asked)
+        return [rows[:, at].astype(np.int64) for at in places]
 
     def _records(self, pieces: "Sequence[_Piece]") -> Iterator[Records]:
         cipher, width = AESGCM(self.key), sum(map(_width, self.attributes))

@@ -184,7 +184,8 @@ def _print_release(
 ) -> None:
     spec, privacy = found.spec, found.manifest.privacy
     size = f"{spec.mechanism}, {found.size}"
-    about = "\n".join([quoted(spec.study), *spec.stated_sentences, size, *spec.terms.kept_words])
+    people = (*spec.terms.subset_words, *spec.terms.kept_words)
+    about = "\n".join([quoted(spec.study), *spec.stated_sentences, size, *people])
     _print_findings(console, f"release {found.release}", about, (*found.findings, *evidence))
     console.print()
     console.print(_losses(privacy, pinned=found.pinned, replacement=replacement))

@@ -105,7 +105,9 @@ def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> Subj
     counts = tuple(found for found in held(pairs) if names.issuperset(found.parties))
     told = [found for found in counts if found.parties != (LISTED,)]
     told = [found for found in told if not any(whole.issuperset(found.parties) for whole in parts.values())]
-    notes = [words_for_counts(found) for found in told]
+    asked = dict.fromkeys(pairs.names[place] for place in pairs.owner[whose])
+    notes = [prepared.subsets[name] for name in asked if name in prepared.subsets]
+    notes += [words_for_counts(found) for found in told]
     if pairs.counts.below is not None:
         notes.append(f"This is so if no member holds more than {pairs.counts.below:,}: more would look like fewer.")
     tests = selections(pairs, columns[kept])

@@ -293,6 +293,8 @@ def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
     if spec.keyed is not (spec.alignment == "keyed"):
         found.append("alignment is keyed where people are, and exact otherwise")
     found += [problem for party in spec.parties for problem in _map_problems(party)]
+    if not spec.keyed and spec.terms.subset_words:
+        found.append("where chooses among keyed people; a list of people is everybody on it")
     found += purpose_problems(spec, attributes)
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])

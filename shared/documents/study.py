@@ -15,6 +15,7 @@ from commingle.shared.documents.schema import (
     CategoricalAttribute,
     Factor,
     Intervals,
+    Level,
     Levelled,
     NumericAttribute,
     missing_in_parts,
@@ -22,6 +23,7 @@ from commingle.shared.documents.schema import (
     weight_problems,
 )
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Asked
+from commingle.shared.documents.subsets import Subset
 from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, PartyShare
 
 Subjects = Literal["keyed", "listed"]
@@ -76,15 +78,22 @@ def _released(attribute: "Attribute | Crossed | Product") -> Attribute:
         raise ValueError(explain(error)) from None
 
 
+def _levelled(attribute: "Attribute | Crossed | Product") -> Attribute:
+    if type(attribute) is NumericAttribute:  # and no cut one
+        raise ValueError(f'{attribute.name!r} is a number and has no levels: give it "cuts"')
+    return _released(attribute)
+
+
 if TYPE_CHECKING:  # once they are read
     AskedPart: TypeAlias = Levelled
 else:
     AskedPart = Annotated[
         Annotated[CutNumber, Tag("cut")]
+        | Annotated[NumericAttribute, Tag("numeric")]
         | Annotated[BinaryAttribute, Tag("binary")]
         | Annotated[CategoricalAttribute, Tag("categorical")],
         Discriminator(_said),
-        AfterValidator(_released),
+        AfterValidator(_levelled),
     ]
 
 
@@ -142,6 +151,30 @@ else:
 """An attribute as a study asks for it. Once it is read, cut and crossed ones are levels, and products are numbers."""
 
 
+class _Chosen(WireModel):
+    """As `Subset`, of an attribute as a study asks for one with levels."""
+
+    attribute: AskedPart
+    levels: tuple[Level, ...]
+
+
+def _subset(chosen: "Subset | _Chosen") -> Subset:
+    try:
+        return Subset(attribute=chosen.attribute, levels=chosen.levels)
+    except ValidationError as error:
+        raise ValueError(explain(error)) from None
+
+
+if TYPE_CHECKING:  # as above
+    AskedSubset: TypeAlias = Subset
+else:
+    AskedSubset = Annotated[
+        Annotated[Subset, Tag("whole")] | Annotated[_Chosen, Tag("asked")],
+        Discriminator(lambda value: "whole" if isinstance(value, Subset) else "asked"),
+        AfterValidator(_subset),
+    ]
+
+
 class StudyParty(PartyShare):
     """What one member is asked to contribute.
 
@@ -154,6 +187,7 @@ class StudyParty(PartyShare):
     dataset: Name
     attributes: Annotated[tuple[AskedAttribute, ...], Field(max_length=MAX_COLUMNS)]
     first_stage_share: Annotated[AskedShare, Field(exclude_if=lambda share: share == AUTO)] = AUTO
+    where: Annotated[tuple[AskedSubset, ...] | None, Field(min_length=1, max_length=8), LEFT_OUT] = None
 
     @model_validator(mode="after")
     def _weighs_what_it_has(self) -> Self:

@@ -24,6 +24,7 @@ from commingle.shared.documents.schema import (
     party_columns,
     presence_column,
 )
+from commingle.shared.documents.subsets import Subsets, subset_words
 from commingle.shared.dp.accounting import delta_left
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.dp.errors import ParameterError
@@ -75,6 +76,7 @@ class PartyShare(WireModel):
             (`shared.documents.row_maps`); null for none.
         weighted: an attribute whose sums get less noise than those of others, 2 to 4 times in relation to them; left
             out, none.
+        where: of keyed people those who count, which are in all of these subsets; left out, everybody.
     """
 
     name: Name
@@ -83,6 +85,7 @@ class PartyShare(WireModel):
     whitening: Whitening | None = None
     first_stage_share: AskedShare = None
     weighted: Annotated[Weighted | None, LEFT_OUT] = None
+    where: Annotated[Subsets | None, LEFT_OUT] = None
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -225,6 +228,11 @@ class Terms:
             return ()
         alone = f"those alone in their bucket, of {self.buckets:,}"
         return (f"About {self.kept:,} of a member's {self.n:,} people count: {alone}.",)
+
+    @property
+    def subset_words(self) -> tuple[str, ...]:
+        """Whom each member's share speaks of, where that is not everybody whom it holds."""
+        return tuple(filter(None, (subset_words(party.name, party.where) for party in self.parties)))
 
     @property
     def proved(self) -> bool:

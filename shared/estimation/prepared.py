@@ -5,8 +5,8 @@ how much of that is left. What is missing was in the rows that were shortened (d
 keyed subjects published moments give counts and pairs (docs/proofs/keyed-subjects.md, 3 and 5).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from commingle.shared.documents.row_maps import may_cut, undone
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
+from commingle.shared.documents.subsets import subset_words
 from commingle.shared.documents.terms import expected_kept
 from commingle.shared.dp.first_stage import FirstStage, mean_squares
 from commingle.shared.dp.fixed_point import SCALE, IntegerMap, presence
@@ -169,6 +170,7 @@ class PreparedMoments:
         entry_variance: (p, p) variances of the independent entries of E, where no rows are published; `gram` carries
             the noise T E T^T.
         pairs: where subjects are keyed, what `gram` was put together from; `entry_variance` is then about its means.
+        subsets: whom a party's share speaks of, in a sentence, by its name; nothing where that is all whom it holds.
     """
 
     gram: Array
@@ -187,6 +189,7 @@ class PreparedMoments:
     cut: tuple[str, ...] = ()
     lost: Array | None = None
     pairs: Pairs | None = None
+    subsets: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def keyed(self) -> bool:
@@ -227,7 +230,8 @@ class PreparedMoments:
         _require(moments.keyed == spec.keyed, "subjects")
         _require_shape(moments, len(spec.matrix_columns))
         variance = None if moments.entry_variance is None else np.array(moments.entry_variance)
-        made = replace(cls._of_encoded(moments, spec.terms.attributes), entry_variance=variance)
+        words = {p.name: said for p in spec.parties if (said := subset_words(p.name, p.where)) is not None}
+        made = replace(cls._of_encoded(moments, spec.terms.attributes), entry_variance=variance, subsets=words)
         return made.with_pairs(pairs_of(moments, spec, stages))
 
     def with_pairs(self, pairs: Pairs) -> Self:

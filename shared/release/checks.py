@@ -20,6 +20,7 @@ from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.spec import Asked, PartySpec, ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.subsets import Subset
 from commingle.shared.documents.terms import allowed_rho
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
@@ -136,10 +137,11 @@ _PRECISE_TO = 2  # digits of a number of people
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a member offers: its public schema, and what it calls the data set."""
+    """What a member offers: its public schema, what it calls the data set, and whom of its people a study is about."""
 
     dataset: str
     attributes: tuple[Attribute, ...]
+    where: tuple[Subset, ...] = ()
 
 
 def draft(shares: Mapping[str, Share], *, n: int, columns: Sequence[str] = (), **asked: Any) -> Study:  # noqa: ANN401 - fields of a study
@@ -164,7 +166,7 @@ def draft(shares: Mapping[str, Share], *, n: int, columns: Sequence[str] = (), *
         delta=min(MOST_DELTA, 10.0 ** -len(str(n))),
         n=n,
         parties=tuple(
-            StudyParty(name=name, dataset=share.dataset, attributes=wanted[name])
+            StudyParty(name=name, dataset=share.dataset, attributes=wanted[name], where=share.where or None)
             for name, share in shares.items()
             if wanted[name]
         ),

@@ -34,6 +34,7 @@ from commingle.shared.documents.schema import (
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.documents.subsets import Subset
 from commingle.shared.documents.terms import Bounds, MechanismName, Projection
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import Charge
@@ -212,6 +213,7 @@ class Consortium:
         projection: Projection | None = None,
         keyed: bool = False,
         buckets: int | None = None,
+        where: dict[str, tuple[Subset, ...]] | None = None,
     ) -> ReleaseSpec:
         names = names or tuple(self.homes)
         members = {
@@ -239,6 +241,7 @@ class Consortium:
                     row_norm=row_norm,
                     whitening=(whitenings or {}).get(name),
                     first_stage_share=first_stage_share,
+                    where=(where or {}).get(name),
                 )
                 for name in names
             ),

@@ -93,10 +93,41 @@ def test_numbers_are_cut_and_columns_crossed_by_options(
     assert all(each["allowed"] for each in command.json("check", out)["answers"])
 
 
+def test_people_are_chosen_at_each_member_that_has_the_column(command: Command, tmp_path: Path) -> None:
+    for name, own in {"ward": [STAY, SEX, AGE], "lab": [AGE, {**STAY, "name": "iron"}]}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(own))
+    members = [part for name in ("ward", "lab") for part in ("--member", f"{name}={tmp_path / name}.json")]
+    asked = ("--title", "x", "--n", 2000, "--columns", "stay,iron", "--where", "age=40..60", "--where", "sex=f,m")
+    out = tmp_path / "study.json"
+    ward, lab = command.json("new", *members, *asked, "--out", out)["study"]["parties"]
+    (ages,) = lab["where"]
+    assert (ages["attribute"]["levels"], ages["levels"]) == (["[18, 40)", "[40, 60)", "[60, 100]"], ["[40, 60)"])
+    assert ward["where"] == [ages, {"attribute": SEX, "levels": ["f", "m"]}]
+    assert [a["name"] for party in (ward, lab) for a in party["attributes"]] == ["stay", "iron"]
+    assert all(each["allowed"] for each in command.json("check", out)["answers"])
+    _, said, _ = command("new", *members, *asked, "--out", out, "--replace")
+    assert "Only those of ward's people count whose age is [40, 60) and whose sex is f or m." in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("given", "level"), [("age=..60", "[18, 60)"), ("age=60..", "[60, 100]"), ("age=0..60", "[18, 60)")]
+)
+def test_range_may_be_open(command: Command, tmp_path: Path, schemas: tuple[str, ...], given: str, level: str) -> None:
+    asked = ("--title", "x", "--n", 2000, "--where", given, "--out", tmp_path / "study.json")
+    _, lab = command.json("new", *schemas, *asked)["study"]["parties"]
+    assert [subset["levels"] for subset in lab["where"]] == [[level]]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ((), "give --title"),
+        (("--title", "x", "--n", 9, "--where", "blood=A"), "no member has a column called blood"),
+        (("--title", "x", "--n", 9, "--where", "sex=a"), "attribute 'sex' has no level 'a', but f | m | x"),
+        (("--title", "x", "--n", 9, "--where", "age=40"), "write numbers between 18 and 100, such as"),
+        (("--title", "x", "--n", 9, "--where", "age=60..40"), "write numbers between 18 and 100, such as"),
+        (("--title", "x", "--n", 9, "--where", "age=a..b"), "write numbers between 18 and 100, such as"),
+        (("--title", "x", "--n", 9, "--where", "sex=f", "--listed"), "where chooses among keyed people"),
         (("--title", "x", "--n", 9, "--preset", "wang2018"), "is a regression by one member and no release"),
         (("--title", "x", "--n", 9, "--preset", "wu2022", "--listed"), "--preset sets --listed"),
         (("--title", "x", "--n", 9, "--cut", "stay=-1"), "cuts must increase, and lie between lower and upper"),

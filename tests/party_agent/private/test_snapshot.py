@@ -29,6 +29,7 @@ from commingle.party_agent.private.snapshot import (
 from commingle.party_agent.private.sorting import Records
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, Intervals, encoded_columns
 from commingle.shared.documents.study import Crossed, Product
+from commingle.shared.documents.subsets import Subset
 from commingle.shared.encoding import Cells, cells_for, encode_attribute, length_prefixed
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, ids_of, rows_of, snapshot_of
 from tests.world.documents import flipped
@@ -161,6 +162,24 @@ def test_pairs_of_a_snapshot_are_those_of_the_cells_and_of_numpy(pairs: list[tup
     for i, alone in enumerate(zip(columns["x"], columns["b"], strict=True)):
         own = [pa.array([cell.as_py()], pa.binary()) for cell in alone]
         assert encode_attribute(PAIRS, *own).columns.tolist() == [found[i, :8].tolist()]
+
+
+@given(
+    CELLS_OF_TWO, st.sets(st.sampled_from(CUTS.levels), min_size=1), st.sets(st.sampled_from(["no", "yes"]), min_size=1)
+)
+def test_people_of_subsets_are_those_whose_own_cells_say_so(
+    pairs: list[tuple[Any, Any]], x: set[str], b: set[str]
+) -> None:
+    where = (Subset(attribute=CUT, levels=tuple(x)), Subset(attribute=MARKED, levels=tuple(b)))
+    columns, _ = read_of(pairs, GAPS)
+    with TemporaryDirectory() as folder:
+        made = snapshot_of(Path(folder), columns, MARKED, GAPS, strict=False).choose((GAPS,), where)
+        read = [(ids.to_pylist(), rows) for ids, rows in made.records()]
+    wanted = {CUTS.levels.index(level) * 2 + ["no", "yes"].index(other) for level in x for other in b}
+    kept = [i for i, pair in enumerate(pairs) if pair_of(*pair) in wanted]  # 8 is the mark of those who lack either
+    assert [subject for ids, _ in read for subject in ids] == [f"p{i:03}".encode() for i in kept]
+    cells_kept = encode_attribute(GAPS, columns["x"]).columns[kept]
+    assert np.array_equal(np.vstack([np.empty((0, 2), np.int64), *(rows for _, rows in read)]), cells_kept)
 
 
 SQUARED = Product(name="x x b", product=(GAPS, GAPS, MARKED)).as_number

@@ -16,7 +16,9 @@ from commingle.party_agent.rounds.jobs import Viewer
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import encode
+from commingle.shared.documents.schema import CategoricalAttribute, Intervals, Missing
 from commingle.shared.documents.statements import AlignmentStatement, ApprovalRequest
+from commingle.shared.documents.subsets import Subset
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.estimation.errors import NoOverlapError
@@ -71,6 +73,61 @@ def test_rmgm_without_noise_is_each_partys_own_rows_mixed_by_pseudonyms(pair: Co
     assert found.columns == ("present[clinic]", "age", "bmi", "present[insurer]", "charges")
     assert found.privacy.adjacency == "add_remove"
     assert "Who is in a member's table is protected" in found.privacy.protects
+
+
+def middle_aged(missing: Missing = "error") -> Subset:
+    ages = Intervals(lower=20, upper=80, unit="years", cuts=(40, 60))
+    whole = CategoricalAttribute(name="age", levels=ages.levels, intervals=ages, missing=missing)
+    return Subset(attribute=whole, levels=(ages.levels[1],))
+
+
+def test_release_of_a_subset_is_that_of_tables_which_hold_nobody_else(pair: Consortium) -> None:
+    overlapping(pair)
+    release = pair.propose(
+        keyed=True, mechanism="moments", bounds="trusted", buckets=80, where={"clinic": (middle_aged(),)}
+    )
+    for name in PAIR:
+        pair.step(name)
+        with pair.agent(name) as agent:
+            agent.approve(release, BY_A_PERSON)
+    rounds(pair, draw=no_noise)
+    found, tables = published(pair, release), []
+    with pair.table("clinic").open(newline="") as file:
+        kept = [row for row in csv.DictReader(file) if 40 <= float(row["age"]) < 60]
+    assert 0 < len(kept) < 30
+    write_csv(pair.table("clinic"), kept)
+    for name in PAIR:
+        names, rows = named_rows(pair, name, release, 14)
+        buckets = Buckets(range(80), count=80, d=rows.shape[1])
+        buckets.add(names, rows)
+        tables.append(buckets.total())
+    everything = np.hstack(tables) / 2**14
+    assert np.array(found.published.moments.gram) == pytest.approx(everything.T @ everything)
+    whom = "Only those of clinic's people count whose age is [40, 60)."
+    assert whom in found.contents().notes
+    assert whom in found.fit("bmi", features=["age"]).subjects
+    assert whom not in found.fit("charges", estimator="constant").subjects, "the insurer leaves nobody out"
+
+
+def test_proposal_of_a_subset_says_whom_it_is_about_and_compares_no_n(pair: Consortium) -> None:
+    overlapping(pair)
+    release = pair.propose(keyed=True, n=400, where={"clinic": (middle_aged(),)})
+    pair.step("clinic")
+    with pair.agent("clinic") as agent:
+        view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.OPERATOR)
+    assert view.leaves.endswith("Only those of clinic's people count whose age is [40, 60).")
+    assert (view.held, view.miscounted) == (None, None)
+    said = next(one for one in examine_home(pair.homes["clinic"], now=pair.clock_shows) if one.name == "n of proposals")
+    assert "the study says" not in said.found
+
+
+def test_subset_by_an_attribute_that_is_registered_otherwise_is_found_before_approval(pair: Consortium) -> None:
+    overlapping(pair)
+    release = pair.propose(keyed=True, where={"clinic": (middle_aged("indicator"),)})
+    pair.step("clinic")
+    with pair.agent("clinic") as agent:
+        (said,) = agent.proposals.get(release).findings
+    assert "attribute age is asked for with missing indicator where it is error here" in said
 
 
 def test_doctor_tells_the_owner_alone_that_n_is_far_from_what_is_held(pair: Consortium) -> None:

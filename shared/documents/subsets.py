@@ -1,0 +1,46 @@
+"""Whom a member contributes: those of its people who are in public subsets, each told by levels of one attribute."""
+
+from collections.abc import Iterable
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.schema import Level, Levelled
+
+
+class Subset(WireModel):
+    """People who have one of some levels of an attribute. Who lacks the attribute is not among them.
+
+    Attributes:
+        attribute: as the agent has it, or intervals of a number that it has; it need not be released.
+        levels: one of which a person has who counts.
+    """
+
+    attribute: Levelled
+    levels: Annotated[tuple[Level, ...], Field(min_length=1, max_length=255, fail_fast=True)]
+
+    @model_validator(mode="after")
+    def _chooses(self) -> Self:
+        name, known = self.attribute.name, self.attribute.levels
+        if strange := [level for level in self.levels if level not in known]:
+            raise ValueError(f"attribute {name!r} has no level {strange[0]!r}, but {' | '.join(known)}")
+        if len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"a level of {name!r} is named twice")
+        if len(self.levels) == len(known) and self.attribute.missing == "error":
+            raise ValueError(f"all levels of {name!r} are named, so everybody is in it: leave it out")
+        if self.attribute.missing == "midpoint":
+            raise ValueError(f"missing cells of {name!r} would count as a level; mark them instead")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.attribute.name} is {' or '.join(self.levels)}"
+
+
+Subsets = Annotated[tuple[Subset, ...], Field(min_length=1, max_length=8)]
+
+
+def subset_words(party: str, subsets: Iterable[Subset] | None) -> str | None:
+    """Whom a member's share speaks of, as a sentence; None where that is everybody whom it holds."""
+    said = " and whose ".join(map(str, subsets or ()))
+    return f"Only those of {party}'s people count whose {said}." if said else None

@@ -1,0 +1,79 @@
+"""Subsets of people: which can be asked for, and what is said of them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from commingle.shared.documents.errors import DocumentError, SpecError
+from commingle.shared.documents.model import decode, encode
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.study import Study
+from commingle.shared.documents.subsets import Subset
+from commingle.shared.release.checks import read_spec
+from tests.shared.documents.test_study import PARTY, STUDY, build
+
+AGE = {"kind": "numeric", "name": "age", "lower": 0, "upper": 120}
+SEX = {"kind": "binary", "name": "sex", "levels": ["male", "female"]}
+ADULTS = {"attribute": {**AGE, "cuts": [18, 65]}, "levels": ["[18, 65)", "[65, 120]"]}
+WOMEN = {"attribute": SEX, "levels": ["female"]}
+
+
+def study(*where: dict[str, Any], **changes: Any) -> Study:
+    party = {**PARTY, "where": list(where)}
+    return decode(Study, json.dumps({**STUDY, "parties": [party], **changes}).encode())
+
+
+def test_subset_of_a_study_is_signed_whole_and_said_in_a_sentence() -> None:
+    spec = read_spec(encode(build(study(ADULTS, WOMEN))))
+    assert isinstance(spec, ReleaseSpec)
+    (adults, women) = spec.parties[0].where or ()
+    assert isinstance(adults.attribute, CategoricalAttribute)
+    assert adults.attribute.levels == ("[0, 18)", "[18, 65)", "[65, 120]")
+    assert women == Subset(attribute=BinaryAttribute(name="sex", levels=("male", "female")), levels=("female",))
+    assert spec.terms.subset_words == (
+        "Only those of clinic's people count whose age is [18, 65) or [65, 120] and whose sex is female.",
+    )
+
+
+def test_whole_study_is_read_again_as_it_was() -> None:
+    written = study(ADULTS, WOMEN)
+    assert decode(Study, encode(written)) == written
+
+
+def test_nobody_is_left_out_where_nothing_is_said() -> None:
+    assert build(decode(Study, json.dumps(STUDY).encode())).terms.subset_words == ()
+
+
+@pytest.mark.parametrize(
+    ("subset", "why"),
+    [
+        ({**WOMEN, "levels": ["diverse"]}, "attribute 'sex' has no level 'diverse', but male | female"),
+        ({**WOMEN, "levels": ["female", "female"]}, "a level of 'sex' is named twice"),
+        ({**WOMEN, "levels": ["male", "female"]}, "all levels of 'sex' are named, so everybody is in it"),
+        ({**WOMEN, "levels": []}, "levels: is empty"),
+        (
+            {**ADULTS, "attribute": {**AGE, "missing": "midpoint", "cuts": [18]}, "levels": ["[0, 18)"]},
+            "mark them instead",
+        ),
+        ({**WOMEN, "attribute": {**SEX, "missing": "midpoint"}}, "missing cells of 'sex' would count as a level"),
+        ({"attribute": AGE, "levels": ["[18, 65)"]}, "'age' is a number and has no levels: give it \"cuts\""),
+    ],
+)
+def test_subset_that_chooses_nobody_or_could_not_be_told_is_refused(subset: dict[str, Any], why: str) -> None:
+    with pytest.raises((DocumentError, SpecError)) as refused:
+        study(subset)
+    assert why in str(refused.value)
+
+
+def test_all_levels_of_an_attribute_with_marks_are_those_who_have_it() -> None:
+    marked = {"attribute": {**SEX, "missing": "indicator"}, "levels": ["male", "female"]}
+    assert build(study(marked)).terms.subset_words == (
+        "Only those of clinic's people count whose sex is male or female.",
+    )
+
+
+def test_list_of_people_has_no_subset() -> None:
+    with pytest.raises(SpecError, match="where chooses among keyed people"):
+        build(study(WOMEN, subjects="listed"))
