@@ -3,7 +3,7 @@
 A person risks the same everywhere: three members release at an epsilon each, and a method of one trusted holder of the
 joined table spends what the three lose together (`per_subject` of the release, replace_one, delta 1e-5). A public tenth
 of the rows gives bounds; R^2 of a tested tenth by `shrunken`, predictions clipped as `predict` clips them, means over
-runs. The tables had no part in choosing constants.
+runs, and of `moments` less each way of a holder on the same rows. The tables had no part in choosing constants.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from benchmarks.panels import Panel, draw_panels
 from benchmarks.peers import by_peer
 from benchmarks.release_law import party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, columns
-from benchmarks.users import Split, fit, numbers, split
+from benchmarks.users import Split, explained, fit, numbers, split
 from commingle.party_agent.private.regression.measuring import Privacy
 from commingle.party_agent.private.regression.problem import Floats
 from commingle.services.fit import FitRequest, fit_prepared
@@ -45,12 +45,6 @@ def released(spec: ReleaseSpec, data: Split, draw: Generator) -> Floats:
     request = FitRequest(target=label.name, features=tuple(a.name for a in features), estimator="shrunken")
     found = fit_prepared(release(spec, quantise(np.column_stack([x[:, 1:], y])), draw), request)
     return np.asarray(tested @ found.coefficients, np.float64)
-
-
-def explained(predicted: Floats, tested: tuple[Floats, Floats]) -> float:
-    """R^2 of predictions clipped to public bounds."""
-    y = tested[1]
-    return 1 - float(np.mean((y - np.clip(predicted, -1, 1)) ** 2) / np.var(y))
 
 
 def spec_of(n: int, d: int, mechanism: str, epsilon: float) -> ReleaseSpec:
@@ -96,7 +90,9 @@ def measure(asked: Asked) -> Report:
             every = {way: [one[way] for one in runs] for way in runs[0]}
             every |= by_diffprivlib(peer, splits, together) if peer else {}
             about = {"table": name, "n": n, "features": d - 1, "epsilon": epsilon, "together": together}
-            found.append({**about, "r_squared": {way: spread(values) for way, values in every.items()}})
+            over = {way: spread(np.subtract(every["moments"], every[way])) for way in HOLDER}
+            r_squared = {way: spread(values) for way, values in every.items()}
+            found.append({**about, "r_squared": r_squared, "moments_over": over})
     return {"cells": found}
 
 
@@ -106,11 +102,11 @@ def draw(report: Report, folder: Path) -> None:
     panels = []
     for epsilon in EPSILONS:
         shown = [way for way in report["cells"][0]["r_squared"] if way != "not private"]
-        series: dict[str, list[tuple[float, float]]] = {way: [] for way in shown}
+        series: dict[str, list[tuple[float, float, float]]] = {way: [] for way in shown}
         for cell in sorted((c for c in report["cells"] if c["epsilon"] == epsilon), key=lambda c: c["n"]):
-            found = {way: figures["mean"] for way, figures in cell["r_squared"].items()}
+            found, whole = cell["r_squared"], cell["r_squared"]["not private"]["mean"]
             for way, points in series.items():
-                points.append((cell["n"], found[way] / found["not private"]))
+                points.append((cell["n"], found[way]["mean"] / whole, 2 * found[way]["standard_error"] / whole))
         ends = [(1e3, 1.0), (1e5, 1.0)]
         title, known = f"ε = {epsilon:g} for each of three members", {"not private": ends}
         panels.append(Panel(title, "people", "share of R² kept", series, known, log_y=False, y_limits=(-0.2, 1.05)))

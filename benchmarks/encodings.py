@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.random import default_rng
 
-from benchmarks.choice import EPSILONS, explained
+from benchmarks.choice import EPSILONS
 from benchmarks.harness import Asked, Experiment, Report, spread
 from benchmarks.release_law import party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, columns
-from benchmarks.users import numbers, split
+from benchmarks.users import explained, numbers, split
 from commingle.party_agent.private.regression.problem import Floats
 from commingle.services.fit import FitRequest, fit_prepared
 from commingle.services.planning.public_table import compared, encodings

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import choice, coverage, encodings, labelled, planning, users, wu2022
+from benchmarks import choice, coverage, encodings, goals, labelled, planning, users, wu2022
 from benchmarks.harness import Experiment, heading, row
 from benchmarks.tables import DATA, at_hand, recorded, standing
 from benchmarks.wang2018_methods import FOLDS_FILE, TABLES, names
@@ -68,9 +68,10 @@ EXPERIMENTS = (
     OnTables("wu2022", "wu2022.md", tuple(wu2022.TABLES), 13),
     OnTables("public_moment", "public_moment.md", ("winequality_white",), 2),
     OnTables("central", "central.md", (*TABLES["central"], _FOLDS), 5, rows_besides=False),
-    OnTables("choice", "choice.md", choice.TABLES, 1, rows_besides=False),
+    OnTables("choice", "choice.md", choice.TABLES, 3, rows_besides=False),
     OnTables("classification", "wu2022.md", tuple(wu2022.TABLES), 6, rows_besides=False),
     OnTables("coverage", "coverage.md", coverage.TABLES, 4),
+    OnTables("goals", "prediction.md", goals.TABLES, 0.5, rows_besides=False),
     OnTables("keyed", "design/keyed.md", coverage.TABLES),
     OnTables("planning", "forecasts.md", planning.TABLES),
     OnTables("encodings", "forecasts.md", encodings.TABLES, 10, rows_besides=False),

@@ -1,8 +1,7 @@
 """Kalaja 2020, pre-processing for AdaSSP: its figures 4.1 to 4.8, on the tables at hand.
 
 Add/remove neighbours, delta = min(1e-6, 1/n^2). The thesis takes means, deviations, maxima and ceilings from private
-rows, and so does this: benchmark only. Figures have the thesis's numbers. Beyond them all combinations are run.
-Output is Markdown.
+rows, and so does this: benchmark only. Figures have the thesis's numbers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -205,24 +205,34 @@ def covered(setting: Setting, *, releases: int) -> dict[str, float | None]:
 def real(values: Array, setting: Setting, *, keyed: bool, seed: int) -> float:
     """R^2 of `shrunken` on a fifth that nobody was given, of a table (n, p) within [0, 1] whose label is last.
 
-    Where it is a fit across parties that have hardly anybody in common as far as is seen, that of the mean, 0.
+    Where the fit is refused, that of the mean, 0.
     """
     draw = generator(seed)
     shuffled = 2 * values[draw.permutation(len(values))] - 1
     training, test = np.split(shuffled, [4 * len(values) // 5])
-    attributes = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(values.shape[1])]
-    sizes = party_sizes(values.shape[1], 3)
+    guess = predicted(training, test, setting, parties=3, keyed=keyed, draw=draw)
+    return 0.0 if guess is None else float(1 - np.mean((test[:, -1] - guess) ** 2) / np.var(test[:, -1]))
+
+
+def predicted(
+    training: Array, test: Array, setting: Setting, *, parties: int, keyed: bool, draw: np.random.Generator
+) -> Array | None:
+    """Labels of tested rows by `shrunken` on a two-stage release of rows (n, p) within [-1, 1], the label last.
+
+    None where the fit is refused: parties have hardly anybody in common as far as is seen.
+    """
+    attributes = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(training.shape[1])]
+    sizes = party_sizes(training.shape[1], parties)
     n = round(len(training) * setting.overlap)
     asked = study(attributes, sizes, mechanism=setting.mechanism, n=n, epsilon=setting.epsilon, keyed=keyed)
-    parties = tables(training, sizes, setting.overlap if keyed else None, draw)
-    prepared = released(proposed(asked, draw.bytes(32)), parties, rounded_gaussian)
-    label = attributes[-1].name
+    held = tables(training, sizes, setting.overlap if keyed else None, draw)
+    prepared = released(proposed(asked, draw.bytes(32)), held, rounded_gaussian)
     try:
-        fit = fit_prepared(prepared, FitRequest(target=label, estimator="shrunken"))
+        fit = fit_prepared(prepared, FitRequest(target=attributes[-1].name, estimator="shrunken"))
     except NoOverlapError:
-        return 0.0
-    guess = fit.predictor.of({a.name: test[:, i] for i, a in enumerate(attributes[:-1])}).values
-    return float(1 - np.mean((test[:, -1] - guess) ** 2) / np.var(test[:, -1]))
+        return None
+    found = fit.predictor.of({a.name: test[:, i] for i, a in enumerate(attributes[:-1])})
+    return np.asarray(found.values, np.float64)
 
 
 def measure(asked: Asked) -> Report:

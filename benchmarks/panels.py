@@ -14,7 +14,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from commingle.services.plotting import entitle, tidy
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float, ...]]
 _COLOURS = (
     *("#1f6fb4", "#d9622b", "#3a8f5c", "#b3659e", "#c9a227", "#17818c"),
     *("#7a5230", "#9c3210", "#5a5ab5", "#8aa63a", "#444444", "#e08bb0"),
@@ -28,7 +28,7 @@ class Panel:
     """One panel.
 
     Attributes:
-        series: name to points (x, y); the same name has the same colour in all panels.
+        series: name to points (x, y) or (x, y, half of an interval); the same name has the same colour in all panels.
         references: name to points of lines drawn thin and grey, without markers.
         y_limits: least and greatest y shown; what lies outside is cut off.
         joined: whether the points of a series are joined by a line.
@@ -66,7 +66,9 @@ def draw_panels(path: Path, panels: Sequence[Panel], *, columns: int = 2, legend
             place = order if legend_each else names.index(name)
             colour, marker = _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
             width = 1.4 if panel.joined else 0.0
-            handles[name] = ax.plot(*np.array(points).T, color=colour, marker=marker, markersize=4, lw=width)[0]
+            x, y, *half = np.array(points).T
+            style = {"color": colour, "marker": marker, "markersize": 4, "lw": width, "elinewidth": 1}
+            handles[name] = ax.errorbar(x, y, half[0] if half else None, **style)[0]
         if panel.log_x:
             _sparse_ticks(ax.xaxis)
         if panel.log_y:

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.harness import Asked, Experiment, Report, as_table
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, Fit, Table, load, made_up, mapped_errors, names
-from benchmarks.wang2018_rates import SIZES, bound_errors, efficiency, rate_panels
+from benchmarks.wang2018_rates import SIZES, bound_errors, efficiency, rate_panels, region_panels
 from commingle.party_agent.private.regression.problem import Floats
 
 EPSILON = 0.1
@@ -60,7 +60,7 @@ def measure(asked: Asked) -> Report:
     published = json.loads(reference.read_text(encoding="utf-8"))["table"] if reference.exists() else {}
     quick, known, runs = asked.quick, names(asked.data), asked.times(3, 20)
     chosen = [load(asked.data, name) for name in (known[:1] if quick else known)] if known else [made_up()]
-    shown = [table for table in chosen if table.name in SHOWN or not known]
+    shown = [table for table in chosen if table.name in SHOWN] or chosen[:1]
     epsilons = EPSILONS[2:5] if quick else EPSILONS
     return {
         "epsilon": EPSILON,
@@ -91,6 +91,7 @@ def draw(report: Report, folder: Path) -> None:
     draw_panels(folder / "wang2018_epsilon.png", panels)
     draw_panels(folder / "wang2018_efficiency.png", [*_efficiency(report["efficiency"])])
     draw_panels(folder / "wang2018_rates.png", rate_panels(report["bounds"]), columns=3)
+    draw_panels(folder / "wang2018_regions.png", region_panels())
 
 
 def _efficiency(cells: Sequence[Mapping[str, Any]]) -> Iterator[Panel]:

@@ -1,4 +1,4 @@
-"""How errors fall with n, epsilon and d: Wang 2018's figure 3, exponents of tables 1 and 2 measured.
+"""How errors fall with n, epsilon and d: Wang 2018's figures 1 and 3, exponents of tables 1 and 2 measured.
 
 Figure 3: how near the methods come to least squares as n grows, and what is the default here.
 x ~ N(0, I_10), theta_0 ~ U[0, 1]^10, y = x theta_0 + N(0, 1); ||X|| and ||Y|| are the largest row norm and label of
@@ -119,6 +119,28 @@ def _excess(n: int, d: int, epsilons: Sequence[float], *, trials: int) -> list[d
             found[name] = float(np.mean([gap @ gap / 2 for gap in gaps]))
         cells.append({"n": n, "d": d, "epsilon": epsilon, "size": size, "alpha": alpha, "excess": found})
     return cells
+
+
+def least_epsilon(n: float, d: int, alpha: float, *, wide: bool) -> float:
+    """Figure 1: the least epsilon whose bound is within the rate without privacy, up to constants and logarithms.
+
+    `wide` is the paper's second case: coefficients so long that ||X|| ||Theta|| is about sqrt(d) ||Y||.
+    """
+    if wide:
+        return min(max(sqrt(d), d * sqrt(d) / n), max(d / sqrt(n * alpha), d * sqrt(d) / (n * sqrt(alpha))))
+    return min(max(1 / sqrt(d), sqrt(d / n)), max(d / sqrt(n * sqrt(n) * alpha), sqrt(d / (n * alpha))))
+
+
+def region_panels() -> list[Panel]:
+    """Figure 1: lines above which privacy is free."""
+    panels, sizes = [], np.geomspace(D, 1e8, 22).tolist()
+    for wide, title in ((False, "‖X‖‖Θ‖ ≈ ‖Y‖"), (True, "‖X‖‖Θ‖ ≈ √d ‖Y‖")):
+        lines = {
+            f"\N{GREEK SMALL LETTER ALPHA}* = {alpha:g}": [(n, least_epsilon(n, D, alpha, wide=wide)) for n in sizes]
+            for alpha in (1.0, 0.1, 0.001)
+        }
+        panels.append(Panel(f"{title}, d = {D}", "rows n", "least ε", lines, {}))
+    return panels
 
 
 def rate_panels(cells: Sequence[Mapping[str, Any]]) -> list[Panel]:

@@ -2,6 +2,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 
 from benchmarks.experiments import EXPERIMENTS, main
 from benchmarks.tables import DATA, recorded, standing, values_digest
-from benchmarks.wang2018_methods import names
+from benchmarks.wang2018_methods import FOLDS_FILE, names
 
 DOCS = Path(__file__).parents[2] / "docs"
 BY_NAME = {each.name: each for each in EXPERIMENTS}
@@ -69,6 +70,13 @@ def test_listing_has_source_licence_and_checksum_of_every_table_that_an_experime
         assert all(repository(source) in line for source in known[name]["sources"].split())
 
 
+def test_page_of_tables_names_those_that_are_skipped_without_them() -> None:
+    [named] = re.findall(
+        r"skips a page all of whose rows come from such tables: (.*?)\. \[", (DOCS / "tables.md").read_text(), re.DOTALL
+    )
+    assert re.findall(r"`(\w+)`", named) == [each.name for each in EXPERIMENTS if not each.rows_besides]
+
+
 def test_page_whose_tables_are_elsewhere_is_skipped_with_what_it_lacks(tmp_path: Path) -> None:
     words = ["kalaja2020", "central", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(main, words, catch_exceptions=False)
@@ -76,6 +84,20 @@ def test_page_whose_tables_are_elsewhere_is_skipped_with_what_it_lacks(tmp_path:
     for name in ("kalaja2020", "central"):
         assert re.search(rf"^{name}: skipped: .* has no airfoil, .*bike.*docs/tables\.md", result.output, re.MULTILINE)
     assert not (tmp_path / "out").exists()
+
+
+def test_table_of_wang_that_no_picture_names_is_drawn_where_no_other_is_at_hand(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    pq.write_table(pa.table({"x": rows[:, 0], "y": rows @ [1.0, 0.1]}), tmp_path / "small.parquet")
+    columns = {"feature_columns": ["x"], "target_column": "y"}
+    about = {"name": "small", "file": "small.parquet", "families": ["wang2018"], "rows": 60, **columns}
+    (tmp_path / "datasets.json").write_text(json.dumps({"datasets": [about]}))
+    folds = {"dataset": ["small"] * 60, "row": [*range(60)], "fold": [row % 10 for row in range(60)]}
+    pq.write_table(pa.table(folds), tmp_path / FOLDS_FILE)
+    words = ["wang2018", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code == 0
+    [drawn] = json.loads((tmp_path / "out" / "wang2018.json").read_text())["over_epsilon"]
+    assert drawn["table"] == "small"
 
 
 def test_page_that_makes_up_rows_too_runs_without_the_tables_and_says_so(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from benchmarks import central, classification
+from benchmarks import central, classification, goals
+from benchmarks.choice import spec_of
 from benchmarks.kalaja2020 import (
     FIGURES,
     REFERENCE,
@@ -20,11 +21,13 @@ from benchmarks.kalaja2020 import (
 )
 from benchmarks.public_moment import condition, over_rows, privacy_of, synthetic, synthetic_conditions
 from benchmarks.tables import DATA
+from benchmarks.users import split
 from benchmarks.wang2018 import summary, table3_row
 from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, Table, load, made_up, mapped_errors, names
-from benchmarks.wang2018_rates import D, efficiency, simulated
+from benchmarks.wang2018_rates import D, efficiency, least_epsilon, simulated
 from benchmarks.wu2022 import (
     EXPONENTS,
+    as_proposed,
     cells,
     dgm_ols,
     expected_moments,
@@ -97,6 +100,32 @@ def test_classes_are_scored_by_every_fit_and_nearly_as_on_the_rows_where_people_
     assert auc[3]["levels: moments, logistic"] == pytest.approx(auc[3]["levels: not private, logistic"], abs=0.01)
     assert 0.5 < auc[0.3]["numbers: rmgm, linear"] < auc[0.3]["numbers: moments, linear"] - 0.1
     assert "levels: rmgm, logistic" not in auc[3]  # refused: a release of rows has no tables
+
+
+def test_nothing_bounds_a_release_of_little_noise_but_least_squares() -> None:
+    draw = np.random.default_rng(7)
+    x = draw.uniform(-1, 1, (5_000, 4))
+    table = x, x @ [0.4, -0.2, 0.1, 0.0] + draw.normal(0, 0.05, len(x))
+    data = split(table, 1)
+    n, d = data[0][0].shape
+    for one in goals.of_split(spec_of(n, d - 1, "moments", 100.0), data, releases=2, fold=1):
+        for way, value in one.items():
+            assert value == pytest.approx(one["not private"], abs=0.005), way
+
+
+def test_least_epsilon_of_wang_falls_with_rows_and_is_that_of_figure_1_at_a_full_rank() -> None:
+    for wide, at_d_squared in ((False, 1 / np.sqrt(D)), (True, 1.0)):
+        falling = [least_epsilon(n, D, 1.0, wide=wide) for n in (D, D**2, D**4)]
+        assert falling == sorted(falling, reverse=True)
+        assert falling[1] == pytest.approx(at_d_squared)  # "we need at least n >= d^2" for epsilon 1 in the second case
+
+
+def test_study_by_itself_errs_on_a_real_table_as_far_as_its_noise_and_refuses_too_few_people() -> None:
+    x = np.random.default_rng(4).uniform(0, 1, (20_000, 4))
+    found = as_proposed(np.column_stack([x, x.mean(axis=1)]), 2, seeds=1)
+    assert found["moments"]["answered"] == 1
+    assert found["moments"]["mean"] < 0.1 * np.var(x.mean(axis=1))
+    assert as_proposed(np.column_stack([x, x.mean(axis=1)])[:60], 5, seeds=1)["moments"] is None
 
 
 def test_every_method_of_wang_errs_less_at_a_huge_epsilon_and_near_the_non_private_fit() -> None:

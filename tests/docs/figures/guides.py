@@ -56,7 +56,7 @@ def users() -> tuple[Figures, Tables]:
 
 def _lower(mapping: str) -> Iterator[bool]:
     """Whether AdaSSP errs less so than with rows as they are, over noise, intercept, clipping, table and epsilon."""
-    for table in read("kalaja2020")["tables"]:
+    for table in read("kalaja2020_combinations")["tables"]:
         found = {
             tuple(c[key] for key in ("mapping", "calibration", "intercept", "c")): dict(c["errors"])
             for c in table["combinations"]

@@ -68,15 +68,15 @@ def joined(*parts: Callable[[], tuple[Figures, Tables]]) -> Callable[[], tuple[F
 
 
 PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
+    "../README": pages.readme,
     "answers": joined(pages.questions, pages.odds_ratios),
-    "both_sums": pages.both_sums,
-    "central": joined(pages.central, guides.users),
+    "central": joined(pages.central, pages.both_sums, guides.users),
     "choice": pages.choice,
     "coverage": pages.coverage,
     "forecasts": guides.planning,
     "kalaja2020": papers.kalaja2020,
     "moments-cost": pages.moments_cost,
-    "prediction": pages.prediction,
+    "prediction": joined(pages.prediction, pages.goals),
     "public_moment": papers.public_moment,
     "regression": guides.regression,
     "results": joined(pages.results, pages.whitening),

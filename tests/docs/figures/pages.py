@@ -21,12 +21,13 @@ from tests.docs.figures.data import (
 
 
 def central() -> tuple[Figures, Tables]:
-    found = read("central")
+    found, peers = read("central"), read("central_peers")
 
     def cells(kind: str) -> Iterator[tuple[str, float, dict[str, float]]]:
-        for t in found[kind]:
-            for c in t["cells"]:
-                yield t["table"], c["epsilon"], {name: m["median"] for name, m in c["methods"].items()}
+        for t, of_peers in zip(found[kind], peers[kind], strict=True):
+            for c, other in zip(t["cells"], of_peers["cells"], strict=True):
+                methods = c["methods"] | other["methods"]
+                yield t["table"], c["epsilon"], {name: m["median"] for name, m in methods.items()}
 
     open_fits = ("not private", "public rows only")
     many, single = list(cells("tables")), list(cells("one_column"))
@@ -66,7 +67,7 @@ def central() -> tuple[Figures, Tables]:
 
 def both_sums() -> tuple[Figures, Tables]:
     sums, later = read("both_sums"), read("later")["cells"]
-    product, boosted = "AdaSSP of the product", "BoostedAdaSSP of the product"
+    product, boosted, five = "AdaSSP of the product", "BoostedAdaSSP of the product", "BoostedAdaSSP, T = 5"
 
     def over(name: str, key: str = "over_base") -> list[float]:
         return [c["methods"][name][key] for c in later]
@@ -94,7 +95,12 @@ def both_sums() -> tuple[Figures, Tables]:
                 for b in (0.25, 0.5, 1)
             )
         ),
-        "five": percent(1 - mean(over("BoostedAdaSSP, T = 5"))),
+        "five": percent(1 - mean(over(five))),
+        "boosted_worse": ", ".join(
+            f"{c['table']} (ε = {c['epsilon']:g})"
+            for c, value, error in zip(later, over(five), over(five, "log_se"), strict=True)
+            if log(value) > 2 * error
+        ),
     }
     return figures, {
         "sums": rows(
@@ -383,11 +389,13 @@ def choice() -> tuple[Figures, Tables]:
     at_one = [(c, m) for c, m in found if c["epsilon"] == 1]
     ways = ("moments", "rmgm", "dgm", "two_stage", plain, boosted, "diffprivlib", open_fit)
     behind = (c["table"] for c, m in found if c["epsilon"] == 0.3 and m["moments"] < m[plain])
+    beyond = [(c, c["moments_over"][plain]["mean"] / c["moments_over"][plain]["standard_error"]) for c in cells]
     figures = {
         "together": f"{at_one[0][0]['together']:.2f}",
         "holder_best": share(m["two_stage"] == max(m[way] for way in ways[:-1]) for _, m in found),
         "over_adassp": share(m["moments"] > m[plain] for _, m in found),
-        "over_adassp_1": share(m["moments"] > m[plain] for _, m in at_one),
+        "over_adassp_1": share(value > 2 for c, value in beyond if c["epsilon"] == 1),
+        "tied_adassp_1": " and ".join(c["table"] for c, value in beyond if c["epsilon"] == 1 and abs(value) <= 2),
         "most_over_adassp": f"{max(m['moments'] - m[plain] for _, m in at_one):.1f}",
         "rmgm_half": share(m["rmgm"] > m[open_fit] / 2 for _, m in found),
         "dgm_half": share(m["dgm"] > m[open_fit] / 2 for _, m in found),
@@ -395,6 +403,44 @@ def choice() -> tuple[Figures, Tables]:
         "peer_learns": share(m["diffprivlib"] > 0 for _, m in found),
         "peer_over": share(m["diffprivlib"] > m["moments"] for _, m in found),
     }
-    body = ([c["table"], f"{c['n']:,}", *(f"{m[way]:.3f}" for way in ways)] for c, m in at_one)
+    body = (
+        [
+            c["table"],
+            f"{c['n']:,}",
+            *(_interval(c["r_squared"][way]) for way in ways),
+            _interval(c["moments_over"][plain]),
+        ]
+        for c, _ in at_one
+    )
     heads = ("`moments`", "`rmgm`", "`dgm`", "`two_stage`", "AdaSSP", "BoostedAdaSSP", "diffprivlib", "least squares")
-    return figures, {"choice": rows(["table", "n", *heads], body)}
+    return figures, {"choice": rows(["table", "n", *heads, "`moments` less AdaSSP"], body)}
+
+
+def readme() -> tuple[Figures, Tables]:
+    [bike] = (c for c in read("choice")["cells"] if (c["table"], c["epsilon"]) == ("bike_hour", 1))
+    ways = {"plain": "not private", "moments": "moments", "rmgm": "rmgm"}
+    figures = {f"bike_{name}": percent(bike["r_squared"][way]["mean"]) for name, way in ways.items()}
+    return figures | {"bike_rows": f"{bike['n']:,}".replace(",", " ")}, {}
+
+
+def goals() -> tuple[Figures, Tables]:
+    found, bounds = read("goals")["goals"], ("best ridge", "best ridge, exact features", "oracle")
+    figures = {"goals_met": share(g["r_squared"]["shrunken"]["mean"] >= g["goal"] for g in found)}
+    for g in found:
+        reached = {way: values["mean"] for way, values in g["r_squared"].items()}
+        figures[f"goals_{g['table']}"] = f"{max(reached[way] for way in bounds) - reached['shrunken']:.3f}"
+    return figures, {
+        "goals": rows(
+            ["table", "mechanism", "ε", "goal", *(way for way in found[0]["r_squared"])],
+            (
+                [g["table"], f"`{g['mechanism']}`", f"{g['epsilon']:g}", f"{g['goal']:.2f}"]
+                + [_interval(values) for values in g["r_squared"].values()]
+                for g in found
+            ),
+        )
+    }
+
+
+def _interval(found: Mapping[str, float]) -> str:
+    """The mean and two of its standard errors."""
+    return f"{found['mean']:.3f} ± {2 * found['standard_error']:.3f}"

@@ -12,7 +12,7 @@ from tests.docs.figures.data import RHO, Figures, Tables, default_method, filled
 PUBLISHED = ("BGM-OLS", "DGM-OLS", "RMGM-OLS best k")
 PRIVATE = ("ObjPert", "OPS", "SSP", "AdaOPS", "AdaSSP")
 OURS = "Commingle's AdaSSP"
-SHOWN = ("airfoil", "bike", "elevators", "keggundirected", "kin40k", "pol", "wine")
+SHOWN = ("airfoil", "wine", "pol", "elevators", "bike", "kin40k", "keggundirected")
 
 
 def wu2022() -> tuple[Figures, Tables]:
@@ -30,6 +30,11 @@ def wu2022() -> tuple[Figures, Tables]:
     over = [m[ours] / m[best] for m in means.values()]
     above = {(n, name): cells[n, e]["methods"][name]["above"][0] for n, e in cells if e == 1 for name in means[n, e]}
     fits = ("OLS", "constant", *PUBLISHED, ours, moments)
+    by_default = ("rmgm", "moments")
+    proposed = {
+        table: [f"{1000 * made[name]['mean']:.3g}" if made[name] else "refused" for name in by_default]
+        for table, made in found["as_proposed"].items()
+    }
     figures = {
         "large_measured": f"{large['Commingle measurement_error']:.3f}",
         "large_shrunken": f"{large[ours]:.3f}",
@@ -67,8 +72,21 @@ def wu2022() -> tuple[Figures, Tables]:
             ),
         ),
         "real": rows(
-            ["table", "OLS", "constant", "BGM", "DGM", "RMGM, best k", "`shrunken`", "`moments`"],
-            ([table, *(f"{1000 * m[name]:.3g}" for name in fits)] for (table, e), m in real.items() if e == 1),
+            [
+                "table",
+                *fits[:2],
+                "BGM",
+                "DGM",
+                "RMGM, best k",
+                "`rmgm`",
+                "`moments`",
+                *(f"`{m}`, by default" for m in by_default),
+            ],
+            (
+                [table, *(f"{1000 * m[name]:.3g}" for name in fits), *proposed[table]]
+                for (table, e), m in real.items()
+                if e == 1
+            ),
         ),
     }
     return figures, tables
@@ -85,6 +103,7 @@ def classification() -> tuple[Figures, Tables]:
     figures = {
         "linear_loses": f"{max(m[f'{kind}logistic'] - m[f'{kind}linear'] for m in large for kind in kinds):.3f}",
         "logistic_loses": f"{max(m[plain] - m[tables] for m in large):.3f}",
+        "rmgm_few": f"{at_one['superconductor_500'][rmgm]:.2f}",
         "rmgm_scores": f"{min(m[rmgm] for m in large):.2f} to {max(m[rmgm] for m in large):.2f}",
         "over_paper": share(m[rmgm] > m[best] for m in mean.values()),
         "moments_over": share(m[moments] > m[rmgm] for m in mean.values()),
@@ -100,8 +119,9 @@ def _steps(before: Mapping[str, Any], r: Mapping[str, Any]) -> list[float]:
 
 
 def wang2018() -> tuple[Figures, Tables]:
-    found = read("wang2018")
-    tables = [(t["table"], t["methods"]) for t in found["table3"]]
+    found, his = read("wang2018"), read("wang2018_his_code")["table3"]
+    table3 = [{**t, "methods": t["methods"] | h["methods"]} for t, h in zip(found["table3"], his, strict=True)]
+    tables = [(t["table"], t["methods"]) for t in table3]
     mse = [{name: m["mse"] for name, m in methods.items()} for _, methods in tables]
 
     def published(methods: Mapping[str, Any], name: str) -> float:
@@ -123,6 +143,8 @@ def wang2018() -> tuple[Figures, Tables]:
     figures = {
         "inside": share(m[name]["inside"] for _, m in tables for name in ("trivial", "non_private", *PRIVATE)),
         "adassp_inside": inside("AdaSSP"),
+        "adassp_text": between("AdaSSP"),
+        "adaops_text": between("AdaOPS"),
         "adassp_code": between("AdaSSP, his code"),
         "adaops_inside": inside("AdaOPS"),
         "adaops_code": between("AdaOPS, his code"),
@@ -136,6 +158,14 @@ def wang2018() -> tuple[Figures, Tables]:
         ),
         "below_trivial": share(m["Commingle"] < m["trivial"] for m in mse),
         "adassp_below_trivial": share(m["AdaSSP"] < m["trivial"] for m in mse),
+        "two_adassp": _over_older(found["over_epsilon"], "AdaSSP"),
+        "two_adaops": _over_older(found["over_epsilon"], "AdaOPS"),
+        "two_ours": share(
+            c["mse"]["Commingle"] < 1.005 * min(c["mse"][name] for name in PRIVATE)
+            for t in found["over_epsilon"]
+            for c in t["cells"]
+        ),
+        "rates_d": _columns_exponents(found["bounds"]),
         "ends_one": ", ".join(f"{over[f'{name}, ε = 1'][-1][0]:.2f}" for name in ("AdaSSP", "AdaOPS", "SSP")),
         "ends_tenth": ", ".join(f"{over[f'{name}, ε = 0.1'][-1][0]:.0f}" for name in ("AdaSSP", "AdaOPS", "SSP")),
         "rates_n": _exponents(rates, 0),
@@ -148,6 +178,8 @@ def wang2018() -> tuple[Figures, Tables]:
         "twice_adassp": _twice(over["AdaSSP, ε = 1"]),
         "twice_ours": _twice(over[f"{OURS}, ε = 1"]),
         "default": default_method(*SHOWN),
+        "auto_keyed": ", ".join(f"{code[name]['keyed']:.2f}" for name in SHOWN),
+        "auto_plain": ", ".join(f"{code[name]['not_private']:.2f}" for name in SHOWN),
         "auto_better": share(
             r["listed"] > r["boosted_adassp"] for r in at_hand if r["taken"]["listed"] != "boosted_adassp"
         ),
@@ -157,9 +189,34 @@ def wang2018() -> tuple[Figures, Tables]:
             "table | n | trivial | least squares | AdaSSP, ours | published | AdaSSP, his code | Commingle",
             "{table} | {n:,} | {trivial[mse]:.3g} | {non_private[mse]:.3g} | {AdaSSP[mse]:.3g}"
             " | {AdaSSP[published][mse]:.3g} | {AdaSSP, his code[mse]:.3g} | {Commingle[mse]:.3g}",
-            (t | t["methods"] for t in found["table3"] if t["table"] in SHOWN),
+            (t | t["methods"] for t in table3 if t["table"] in SHOWN),
         ),
     }
+
+
+def _over_older(over_epsilon: Sequence[Mapping[str, Any]], name: str) -> str:
+    """How much more error than the best of the older methods, at most."""
+    cells = [c["mse"] for t in over_epsilon for c in t["cells"]]
+    return percent(max(m[name] / min(m[older] for older in ("ObjPert", "OPS", "SSP")) for m in cells) - 1)
+
+
+def _columns_exponents(bounds: Sequence[Mapping[str, Any]]) -> str:
+    """Of d, beside the scale that each bound has: those of all methods but OPS, and OPS's."""
+    most = max(c["n"] for c in bounds)
+    cells = [c for c in bounds if c["n"] == most and c["epsilon"] == 1]
+    at, found = np.log([[np.e, c["d"]] for c in cells]), {}
+    for name in PRIVATE:
+        units = [c["size"] / (1 if name == "OPS" else c["alpha"]) for c in cells]
+        errors = np.log([c["excess"][name] / unit for c, unit in zip(cells, units, strict=True)])
+        found[name] = float(np.linalg.lstsq(at, errors, rcond=None)[0][1])
+    ops = found.pop("OPS")
+    return f"{min(found.values()):.1f} to {max(found.values()):.1f}, OPS {ops:.1f}"
+
+
+def _left(table: str) -> str:
+    """Test MSE over the trivial one of what `auto` takes, keyed, on whole rows."""
+    [found] = [r for r in read("users")["tables"] if r["table"] == table]
+    return f"{1 - found['keyed']:.3g}"
 
 
 def _twice(over: Sequence[tuple[float, int]]) -> str:
@@ -221,6 +278,12 @@ def kalaja2020() -> tuple[Figures, Tables]:
         "label_best": percent(-min(label)),
         "split_most": f"{100 * max(map(abs, moved('4.5', 'after', 'before'))):.1f} %",
         "intercept_most": percent(max(moved("4.6", "with", "without"))),
+        "coefficients": share(
+            f["per_row_with_label"][e] < min(f["maximum"][e], f["maximum, c = 1.6"][e])
+            for _, f in of("Section 3.3.3")
+            for e in f["maximum"]
+            if e >= 0.3
+        ),
         "label_bare": share(value > 0 for value in bare),
         "clip_helps": share(
             min(v / f["none"][e] for c in clipped for e, v in f[f"c = {c}"].items()) < 0.95 for _, f in of("4.7")
@@ -238,8 +301,8 @@ def kalaja2020() -> tuple[Figures, Tables]:
     shown, methods = (0.1, 1.0), ("AdaSSP", "Commingle")
     return figures, {
         "side": rows(
-            ["table", *(f"{m}, ε = {e:g}" for e in shown for m in methods)],
-            ([t, *(f"{f[f'{m}, row'][e]:.3g}" for e in shown for m in methods)] for t, f in ours.items()),
+            ["table", *(f"{m}, ε = {e:g}" for e in shown for m in methods), "`auto`, keyed, ε = 1"],
+            ([t, *(f"{f[f'{m}, row'][e]:.3g}" for e in shown for m in methods), _left(t)] for t, f in ours.items()),
         ),
     }
 
@@ -263,6 +326,7 @@ def public_moment() -> tuple[Figures, Tables]:
 
     gain, closer, both = (span(a, b, of=one.values()) for a, b in ((private, paper), (paper, tight), (ours, tight)))
     order = [n for rho, n in one if rho == 2 and one[10, n][private] > one[2, n][paper]]
+    [wine_users] = (r for r in read("users")["tables"] if r["table"] == "winequality_white")
     stable: dict[tuple[int, float], dict[str, Any]] = {}
     for r in found["stability"]:
         stable.setdefault((r["n"], r["rho"]), {})[r["method"]] = r
@@ -285,6 +349,8 @@ def public_moment() -> tuple[Figures, Tables]:
         "conditions": ", ".join(f"{c['condition_after']:.3g}" for c in found["conditions"]),
         "least_eigenvalues": ", ".join(f"{c['least_after']:.3g}" for c in found["conditions"]),
         "default": default_method("winequality_white"),
+        "auto_keyed": f"{wine_users['keyed']:.2f}",
+        "auto_plain": f"{wine_users['not_private']:.2f}",
     }
     shown = (private, paper, tight, ours)
     return figures, {
