@@ -51,11 +51,15 @@ def examine_home(
 
     yield look("settings", lambda: f"coordinator {settings().name}")
     yield look("keys", lambda: _keys(home))
-    yield look("database", lambda: _with_store(home, settings(), _database))
-    yield look("event chain", lambda: _with_store(home, settings(), _chain))
-    yield look("recorded documents", lambda: _with_store(home, settings(), _documents))
+    yield (database := look("database", lambda: _with_store(home, settings(), _database)))
+    if database.ok:
+        yield look("event chain", lambda: _with_store(home, settings(), _chain))
+        yield look("recorded documents", lambda: _with_store(home, settings(), _documents))
     yield look("blobs", lambda: _blobs(blobs()))
-    yield look("published files", lambda: _with_store(home, settings(), lambda _, store: _published(store, blobs())))
+    if database.ok:
+        yield look(
+            "published files", lambda: _with_store(home, settings(), lambda _, store: _published(store, blobs()))
+        )
     yield look("disk space", lambda: disk_space(home.path))
     yield look("disk space for blobs", lambda: _blob_space(home, settings()))
     if url is not None:

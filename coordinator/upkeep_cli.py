@@ -80,11 +80,12 @@ def doctor(*, home: Path, url: str | None, ca_file: Path | None, allow_http: boo
 
 def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_json: bool) -> None:
     kinds = dict(Counter(event.kind for event in history.entries))
+    counted = ", ".join(f"{kind}: {count}" for kind, count in kinds.items()) or "nothing yet"
     value = {**more, "entries": len(history.entries), "kinds": kinds, "head": history.chain.head}
     value["members"] = {
         name: {"keys": list(keys), "revoked": name in history.revoked} for name, keys in history.members.items()
     }
-    emit(value, as_json=as_json, text=f"{said}\n{kinds}\nhead {history.chain.head}")
+    emit(value, as_json=as_json, text=f"{said}\n{counted}\nhead {history.chain.head}")
 
 
 def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) -> int:

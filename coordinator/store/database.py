@@ -56,6 +56,7 @@ _CHANNEL = "commingle_events"
 _HEARING_SECONDS = 0.5  # how long a process that ends may wait for its listener
 _PAUSE_SECONDS = 0.05
 _log = structlog.get_logger()
+_REPEAT = "Nothing was recorded. The operator checks that it runs, its URL and its permissions; then try again."
 _POOL = {"pool_size": 8, "max_overflow": 16, "pool_timeout": WAIT_SECONDS}
 _SQLITE_POOL = _POOL | {"pool_size": 24, "max_overflow": 0}  # to open the file again costs more than to keep it open
 
@@ -102,7 +103,7 @@ class Database:
         if not self._turn.acquire(timeout=WAIT_SECONDS):
             raise StorageError(
                 f"another transaction takes more than {WAIT_SECONDS} seconds",
-                remedy="Nothing was recorded; the operator checks the database, then the call can be repeated.",
+                remedy=_REPEAT,
             )
         try:
             yield
@@ -214,5 +215,5 @@ def _as_storage_error() -> Iterator[None]:
         _log.error("database fault", error=type(cause).__name__, code=which)
         raise StorageError(
             f"the database does not work ({type(cause).__name__})",
-            remedy="Nothing was recorded; the operator checks the database, then the call can be repeated.",
+            remedy=_REPEAT,
         ) from error

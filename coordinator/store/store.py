@@ -19,6 +19,7 @@ from commingle.coordinator.store.events import Events
 from commingle.coordinator.store.members import Access, LinkageKeys, Members, WitnessedHeads
 from commingle.coordinator.store.releases import Releases
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import ANOTHER_VERSION
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _AWAY_SECONDS = 5.0
@@ -182,7 +183,4 @@ def _config() -> Config:
 
 
 def _foreign() -> StorageError:
-    return StorageError(
-        "the database was written by another version of Commingle",
-        remedy="Start the version that wrote it, or a newer one.",
-    )
+    return StorageError("the database was written by another version of Commingle", remedy=ANOTHER_VERSION)

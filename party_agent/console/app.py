@@ -96,8 +96,8 @@ def create_console(home: Home, door: Door, reach: Reach) -> FastAPI:
     def add_form(path: str, act: "Callable[[_Pages, Mapping[str, str], Request], Response]", most: int) -> None:
         async def answer(request: Request) -> Response:
             form = await read_form(request, most=most)
-            if not console.session(request).confirms(form.get("csrf", "")):  # not of a page that this session was shown
-                return console.refused()
+            if (refusal := await console.refusal(request, form)) is not None:
+                return refusal
             return await run_in_threadpool(act, pages_of(request), form, request)
 
         app.add_api_route(path, answer, methods=["POST"])

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import httpx
 import structlog
-from pydantic import Field, RootModel
+from pydantic import Field
 
 from commingle.party_agent.edge.client import HEADER, signature
 from commingle.party_agent.errors import NotFoundError, WebhookError
@@ -28,14 +28,14 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RemoteError, SettingsError
 from commingle.shared.runtime.files import remove_durably, write_durably
 from commingle.shared.runtime.remote import call, connect, reaching
-from commingle.shared.runtime.settings import Clock, Settings, load_settings
+from commingle.shared.runtime.settings import Clock, HomeFile, load_settings
 
 _LOOK_SECONDS, _LONGEST_PAUSE_SECONDS, _TIMEOUT_SECONDS = 2.0, 3600.0, 10.0
 _LARGEST_ANSWER_BYTES = 64 << 10
 _log = structlog.get_logger()
 
 
-class Webhook(Settings):
+class Webhook(HomeFile):
     """`webhook.json`: whom to tell, with the secret that signs messages, and how it may be reached."""
 
     url: str
@@ -44,8 +44,8 @@ class Webhook(Settings):
     allow_http: bool = False
 
 
-class _Told(RootModel[tuple[str, ...]]):
-    root: tuple[str, ...] = ()
+class _Told(HomeFile):
+    releases: tuple[str, ...]
 
 
 def webhook_of(home: Home) -> Webhook | None:
@@ -110,12 +110,12 @@ class Notices:
         if webhook is None:
             return
         kept, waiting = self.home.root / "told.json", set(self.proposals.waiting())
-        told = set(load_settings(_Told, kept).root) if kept.exists() else set()
+        told = set(load_settings(_Told, kept).releases) if kept.exists() else set()
         for release in sorted(waiting - told):
             if (job := self.jobs.get(release)) is not None and job.stage == Stage.WAITING:
                 send(webhook, "proposal", release=release, at=int(self.clock().timestamp()), transport=self.transport)
                 told.add(release)
-                write_durably(kept, _Told(tuple(sorted(told & waiting))).model_dump_json().encode())
+                write_durably(kept, _Told(releases=tuple(sorted(told & waiting))).model_dump_json().encode())
 
 
 def send_test(home: Home) -> str:

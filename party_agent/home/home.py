@@ -4,7 +4,6 @@ One home is one ledger: however many consortia it belongs to, what they may take
 party is enrolled, pins and linkage key lie at the top; they go with its first consortium.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, RootModel, model_validator
+from pydantic import Field, model_validator
 
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.policy import Policy
@@ -34,12 +33,12 @@ from commingle.shared.runtime.files import (
     sync_directory,
     write_durably,
 )
-from commingle.shared.runtime.settings import ServiceSettings, Settings, gather, load_settings
+from commingle.shared.runtime.settings import HomeFile, ServiceSettings, Settings, gather, load_settings
 from commingle.shared.runtime.sso import SsoSettings
 from commingle.shared.runtime.tls import is_this_machine
 
 
-class PinnedCoordinator(Settings):
+class PinnedCoordinator(HomeFile):
     """A coordinator this party enrolled with, its key pinned.
 
     Attributes:
@@ -57,8 +56,8 @@ class PinnedCoordinator(Settings):
         return VerifyingKey.from_hex(self.signing_key)
 
 
-class _Pins(RootModel[dict[str, str]]):
-    root: dict[str, str]
+class _Pins(HomeFile):
+    members: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Membership:
 
     def pins(self) -> Mapping[str, str]:
         """Fingerprints of fellow members, by name. Raises SettingsError."""
-        return load_settings(_Pins, self.pins_file).root if self.pins_file.exists() else {}
+        return load_settings(_Pins, self.pins_file).members if self.pins_file.exists() else {}
 
     def pin(self, members: Mapping[str, str], *, replace: bool = False) -> Mapping[str, str]:
         """Trust all these members' keys, compared over another channel, or none; fingerprints as they are written."""
@@ -103,8 +102,8 @@ class Membership:
                     f"{member} is pinned already, with another key: {present[member]}",
                     remedy=f"Ask {member} over another channel whether its key has changed; if so, add --replace.",
                 )
-        pins = {**present, **added}
-        write_durably(self.pins_file, json.dumps(pins, indent=2, sort_keys=True).encode())
+        pins = _Pins(members=dict(sorted({**present, **added}.items())))
+        write_durably(self.pins_file, pins.model_dump_json(indent=2).encode())
         return added
 
     def linkage_key(self) -> bytes:

@@ -20,7 +20,7 @@ from commingle.shared.dp.accounting import FREE, Cost, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_of
 from commingle.shared.release.plan import BlockPlan
-from commingle.shared.runtime.settings import Settings
+from commingle.shared.runtime.settings import HomeFile, Settings
 from commingle.shared.text import printable, quoted
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -95,7 +95,7 @@ class RegressionPolicy(Settings):
     floating_point_noise: bool = False
 
 
-class Policy(Settings):
+class Policy(HomeFile):
     """`policy.json`. Everything not allowed here is rejected, or waits where time or a person can mend it.
 
     Attributes:

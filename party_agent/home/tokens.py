@@ -15,14 +15,14 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from pydantic import AwareDatetime, Field, RootModel
+from pydantic import AwareDatetime
 
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.shared.documents.model import Digest, text_digest
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.oidc import Principal
-from commingle.shared.runtime.settings import Settings, load_settings, system_clock
+from commingle.shared.runtime.settings import HomeFile, Settings, load_settings, system_clock
 from commingle.shared.runtime.sso import ConsoleScope
 
 AgentScope = Literal["read", "decide", "register", "propose"]
@@ -57,8 +57,8 @@ class LocalToken(Settings):
     used: AwareDatetime | None = None
 
 
-class _Tokens(RootModel[dict[str, LocalToken]]):
-    root: dict[str, LocalToken] = Field(default_factory=dict)
+class _Tokens(HomeFile):
+    tokens: dict[str, LocalToken]
 
 
 def local_tokens(home: Home, now: datetime) -> Mapping[str, LocalToken]:
@@ -68,7 +68,7 @@ def local_tokens(home: Home, now: datetime) -> Mapping[str, LocalToken]:
 
 def _kept(home: Home) -> Mapping[str, LocalToken]:
     path = home.root / "tokens.json"
-    return load_settings(_Tokens, path).root if path.exists() else {}
+    return load_settings(_Tokens, path).tokens if path.exists() else {}
 
 
 def create_token(
@@ -158,6 +158,6 @@ def _changing(home: Home, now: datetime | None, *, waits: bool = True) -> Iterat
         known = dict(before)
         yield known
         if known != before:
-            write_durably(home.root / "tokens.json", _Tokens(known).model_dump_json(indent=2).encode())
+            write_durably(home.root / "tokens.json", _Tokens(tokens=known).model_dump_json(indent=2).encode())
     finally:
         os.close(held)

@@ -24,6 +24,7 @@ from commingle.shared.documents.errors import DocumentError
 from commingle.shared.release.charge import link_digest
 from commingle.shared.release.ledger_fold import LedgerFold
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import ANOTHER_VERSION
 
 VERSION = 1
 _CHECKED = ("entries", "signatures", "datasets", "snapshots", "to_read", "proposals", "regressions", "heads")
@@ -150,7 +151,7 @@ def require_version(db: sqlite3.Connection) -> None:
     if version != VERSION:
         raise LedgerError(
             f"the ledger is of format {version}, and this agent reads format {VERSION}",
-            remedy="Run the version of Commingle that wrote it, or a newer one (commingle --version tells which runs).",
+            remedy=ANOTHER_VERSION,
         )
 
 

@@ -103,7 +103,7 @@ def backup(*, file: Path, home: Home, as_json: bool) -> None:
 def restore(*, file: Path, home: Home, as_json: bool) -> None:
     """Restore the newest backup into HOME, which must not exist. What was spent since is adopted afterwards."""
     holds = restore_backup(file, home)
-    following = ("commingle party doctor", "commingle party adopt", "commingle party serve")
+    following = tuple(f"commingle party {command} --home {home.root}" for command in ("doctor", "adopt", "serve"))
     emit(
         {"home": str(home.root), "holds": holds, "next": list(following)},
         as_json=as_json,

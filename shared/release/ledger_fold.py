@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.model import LEFT_OUT, Digest, WireModel, decode
+from commingle.shared.documents.model import LEFT_OUT, Digest, WireModel
 from commingle.shared.documents.statements import ChargedLoss
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.release.charge import (
@@ -30,6 +29,7 @@ from commingle.shared.release.charge import (
     Withdraw,
     advance,
     link_digest,
+    link_text,
     refuse_signature,
 )
 from commingle.shared.release.rounds import Refused
@@ -92,6 +92,7 @@ class LedgerEntry(Link):
     Attributes:
         charge: where it is new.
         ruling: to sign the document, where a person decided it.
+        salt: of an entry with a ruling, whose head is published.
         heads: the heads of lost branches, whose charges are in this chain now; `release` is the last of them.
         height: of a branch rejoined; see `LedgerFold.height`.
     """
@@ -105,8 +106,15 @@ class LedgerEntry(Link):
     document: str | None = None
     digest: Digest | None = None
     ruling: Ruling | None = None
+    salt: str | None = None
     heads: Annotated[tuple[Digest, ...], Field(strict=False)] | None = None
     height: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The only way in which it is written."""
+        facts = self.model_dump(mode="json", exclude={"previous"}, exclude_unset=True)
+        return link_text(self.previous, {name: value for name, value in facts.items() if value is not None})
 
 
 _LATER = ("attempt", "approvals", "body_sha256")
@@ -192,11 +200,13 @@ class LedgerFold:
         number = self.length + 1
         altered = Refused(f"entry {number} of the chain was altered")
         try:
-            entry = decode(LedgerEntry, text.encode())
-        except DocumentError:
+            entry = LedgerEntry.model_validate_json(text)
+        except ValidationError:
             return altered
         if entry.previous != self.head:
             return altered
+        if entry.text != text:
+            return Refused(f"entry {number} is not written as a ledger writes it")
         if (refused := self._take(entry, number)) is not None:
             return Refused(f"entry {number}: {refused.reason}")
         self.height = entry.height if entry.kind == REJOINED and entry.height is not None else self.height + 1

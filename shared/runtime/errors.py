@@ -24,6 +24,9 @@ from types import MappingProxyType
 
 from commingle.shared.errors import CommingleError
 
+ANOTHER_VERSION = "Run the version of Commingle that wrote it, or a newer one (commingle --version tells which runs)."
+"""What to do about a file of a format that this version does not read (ADR 32)."""
+
 
 class RuntimeFaultError(CommingleError):
     code = "runtime"

@@ -17,8 +17,9 @@ from click.core import ParameterSource
 from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError
 
 from commingle.shared.documents.explained import as_written, explain
+from commingle.shared.documents.model import Version
 from commingle.shared.runtime.cli import emit, gathered, json_option
-from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.errors import ANOTHER_VERSION, SettingsError
 from commingle.shared.runtime.plain_files import read_given
 from commingle.shared.runtime.threads import SETTING as THREADS
 
@@ -32,7 +33,13 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class ServiceSettings(Settings):
+class HomeFile(Settings):
+    """A file of a home, which says its version: a later format is told from a mistake (ADR 32)."""
+
+    version: Version = 1
+
+
+class ServiceSettings(HomeFile):
     """Settings of a service, from a file and from the environment, which counts first: `x` is PREFIX_X there.
 
     A secret `x` may be given by the path of a file that holds it: `x_file`, or PREFIX_X_FILE in the environment.
@@ -64,8 +71,7 @@ def load_settings(kind: type[Kind], path: Path) -> Kind:
     try:
         return kind.model_validate_json(payload)
     except ValidationError as error:
-        problems = explain(error, as_written(payload), kind)
-        raise SettingsError(f"{path}: {problems}", remedy="Correct the file and start again.") from None
+        raise _refused(str(path), error, as_written(payload), kind) from None
 
 
 def gather(kind: type[Service], path: Path | None, environment: Mapping[str, str]) -> tuple[Service, Mapping[str, str]]:
@@ -86,7 +92,7 @@ def resolve(
 ) -> tuple[Service, Mapping[str, str]]:
     """As `gather`, of a document that was read already. Raises SettingsError."""
     said, sources = dict(document), dict.fromkeys(document, source)
-    for name in (name for name in kind.model_fields if kind.prefix and name != "serve"):
+    for name in (name for name in kind.model_fields if kind.prefix and name not in _OF_THE_FILE):
         keys = (name, f"{name}_file") if name in kind.secrets() else (name,)
         present = {key: f"{kind.prefix}_{key}".upper() for key in keys if f"{kind.prefix}_{key}".upper() in environment}
         for key in keys if present else ():
@@ -106,9 +112,14 @@ def resolve(
         where = ", ".join(
             dict.fromkeys(sources.get(str(e["loc"][0]) if e["loc"] else "", source) for e in error.errors())
         )
-        raise SettingsError(
-            f"{where}: {explain(error, said, kind)}", remedy="Correct it there and start again."
-        ) from None
+        raise _refused(where, error, said, kind) from None
+
+
+def _refused(where: str, error: ValidationError, said: object, kind: type[BaseModel]) -> SettingsError:
+    number = said.get("version", 1) if isinstance(said, dict) and issubclass(kind, HomeFile) else 1
+    if type(number) is int and number != 1:
+        return SettingsError(f"{where} is of format {number}, and this version reads format 1", remedy=ANOTHER_VERSION)
+    return SettingsError(f"{where}: {explain(error, said, kind)}", remedy="Correct it there and start again.")
 
 
 def _read(path: Path) -> bytes:
@@ -183,6 +194,7 @@ def system_clock() -> datetime:
 
 
 _ROLES = ("coordinator", "party", "learner")
+_OF_THE_FILE = frozenset({"serve", "version"})
 _NO_SETTINGS = frozenset({"home", "settings", "as_json"})
 
 
@@ -218,7 +230,7 @@ class ServeCommand(click.Command):
         return where
 
     def names(self) -> set[str]:
-        return {str(option.name) for option in self.options} | self._kind.model_fields.keys() - {"serve"}
+        return {str(option.name) for option in self.options} | self._kind.model_fields.keys() - _OF_THE_FILE
 
     def _path(self, where: Path | None) -> Path | None:
         return where / "settings.json" if where is not None and self._file.name == "home" else where
@@ -233,7 +245,7 @@ class ServeCommand(click.Command):
                 yield Said(name, dict(value) if isinstance(value, Mapping) else value, self._source(ctx, option, path))
             settings, sources = gather(self._kind, path, os.environ)
             for name in self._kind.model_fields:
-                if name != "serve":
+                if name not in _OF_THE_FILE:
                     yield Said(name, getattr(settings, name), sources.get(name, "default"))
         yield Said("threads", os.environ.get(THREADS, "1"), THREADS if THREADS in os.environ else "default")
 

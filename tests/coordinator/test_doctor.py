@@ -1,5 +1,6 @@
 """A coordinator's doctor, and backups that are really restored."""
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -81,10 +82,7 @@ def flip_blob(home: Path) -> None:
 
 BREAKAGES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "key others can read": (lambda home: (home / "keys" / "signing.key").chmod(0o644), {"keys"}),
-    "no database": (
-        lambda home: (home / "coordinator.sqlite").unlink(),
-        {"database", "event chain", "recorded documents", "published files"},
-    ),
+    "no database": (lambda home: (home / "coordinator.sqlite").unlink(), {"database"}),
     "rewritten events": (
         partial(edit, statement="UPDATE events SET kind = 'rejection' WHERE seq = 4"),
         {"event chain", "recorded documents"},
@@ -135,7 +133,7 @@ def test_database_that_was_emptied_is_no_new_one_where_files_are_beside_it(
         path.unlink()
     if not gone:
         (published / "coordinator.sqlite").touch()
-    assert {"database", "event chain", "recorded documents", "published files"} <= set(failed(published))
+    assert set(failed(published)) == {"database"}
     code, _, err = command("invite", "--home", published, "--party", "registry")
     assert (code, "Restore its backup" in err) == (1, True)
     assert sorted((published / "blobs").glob("*/*")) == files
@@ -174,6 +172,22 @@ def test_tables_that_are_still_to_be_made_are_said_and_not_made(home: Path) -> N
 def test_database_of_another_version_is_told_with_a_remedy(published: Path, revision: str) -> None:
     edit(published, statement=f"UPDATE alembic_version SET version_num = '{revision}'")  # noqa: S608 - ours
     assert "written by another version" in failed(published)["database"]
+
+
+def test_database_that_is_down_is_said_once_with_its_remedy_and_json_stays_json(
+    command: Command, tmp_path: Path
+) -> None:
+    home, url = tmp_path / "hub", "postgresql://hub:secret@127.0.0.1:1/hub"
+    command.json("init", "--home", home, "--database-url", url)
+    (home / "blobs").mkdir(mode=0o700)
+    code, out, err = command("doctor", "--home", home)
+    assert (code, err) == (1, "")
+    assert all(line.startswith(("✓ ", "✗ database: ", "    Nothing was recorded. ")) for line in out.splitlines())
+    assert out.count("✗") == 1
+    code, out, err = command("doctor", "--home", home, "--json")
+    assert (code, err) == (1, "")
+    assert [check["name"] for check in json.loads(out)["checks"] if not check["ok"]] == ["database"]
+    assert "secret" not in out
 
 
 def test_command_fails_on_a_home_that_is_none(command: Command, tmp_path: Path) -> None:

@@ -18,12 +18,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from commingle.party_agent.edge.webhook import set_webhook
+from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.operate.backup import write_backup
 from commingle.party_agent.regression.service import Regressions
 from commingle.shared.documents.regression import RegressionRequest
 from tests.golden import documents, figures, records, world
+from tests.packaging.openapi import all_promises
 from tests.party_agent.regression.asking import GENEROUS
 from tests.world.consortium import AUTOMATIC, Consortium, consortium_of
+from tests.world.tampering import NOW
 
 HERE = Path(__file__).parent
 FILES = (
@@ -38,7 +42,7 @@ FILES = (
 )
 LOOSE = "forecasts"
 KEPT = HERE / "kept"
-HOME, COORDINATOR, TOLD = "home.tar", "coordinator.tar", "told.json"
+HOME, COORDINATOR, TOLD, INTERFACES = "home.tar", "coordinator.tar", "told.json", "interfaces.json"
 PARTY = "clinic"
 
 
@@ -56,6 +60,8 @@ def keep(folder: Path = KEPT) -> None:
         with pair.agent(PARTY) as agent:
             Regressions(agent).ask(_request())
             told = {"published": published, "reserved": reserved, **told_of(agent.ledger)}
+        create_token(pair.homes[PARTY], name="etl", scopes=EVERY_SCOPE, lifetime=None, now=NOW)
+        set_webhook(pair.homes[PARTY], "https://desk.example/hook", ca_file=None, allow_http=False)
         write_backup(pair.homes[PARTY], folder / HOME)
         (folder / HOME).chmod(0o644)  # its keys are nobody's
         pair.coordinator.close()
@@ -63,6 +69,15 @@ def keep(folder: Path = KEPT) -> None:
             tar.add(pair.root / "coordinator", ".", filter=_of_nobody)
         told["coordinator"] = pair.coordinator.key.fingerprint
     (folder / TOLD).write_text(json.dumps(told, indent=1) + "\n")
+    keep_interfaces(folder)
+
+
+def keep_interfaces(folder: Path = KEPT) -> None:
+    """A line for each thing that a client of an HTTP interface can rely on."""
+    lines = (
+        json.dumps([service, name, *one]) for service, all_ in all_promises().items() for name, one in all_.items()
+    )
+    (folder / INTERFACES).write_text("[\n" + ",\n".join(sorted(lines)) + "\n]\n")
 
 
 def told_of(ledger: Any) -> dict[str, Any]:

@@ -12,7 +12,9 @@ import pytest
 
 from commingle.coordinator.coordinator import export_audit
 from commingle.coordinator.store.store import open_store
+from commingle.party_agent.edge.webhook import webhook_of
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.tokens import local_tokens
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.operate.backup import restore_backup
 from commingle.party_agent.operate.compose import compose_agents
@@ -25,9 +27,11 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.release.ledger_fold import LedgerFold, fold
 from commingle.shared.release.rounds import State
 from commingle.shared.release.verification import verify_release
+from commingle.shared.runtime.errors import SettingsError
 from tests.golden.make import COORDINATOR, HOME, KEPT, TOLD, told_of
 from tests.world.consortium import Consortium
 from tests.world.coordinator import Hub
+from tests.world.tampering import NOW
 
 told: dict[str, Any] = json.loads((KEPT / TOLD).read_text())
 
@@ -94,9 +98,12 @@ def moved_to(url: str, revision: str) -> str:
     return url
 
 
-def setting(home: Home, **changes: object) -> Home:
-    path = home.root / "settings.json"
+def changed(path: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def setting(home: Home, **changes: object) -> Home:
+    changed(home.root / "settings.json", **changes)
     return home
 
 
@@ -121,6 +128,27 @@ OTHERWISE: dict[str, Callable[[Home, Path, SignedDocument], object]] = {
         said(SignedDocument(signing_key="0" * 64, envelope=decode(Manifest, said(manifest)).spec), version=2),
     ),
 }
+
+
+FILES: dict[str, Callable[[Home], object]] = {
+    "settings.json": Home.settings,
+    "policy.json": Home.policy,
+    "webhook.json": webhook_of,
+    "tokens.json": lambda home: local_tokens(home, NOW),
+    "consortia/trial/coordinator.json": lambda home: home.consortium().coordinator(),
+    "consortia/trial/pins.json": lambda home: home.consortium().pins(),
+}
+
+
+def test_every_file_of_kept_home_says_its_format_and_is_refused_with_a_later_one(home: Home) -> None:
+    assert {str(path.relative_to(home.root)) for path in home.root.rglob("*.json")} == FILES.keys()
+    for name, read in FILES.items():
+        assert read(home)
+        changed(home.root / name, version=2, invented=1)
+        with pytest.raises(SettingsError, match=f"{name} is of format 2, and this version reads format 1$") as refused:
+            read(home)
+        assert "commingle --version" in (refused.value.remedy or "")
+        changed(home.root / name, version=1)
 
 
 @pytest.mark.parametrize("what", OTHERWISE)

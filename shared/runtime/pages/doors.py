@@ -7,7 +7,7 @@ address and no other, and forms of its own.
 
 import hmac
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -156,6 +156,7 @@ class SsoDoor:
         of_address = text_digest(settings.url)[:8]  # cookies know no ports
         self.cookie, self._attempt = (f"{prefix}commingle-{use}-{of_address}" for use in ("session", "sign-in"))
         self._key, self._guard, self._limiter = secrets.token_bytes(32), Lock(), CapacityLimiter(_AT_ONCE)
+        self._opening = CapacityLimiter(1)  # of two sessions of one person the later's token is the one that lives
         self._one_at_a_time = CapacityLimiter(1)  # anybody can send logout tokens: who signs in does not wait for them
         self._sessions: dict[str, _Open] = {}
 
@@ -246,7 +247,8 @@ class SsoDoor:
             about = {"subject": principal.subject, "issuer": principal.issuer}
             if "read" not in principal.scopes:
                 raise SignInError("none of your groups may use this", remedy="Ask its operator.")
-            cookie = await self._wait(self._open, principal, request.cookies.get(self.cookie, ""))
+            former = request.cookies.get(self.cookie, "")
+            cookie = await to_thread.run_sync(self._open, principal, former, limiter=self._opening)
         except UnreachableError as error:
             return self._away(site, error)
         except CommingleError as error:
@@ -365,6 +367,13 @@ class ConsolePages:
         """Whose page it is: the guard has let nobody else in."""
         found: Session = request.state.session
         return found
+
+    async def refusal(self, request: Request, form: Mapping[str, str]) -> Response | None:
+        """Of a form that no page of this session sent, or whose session ended before all of it had come."""
+        session = self.session(request)
+        if self._door.session(request) is not session:
+            return await self._door.refuse(request, self._site)
+        return None if session.confirms(form.get("csrf", "")) else self.refused()
 
     def refused(self) -> Response:
         """For what no page of ours sends."""

@@ -1,12 +1,14 @@
 """The console in a browser's place: who gets in, what is shown, and that it decides only as the local API does."""
 
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from functools import partialmethod
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -45,10 +47,14 @@ def door() -> LinkDoor:
 
 
 @pytest.fixture
-def browser(local: LocalApi, door: LinkDoor) -> Iterator[httpx.Client]:
-    """Nobody has opened the link yet."""
+def app(local: LocalApi, door: LinkDoor) -> FastAPI:
     way = InProcess(create_app(local))
-    app = create_console(local.agents.home, door, lambda _: PartyClient.over(way))
+    return create_console(local.agents.home, door, lambda _: PartyClient.over(way))
+
+
+@pytest.fixture
+def browser(app: FastAPI) -> Iterator[httpx.Client]:
+    """Nobody has opened the link yet."""
     with httpx.Client(transport=InProcess(app), base_url=ORIGIN, headers={"Origin": ORIGIN}) as client:
         yield client
 
@@ -139,6 +145,27 @@ def test_decision_needs_session_token_origin_and_address(
     ]
     assert [answer.status_code for answer in answers] == [403] * 10
     assert local.agents.proposals.get(release).decision == "waiting"
+    assert local.agents.ledger.charges() == []
+
+
+def test_form_that_is_not_all_here_when_its_session_is_left_decides_nothing(
+    inside: httpx.Client, app: FastAPI, door: LinkDoor, consortium: Consortium, local: LocalApi
+) -> None:
+    path, body = f"/proposals/{proposed(consortium, local)}", urlencode(form(door, "approve")).encode()
+
+    async def send() -> httpx.Response:
+        way = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=way, base_url=ORIGIN, cookies=inside.cookies) as tab:
+            tab.headers["Origin"] = ORIGIN
+
+            async def slowly() -> AsyncIterator[bytes]:
+                yield body[:20]
+                await tab.post("/leave")
+                yield body[20:]
+
+            return await tab.post(path, content=slowly())
+
+    assert asyncio.run(send()).status_code == 403
     assert local.agents.ledger.charges() == []
 
 

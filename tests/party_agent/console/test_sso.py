@@ -2,12 +2,14 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from time import time
+from threading import Event
+from time import sleep, time
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
@@ -49,7 +51,10 @@ CHEN = {"sub": "u-chen", "preferred_username": "chen", "groups": ["staff"]}
 
 @dataclass
 class Desk:
-    """A console on a socket, with a clock for sessions that a test moves, and one for what is known of the provider."""
+    """A console on a socket, with a clock for sessions that a test moves, and one for what is known of the provider.
+
+    Each sign-in calls one of `pauses` between its token and its session.
+    """
 
     provider: SigningProvider
     settings: SsoSettings
@@ -57,6 +62,7 @@ class Desk:
     opened: ExitStack
     seconds: float = 0.0
     later: float = 0.0
+    pauses: Iterator[Callable[[], object]] = field(default_factory=lambda: iter(()))
     door: SsoDoor = field(init=False)
 
     @property
@@ -81,7 +87,12 @@ def desk_of(local: LocalApi, provider: SigningProvider, secret: Path) -> Iterato
     way = InProcess(create_app(local))
     with ExitStack() as opened:
         desk = Desk(provider, settings, local, opened)
-        token = partial(token_of_session, local.agents.home, minutes=settings.session_minutes)
+
+        def token(principal: Principal) -> str:
+            made = token_of_session(local.agents.home, principal, minutes=settings.session_minutes)
+            next(desk.pauses, lambda: None)()
+            return made
+
         desk.door = SsoDoor(
             Provider(settings, clock=lambda: time() + desk.later),
             opened=token,
@@ -345,6 +356,63 @@ def test_token_that_is_no_logout_token_of_the_provider_ends_no_session(desk: Des
     assert httpx.post(f"{desk.url}/enter/ended", content=b"\xff").status_code == 400
     assert [logout(desk, **changes) for changes in ({"sid": "s-2"}, {"sub": "u-berg"})] == [200, 200]
     assert stopped(adams, "/").status_code == 200
+
+
+def leave(desk: Desk, cookies: dict[str, str]) -> httpx.Response:
+    """As another tab of a browser does."""
+    return httpx.post(f"{desk.url}/leave", cookies=cookies, headers={"Origin": desk.url, "Accept": "text/html"})
+
+
+def test_who_leaves_in_two_tabs_is_out_once_and_told_so_twice(desk: Desk) -> None:
+    cookies = dict(desk.browser(ADAMS).cookies)
+    with structlog.testing.capture_logs() as lines, ThreadPoolExecutor(2) as tabs:
+        answers = [*tabs.map(lambda _: leave(desk, cookies), range(2))]
+    late = leave(desk, cookies)
+    assert {answer.status_code for answer in answers} <= {200, 403}
+    assert (late.status_code, "Your session has ended, and nothing was done." in late.text) == (403, True)
+    assert [line["event"] for line in lines] == ["signed out"]
+    assert local_tokens(desk.local.agents.home, system_clock()) == {}
+
+
+ENDS: dict[str, Callable[[Desk, httpx.Client], object]] = {
+    "left in another tab": lambda desk, adams: leave(desk, dict(adams.cookies)),
+    "ended by the provider": lambda desk, _: logout(desk),
+    "too long without a page": lambda desk, _: setattr(desk, "seconds", 60 * desk.settings.idle_minutes),
+    "taken over in another browser": lambda desk, _: desk.browser(ADAMS),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_form_that_is_not_all_here_when_its_session_ends_decides_nothing(desk: Desk, release: str, end: str) -> None:
+    adams, berg = desk.browser(ADAMS), desk.browser(BERG)
+    csrf = re.search(r'name="csrf" value="([^"]+)"', adams.get(f"/proposals/{release}").text)
+    assert csrf is not None
+
+    def slowly() -> Iterator[bytes]:
+        yield f"csrf={csrf[1]}&why=vote&read=yes".encode()
+        berg.get("/ledger")  # when that is answered, the beginning has been looked at
+        ENDS[end](desk, adams)
+        yield b"&decision=approve"
+
+    answer = adams.post(f"/proposals/{release}", content=slowly())
+    assert (answer.status_code, "Your session has ended, and nothing was done." in answer.text) == (403, True)
+    assert desk.local.agents.ledger.notes() == {}
+
+
+def test_one_of_two_sign_ins_of_a_person_at_once_goes_on(desk: Desk) -> None:
+    second = Event()
+
+    def until_the_second_is_done() -> None:
+        sleep(0.3 if second.wait(1) else 0.0)
+
+    desk.pauses = iter([until_the_second_is_done, second.set])
+    desk.provider.user = ADAMS
+    tabs = [desk.browser() for _ in range(2)]
+    ways = [callback_of(tab) for tab in tabs]
+    with ThreadPoolExecutor(2) as threads:
+        for each in [threads.submit(tab.get, way) for tab, way in zip(tabs, ways, strict=True)]:
+            each.result()
+    assert sorted(stopped(tab, "/ledger").status_code for tab in tabs) == [200, 303]
 
 
 def test_new_sign_in_ends_the_one_before_and_takes_no_cookie_from_outside(desk: Desk) -> None:

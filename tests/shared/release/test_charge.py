@@ -55,7 +55,7 @@ COST = Cost(Loss(Rho(1000), 1e-7), Loss(Rho(1500), 2e-7))
 LATER = NOW + timedelta(hours=1)
 TERMS = ChargeTerms(dataset="main", study="s", kind="regression", expires=LATER, coordinator="")
 NEW = Charge(population="default", cost=COST, terms=TERMS)
-SAID = {"dataset": "main", "study": "s", "kind": "release", "expires": LATER.isoformat(), "coordinator": ""}
+SAID = {"dataset": "main", "study": "s", "kind": "release", "expires": f"{LATER:%Y-%m-%dT%H:%M:%SZ}", "coordinator": ""}
 TABLE = "e" * 64
 Ask = tuple[str, str]
 # those that are part of a caller's transaction
@@ -307,6 +307,29 @@ def test_entry_that_no_move_writes_is_refused_by_the_auditor(forgery: str) -> No
     lived[place] = {name: value for name, value in {**lived[place], **change}.items() if value is not None}
     with pytest.raises(VerificationError, match=f"entry {place + 1}"):
         audit_of(chain(lived))
+
+
+OTHERWISE: dict[str, tuple[str, str]] = {
+    "a second figure of null": ('"population"', '"replacement": null, "population"'),
+    "no approvals, which are null": ('"kind": "reserved"', '"approvals": null, "kind": "reserved"'),
+    "a fact that no entry has": ('"kind": "reserved"', '"invented": 1, "kind": "reserved"'),
+    "a name twice": ('"gaussian": true', '"gaussian": false, "gaussian": true'),
+    "another order": (f'"kind": "reserved", "previous": "{GENESIS}"', f'"previous": "{GENESIS}", "kind": "reserved"'),
+    "without spaces": (": ", ":"),
+    "with a line end": ("}}", "}}\n"),
+    "a number in other words": ("0.0", "0e0"),
+    "a time in other words": ('Z"', '+00:00"'),
+    "letters in other words": ("default", "d\\u0065fault"),
+}
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_entry_that_says_what_it_should_in_other_bytes_is_refused(how: str) -> None:
+    (text,) = chain([{"kind": "reserved", "release": RELEASES[0], "charge": STATED}])
+    assert isinstance(fold([text]), LedgerFold)
+    here, there = OTHERWISE[how]
+    assert (other := text.replace(here, there)) != text
+    assert fold([other]) == Refused("entry 1 is not written as a ledger writes it")
 
 
 @pytest.mark.parametrize("document", sorted(SIGNED_BY_PARTIES))

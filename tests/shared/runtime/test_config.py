@@ -67,6 +67,7 @@ def test_secret_may_be_named_by_its_file_and_is_never_shown(
         ("{}", {"RETENTION_DAYS": "0"}, "COMMINGLE_COORDINATOR_RETENTION_DAYS: retention_days"),
         ('{"retention_days": 0}', {}, "settings.json: retention_days"),
         ('{"nmae": "x"}', {}, "settings.json: nmae"),
+        ('{"version": 2, "nmae": "x"}', {}, "settings.json is of format 2, and this version reads format 1"),
         ('{"serve": {"prot": 1}}', {}, "settings.json: serve has no 'prot'"),
         ('{"serve": {"port": 99999}}', {}, "--port"),
         ("{}", {"PORT": "tcp://10.0.0.1:80"}, "--port"),
