@@ -221,7 +221,7 @@ def status(*, home: Home, as_json: bool) -> None:
 
     def text(console: Console) -> None:
         for key, said in value:
-            if key != "consortia":
+            if key != "consortia" and said is not None:
                 console.print(f"{key}: {said}")
         for one in value.consortia:
             console.print(f"consortium {one.name}: {one.coordinator}\n  coordinator fingerprint: {one.fingerprint}")

@@ -38,7 +38,14 @@ from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
 from commingle.shared.encoding import Cells, EncodedAttribute, encode_attribute, encode_conforming, subject_ids
 from commingle.shared.runtime.csv_format import MOST_LINES, USUAL, CsvFormat, Decimal, Encoding, Separator
-from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_format, is_parquet, read_batches
+from commingle.shared.runtime.tables import (
+    UNREADABLE,
+    column_names,
+    guess_format,
+    is_parquet,
+    quotes_end_elsewhere,
+    read_batches,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,15 +239,40 @@ def _read_file(source: FileSource, columns: Sequence[str]) -> Iterator[RawBatch]
         raise unreadable(path, error, remedy=other_format(source)) from None
 
 
+_NO_TEXT = {
+    b"SQLite format 3\0": "It is an SQLite database. Read a table of it: --database-url sqlite:////path/file.db "
+    "--query 'SELECT * FROM stays'",
+    b"\xd0\xcf\x11\xe0": "It is a workbook of an Excel before 2007. Save it as .xlsx.",
+    b"PK\x03\x04": "It is a workbook or an archive. Give a workbook a name that ends in .xlsx; unpack an archive.",
+    b"PAR1": "It is a Parquet file. Give it a name that ends in .parquet.",
+    b"\x1f\x8b": "It is packed by gzip. Unpack it.",
+    b"<stata_dta>": "It is a data set of Stata. Save it as CSV.",
+    b"$FL2": "It is a data set of SPSS. Save it as CSV.",
+}
+
+
+_LINE_ENDS = (
+    "Cells in quotes seem to hold line ends: if so, give --lines-per-record, the most lines of a record. If not: "
+)
+
+
 def other_format(source: FileSource) -> str:
     """How the file seems to be written, where that is not as was said; "" otherwise. For its owner."""
     path = Path(source.path)
     try:
         known = is_parquet(path) or is_workbook(path)
+        if not known and (said := _no_text(path)):
+            return said
         seen = source.csv_format if known else replace(guess_format(path), lines_per_record=source.lines_per_record)
     except UNREADABLE:
         return ""
     return "" if seen == source.csv_format else f"It looks like this: {seen}. Read it so: {seen.options or 'as usual'}"
+
+
+def _no_text(path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(max(map(len, _NO_TEXT)))
+    return next((said for magic, said in _NO_TEXT.items() if start.startswith(magic)), "")
 
 
 @contextmanager
@@ -249,5 +281,16 @@ def remedying(source: Source) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        error.remedy = (isinstance(source, FileSource) and other_format(source)) or error.remedy
+        if isinstance(source, FileSource):
+            error.remedy = other_format(source) or _of_lines(source, error.remedy) + error.remedy
         raise
+
+
+def _of_lines(source: FileSource, said: str) -> str:
+    path, form = Path(source.path), source.csv_format
+    if is_parquet(path) or is_workbook(path) or form.lines_per_record > 1 or "--lines-per-record" in said:
+        return ""
+    try:
+        return _LINE_ENDS if quotes_end_elsewhere(path, form) else ""
+    except UNREADABLE:
+        return ""

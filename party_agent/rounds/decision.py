@@ -74,7 +74,7 @@ class Decider(Party):
             return proposal
         if proposal.decision is Decision.REJECTED or proposal.state != State.PROPOSED:
             raise ConflictError(
-                f"the release is {proposal.state} and {proposal.decision} here", remedy="It can no longer be approved."
+                f"the release is {proposal.state}, {proposal.decision} here", remedy="It can no longer be approved."
             )
         spec, party = proposal.spec, proposal.spec.party(self.identity.name)
         findings = self.examine(spec, party, release)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
+from unicodedata import combining, normalize
 
 import numpy as np
 
@@ -174,10 +175,14 @@ def _parts(attribute: Attribute) -> set[str]:
 
 
 def variable_names(labels: Iterable[str]) -> list[str]:
-    """Letters, digits and underscores, the first a letter, different in any case: names in R, Stata and SAS."""
+    """Letters, digits and underscores, the first a letter, different in any case: names in R, Stata and SAS.
+
+    Letters lose their accents.
+    """
     found = dict[str, str]()
     for label in labels:
-        plain = re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")
+        bare = "".join(c for c in normalize("NFKD", label) if not combining(c))
+        plain = re.sub(r"[^A-Za-z0-9]+", "_", bare).strip("_")
         plain = plain if plain[:1].isalpha() else f"v{plain}"
         name, again = plain[:_LONGEST], 1
         while name.lower() in found:

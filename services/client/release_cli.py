@@ -1,5 +1,6 @@
 """Commands that ask one release: `commingle fit`, `table`, `describe`, `survival`, `export`, `synthesize`."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -17,14 +18,16 @@ from commingle.services.models.formula import Formula
 from commingle.services.models.synthetic import MOST
 from commingle.services.plotting import save
 from commingle.services.results import Drawn, Result, ResultTable
+from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation.method import IntervalFor
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import emit, json_option, say
 from commingle.shared.text import quoted
 
 if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
     from commingle.services.client.remote import ReleaseClient
 
 _SHOWN = 20
+_BEGINNING = re.compile("[0-9a-f]{8,63}")
 FORMATS: Mapping[str, Callable[[ResultTable], str]] = {
     "text": ResultTable.to_text,
     "markdown": ResultTable.to_markdown,
@@ -57,7 +60,11 @@ def release_options(command: Function) -> Function:
         click.option(
             "--save", type=click.Path(path_type=Path), metavar="DIR", help="Also write the verified release there."
         ),
-        click.option("--release", metavar="ID", help="Which release, when fetching from a coordinator."),
+        click.option(
+            "--release",
+            metavar="ID",
+            help="Which release, when fetching from a coordinator: its id, or the first 8 letters of it or more.",
+        ),
         click.argument("source", metavar="DIR|URL"),
     ):
         made = option(made)
@@ -74,8 +81,24 @@ def _open(source: str, release: str | None, access: CoordinatorAccess) -> Releas
     with access.client(source) as client:
         if release is None:
             raise click.UsageError(f"Name the release with --release ID. {_list_releases(client)}")
+        release = _whole_id(client, release)
         with PlainConsole(stderr=True).status("Fetching and verifying"):
             return client.fetch(release)
+
+
+def _whole_id(client: "ReleaseClient", beginning: str) -> str:
+    """The id of the one published release that begins so; what is no beginning of an id stays as it is."""
+    if not _BEGINNING.fullmatch(beginning):
+        return beginning
+    found = [item.id for item in client.releases() if item.id.startswith(beginning)]
+    if not found:
+        raise click.UsageError(f"No published release begins with {beginning}. {_list_releases(client)}")
+    if len(found) > 1:
+        raise click.UsageError(
+            "\n  ".join([f"{beginning} is the beginning of several ids; give more letters:", *found])
+        )
+    say(f"Release {found[0]}")
+    return found[0]
 
 
 def _list_releases(client: "ReleaseClient") -> str:
@@ -363,10 +386,14 @@ def export(*, found: Release, attributes: tuple[str, ...], to: Path, rows: int |
 
     DIR is a release directory, URL a coordinator. ATTRIBUTES are all where you name none.
     """
-    made = found.export(attribute_names(attributes, found))
-    drawn = None if rows is None else found.synthesize(rows, attribute_names(attributes, found))
+    names = attribute_names(attributes, found)
+    made = found.export(names)
+    numbers = [a.name for a in found.attributes if isinstance(a, NumericAttribute) and a.name in (names or ())]
+    levelled = None if names is None else [name for name in names if name not in numbers]
+    drawn = None if rows is None else found.synthesize(rows, levelled)
     written = [*made.write(to), *(() if drawn is None else drawn.write(to / "rows.csv"))]
-    more = () if drawn is None else drawn.warnings
+    left_out = f"Left out of the rows, as numbers without cuts have no levels: {', '.join(numbers)}."
+    more = () if drawn is None else (*([left_out] if numbers else []), *drawn.warnings)
     lines = [made.table().to_text().rstrip(), *(f"Warning: {warning}" for warning in more)]
     _show_written(found, made, "\n".join(lines), written, as_json=as_json, warnings=(*made.warnings, *more))
 

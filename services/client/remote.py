@@ -160,7 +160,7 @@ class ReleaseClient:
         if not _RELEASE_ID.fullmatch(release_id):
             raise UnknownReleaseError(
                 f"{release_id[:80]!r} is not a release id",
-                remedy="Give all 64 hex digits of the id; the learner's list of releases has them.",
+                remedy="Give all 64 hex digits of the id; the list of releases has them.",
             )
         cached = self._cached(release_id)
         if cached is not None:

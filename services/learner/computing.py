@@ -152,7 +152,7 @@ def parse(kind: type[Body], data: bytes) -> Body:
         value = from_json(data)
         if not isinstance(value, dict) or not value.keys() <= kind.model_fields.keys():
             known = ", ".join(kind.model_fields)
-            raise RequestBodyError(f"the body is not an object with no fields but {known}", remedy=_REMEDY)
+            raise RequestBodyError(f"the body is not a JSON object of fields among {known}", remedy=_REMEDY)
         return kind.model_validate(value)
     except ValidationError as error:
         raise RequestBodyError(f"body: {explain(error)}", remedy=_REMEDY) from None

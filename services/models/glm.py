@@ -19,7 +19,7 @@ from commingle.services.intervals import (
 )
 from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar, outcome_of
-from commingle.services.models.score import Design, Equation, Solved
+from commingle.services.models.score import PRIOR_DEVIATION, Design, Equation, Solved
 from commingle.services.models.weighted_rows import Factor, ratios, terms_of
 from commingle.services.plotting import Axes, draw_ratios
 from commingle.services.results import Drawn, ResultColumn, ResultTable
@@ -31,6 +31,7 @@ from commingle.shared.estimation.method import IntervalFor, require_interval
 from commingle.shared.estimation.prepared import PreparedMoments
 
 _SURE = 3.0  # errors of a count, above none
+_NO_AREA = "Noise leaves open how well predictions tell who has the event, so there is no AUC."
 COVERED = {
     "table": "Intervals are for the same fit on the full private table, and count the privacy noise.",
     "population": "Intervals are for the population, and count the privacy noise and the drawing of these people.",
@@ -53,7 +54,7 @@ class GeneralisedFit(Drawn):
         covariance: (p, p).
         marginal_effects: (p,) mean change of the expected outcome, a level in place of the first; NaN first.
         marginal_errors: (p,).
-        auc: expected where the model is right, and `auc_interval` (2,); None of counts.
+        auc: expected where the model is right, and `auc_interval` (2,); None of counts, and where noise leaves it open.
         levels: labels of all levels of all features, for `expected`.
         expected: (t,) mean outcome by level, by the model.
         observed: (t,) as released, with `observed_errors` of noise and drawing.
@@ -215,8 +216,11 @@ def _result(
         blocks = [slice(first, last) for first, last in pairwise(ends)]
         effects, effect_errors = marginal_effects(solved.design, outcome, b, covariance, blocks)
     if isinstance(outcome, Scalar) and outcome.family == "binomial":
-        area, error = auc(solved.design, outcome, b, solved.population, max(n, 1))
-        area_interval = (max(area - z * error, 0.0), min(area + z * error, 1.0))
+        known = auc(solved.design, outcome, b, solved.population, max(n, 1))
+        if known is not None:
+            area, error = known
+            area_interval = (max(area - z * error, 0.0), min(area + z * error, 1.0))
+    no_area = (_NO_AREA,) if outcome.family == "binomial" and area is None else ()
     whose = about_tables(prepared, (*asked.features, asked.outcome))
     levels = tuple(label for f in factors for label in f.names)
     few = [level for level, so in zip(levels, rare, strict=True) if so]
@@ -248,7 +252,7 @@ def _result(
         about=_about(asked.outcome, equation),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=whose.notes,
-        warnings=(*equation.merged, *_cautions(few, outcome.family), *whose.doubts),
+        warnings=(*equation.merged, *_cautions(few, outcome.family), *no_area, *whose.doubts),
         schema=tuple(a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)),
         places=tuple(equation.places),
         law=outcome,
@@ -290,15 +294,22 @@ def _cautions(few: list[str], family: str) -> tuple[str, ...]:
     return (f"At {', '.join(few)} {said}: the data may leave their {what} open, and the prior has the say.",)
 
 
-def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) -> tuple[float, float]:
+def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) -> tuple[float, float] | None:
     """The AUC that predictions have among the people of the release if they are calibrated, and its standard error.
 
     With K = P(score above a non-event's), M = P(score below an event's), AUC = E[w p K] / E[w p]. Probabilities are in
     order of scores, so to first order errors of b move the AUC through p alone; people vary as DeLong says. Errors of b
     also make scores spread by t = tr(Cov(b) Cov(x)) of v = Var(x b), which is not signal: by the binormal law
-    AUC = Phi((1 - t / v) Phi^-1(AUC of the spread scores)).
+    AUC = Phi((1 - t / v) Phi^-1(AUC of the spread scores)). None where t >= v: scores may be noise alone.
+
+    People at a level whose coefficient is known no better than by its prior do not count: their scores are noise.
     """
-    eta, w = design.X @ b, design.weights / design.weights.sum()
+    unknown = standard_errors(covariance) > PRIOR_DEVIATION
+    unknown[0] = False  # the intercept moves no rank
+    w = design.weights * (design.X[:, unknown] == 0).all(axis=1)
+    if not w.any():
+        return None
+    eta, w = design.X @ b, w / w.sum()
     p = outcome.link_inverse(eta)
     events, others = w * p, w * (1 - p)
     share = float(events.sum())
@@ -310,7 +321,9 @@ def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) 
     drawn = float(events @ (K - value) ** 2) / share**2 + float(others @ (M - value) ** 2) / (1 - share) ** 2
     about = design.X - w @ design.X
     spread = (about * w[:, None]).T @ about
-    kept = max(1 - float(np.sum(spread * covariance)) / max(float(b @ spread @ b), 1e-12), 0.0)
+    kept = 1 - float(np.sum(spread * covariance)) / max(float(b @ spread @ b), 1e-12)
+    if kept <= 0:
+        return None
     error = float(np.sqrt(max(gradient @ covariance @ gradient + drawn / n, 0.0)))
     return float(ndtr(kept * ndtri(value))), error
 

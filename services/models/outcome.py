@@ -83,8 +83,14 @@ class Scalar(Outcome):
         square: E y^2 of a count.
     """
 
+    BALANCED = True
+
     centre: float
     square: float | None = None
+
+    @property
+    def largest_variance(self) -> float:
+        return 0.25 if self.square is None else max(self.square - self.centre**2, self.centre)
 
     @property
     def ratio(self) -> str:

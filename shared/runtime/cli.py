@@ -149,8 +149,9 @@ def run(command: click.Command, arguments: Sequence[str]) -> None:
         # not shown directly: it may quote what a coordinator listed
         said = io.StringIO()
         error.show(said)
-        say(said.getvalue().rstrip("\n"))
+        say(said.getvalue().rstrip("\n").replace("is not a valid integer range.", "is not a whole number."))
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        say("Interrupted.")
+    except (click.Abort, KeyboardInterrupt) as error:
+        asked = isinstance(error.__context__, EOFError)
+        say("Nobody is there to answer: use a terminal, or options (--help lists them)." if asked else "Interrupted.")
         sys.exit(EXIT_INTERRUPTED)

@@ -72,6 +72,13 @@ def guess_format(path: Path) -> CsvFormat:
     return CsvFormat(encoding=encoding, separator=separator, decimal="," if commas else ".")
 
 
+def quotes_end_elsewhere(path: Path, form: CsvFormat) -> bool:
+    """Whether a line among the first of a CSV opens a quote that it does not close. Raises `UNREADABLE`."""
+    with _open(path) as stream, TextIOWrapper(stream, form.encoding, errors="replace", newline="") as text:
+        lines = text.read(_BUFFER_BYTES).splitlines()
+    return any(line.count('"') % 2 for line in lines[:-1])
+
+
 def column_names(path: Path, form: CsvFormat = USUAL) -> list[str]:
     """The columns of a file, in order, however often each is there. Raises `UNREADABLE`."""
     if is_parquet(path):

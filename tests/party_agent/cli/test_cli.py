@@ -99,6 +99,8 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(
     assert json.loads(out)["cap"]["epsilon"] == 6.0
     code, out, _ = run("status", "--home", home, "--json")
     assert (json.loads(out)["running"], json.loads(out)["fingerprint"]) == (False, made["fingerprint"])
+    code, out, _ = run("status", "--home", home)
+    assert ("running: False" in out, "None" in out) == (True, False)
 
 
 def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run: Command, tmp_path: Path) -> None:

@@ -354,6 +354,7 @@ def test_members_and_ledger_show_keys_and_charges(
     assert consortium.coordinator.key.fingerprint in page
     page = inside.get("/ledger").text
     assert "reserved" in page
+    assert "of the budget is left" in page
     assert "Length &amp; stay" in page
 
 

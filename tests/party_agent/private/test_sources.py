@@ -23,6 +23,7 @@ from commingle.party_agent.private.sources import (
     open_source,
     open_table,
     other_format,
+    remedying,
 )
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.shared.documents.schema import NumericAttribute
@@ -304,6 +305,38 @@ def test_csv_in_another_format_is_told_what_it_looks_like(
         with pytest.raises(CommingleError) as refused:
             values(source, "id", "x")
         assert asked in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("note", "lines_per_record", "asked"), [('"k\nl"', 1, True), ('"k\nl"', 2, False), ('"k, l"', 1, False)]
+)
+def test_rows_that_a_line_end_in_quotes_breaks_are_told_to_be_so_beside_the_remedy(
+    csv: Write, note: str, lines_per_record: int, asked: bool
+) -> None:
+    source = csv(f"id,x,note\na,1,{note}\nc,2,d\n".encode(), lines_per_record=lines_per_record)
+    with pytest.raises(DataError) as refused, remedying(source):
+        raise DataError("column x: 1 missing values", remedy="Complete them.")
+    assert ("seem to hold line ends: if so, give --lines-per-record" in refused.value.remedy) is asked
+    assert refused.value.remedy.endswith("Complete them.")
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (b"SQLite format 3\0\x10\x00", "--database-url sqlite:////path/file.db --query"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Save it as .xlsx"),
+        (b"PK\x03\x04\x14\x00", "a name that ends in .xlsx"),
+        (b"PAR1\x15\x04", "a name that ends in .parquet"),
+        (b"\x1f\x8b\x08\x00", "Unpack it"),
+    ],
+)
+def test_file_that_is_no_text_is_called_what_it_is_and_its_owner_told_what_to_do(
+    csv: Write, start: bytes, said: str
+) -> None:
+    source = csv(start + b"\xff\xfe\x00,\n" * 40)
+    with pytest.raises(CommingleError) as refused:
+        values(source, "id", "x")
+    assert said in refused.value.remedy
 
 
 def test_other_format_keeps_the_lines_that_were_declared(csv: Write) -> None:

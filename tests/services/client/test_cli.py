@@ -128,6 +128,7 @@ def test_json_is_the_answer_and_its_release(
         (f"{ODDS} --no-intercept", "--family has one estimator"),
         (f"{HAZARDS} --by stage", "--by compares curves"),
         ("synthesize tables --rows 0 --out rows.csv", "1<=x<=10000000"),
+        ("synthesize tables --rows seven --out rows.csv", "'seven' is not a whole number"),
         ("synthesize tables --rows 10000001 --out rows.csv", "1<=x<=10000000"),
         ("verify rows --party-key abc", "--party-key is for a regression"),
         ("verify rows/manifest.json --coordinator-key abc", "--coordinator-key is for a release"),
@@ -176,6 +177,38 @@ def test_fit_from_a_coordinator_without_id_lists_what_there_is(capsys: pytest.Ca
         code, _, err = run_command(capsys, "fit", url, "--target", TARGET)
     assert code == 2
     assert f"{published()[0]}  “charges [bold]”" in err
+
+
+def test_export_leaves_numbers_that_were_named_out_of_rows_and_says_so(
+    releases: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = f"export tables --to {tmp_path / 'files'} --rows 20 age stage readmitted"
+    code, out, _ = run_command(capsys, *command(releases, line))
+    assert (code, "Left out of the rows, as numbers without cuts have no levels: age." in out) == (0, True)
+    assert (tmp_path / "files" / "rows.csv").read_text(encoding="utf-8").splitlines()[0] == '"stage","readmitted"'
+    assert "\nage," in (tmp_path / "files" / "moments.csv").read_text(encoding="utf-8")
+
+
+def test_beginning_of_one_id_is_that_release_and_the_whole_id_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    release_id, files = published()
+    with on_a_socket(ServingCoordinator.serving((release_id, files)).answer) as url:
+        code, _, err = run_command(capsys, "fit", url, "--release", release_id[:8], "--target", TARGET)
+        assert (code, f"Release {release_id}" in err) == (0, True)
+        code, _, err = run_command(capsys, "fit", url, "--release", release_id[:7], "--target", TARGET)
+        assert (code, "is not a release id" in err) == (1, True)
+        other = f"{'0' if release_id[0] != '0' else '1'}{release_id[1:8]}"
+        code, _, err = run_command(capsys, "fit", url, "--release", other, "--target", TARGET)
+        assert (code, f"No published release begins with {other}" in err, release_id in err) == (2, True, True)
+
+
+def test_beginning_of_two_ids_is_refused_and_both_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    release_id, files = published()
+    twin = f"{release_id[:60]}{'0000' if release_id[60:] != '0000' else '1111'}"
+    with on_a_socket(ServingCoordinator.serving((release_id, files), (twin, files)).answer) as url:
+        code, _, err = run_command(capsys, "fit", url, "--release", release_id[:12], "--target", TARGET)
+    assert (code, "the beginning of several ids" in err) == (2, True)
+    assert release_id in err
+    assert twin in err
 
 
 def test_missing_directory_unreachable_and_strange_coordinators_are_one_error(

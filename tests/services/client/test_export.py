@@ -32,9 +32,10 @@ def rows_of(found: Export, name: str) -> list[dict[str, str]]:
 
 
 def test_variable_names_are_those_of_every_program_and_different_in_any_case() -> None:
-    labels = ("age", "Age", "stage[I a]", "1st", "[é]", "x" * 40, "x" * 41, "x" * 42, "AGE", "age_2")
+    labels = ("age", "Age", "stage[I a]", "1st", "[年]", "x" * 40, "x" * 41, "x" * 42, "AGE", "age_2")
     names = variable_names(labels)
     assert names[:5] == ["age", "Age_2", "stage_I_a", "v1st", "v"]
+    assert variable_names(["Rauchstatus[früher]", "Kanton[Genève]"]) == ["Rauchstatus_fruher", "Kanton_Geneve"]
     assert all(re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,31}", name) for name in names)
     assert len({name.lower() for name in names}) == len(labels)
 

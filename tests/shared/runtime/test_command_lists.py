@@ -1,5 +1,6 @@
 """Lists of commands are written down, so that help loads nothing: they say what the commands say of themselves."""
 
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from commingle.__main__ import commingle, main
 from commingle.coordinator.cli import coordinator
 from commingle.party_agent.cli.party import party
-from commingle.shared.runtime.cli import LazyGroup
+from commingle.shared.runtime.cli import LazyGroup, run
 from tests.world.command import run_command
 
 
@@ -35,6 +36,19 @@ EXAMPLES = [
 def test_help_shows_examples(command: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_command(capsys, *command.split(), "--help")
     assert (code, f"commingle {command} {given}".strip() in out.partition("Examples:")[2]) == (0, True)
+
+
+def test_question_without_a_terminal_says_that_nobody_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @click.command()
+    def ask() -> None:
+        click.confirm("Go on?", abort=True)
+
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(SystemExit) as ended:
+        run(ask, [])
+    assert (ended.value.code, "Nobody is there to answer" in capsys.readouterr().err) == (130, True)
 
 
 def test_schema_tells_of_every_command_what_its_parser_takes(capsys: pytest.CaptureFixture[str]) -> None:
