@@ -22,7 +22,7 @@ from benchmarks.tables import at_hand, columns
 from benchmarks.users import Split, explained, fit, numbers, split
 from commingle.party_agent.private.regression.measuring import Privacy
 from commingle.party_agent.private.regression.problem import Floats
-from commingle.services.fit import FitRequest, fit_prepared
+from commingle.services.fit import fit_prepared
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.fixed_point import quantise
@@ -42,8 +42,8 @@ _PARTIES, _FEW = 3, 20_000
 def released(spec: ReleaseSpec, data: Split, draw: Generator) -> Floats:
     (x, y), (tested, _) = data
     *features, label = spec.terms.attributes
-    request = FitRequest(target=label.name, features=tuple(a.name for a in features), estimator="shrunken")
-    found = fit_prepared(release(spec, quantise(np.column_stack([x[:, 1:], y])), draw), request)
+    made = release(spec, quantise(np.column_stack([x[:, 1:], y])), draw)
+    found = fit_prepared(made, label.name, [a.name for a in features], estimator="shrunken")
     return np.asarray(tested @ found.coefficients, np.float64)
 
 

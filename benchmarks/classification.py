@@ -24,7 +24,7 @@ from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import Array, Integers, party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, scaled
 from benchmarks.wu2022 import TABLES, published
-from commingle.services.fit import FitRequest, fit_prepared
+from commingle.services.fit import fit_prepared
 from commingle.services.models import glm
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.dp.fixed_point import quantise
@@ -83,7 +83,7 @@ def scores(people: People, train: Integers, parties: int, epsilon: float, draw: 
         sizes = party_sizes(len(people.attributes), parties)
         asked = study_of(people.attributes, sizes, len(train), epsilon, mechanism=mechanism, target=LABEL)
         prepared = release(proposed(asked), people.rows[train], draw)
-        linear = fit_prepared(prepared, FitRequest(target=LABEL, estimator="shrunken"))
+        linear = fit_prepared(prepared, LABEL, estimator="shrunken")
         found[f"{mechanism}, linear"] = people.design @ linear.coefficients
         try:
             found[f"{mechanism}, logistic"] = people.design @ glm(prepared, f"{LABEL} ~ .").coefficients

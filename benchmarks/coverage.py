@@ -32,7 +32,7 @@ from benchmarks.release_law import (
     wishart,
 )
 from benchmarks.tables import at_hand, scaled
-from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
+from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
@@ -132,7 +132,7 @@ def synthetic(setting: Setting, *, releases: int) -> dict[IntervalFor, list[Tria
         prepared = released(setting, S, draw)
         wanted: dict[IntervalFor, Array] = {"table": slopes(S), "population": truth}
         for interval_for, of in wanted.items():
-            fit = fit_prepared(prepared, FitRequest(target=TARGET, interval_for=interval_for))
+            fit = fit_prepared(prepared, TARGET, interval_for=interval_for)
             found[interval_for].append(Trial(fit, of))
     return found
 
@@ -153,7 +153,7 @@ def real(
     for _ in range(releases):
         seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()}) if sampler else spec  # as a study would have
         made = exact_moments(seeded, blocks, sampler) if sampler else drawn_moments(spec, S, draw)
-        fit = fit_prepared(PreparedMoments.of(made, spec.terms.attributes), FitRequest(target="y"))
+        fit = fit_prepared(PreparedMoments.of(made, spec.terms.attributes), "y")
         trials.append(Trial(fit, slopes(S)))
     return trials, made.rows
 

@@ -15,7 +15,7 @@ from benchmarks.release_law import party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, columns
 from benchmarks.users import explained, numbers, split
 from commingle.party_agent.private.regression.problem import Floats
-from commingle.services.fit import FitRequest, fit_prepared
+from commingle.services.fit import fit_prepared
 from commingle.services.planning.public_table import compared, encodings
 from commingle.services.tables import Table
 from commingle.shared.documents.study import Study
@@ -38,9 +38,7 @@ def learnt(study: Study, data: tuple[tuple[Floats, Floats], tuple[Floats, Floats
     *_, target = names
     spec = proposed(study)
     encoded = encode_rows(spec.terms.attributes, cells(data[0], names))
-    features = tuple(a.name for a in spec.terms.attributes if a.name != target)
-    request = FitRequest(target=target, features=features, estimator="shrunken")
-    fit = fit_prepared(release(spec, encoded, default_rng(run)), request)
+    fit = fit_prepared(release(spec, encoded, default_rng(run)), target, estimator="shrunken")
     tested = dict(zip(names, data[1][0][:, 1:].T, strict=False))
     return explained(fit.predictor.of(tested).values, data[1])
 

@@ -18,7 +18,7 @@ from benchmarks.harness import Asked, Experiment, Report, generator, spread
 from benchmarks.release_law import Array, release
 from benchmarks.tables import at_hand, columns
 from benchmarks.users import Split, explained, split
-from commingle.services.fit import FitRequest, fit_prepared
+from commingle.services.fit import fit_prepared
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.estimation.system import build_system
@@ -48,7 +48,7 @@ def released(spec: ReleaseSpec, data: Split, draw: np.random.Generator) -> Relea
     (x, y), _ = data
     *features, label = (a.name for a in spec.terms.attributes)
     prepared = release(spec, quantise(np.column_stack([x[:, 1:], y])), draw)
-    fit = fit_prepared(prepared, FitRequest(target=label, features=tuple(features), estimator="shrunken"))
+    fit = fit_prepared(prepared, label, tuple(features), estimator="shrunken")
     chosen = tuple(i for name in features for i in prepared.columns[name])
     system = build_system(prepared, prepared.columns[label][0], chosen, intercept=True)
     k = system.rows

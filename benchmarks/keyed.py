@@ -22,7 +22,7 @@ from benchmarks.coverage import SCHEMA, SIZES, TABLES, TARGET, population
 from benchmarks.harness import Asked, Experiment, Report, generator
 from benchmarks.release_law import Array, Integers, drawn_by, of_parties, party_sizes, proposed, study_of
 from benchmarks.tables import at_hand, scaled
-from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
@@ -186,7 +186,7 @@ def covered(setting: Setting, *, releases: int) -> dict[str, float | None]:
     for _ in range(releases):
         spec = proposed(asked, draw.bytes(32))
         prepared = released(spec, tables(people(setting.people, draw), SIZES, setting.overlap, draw), rounded_gaussian)
-        fit = fit_prepared(prepared, FitRequest(target=TARGET, interval_for="population"))
+        fit = fit_prepared(prepared, TARGET, interval_for="population")
         low, high = fit.intervals[1:].T
         if np.isfinite(low).all():
             held.append((low <= truth) & (truth <= high))
@@ -228,7 +228,7 @@ def predicted(
     held = tables(training, sizes, setting.overlap if keyed else None, draw)
     prepared = released(proposed(asked, draw.bytes(32)), held, rounded_gaussian)
     try:
-        fit = fit_prepared(prepared, FitRequest(target=attributes[-1].name, estimator="shrunken"))
+        fit = fit_prepared(prepared, attributes[-1].name, estimator="shrunken")
     except NoOverlapError:
         return None
     found = fit.predictor.of({a.name: test[:, i] for i, a in enumerate(attributes[:-1])})

@@ -20,7 +20,7 @@ from benchmarks.harness import Asked, Experiment, Report, generator
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import Array, party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, entry
-from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.services.simulation.parties import Wanted
 from commingle.services.simulation.preparing import prepare
 from commingle.shared.documents.schema import Attribute, NumericAttribute
@@ -110,7 +110,7 @@ def compared(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> li
     for prepared in releases(case, asked, repeats):
 
         def fitted(estimator: str, prepared: PreparedMoments = prepared) -> tuple[float, Array, bool]:
-            fit = fit_prepared(prepared, FitRequest(target=case.target, estimator=estimator))
+            fit = fit_prepared(prepared, case.target, estimator=estimator)
             label = owners.index(case.target) + 1
             slopes = fit.coefficients[1:] * truth.scale[: len(fit.coefficients) - 1] / truth.unit
             level = float(fit.coefficients[0] - prepared.offset[label]) / truth.unit

@@ -44,7 +44,7 @@ from benchmarks.release_law import (
     study_of,
 )
 from benchmarks.tables import at_hand, scaled
-from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
@@ -103,7 +103,7 @@ def ours(spec: ReleaseSpec, moments: SecondMoments, estimators: Sequence[str]) -
     """Coefficients of Commingle's fits of one release, the intercept first, 0 where a fit has none."""
     prepared, found = PreparedMoments.of(moments, spec.terms.attributes), {}
     for name in estimators:
-        fitted = fit_prepared(prepared, FitRequest(target=LABEL, estimator=name)).coefficients
+        fitted = fit_prepared(prepared, LABEL, estimator=name).coefficients
         found[f"Commingle {name}"] = np.pad(fitted, (0, len(spec.terms.attributes) - len(fitted)))
     return found
 
@@ -113,7 +113,7 @@ def of_moments(
 ) -> Array:
     """Coefficients of `shrunken` on one `moments` release of the same parties; S has the intercept first."""
     prepared = moments_release(S, entry_variance(attributes, sizes, epsilon=epsilon), attributes, draw)
-    return fit_prepared(prepared, FitRequest(target=LABEL, estimator="shrunken")).coefficients
+    return fit_prepared(prepared, LABEL, estimator="shrunken").coefficients
 
 
 def eigenvalues(

@@ -1,8 +1,9 @@
 """What pictures of results share: matplotlib is optional, and slow to import, so only who draws loads it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ Array = NDArray[np.float64]
 Axes: TypeAlias = "matplotlib.axes.Axes"
 INK, GRID, OTHERS = "#16202b", "#e4e9ec", "#c4c4c4"
 COLOURS = ("#0b6475", "#cc6f1a", "#7b4fa3", "#14693a", "#b8860b", "#c2406e", "#3b8ea5", "#6b6b6b")
+_MARKERS = "osD^"
 _GROUPED = 0.6  # of a row, over which its groups spread
 _REACH, _LEAST_REACH, _EDGE = 8.0, 1.2, 1.1  # of a log axis: beyond values, around 1, beyond all
 _TICKS = tuple(base * 10.0**exponent for exponent in range(-9, 10) for base in (1, 2, 5))
@@ -54,53 +56,94 @@ def tidy(ax: "Axes") -> None:
     ax.spines[:].set_visible(False)
 
 
-def draw_intervals(
-    ax: "Axes | None", labels: Sequence[str], values: Array, intervals: Array, *, title: str, x: str
-) -> "Axes":
-    """One row for each label: values (q,), intervals (q, 2); on `ax` or a new figure."""
-    ax = axes_on(ax, rows=len(labels))
-    ax.axvline(0, color=INK, linewidth=0.9, zorder=1)
-    _draw_rows(ax, np.arange(len(labels), dtype=np.float64), values, intervals, COLOURS[0])
-    _label_rows(ax, labels)
-    entitle(ax, title, x)
-    return ax
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Intervals:
+    """A picture: a row for each label, and in it a value with its interval for each group, all on one axis.
 
+    Attributes:
+        axis: what the axis says.
+        values: (q, G), or (q,) for one group; NaN where nothing is drawn.
+        intervals: (q, G, 2) or (q, 2).
+        of: effects, with a line at none; shares, in percent of 1; or ratios about 1, on a log axis.
+        groups: G names.
+        limit: where the axis of effects ends on both sides; what lies beyond is an arrow.
+    """
 
-def draw_groups(ax: "Axes", labels: Sequence[str], groups: Sequence[str], values: Array, intervals: Array) -> None:
-    """One row for each label, in it a point for each of G groups: values (q, G), intervals (q, G, 2)."""
-    size = len(groups)
-    for g, name in enumerate(groups):
-        places = np.arange(len(labels), dtype=np.float64) + _GROUPED * ((g + 0.5) / size - 0.5)
-        _draw_rows(ax, places, values[:, g], intervals[:, g], COLOURS[g % len(COLOURS)], plain_label(name))
-    _label_rows(ax, labels)
-    if size > 1:
-        ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    title: str
+    axis: str
+    labels: Sequence[str]
+    values: Array
+    intervals: Array
+    of: Literal["effects", "shares", "ratios"]
+    groups: Sequence[str] = ("",)
+    limit: float | None = None
 
+    @property
+    def reach(self) -> tuple[float, float]:
+        """Where the axis ends: of ratios, near the values, however far intervals go."""
+        if self.limit is not None:
+            return -self.limit, self.limit
+        near, ends = (each[np.isfinite(each)] for each in (self.values, self.intervals))
+        if self.of != "ratios":
+            shown = np.concatenate([near, ends, [0.0]])
+            return float(shown.min()), float(shown.max())
+        near = near[near > 0]
+        ends = ends[(ends >= near.min(initial=1.0) / _REACH) & (ends <= near.max(initial=1.0) * _REACH)]
+        shown = np.concatenate([near, ends, [1 / _LEAST_REACH, _LEAST_REACH]])
+        return float(shown.min()), float(shown.max())
 
-def draw_ratios(
-    ax: "Axes | None", labels: Sequence[str], values: Array, intervals: Array, *, title: str, x: str
-) -> "Axes":
-    """A forest plot: ratios (q,) with intervals (q, 2) about 1 on a log axis, an arrow where an end is out of reach."""
-    ax = axes_on(ax, rows=len(labels))
-    places, near = np.arange(len(labels), dtype=np.float64), values[np.isfinite(values) & (values > 0)]
-    ends = intervals[np.isfinite(intervals) & (intervals > 0)]
-    ends = ends[(ends >= near.min(initial=1.0) / _REACH) & (ends <= near.max(initial=1.0) * _REACH)]
-    shown = np.concatenate([near, ends, [1 / _LEAST_REACH, _LEAST_REACH]])
-    least, most = shown.min() / _EDGE, shown.max() * _EDGE
-    ax.set_xscale("log")
-    ax.axvline(1, color=INK, linewidth=0.9, zorder=1)
-    drawn = np.clip(intervals, least, most)
-    inside = (values >= least) & (values <= most)
-    _draw_rows(ax, places, np.where(inside, values, np.nan), drawn, COLOURS[0])
-    for beyond, at, mark in ((intervals[:, 0] < least, least, "<"), (intervals[:, 1] > most, most, ">")):
-        ax.scatter(np.full(int(beyond.sum()), at), places[beyond], marker=mark, s=40, color=COLOURS[0], zorder=3)
-    ax.set_xlim(least / _EDGE**0.3, most * _EDGE**0.3)
-    _label_rows(ax, labels)
-    ticks = [tick for tick in _TICKS if least <= tick <= most]
-    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()
-    entitle(ax, title, x)
-    return ax
+    @property
+    def ticks(self) -> list[float]:
+        """Round ratios within reach; of others both ends."""
+        least, most = self.reach
+        return [tick for tick in _TICKS if least <= tick <= most] if self.of == "ratios" else [least, most]
+
+    def draw(self, ax: "Axes | None" = None) -> "Axes":
+        """On `ax` or a new figure. Where an end is out of reach there is an arrow."""
+        count, size = len(self.labels), len(self.groups)
+        ax = axes_on(ax, rows=max(1, round(count * max(1.0, size / 2))))
+        if self.of == "ratios":
+            self._draw_log_axis(ax)
+        elif self.of == "effects":
+            ax.axvline(0, color=INK, linewidth=0.9, zorder=1)
+        for g in range(size):
+            self._draw_group(ax, g)
+        ax.set_yticks(np.arange(count), list(map(plain_label, self.labels)))
+        ax.set_ylim(max(1, count) - 0.5, -0.5)
+        tidy(ax)
+        ax.grid(visible=False, axis="y")
+        entitle(ax, self.title, self.axis)
+        if self.of == "shares":
+            ax.set_xlim(left=0)
+        elif self.limit is not None:
+            ax.set_xlim(-_EDGE * self.limit, _EDGE * self.limit)
+        if size > 1:
+            ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        return ax
+
+    def _draw_group(self, ax: "Axes", g: int) -> None:
+        count, size, scale = len(self.labels), len(self.groups), 100 if self.of == "shares" else 1
+        values = scale * self.values.reshape(count, size)[:, g]
+        intervals = scale * self.intervals.reshape(count, size, 2)[:, g]
+        places, colour = np.arange(count) + _GROUPED * ((g + 0.5) / size - 0.5), COLOURS[g % len(COLOURS)]
+        if self.of == "ratios" or self.limit is not None:
+            least, most = self.reach
+            low, high = np.fmin(values, intervals[:, 0]) < least, np.fmax(values, intervals[:, 1]) > most
+            for beyond, at, mark in ((low, least, "<"), (high, most, ">")):
+                ax.scatter(np.full(int(beyond.sum()), at), places[beyond], marker=mark, s=40, color=colour, zorder=3)
+            values = np.where((values >= least) & (values <= most), values, np.nan)
+            intervals = np.clip(intervals, least, most)
+        ax.hlines(places, *intervals.T, color=colour, linewidth=2, alpha=0.6, zorder=2)
+        marker, label = _MARKERS[g % len(_MARKERS)], plain_label(self.groups[g])
+        ax.scatter(values, places, s=28, marker=marker, color=colour, zorder=3, label=label or None)
+
+    def _draw_log_axis(self, ax: "Axes") -> None:
+        least, most = self.reach
+        ax.set_xscale("log")
+        ax.axvline(1, color=INK, linewidth=0.9, zorder=1)
+        ax.set_xlim(least / _EDGE, most * _EDGE)
+        ax.set_xticks(self.ticks, [f"{tick:g}" for tick in self.ticks])
+        ax.minorticks_off()
 
 
 def save(ax: "Axes", path: Path) -> None:
@@ -112,17 +155,3 @@ def save(ax: "Axes", path: Path) -> None:
         raise OutputError(
             f"cannot draw to {path} ({error})", remedy="Name a file that ends in .png, .svg or .pdf."
         ) from None
-
-
-def _draw_rows(  # noqa: PLR0917 - of one module
-    ax: "Axes", places: Array, values: Array, intervals: Array, colour: str, label: str | None = None
-) -> None:
-    ax.hlines(places, *intervals.T, color=colour, linewidth=2, alpha=0.6, zorder=2)
-    ax.scatter(values, places, s=28, color=colour, zorder=3, label=label)
-
-
-def _label_rows(ax: "Axes", labels: Sequence[str]) -> None:
-    ax.set_yticks(np.arange(len(labels)), list(map(plain_label, labels)))
-    ax.set_ylim(max(1, len(labels)) - 0.5, -0.5)
-    tidy(ax)
-    ax.grid(visible=False, axis="y")

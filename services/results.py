@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import math
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.plotting import Axes
+from commingle.services.plotting import Axes, Intervals
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.text import printable
 
@@ -20,6 +21,8 @@ _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = "padding:.25em .8em;border:none;background:none"
 _TEXT = f"{_CELL};text-align:left"
 _NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
+_TEXT_WIDTH = 78
+_TIED = "\N{NO-BREAK SPACE}"
 _LEAST_P = 0.001
 _LONG = 1e5  # numbers from here on are said with a power of ten
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -128,16 +131,20 @@ class ResultTable:
         return [part for column in self.columns for part in column.parts()]
 
     def to_text(self) -> str:
-        """Aligned columns below the title, notes and warnings after them."""
+        """Aligned columns below the title, notes and warnings after them, in lines that fit a terminal."""
         cells = self.cells()
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             "  ".join([row[0].ljust(widths[0]), *(text.rjust(w) for text, w in zip(row[1:], widths[1:], strict=True))])
             for row in cells
         ]
-        facts = " · ".join(f"{name} {value}" for name, value in self.facts)
-        warnings = [f"Warning: {said}" for said in self.warnings]
-        return printable("\n".join([self.title, facts, "", *lines, "", *self.notes, *warnings]), keep_lines=True)
+        facts = " · ".join(f"{name} {value}".replace(" ", _TIED) for name, value in self.facts)
+        said = (*self.notes, *(f"Warning: {warning}" for warning in self.warnings))
+        width = max(_TEXT_WIDTH, *map(len, lines))
+        above, *below = (
+            textwrap.fill(each, width, break_long_words=False, break_on_hyphens=False) for each in (facts, *said)
+        )
+        return printable("\n".join([self.title, above.replace(_TIED, " "), "", *lines, "", *below]), keep_lines=True)
 
     def to_markdown(self) -> str:
         """A table of GitHub's Markdown."""
@@ -175,6 +182,10 @@ class Result(ABC):
     def table(self) -> ResultTable:
         """The result as a table."""
 
+    def summary(self) -> str:
+        """The table as text."""
+        return self.table().to_text()
+
     def to_frame(self) -> Any:  # noqa: ANN401 - pandas is optional, so its types cannot be named here
         """The table as a `pandas.DataFrame`, its labels as the index. Raises MissingExtraError without pandas."""
         return self.table().to_frame()
@@ -193,9 +204,13 @@ class Drawn(Result):
 
     __slots__ = ()
 
-    @abstractmethod
+    def pictures(self) -> tuple[Intervals, ...]:
+        """Values with their intervals, as `plot` and pages draw them; none of a result that has curves."""
+        return ()
+
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw it, on `ax` or a new figure. Raises MissingExtraError without matplotlib."""
+        """Draw the first picture, on `ax` or a new figure. Raises MissingExtraError without matplotlib."""
+        return self.pictures()[0].draw(ax)
 
 
 def markdown_row(texts: Iterable[str]) -> str:

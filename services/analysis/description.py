@@ -10,7 +10,7 @@ from scipy.special import chdtrc
 from commingle.services.analysis.tables import independence, trend
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, NEGATIVE, around, normal_reach, percent
-from commingle.services.plotting import Axes, axes_on, draw_groups, entitle
+from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, NumericAttribute
 from commingle.shared.estimation.cells import ENOUGH, Cells, fieller, mapped
@@ -87,16 +87,20 @@ class Description(Drawn):
             warnings=self.warnings,
         )
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the share of each level in each group, with its interval; on `ax` or a new figure. Numbers have none."""
+    def pictures(self) -> tuple[Intervals, ...]:
+        """The share of each level in each group; numbers have none."""
         shares = np.flatnonzero(np.isnan(self.deviations))
-        ax = axes_on(ax, rows=max(1, round(len(shares) * max(1.0, len(self.groups) / 2))))
-        labels, named = [self.lines[i] for i in shares], [f"{self.by} = {group}" for group in self.groups]
-        draw_groups(ax, labels, named, 100 * self.values[shares], 100 * self.intervals[shares])
         whose = "of the people of a group" if self.by else "of everybody"
-        entitle(ax, self._title, f"% {whose} ({percent(self.confidence_level)} intervals)")
-        ax.set_xlim(left=0)
-        return ax
+        picture = Intervals(
+            title=self._title,
+            axis=f"% {whose} ({percent(self.confidence_level)} intervals)",
+            labels=[self.lines[i] for i in shares],
+            groups=[f"{self.by} = {group}" for group in self.groups],
+            values=self.values[shares],
+            intervals=self.intervals[shares],
+            of="shares",
+        )
+        return (picture,)
 
     @property
     def _title(self) -> str:

@@ -17,7 +17,6 @@ from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import (
     Coverage,
     Diagnostics,
-    FitRequest,
     IntervalFor,
     inverse,
     names_of,
@@ -85,18 +84,14 @@ def compare(
         NestedError: `smaller` is not part of `larger`, or all of it.
         EstimationError: as a fit.
     """
-    big = fit_prepared(
-        prepared,
-        FitRequest(target=target, features=None if larger is None else names_of(larger), interval_for=interval_for),
-    )
+    big = fit_prepared(prepared, target, larger, interval_for=interval_for)
     smaller = names_of(smaller)
     if not set(smaller) < set(big.features):
         raise NestedError(
             "the smaller model must use some but not all features of the larger and no others",
             remedy=f"Choose it among: {', '.join(big.features)}.",
         )
-    request = FitRequest(target=target, features=smaller, estimator=None if smaller else "constant")
-    small = fit_prepared(prepared, request)
+    small = fit_prepared(prepared, target, smaller, estimator=None if smaller else "constant")
     index = np.array([i for i, term in enumerate(big.terms) if term not in small.terms])
     statistic = wald(big.coefficients[index], big.covariance[np.ix_(index, index)])
     degrees = (len(index), big.degrees_of_freedom)
@@ -180,10 +175,8 @@ def two_stage(
     features = (*endogenous, *exogenous)
     _require_enough(prepared, endogenous, instruments)
     everything = (*features, *instruments)
-    request = FitRequest(
-        target=target, features=everything, confidence_level=confidence_level, interval_for=interval_for
-    )
-    plain = fit_prepared(prepared, request)  # refuses whatever cannot be asked
+    # refuses whatever cannot be asked
+    plain = fit_prepared(prepared, target, everything, confidence_level=confidence_level, interval_for=interval_for)
     outside = (*exogenous, *instruments)
     stages = tuple(compare(prepared, name, outside, exogenous) for name in endogenous)
     fit = _second_stage(prepared, plain, features, outside, interval_for=interval_for, warnings=_cautions(stages))

@@ -21,7 +21,7 @@ from commingle.shared.documents.schema import Attribute
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.diagnostics import expected_r_squared
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.method import FitRequest, Signal, names_of, residual
+from commingle.shared.estimation.method import Signal, residual
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms.registry import mechanism_of
@@ -215,7 +215,7 @@ def _path(
     l1_ratio: float,
     solver: Solver,
 ) -> CoefficientPath:
-    plain = fit_prepared(prepared, FitRequest(target=target, features=None if features is None else names_of(features)))
+    plain = fit_prepared(prepared, target, features)
     prepared, _ = usable(prepared, target, plain.features)
     problem = _problem(prepared, target, plain.features)
     x, y = problem.rows[:, :-1], problem.rows[:, -1]

@@ -13,7 +13,7 @@ from scipy.special import chdtrc
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, NEGATIVE, normal_reach, percent
-from commingle.services.plotting import Axes, draw_intervals, draw_ratios
+from commingle.services.plotting import Axes, Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.estimation.cells import Cells, compared
 from commingle.shared.estimation.cross_products import CrossProducts
@@ -161,26 +161,32 @@ class CrossTable(Drawn):
             warnings=self.warnings,
         )
 
+    def pictures(self) -> tuple[Intervals, ...]:
+        """The share with the event at each level of `row`, and the odds ratio of each but the reference."""
+        event, sure = f"{self.column} = {self.event}", f"({percent(self.confidence_level)} intervals)"
+        title = f"{event} by {self.row}"
+        others = [i for i, label in enumerate(self.compared) if label != self.reference]
+        shares = Intervals(
+            title=title,
+            axis=f"% with {event} {sure}",
+            labels=self.compared,
+            values=self.shares,
+            intervals=self.share_intervals,
+            of="shares",
+        )
+        ratios = Intervals(
+            title=title,
+            axis=f"odds ratio against {self.row} = {self.reference} {sure}",
+            labels=[self.compared[i] for i in others],
+            values=self.odds_ratios[others],
+            intervals=self.odds_intervals[others],
+            of="ratios",
+        )
+        return shares, ratios
+
     def plot_ratios(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the odds ratio of each level of `row` but the reference; on `ax` or a new figure."""
-        others = [i for i, label in enumerate(self.compared) if label != self.reference]
-        return draw_ratios(
-            ax,
-            [self.compared[i] for i in others],
-            self.odds_ratios[others],
-            self.odds_intervals[others],
-            title=f"{self.column} = {self.event} by {self.row}",
-            x=f"odds ratio against {self.row} = {self.reference} ({percent(self.confidence_level)} intervals)",
-        )
-
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the share with the event at each level of `row`, with its interval; on `ax` or a new figure."""
-        event = f"{self.column} = {self.event}"
-        x = f"% with {event} ({percent(self.confidence_level)} intervals)"
-        shares, reach = 100 * self.shares, 100 * self.share_intervals
-        ax = draw_intervals(ax, self.compared, shares, reach, title=f"{event} by {self.row}", x=x)
-        ax.set_xlim(left=0)
-        return ax
+        return self.pictures()[1].draw(ax)
 
 
 def cross_table(

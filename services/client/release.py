@@ -14,12 +14,12 @@ from commingle.services.client.export import Export, export
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.metadata import citation
 from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
-from commingle.services.fit import Fit, FitRequest, PreparedMoments, fit_prepared
+from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.estimation.method import IntervalFor, names_of
+from commingle.shared.estimation.method import IntervalFor
 from commingle.shared.release.matrix import decode_matrix, prepared_release
 from commingle.shared.release.verification import PublishedRelease
 
@@ -138,21 +138,21 @@ class Release:
         confidence_level: float = 0.95,
         interval_for: IntervalFor = "table",
     ) -> Fit:
-        """Fit a linear model of `target`, in original units; see `FitRequest`.
+        """Fit a linear model of `target`, in original units; see `commingle.services.fit.fit_prepared`.
 
         Raises:
             EstimationError: an unknown attribute or estimator, or a fit that cannot be computed.
         """
-        request = FitRequest(
-            target=target,
-            features=None if features is None else names_of(features),
+        found = fit_prepared(
+            self.prepared,
+            target,
+            features,
             estimator=estimator,
             intercept=intercept,
             confidence_level=confidence_level,
             interval_for=interval_for,
         )
-        spec = self.spec
-        return replace(fit_prepared(self.prepared, request), epsilon=spec.epsilon, delta=spec.delta)
+        return replace(found, epsilon=self.spec.epsilon, delta=self.spec.delta)
 
     def synthesize(
         self, rows: int, attributes: str | Sequence[str] | None = None, *, entropy: int | Sequence[int] = 0

@@ -356,10 +356,7 @@ def fit(
         confidence_level=confidence,
         interval_for=interval_for or "table",
     )
-    if curve is None:
-        _show(found, fitted, _signed(fitted.summary(), found), as_json=as_json, plot=plot)
-    else:
-        _show_as(found, fitted.curve(curve), "text", as_json=as_json, plot=plot)
+    _show_as(found, fitted if curve is None else fitted.curve(curve), "text", as_json=as_json, plot=plot)
 
 
 @click.command(

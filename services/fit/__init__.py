@@ -1,8 +1,7 @@
 """From second moments to coefficients with honest errors: pure, no I/O (docs/design/estimation.md)."""
 
-from commingle.services.fit.fitting import ESTIMATORS, fit, fit_prepared
+from commingle.services.fit.fitting import ESTIMATORS, fit_prepared
 from commingle.services.fit.result import Fit
-from commingle.shared.estimation.method import FitRequest
 from commingle.shared.estimation.prepared import PreparedMoments
 
-__all__ = ["ESTIMATORS", "Fit", "FitRequest", "PreparedMoments", "fit", "fit_prepared"]
+__all__ = ["ESTIMATORS", "Fit", "PreparedMoments", "fit_prepared"]

@@ -1,12 +1,13 @@
 """One fit: cut the moments, solve, say how sure, in original units."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from commingle.services.fit.result import Fit
 from commingle.services.fit.subjects import about_subjects, usable
 from commingle.services.intervals import require_confidence
-from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.documents.schema import Attribute, CategoricalAttribute
+from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.estimation.diagnostics import cautions, covariance, cut_rows, diagnose
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
@@ -16,11 +17,10 @@ from commingle.shared.estimation.errors import (
     TargetAmongFeaturesError,
     UnknownEstimatorError,
 )
-from commingle.shared.estimation.method import Estimator, FitRequest, require_interval, residual
+from commingle.shared.estimation.method import Estimator, IntervalFor, names_of, require_interval, residual
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import build_system
 from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_named, mechanism_of
-from commingle.shared.release.matrix import prepared_moments
 
 ESTIMATORS = tuple(dict.fromkeys(e for name in MECHANISMS for e in mechanism_named(name).fit.estimators))
 """Names of the estimators of all mechanisms."""
@@ -32,31 +32,49 @@ PURPOSES = (
 )
 
 
-def fit(moments: SecondMoments, attributes: tuple[Attribute, ...], request: FitRequest) -> Fit:
-    """Fit one linear model on the second moments of a release; `attributes` as in its spec, in order.
+def fit_prepared(
+    prepared: PreparedMoments,
+    target: str,
+    features: str | Sequence[str] | None = None,
+    *,
+    estimator: str | None = None,
+    intercept: bool = True,
+    confidence_level: float = 0.95,
+    interval_for: IntervalFor = "table",
+) -> Fit:
+    """Fit one linear model of one attribute, in original units.
 
-    Raises EstimationError: see errors.py.
+    Args:
+        prepared: moments of a release, which serve many fits.
+        target: name of a numeric or binary attribute.
+        features: names of attributes; None for all but the target. `constant` uses none.
+        estimator: one of `ESTIMATORS`; None for the one with standard errors: `measurement_error`, or `ols` on moments.
+        intercept: whether the model in original units has one.
+        confidence_level: of the intervals, in (0, 1).
+        interval_for: what intervals (but those of `ols` on noisy rows) are to cover: the coefficients of the same fit
+            on the full private table, or those of the population it was drawn from.
+
+    Raises:
+        EstimationError: see errors.py.
     """
-    return fit_prepared(prepared_moments(moments, attributes), request)
-
-
-def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
-    """Fit one linear model on moments that serve many fits of one release. Raises EstimationError: see errors.py."""
-    name, estimator = _estimator(prepared, request)
-    _check(request, name, estimator)
-    target, features = _names(prepared, request, estimator)
+    name, solver = _estimator(prepared, estimator)
+    if not solver.uses_features and not intercept:
+        raise InterceptError(f"{name} is nothing but an intercept", remedy="Leave the intercept in.")
+    require_confidence(confidence_level)
+    require_interval(interval_for)
+    features = _features(prepared, target, None if features is None else names_of(features), solver)
     prepared, notes = usable(prepared, target, features)
     method = mechanism_of(prepared).fit
-    name, estimator = _estimator(prepared, request)  # those of pairwise moments, where these are
+    name, solver = _estimator(prepared, estimator)  # those of pairwise moments, where these are
     chosen = tuple(i for name in features for i in prepared.columns[name])
-    system = build_system(prepared, prepared.columns[target][0], chosen, intercept=request.intercept)
+    system = build_system(prepared, prepared.columns[target][0], chosen, intercept=intercept)
     signal = method.measure(system)
-    H, b = estimator.solve(system, signal)
-    determined = estimator.errors == "none" or bool(np.linalg.eigvalsh(H)[0] > 0)
-    damped = estimator.damping is not None and estimator.damping(system, signal) > 0
-    errors = estimator.errors if determined and not damped else "none"
-    cov, covered = covariance(method, system, H, residual(system, b), errors=errors, interval_for=request.interval_for)
-    diagnostics = diagnose(method, system, signal, H, b, errors=estimator.errors)
+    H, b = solver.solve(system, signal)
+    determined = solver.errors == "none" or bool(np.linalg.eigvalsh(H)[0] > 0)
+    damped = solver.damping is not None and solver.damping(system, signal) > 0
+    errors = solver.errors if determined and not damped else "none"
+    cov, covered = covariance(method, system, H, residual(system, b), errors=errors, interval_for=interval_for)
+    diagnostics = diagnose(method, system, signal, H, b, errors=solver.errors)
     used = (*chosen, prepared.columns[target][0])
     subjects, n = about_subjects(prepared, np.array(used, np.intp) - 1), prepared.shared(used)
     fewest = f"n = {n:,} is the fewest people whom two of these members share and who count."
@@ -64,12 +82,12 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
         estimator=name,
         target=target,
         features=features,
-        intercept=request.intercept,
+        intercept=intercept,
         terms=system.terms,
         coefficients=system.to_original @ b + system.shift,
         covariance=system.to_original @ cov @ system.to_original.T,
         degrees_of_freedom=system.degrees_of_freedom,
-        confidence_level=request.confidence_level,
+        confidence_level=confidence_level,
         interval_for=covered,
         n=n,
         rows=system.rows,
@@ -88,10 +106,10 @@ def fit_prepared(prepared: PreparedMoments, request: FitRequest) -> Fit:
     )
 
 
-def _estimator(prepared: PreparedMoments, request: FitRequest) -> tuple[str, Estimator]:
+def _estimator(prepared: PreparedMoments, asked: str | None) -> tuple[str, Estimator]:
     mechanism = mechanism_of(prepared)
     method = mechanism.fit
-    name = request.estimator or method.inference
+    name = asked or method.inference
     if name in method.estimators:
         return name, method.estimators[name]
     if name not in ESTIMATORS:
@@ -102,24 +120,18 @@ def _estimator(prepared: PreparedMoments, request: FitRequest) -> tuple[str, Est
     )
 
 
-def _check(request: FitRequest, name: str, estimator: Estimator) -> None:
-    if not estimator.uses_features and not request.intercept:
-        raise InterceptError(f"{name} is nothing but an intercept", remedy="Leave the intercept in.")
-    require_confidence(request.confidence_level)
-    require_interval(request.interval_for)
-
-
-def _names(prepared: PreparedMoments, request: FitRequest, estimator: Estimator) -> tuple[str, tuple[str, ...]]:
-    target = request.target
+def _features(
+    prepared: PreparedMoments, target: str, named: tuple[str, ...] | None, estimator: Estimator
+) -> tuple[str, ...]:
     if isinstance(prepared.attribute(target), CategoricalAttribute):
         raise CategoricalTargetError(
             f"{target!r} has more than two levels and cannot be the target of a linear model",
             remedy="Choose a numeric or binary attribute.",
         )
     others = tuple(name for name in prepared.attributes if name != target)
-    features = others if request.features is None else request.features
+    features = others if named is None else named
     if not estimator.uses_features:
-        return target, ()
+        return ()
     for name in features:
         prepared.attribute(name)
     if target in features:
@@ -130,4 +142,4 @@ def _names(prepared: PreparedMoments, request: FitRequest, estimator: Estimator)
             f"{twice[0]!r} is named twice" if twice else "no features are named",
             remedy="Name each feature once, or use the estimator 'constant' for none.",
         )
-    return target, features
+    return features

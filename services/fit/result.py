@@ -1,6 +1,5 @@
 """A fitted linear model in original units, and the curve of one of its numbers: figures, and how they are shown."""
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,7 +9,7 @@ from scipy.special import stdtr, stdtrit
 
 from commingle.services.fit.predicting import Predictor, Values, public_ranges, term_matrix
 from commingle.services.intervals import around, percent, standard_errors
-from commingle.services.plotting import COLOURS, INK, Axes, axes_on, draw_intervals, entitle, tidy
+from commingle.services.plotting import COLOURS, INK, Axes, Intervals, axes_on, entitle, tidy
 from commingle.services.results import Drawn, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
 from commingle.shared.estimation.cells import mapped
@@ -19,7 +18,6 @@ from commingle.shared.estimation.errors import UnknownAttributeError
 from commingle.shared.estimation.method import Coverage, Diagnostics
 from commingle.shared.estimation.pair_noise import Held
 from commingle.shared.mechanisms.registry import mechanism_named
-from commingle.shared.text import printable
 
 _POINTS = 101
 _SHOWN = 10  # steps of a table
@@ -130,8 +128,7 @@ COVERED = {
     "release": "Intervals are for the noisy release itself, not for the private table.",
     "none": "There are no intervals for this fit.",
 }
-_TEXT_WIDTH = 78
-_WIDTHS = (10, 11, 8, 8, 12, 12)
+_NOTHING = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -238,7 +235,9 @@ class Fit(Drawn):
                 ("degrees of freedom", f"{self.degrees_of_freedom:,}"),
                 *((("published rows", f"{self.rows:,}"),) if mechanism_named(self.mechanism).of_rows else ()),
                 *(() if self.epsilon is None else (("epsilon per member", f"{self.epsilon:g}"),)),
+                *(() if self.delta is None else (("delta", f"{self.delta:g}"),)),
                 ("expected R²", _r_squared(self.diagnostics)),
+                ("signal to noise", three_digits(self.diagnostics.signal_to_noise)),
             ),
             heading="term",
             labels=self.terms,
@@ -246,7 +245,7 @@ class Fit(Drawn):
                 ResultColumn("coefficient", self.coefficients),
                 ResultColumn("standard error", self.standard_errors),
                 ResultColumn("t", self.t_values, ".2f"),
-                ResultColumn("p", self.p_values, ".3f"),
+                ResultColumn("p", self.p_values, "p"),
                 ResultColumn(f"{level} low", low),
                 ResultColumn(f"{level} high", high),
             ),
@@ -254,42 +253,36 @@ class Fit(Drawn):
             warnings=self.warnings,
         )
 
-    def summary(self) -> str:
-        """The fit as text, laid out as statsmodels does, with the privacy of its release."""
-        rows = str(self.rows) if mechanism_named(self.mechanism).of_rows else "-"
-        privacy = ("-", "-") if self.epsilon is None else (f"{self.epsilon:g} per member", f"{self.delta:g}")
-        header = [
-            ("Target:", self.target, "People (n):", str(self.n)),
-            ("Estimator:", self.estimator, "Published rows (k):", rows),
-            ("Mechanism:", self.mechanism, "Df residuals:", str(self.degrees_of_freedom)),
-            ("Epsilon:", privacy[0], "Expected R-squared:", _r_squared(self.diagnostics)),
-            ("Delta:", privacy[1], "Signal to noise:", three_digits(self.diagnostics.signal_to_noise)),
-        ]
-        rule = "=" * _TEXT_WIDTH
-        lines = ["Linear model on a private release".center(_TEXT_WIDTH).rstrip(), rule]
-        lines += [f"{a:<11}{b:<28.28}{c:<20}{d:>19}".rstrip() for a, b, c, d in header]
-        lines += [rule, *_text_rows(self), rule, COVERED[self.interval_for]]
-        said = (*self.imputed, *self.subjects)
-        lines += [line for sentence in said for line in textwrap.wrap(sentence, _TEXT_WIDTH)]
-        if self.warnings:
-            lines += ["", "Warnings:"]
-        for number, warning in enumerate(self.warnings, start=1):
-            lines += textwrap.wrap(warning, _TEXT_WIDTH, initial_indent=f"[{number}] ", subsequent_indent="    ")
-        return printable("\n".join(lines), keep_lines=True)
+    @property
+    def sentence(self) -> str:
+        """What the fit says of its target, in one; no figure where noise hides it."""
+        if not self.features:
+            return f"The mean of {self.target} alone"
+        *first, last = self.features
+        by, found = f"{', '.join(first)} and {last}" if first else last, self.diagnostics
+        verb = "explain" if first else "explains"
+        if found.r_squared is None or found.r_squared_error is None:
+            return f"{self.target} by {by}"
+        if max(found.r_squared, found.r_squared_error) > 1:
+            return f"Noise hides what {by} {verb} of {self.target}"
+        if found.r_squared < _NOTHING:
+            return f"{by} {verb} next to nothing of {self.target}"
+        return f"{by} {verb} about {100 * found.r_squared:.0f} % of what varies in {self.target}"
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw what each term does to the target over its public range, with intervals; on `ax` or a new figure."""
+    def pictures(self) -> tuple[Intervals, ...]:
+        """What each term does to the target over its public range."""
         start, width = int(self.intercept), public_ranges(self.schema)
         intervals = self.intervals[start:] * width[:, None]
         covered = "no intervals" if np.isnan(intervals).all() else f"{percent(self.confidence_level)} interval"
-        return draw_intervals(
-            ax,
-            self.terms[start:],
-            self.coefficients[start:] * width,
-            intervals,
+        picture = Intervals(
             title=f"{self.target} by {self.estimator}",
-            x=f"change of {self.target} over a feature's public range ({covered})",
+            axis=f"change of {self.target} over a feature's public range ({covered})",
+            labels=self.terms[start:],
+            values=self.coefficients[start:] * width,
+            intervals=intervals,
+            of="effects",
         )
+        return (picture,)
 
     def to_dict(self) -> dict[str, Any]:
         asked = ("estimator", "target", "intercept", "degrees_of_freedom", "confidence_level", "interval_for")
@@ -302,19 +295,6 @@ class Fit(Drawn):
             {**asdict(found), "parties": list(found.parties), "interval": list(found.interval)} for found in self.counts
         ]
         return {**shown, "diagnostics": self.diagnostics.to_dict(), "counts": counts}
-
-
-def _text_rows(fit: Fit) -> list[str]:
-    tail = (1 - fit.confidence_level) / 2
-    headings = ("coef", "std err", "t", "P>|t|", f"[{tail:.4g}", f"{1 - tail:.4g}]")
-    label = min(26, max(12, *(len(term) for term in fit.terms)))
-    cells = [[(text or "-").replace("\u2212", "-") for text in column.texts()] for column in fit.table().columns]
-    lines = [("", *headings), *zip(fit.terms, *cells, strict=True)]
-    head, *rows = (
-        f"{first:<{label}.{label}}" + "".join(f"{text:>{width}}" for text, width in zip(texts, _WIDTHS, strict=True))
-        for first, *texts in lines
-    )
-    return [head, "-" * _TEXT_WIDTH, *rows]
 
 
 def _r_squared(found: Diagnostics) -> str:

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from commingle.services.analysis import Survival
-from commingle.services.fit import Fit
+from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import Predicted
-from commingle.services.learner.picture import bars, curves, forest, lengths
+from commingle.services.learner.picture import bars, curves, figure, lengths
 from commingle.services.learner.requests import (
     ANALYSES,
     QUESTIONS,
@@ -23,11 +23,10 @@ from commingle.services.learner.requests import (
     PlanBody,
     PredictionBody,
     RequestBody,
-    fitted,
 )
 from commingle.services.learner.views import ANSWERS, Predictions
-from commingle.services.models import GeneralisedFit, SyntheticRows
-from commingle.services.results import Result
+from commingle.services.models import SyntheticRows
+from commingle.services.results import Drawn, Result
 from commingle.shared.documents.explained import explain
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import PreparedMoments
@@ -73,7 +72,7 @@ def fit(asked: Asked, data: bytes) -> Answer:
 def predict(asked: Asked, data: bytes) -> Answer:
     """A fit, applied to rows given."""
     body = parse(PredictionBody, data)
-    result = fitted(asked.prepared, **body.model_dump(exclude={"rows", "extrapolate"}))
+    result = fit_prepared(asked.prepared, **body.model_dump(exclude={"rows", "extrapolate"}))
     predictions = _predictions(result, body)
     answer = Predictions(
         release=asked.release,
@@ -97,11 +96,8 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
     result = _result(kind, asked, data)
     table = result.table()
     headline = getattr(result, "sentence", "") or table.title
-    drawn = (
-        list(map(bars, table.columns))
-        if any(column.interval is not None for column in table.columns)
-        else lengths(table)
-    )
+    pictures = result.pictures() if isinstance(result, Drawn) else ()
+    drawn = list(map(bars, table.columns)) if isinstance(result, Drawn) else lengths(table)
     columns = [
         {"heading": c.heading, "texts": c.numerals(), "reaches": c.reaches(), "bars": places}
         for c, places in zip(table.columns, drawn, strict=True)
@@ -115,7 +111,7 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
         "labels": table.labels,
         "facts": table.facts,
         "warnings": table.warnings,
-        "forest": forest(table, start=len(result.law.intercepts) if isinstance(result, GeneralisedFit) else 0),
+        "figures": [found for found in map(figure, pictures) if found is not None],
         "curves": curves(result) if isinstance(result, Survival) else None,
     }
     return Answer(ascii_json(said))

@@ -21,9 +21,8 @@ from starlette.routing import Route
 
 from commingle.services.client.metadata import citation
 from commingle.services.fit.fitting import PURPOSES, TO_PREDICT
-from commingle.services.fit.result import COVERED
 from commingle.services.learner.computing import WRITTEN, Answer, shown, written
-from commingle.services.learner.picture import HEIGHT, WIDTH, picture_of
+from commingle.services.learner.picture import HEIGHT, WIDTH
 from commingle.services.learner.requests import MAX_ROWS
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import LoadedRelease, ReleaseDetail
@@ -38,12 +37,12 @@ from commingle.shared.runtime.pages.site import HEADERS, Site
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PAGE = 100
-_NOTHING = 0.01
 
 Compute = Callable[[Callable[..., Answer], Request, str, bytes], Awaitable[Answer]]
 """Some work on a release, from the bytes of a body as the interface takes it."""
 
 _QUESTIONS = {
+    "fit": "A linear model",
     "describe": "Who is in it",
     "table": "Two attributes",
     "glm": "Odds and rates",
@@ -53,6 +52,7 @@ _QUESTIONS = {
 _USUAL_ROWS = 1000
 _ALSO = {"hazard-ratios": "survival"}
 _FIELDS = {
+    "fit": ("target", "estimator", "interval_for"),
     "describe": ("by",),
     "table": ("row", "column", "within", "event", "reference"),
     "glm": ("target", "family", "event"),
@@ -82,11 +82,17 @@ def _followed(attributes: Sequence[Attribute]) -> dict[str, tuple[str, str]]:
     }
 
 
+def _targets(attributes: Sequence[Attribute]) -> list[str]:
+    """What a linear model can explain."""
+    return [a.name for a in attributes if a.kind != "categorical"]
+
+
 def _asked_of(question: str, given: QueryParams, attributes: Sequence[Attribute]) -> dict[str, Any]:
     """What the form holds; before anything is asked what it proposes, the first two attributes or the last one."""
     names = [a.name for a in attributes if a.kind != "numeric"]
     proposals: dict[str, tuple[tuple[str, ...], Sequence[str | int]]] = {
         "table": (("row", "column"), names),
+        "fit": (("target",), _targets(attributes)[-1:]),
         "glm": (("target",), ([a.name for a in attributes if isinstance(a, BinaryAttribute)] or names)[-1:]),
         "survival": (("outcome",), list(_followed(attributes)) or names[-1:]),
         "synthesize": (("rows",), [_USUAL_ROWS]),
@@ -107,7 +113,8 @@ def _asks(question: str, asked: Mapping[str, Any], attributes: Sequence[Attribut
         ratios = {"outcome": asked.get("outcome", ""), "features": asked.get("attributes", [])}
         return [_Ask("survival", curves), *([_Ask("hazard-ratios", ratios)] if ratios["features"] else [])]
     if question != "glm":
-        return [_Ask(question, dict(asked))]
+        renamed = {"attributes": "features"} if question == "fit" else {}
+        return [_Ask(question, {renamed.get(name, name): value for name, value in asked.items()})]
     features = " + ".join(f"`{name}`" for name in _features(asked, attributes))
     formula = f"`{asked.get('target', '')}`{_event(asked)} ~ {features}"
     return [_Ask("glm", {"formula": formula} | ({"family": asked["family"]} if "family" in asked else {}))]
@@ -146,9 +153,10 @@ def _command(ask: _Ask, asked: Mapping[str, Any]) -> str:
         word
         for name, value in ask.body.items()
         if name not in {"attributes", "features", *_PLACES.get(ask.kind, ())}
-        for word in (f"--{name}", str(value))
+        for word in (f"--{name.replace('_', '-')}", str(value))
     ]
-    options += [word for name in ask.body.get("features", []) for word in ("--ratios", name)]
+    flag = "--features" if ask.kind == "fit" else "--ratios"
+    options += [word for name in ask.body.get("features", []) for word in (flag, name)]
     options += ["--out", "rows.csv"] if ask.kind == "synthesize" else []
     words = [*places, *ask.body.get("attributes", []), *options]
     return f"commingle {_question_of(ask.kind)} ./release {shlex.join(words)}".rstrip()
@@ -157,9 +165,8 @@ def _command(ask: _Ask, asked: Mapping[str, Any]) -> str:
 def _asking(ask: _Ask) -> str:
     method = "stratified" if "within" in ask.body else ask.kind.replace("-", "_")
     arguments = ", ".join(f"{name}={value!r}" for name, value in ask.body.items())
-    if ask.kind == "synthesize":
-        return f'rows = release.synthesize({arguments})\nprint(rows.table().to_text())\nrows.write("rows.csv")\n'
-    return f"print(release.{method}({arguments}).table().to_text())\n"
+    written = 'answer.write("rows.csv")\n' if ask.kind == "synthesize" else ""
+    return f"answer = release.{method}({arguments})\nprint(answer.summary())\n{written}"
 
 
 def add_pages(
@@ -179,6 +186,8 @@ def add_pages(
         "height": HEIGHT,
         "purposes": PURPOSES,
         "predict": TO_PREDICT,
+        "most_rows": MAX_ROWS,
+        "families": FAMILIES,
     }
     if door is not None:
         known["csrf"] = ""  # the only form is the one to leave, which the guard takes from its own pages only
@@ -217,24 +226,27 @@ class _Pages:
             return self._refused(error)
         return self._site.page("releases.html", {"page": page})
 
-    async def release(self, request: Request) -> Response:
-        """What one release holds; with a target in its address, the fit of it."""
+    def release(self, request: Request) -> Response:
+        """What one release holds, and whom it asks to be trusted."""
         try:
-            held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
+            held = self._source.fetch(request.path_params["release"])
         except CommingleError as error:
             return self._refused(error)
-        asked, found, said, status = request.query_params, None, "", 200
-        body = _body(asked, held)
-        if "target" in asked:
-            try:
-                answer = await self._answer(partial(written, "json"), request, held, _Ask("fit", body))
-                found = json.loads(answer.content)
-            except CommingleError as error:
-                said, status = error.diagnostics(), self._status_of(error)
-        return self._site.page("release.html", {**self._shown(held, body, found), "error": said}, status=status)
+        detail, spec = ReleaseDetail.of(held), held.published.spec
+        context = {
+            "it": detail,
+            "headline": headline_of(detail.study, spec.stated),
+            "stated": spec.stated_sentences,
+            "weakest": min((c.signal_to_noise for c in detail.columns if c.signal_to_noise is not None), default=None),
+            "coordinator": self._coordinator,
+            "citation": citation(held.published),
+            "kept": _kept(self._coordinator, detail),
+            "questions": _questions(held),
+        }
+        return self._site.page("release.html", context)
 
     async def question(self, request: Request) -> Response:
-        """The answer to one question other than a fit; to the first that can be asked where the address has none."""
+        """The answer to one question; to the first that can be asked where the address has none."""
         question = request.path_params["question"]
         if question not in _QUESTIONS:
             return self._site.refused("Nothing to see here", "There is no such question.", status=404, back=True)
@@ -246,7 +258,7 @@ class _Pages:
         # the last is proposed
         attributes = sorted(held.published.spec.terms.attributes, key=lambda a: a.name == target)
         asked = _asked_of(question, request.query_params, attributes)
-        if question == "glm" and asked.get("target") == target and features:
+        if question in {"fit", "glm"} and asked.get("target") == target and features:
             asked = {"attributes": list(features)} | asked
         asking, answers, said, status = _asks(question, asked, attributes), list[Any](), "", 200
         for ask in asking:
@@ -257,19 +269,27 @@ class _Pages:
                 said, status = error.diagnostics(), self._status_of(error)
                 break
         commands = [_command(ask, {**asked, "attributes": _features(asked, attributes)}) for ask in asking]
+        levels, outcomes = {a.name: a.levels for a in attributes if a.kind != "numeric"}, _followed(attributes)
+        followed = {*outcomes, *outcomes.get(asked.get("outcome", ""), ())}
         context = {
             "it": ReleaseDetail.of(held),
-            "levels": {a.name: a.levels for a in attributes if a.kind != "numeric"},
-            "outcomes": _followed(attributes),
+            "names": [a.name for a in held.published.spec.terms.attributes],
+            "targets": _targets(attributes),
+            "levels": levels,
+            "outcomes": outcomes,
+            "not_followed": [name for name in levels if name not in followed],
+            "understand": mechanism_of(held.prepared).fit.inference,
+            "estimators": tuple(mechanism_of(held.prepared).fit.estimators),
             "question": question,
             "questions": _questions(held),
+            "asked": asked,
+            "answers": answers,
+            "error": said,
             "command": "\n".join(commands),
             "in_r": _in_r(commands),
             "python": _fetched(self._coordinator, held) + "".join(map(_asking, asking)),
             "query": urlencode(asked, doseq=True),
-            "most_rows": MAX_ROWS,
         }
-        context |= {"asked": asked, "answers": answers, "error": said, "families": FAMILIES}
         return self._site.page("question.html", context, status=status)
 
     async def written(self, request: Request) -> Response:
@@ -278,9 +298,7 @@ class _Pages:
         try:
             held = await run_in_threadpool(self._source.fetch, request.path_params["release"])
             attributes = held.published.spec.terms.attributes
-            if kind == "fit":
-                asking = [_Ask(kind, _body(request.query_params, held))]
-            elif (question := _question_of(kind)) in _QUESTIONS:
+            if (question := _question_of(kind)) in _QUESTIONS:
                 asking = _asks(question, _asked_of(question, request.query_params, attributes), attributes)
             ask = next((one for one in asking if one.kind == kind and form in WRITTEN), None)
             if ask is None:
@@ -300,46 +318,6 @@ class _Pages:
         status = self._status_of(error)
         return self._site.refused("This cannot be shown", error.diagnostics(), status=status, back=True)
 
-    def _shown(self, held: LoadedRelease, body: Mapping[str, Any], fit: dict[str, Any] | None) -> Mapping[str, Any]:
-        detail = ReleaseDetail.of(held)
-        query = [("target", body["target"]), *(("feature", name) for name in body["features"])]
-        query += [(name, str(body[name])) for name in ("estimator", "interval_for") if body.get(name)]
-        return {
-            "it": detail,
-            "headline": _headline(fit) if fit else headline_of(detail.study, held.published.spec.stated),
-            "stated": held.published.spec.stated_sentences,
-            "weakest": min((c.signal_to_noise for c in detail.columns if c.signal_to_noise is not None), default=None),
-            "labels": [a.name for a in detail.attributes if a.kind != "categorical"],
-            "asked": body,
-            "fit": fit,
-            "covered": COVERED[fit["interval_for"]] if fit else "",
-            "picture": picture_of(fit, detail.attributes) if fit else None,
-            "query": urlencode(query),
-            "python": _python(self._coordinator, held, body),
-            "command": _fit_command(body),
-            "in_r": _in_r([_fit_command(body)]),
-            "coordinator": self._coordinator,
-            "citation": citation(held.published),
-            "kept": _kept(self._coordinator, detail),
-            "questions": _questions(held),
-            "understand": mechanism_of(held.prepared).fit.inference,
-            "estimators": tuple(mechanism_of(held.prepared).fit.estimators),
-        }
-
-
-def _headline(fit: Mapping[str, Any]) -> str:
-    *first, last = fit["features"]
-    by, found = f"{', '.join(first)} and {last}" if first else last, fit["diagnostics"]
-    explained, error = found["r_squared"], found["r_squared_error"]
-    if explained is None or error is None:
-        return f"{fit['target']} by {by}"
-    if max(explained, error) > 1:
-        return f"Noise hides what {by} {'explain' if first else 'explains'} of {fit['target']}"
-    verb = "explain" if first else "explains"
-    if explained < _NOTHING:
-        return f"{by} {verb} next to nothing of {fit['target']}"
-    return f"{by} {verb} about {100 * explained:.0f} % of what varies in {fit['target']}"
-
 
 def _questions(held: LoadedRelease) -> dict[str, str]:
     outcomes = _followed(held.published.spec.terms.attributes)
@@ -353,42 +331,12 @@ def _kept(coordinator: str, detail: ReleaseDetail) -> str:
     return f"{shlex.join(keep)}\n{shlex.join(verify)}"
 
 
-def _body(asked: QueryParams, held: LoadedRelease) -> dict[str, Any]:
-    attributes, stated = held.published.spec.terms.attributes, held.published.spec.stated
-    names = [attribute.name for attribute in attributes]
-    labels = [attribute.name for attribute in attributes if attribute.kind != "categorical"]
-    target = asked.get("target") or stated.get("target") or (labels or names)[-1]
-    usual = stated.get("features") or names
-    chosen = asked.getlist("feature") if "target" in asked else usual
-    return {
-        "target": target,
-        "features": [name for name in chosen if name != target],
-        "estimator": asked.get("estimator") or None,
-        "interval_for": asked.get("interval_for") or "table",
-    }
-
-
 def _in_words(attribute: Attribute) -> str:
     if attribute.kind == "numeric":
         unit = f" {attribute.unit}" if attribute.unit else ""
         return f"a number from {attribute.lower:g} to {attribute.upper:g}{unit}"
     *first, last = attribute.levels
     return f"{', '.join(first)} or {last}"
-
-
-def _fit_command(body: Mapping[str, Any]) -> str:
-    features = [word for name in body["features"] for word in ("--features", name)]
-    options = {"--estimator": body["estimator"], "--interval-for": body["interval_for"]}
-    chosen = [word for option, value in options.items() if value not in {None, "table"} for word in (option, value)]
-    return f"commingle fit ./release {shlex.join(['--target', body['target'], *features, *chosen])}"
-
-
-def _python(coordinator: str, held: LoadedRelease, body: Mapping[str, Any]) -> str:
-    options = "".join(
-        f", {name}={body[name]!r}" for name in ("estimator", "interval_for") if body[name] not in {None, "table"}
-    )
-    fitted = f"fit = release.fit({body['target']!r}, {body['features']!r}{options})\nprint(fit.summary())\n"
-    return _fetched(coordinator, held) + fitted
 
 
 def _fetched(coordinator: str, held: LoadedRelease) -> str:

@@ -1,16 +1,14 @@
-"""Results as pictures: what each term of a fit does to the target over its public range, and intervals of a table."""
+"""Results as pictures of a page: values with their intervals, numbers of a table, and curves."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from commingle.services.analysis import Survival
-from commingle.services.fit.predicting import public_ranges
-from commingle.services.plotting import COLOURS
+from commingle.services.plotting import COLOURS, Intervals
 from commingle.services.results import ResultColumn, ResultTable, number_text
-from commingle.shared.documents.schema import Attribute
 
 WIDTH = 400.0
 """Of a row, in its own units."""
@@ -19,37 +17,6 @@ HEIGHT = 200.0
 _DASHES = ("", "8 4", "2 4", "8 4 2 4")
 _APART = 0.14  # of the width: numbers of times that are nearer would overlap on a phone
 _MARGIN = 0.04
-_FAR, _NEAR = 8.0, 1.2  # of a log axis: beyond ratios, and around 1
-_TICKS = tuple(base * 10.0**exponent for exponent in range(-6, 7) for base in (1, 2, 5))
-
-
-def picture_of(fit: Mapping[str, Any], attributes: Sequence[Attribute]) -> dict[str, Any] | None:
-    """The picture of a fit as it is answered; None where it has no terms.
-
-    `effects`, of all terms but the intercept, are on one scale from `least` to `most`, each drawn `at` a place with
-    its interval from `low` to `high`, if there is one; no effect is at `zero`. An effect is the coefficient times the
-    width of the attribute's bounds, and for a level the coefficient itself.
-    """
-    by_name = {attribute.name: attribute for attribute in attributes}
-    widths: list[float] = public_ranges(tuple(by_name[name] for name in fit["features"])).tolist()
-    start = int(fit["intercept"])
-    rows: list[tuple[str, float, tuple[float, float] | None]] = [
-        (term, effect * width, None if low is None or high is None else (low * width, high * width))
-        for term, effect, (low, high), width in zip(
-            fit["terms"][start:], fit["coefficients"][start:], fit["intervals"][start:], widths, strict=True
-        )
-    ]
-    ends = [0.0, *(effect for _, effect, _ in rows), *(end for *_, interval in rows for end in interval or ())]
-    least, most = min(ends), max(ends)
-    if most == least:
-        return None
-
-    place = _places(least, most)
-    effects = []
-    for term, effect, interval in rows:
-        low, high = (None, None) if interval is None else map(place, interval)
-        effects.append({"term": term, "effect": effect, "at": place(effect), "low": low, "high": high})
-    return {"effects": effects, "zero": place(0.0), "least": least, "most": most}
 
 
 def bars(column: ResultColumn) -> list[tuple[float, float, float] | None] | None:
@@ -68,36 +35,36 @@ def bars(column: ResultColumn) -> list[tuple[float, float, float] | None] | None
     ]
 
 
-def forest(table: ResultTable, *, start: int = 0) -> dict[str, Any] | None:
-    """A forest plot of the last column of ratios that a table has, from that row on, on a log axis; None without.
+def figure(picture: Intervals) -> dict[str, Any] | None:
+    """Effects, or ratios on a log axis, as rows of a table; None of shares, which `bars` draw, and of nothing but 0.
 
-    `rows` are label, text, and where the ratio and the ends of its interval are drawn, None where out of reach; `ticks`
-    are where and what, and no effect is at `one`.
+    `rows` are label, text, the place of the value and of both ends of its interval, None where there is none, and
+    whether each end is out of reach; `ticks` are where and what, and no effect is at `none`.
     """
-    columns = [c for c in table.columns if c.heading.endswith(" ratio") and c.interval is not None]
-    if not columns or columns[-1].interval is None:
+    ratios, (least, most) = picture.of == "ratios", picture.reach
+    if picture.of == "shares" or least == most:
         return None
-    column, spans = columns[-1], columns[-1].interval
-    drawn = [i for i, value in enumerate(column.numbers) if i >= start and value > 0]
-    if not drawn:
-        return None
-    near, ends = column.numbers[drawn], spans[drawn]
-    seen = ends[np.isfinite(ends) & (ends > near.min() / _FAR) & (ends < near.max() * _FAR)]
-    shown = np.concatenate([near, seen, [1 / _NEAR, _NEAR]])
-    place, (least, most) = _places(*np.log([shown.min(), shown.max()]).tolist()), (shown.min(), shown.max())
-    texts = column.texts()
+    along = math.log if ratios else float
+    place = _places(along(least), along(most))
+
+    def at(value: float) -> float | None:
+        return None if math.isnan(value) else place(along(min(max(value, least), most)))
+
+    column = ResultColumn("", picture.values, ".3g", picture.intervals)
     rows = [
-        (
-            str(table.labels[i]),
-            texts[i],
-            place(math.log(column.numbers[i])),
-            place(math.log(low)) if low >= least else None,
-            place(math.log(high)) if high <= most else None,
+        (label, text, at(value), at(low), at(high), low < least, high > most)
+        for label, text, value, (low, high) in zip(
+            picture.labels, column.texts(), picture.values.tolist(), picture.intervals.tolist(), strict=True
         )
-        for i, (low, high) in zip(drawn, ends.tolist(), strict=True)
     ]
-    ticks = [(place(math.log(tick)), f"{tick:g}") for tick in _TICKS if least <= tick <= most]
-    return {"name": column.heading, "rows": rows, "ticks": ticks, "one": place(0.0)}
+    ticks = [(place(along(tick)), number_text(tick, ".3g")) for tick in picture.ticks]
+    return {
+        "axis": picture.axis,
+        "rows": rows,
+        "ticks": ticks,
+        "none": place(along(1.0 if ratios else 0.0)),
+        "of": picture.of,
+    }
 
 
 def lengths(table: ResultTable) -> list[list[tuple[float, float, float] | None]]:

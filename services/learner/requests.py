@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from commingle.services import analysis, models
 from commingle.services.analysis.paths import MAX_PENALTIES
-from commingle.services.fit import ESTIMATORS, Fit, FitRequest, fit_prepared
+from commingle.services.fit import ESTIMATORS, fit_prepared
 from commingle.services.learner.views import with_example
 from commingle.services.results import Result
 from commingle.shared.documents.explained import explain
@@ -278,12 +278,6 @@ class RowsBody(RequestBody):
     attributes: Names | None = Field(None, description="all that have levels where left out")
 
 
-def fitted(prepared: PreparedMoments, *, features: list[str] | None, **asked: Any) -> Fit:  # noqa: ANN401 - of FitBody
-    """The fit that is asked for."""
-    named = None if features is None else tuple(features)
-    return fit_prepared(prepared, FitRequest(features=named, **asked))
-
-
 def _table(prepared: PreparedMoments, *, within: str | None, **asked: Any) -> Result:  # noqa: ANN401 - of TableBody
     if within is None:
         return analysis.cross_table(prepared, **asked)
@@ -305,6 +299,6 @@ ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "glm": (GlmBody, models.glm),
 }
 QUESTIONS: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = ANALYSES | {
-    "fit": (FitBody, fitted),
+    "fit": (FitBody, fit_prepared),
     "synthesize": (RowsBody, models.synthesize),
 }

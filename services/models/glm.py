@@ -21,7 +21,7 @@ from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar, outcome_of
 from commingle.services.models.score import PRIOR_DEVIATION, Design, Equation, Solved
 from commingle.services.models.weighted_rows import Factor, ratios, terms_of
-from commingle.services.plotting import Axes, draw_ratios
+from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Levelled, NumericAttribute
 from commingle.shared.estimation.cross_products import CrossProducts, products
@@ -139,21 +139,18 @@ class GeneralisedFit(Drawn):
             warnings=self.warnings,
         )
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the ratio of every level against the first one, with its interval; on `ax` or a new figure."""
+    def pictures(self) -> tuple[Intervals, ...]:
+        """The ratio of every level against the first one."""
         start = self.law.alone
-        return draw_ratios(
-            ax,
-            self.terms[start:],
-            self.ratios[start:],
-            self.ratio_intervals[start:],
+        picture = Intervals(
             title=self.outcome,
-            x=f"{self.law.ratio} against the first level ({percent(self.confidence_level)} intervals)",
+            axis=f"{self.law.ratio} against the first level ({percent(self.confidence_level)} intervals)",
+            labels=self.terms[start:],
+            values=self.ratios[start:],
+            intervals=self.ratio_intervals[start:],
+            of="ratios",
         )
-
-    def summary(self) -> str:
-        """The table as text."""
-        return self.table().to_text()
+        return (picture,)
 
     def calibration(self) -> ResultTable:
         """Mean outcomes by level: what the model expects beside what was released."""

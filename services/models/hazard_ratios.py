@@ -26,7 +26,7 @@ from commingle.services.intervals import INTERVALS, LogRatios, percent, require_
 from commingle.services.models.formula import Formula
 from commingle.services.models.score import Equation, Law
 from commingle.services.models.weighted_rows import terms_of
-from commingle.services.plotting import Axes, draw_ratios
+from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, Levelled
 from commingle.shared.estimation.cells import ENOUGH
@@ -278,10 +278,17 @@ class HazardRatios(Drawn):
             warnings=self.warnings,
         )
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the hazard ratio of every level against the first one, with its interval; on `ax` or a new figure."""
-        x = f"hazard ratio against the first level ({percent(self.confidence_level)} intervals)"
-        return draw_ratios(ax, self.terms, self.ratios, self.ratio_intervals, title=self.event, x=x)
+    def pictures(self) -> tuple[Intervals, ...]:
+        """The hazard ratio of every level against the first one."""
+        picture = Intervals(
+            title=self.event,
+            axis=f"hazard ratio against the first level ({percent(self.confidence_level)} intervals)",
+            labels=self.terms,
+            values=self.ratios,
+            intervals=self.ratio_intervals,
+            of="ratios",
+        )
+        return (picture,)
 
 
 def hazard_ratios(

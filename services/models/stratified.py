@@ -15,7 +15,7 @@ from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, LogRatios, normal_reach, percent, standard_errors
 from commingle.services.models.score import feature_groups, in_common
 from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, weighted_rows
-from commingle.services.plotting import Axes, draw_ratios
+from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.estimation.cells import Cells, fieller, mapped
@@ -91,17 +91,18 @@ class StratifiedTable(Drawn):
             warnings=self.warnings,
         )
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the pooled odds ratio of each level of `row`; on `ax` or a new figure."""
+    def pictures(self) -> tuple[Intervals, ...]:
+        """The pooled odds ratio of each level of `row`."""
         against = f"{self.row} = {self.reference}, within {self.within}"
-        return draw_ratios(
-            ax,
-            self.compared,
-            self.odds_ratios,
-            self.odds_intervals,
+        picture = Intervals(
             title=f"{self.column} = {self.event} by {self.row}",
-            x=f"odds ratio against {against} ({percent(self.confidence_level)} intervals)",
+            axis=f"odds ratio against {against} ({percent(self.confidence_level)} intervals)",
+            labels=self.compared,
+            values=self.odds_ratios,
+            intervals=self.odds_intervals,
+            of="ratios",
         )
+        return (picture,)
 
 
 def stratified(

@@ -117,7 +117,7 @@ def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, flo
     roots = sorted(((b - sqrt(spread)) / a, (b + sqrt(spread)) / a)) if a else (d / (2 * b) if b else 0.0, inf)
     low, high = roots
     if a > 0 and y > 0:
-        return (max(low, 0.0), high) if high >= 0 else fieller(0.0, y, covariance, z)
+        return (max(low, 0.0), high) if high > 0 or x >= 0 else fieller(0.0, y, covariance, z)
     return (0.0 if low > 0 or a == 0 else max(high, 0.0)), inf
 
 

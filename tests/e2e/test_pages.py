@@ -106,7 +106,7 @@ def services(root: Path) -> Iterator[dict[str, tuple[str, str, tuple[str, ...]]]
 
 def learned() -> dict[str, tuple[Any, tuple[str, ...]]]:
     tables, survival = published_tables(), published_survival()
-    fit = "?target=age&feature=smoker&feature=readmitted"
+    fit = "/fit?target=age&attributes=smoker&attributes=readmitted"
     asked = ("", fit, "/describe?by=stage", "/table?row=stage&column=readmitted", "/glm?target=readmitted")
     pages = ("/", *(f"/releases/{tables[0]}{one}" for one in asked), "/docs", "/releases/none")
     curves = (

@@ -14,7 +14,7 @@ from numpy.polynomial import chebyshev as numpy_chebyshev
 from numpy.typing import NDArray
 
 from benchmarks.release_law import of_parties, proposed, study_of
-from commingle.services.fit import FitRequest, fit_prepared
+from commingle.services.fit import fit_prepared
 from commingle.services.fit.predicting import OutsideBoundsWarning
 from commingle.shared.documents.schema import (
     Attribute,
@@ -343,8 +343,7 @@ def test_release_with_products_is_fitted_and_predicted_from_their_factors() -> N
     prepared = release_of(
         (asked_attribute(AGE), asked_attribute(DOSE), asked_attribute(SEX), *made, asked_attribute(STAY)), (6, 1), cells
     )
-    asked = FitRequest(target="stay", features=("age", "age squared", "both", "by sex"))
-    fit = fit_prepared(prepared, asked)
+    fit = fit_prepared(prepared, "stay", ("age", "age squared", "both", "by sex"))
     assert fit.coefficients[1:] == pytest.approx([10 / 30, 20, 8, 4], abs=0.05)
     rows: dict[str, list[Any]] = {"age": [20.0, 50.0, 80.0], "dose": [0.0, 5.0, 10.0], "sex": ["f", "m", "m"]}
     assert fit.predict(rows) == pytest.approx([72, 30, 92], abs=0.3)

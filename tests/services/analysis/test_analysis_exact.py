@@ -14,7 +14,7 @@ from statsmodels.sandbox.regression.gmm import IV2SLS
 
 from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
 from commingle.services.errors import InstrumentsError, NestedError, NoSignalError, PenaltyError
-from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.entry_noise import Array
@@ -68,7 +68,7 @@ def test_default_lasso_path_begins_where_the_first_feature_enters() -> None:
 
 def test_end_of_the_ridge_path_without_noise_is_least_squares_with_its_expected_r_squared() -> None:
     path = ridge_path(EXACT, "pressure", penalties=[1e-9])
-    fit = fit_prepared(EXACT, FitRequest(target="pressure"))
+    fit = fit_prepared(EXACT, "pressure")
     assert fit.diagnostics.r_squared is not None
     np.testing.assert_allclose(path.coefficients[0], fit.coefficients, rtol=1e-7)
     assert path.r_squared[0] == pytest.approx(fit.diagnostics.r_squared, abs=1e-7)

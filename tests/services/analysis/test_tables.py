@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 from matplotlib.collections import PathCollection
@@ -223,6 +223,7 @@ def test_fieller_keeps_every_ratio_that_is_not_rejected(x: float, y: float, a: f
 
 
 @given(st.floats(-1e6, -1), st.floats(0.01, 1), st.floats(10, 1e6))
+@example(-1.0, 1.0, 10.0)
 def test_interval_of_a_share_below_zero_is_never_of_nobody_alone(count: float, reach: float, people: float) -> None:
     error = -count * reach / 1.96
     low, high = fieller(count, people, np.diag([error**2, 1.0]), 1.96)

@@ -56,7 +56,7 @@ def command(releases: Path, line: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (FIT, ["smoker[yes]", "10000 per member", "not pinned"]),
+        (FIT, ["smoker[yes]", "epsilon per member 10000", "not pinned"]),
         (ODDS, ["odds ratio", "stage[iii]", "times as high at", "not pinned"]),
         ("table tables stage readmitted", ["odds ratio", "an odds ratio of", "compared with stage = i.", "not pinned"]),
         (POOLED, ["pooled odds ratio", "Among people with the same smoker", "It cannot tell whether strata differ"]),

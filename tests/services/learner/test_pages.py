@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ import pytest
 import commingle
 from commingle import Release, ReleaseClient
 from commingle.__main__ import main
-from commingle.services.learner.picture import HEIGHT, WIDTH, bars, forest, picture_of
-from commingle.services.results import ResultColumn, ResultTable
-from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
+from commingle.services.learner.picture import HEIGHT, WIDTH, bars, figure
+from commingle.services.plotting import Intervals
+from commingle.services.results import ResultColumn
 from tests.services.learner.test_app import ID, TARGET
 from tests.world.pages import Tags
 from tests.world.released import (
@@ -37,7 +38,7 @@ from tests.world.released import (
     refused,
 )
 
-FIT = {"target": TARGET, "feature": ["age", "bmi", "smoker"]}
+FIT = {"target": TARGET, "attributes": ["age", "bmi", "smoker"]}
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_first_page_leads_to_every_release(http: httpx.Client) -> None:
 
 
 def test_every_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(http: httpx.Client) -> None:
-    for path in ("/", f"/releases/{ID}", f"/releases/{ID}?target=age", "/docs", "/releases/none", "/?cursor=x"):
+    for path in ("/", f"/releases/{ID}", f"/releases/{ID}/fit?target=age", "/docs", "/releases/none", "/?cursor=x"):
         answer = http.get(path)
         policy = answer.headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; ")
@@ -64,26 +65,28 @@ def test_every_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(http: h
         assert all(http.get(address).status_code == 200 for address in loaded)
 
 
-def test_release_shows_what_it_holds_and_offers_its_labels(http: httpx.Client) -> None:
+def test_release_shows_what_it_holds_and_leads_to_fits_of_its_labels(http: httpx.Client) -> None:
     page = unescape(http.get(f"/releases/{ID}").text)
     for expected in (
         "2,000 people",
         "a number from 20 to 80 years",
         "no or yes",
         "epsilon",
-        "trusted_coordinator",
+        f'href="/releases/{ID}/fit"',
         "Cite as:",
         "Croissant",
     ):
         assert expected in page
-    assert f"<option selected>{TARGET}</option>" in page
     assert "Linear model of" not in page
+    page = unescape(http.get(f"/releases/{ID}/fit").text)
+    assert f"<option selected>{TARGET}</option>" in page
+    assert "trusted_coordinator" in page
 
 
 def test_fit_on_a_page_is_the_interfaces(http: httpx.Client) -> None:
-    body = {"target": TARGET, "features": FIT["feature"]}
+    body = {"target": TARGET, "features": FIT["attributes"]}
     fit = http.post(f"/v1/releases/{ID}/fits", json=body).json()
-    page = http.get(f"/releases/{ID}", params=FIT).text
+    page = http.get(f"/releases/{ID}/fit", params=FIT).text
     shown = re.findall(r'<tr><th scope="row">([^<]+)</th><td class="number">([^<]+)</td>', page)
     expected = [
         (term, f"{b:.4g}".replace("-", "\u2212")) for term, b in zip(fit["terms"], fit["coefficients"], strict=True)
@@ -96,24 +99,29 @@ def test_fit_on_a_page_is_the_interfaces(http: httpx.Client) -> None:
 
 
 def test_links_of_a_fit_ask_for_that_fit(http: httpx.Client) -> None:
-    page = http.get(f"/releases/{ID}", params=FIT | {"interval_for": "population"})
+    page = http.get(f"/releases/{ID}/fit", params=FIT | {"interval_for": "population"})
     [link] = [address for address in Tags(page.text).addresses if "fit.json" in address]
     assert http.get(unescape(link)).json()["interval_for"] == "population"
 
 
-def test_label_is_no_feature_of_itself_and_a_fit_without_features_is_explained(http: httpx.Client) -> None:
-    asked = {"target": "age", "feature": ["age", "bmi"]}
+def test_label_is_no_feature_of_itself_and_a_fit_of_nothing_named_is_of_all_others(http: httpx.Client) -> None:
+    asked: dict[str, Any] = {"target": "age", "attributes": ["age", "bmi"]}
     assert http.get(f"/releases/{ID}/fit.json", params=asked).json()["features"] == ["bmi"]
-    answer = http.get(f"/releases/{ID}", params={"target": "age"})
-    assert (answer.status_code, "for none." in answer.text) == (422, True)
+    answer = http.get(f"/releases/{ID}/fit.json", params={"target": "age"}).json()
+    assert sorted(answer["features"]) == sorted({TARGET, "bmi", "smoker"})
+
+
+def test_page_of_the_mean_alone_draws_no_effect(http: httpx.Client) -> None:
+    page = http.get(f"/releases/{ID}/fit", params={"target": "age", "estimator": "constant"})
+    assert (page.status_code, "The mean of age alone" in page.text, "<figure" in page.text) == (200, True, False)
 
 
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        (f"/releases/{ID}?target=nobody", 422, "nobody"),
-        (f"/releases/{ID}?target=age&estimator=oracle", 422, "oracle"),
-        (f"/releases/{ID}?target=age&interval_for=me", 422, "interval_for"),
+        (f"/releases/{ID}/fit?target=nobody", 422, "nobody"),
+        (f"/releases/{ID}/fit?target=age&estimator=oracle", 422, "oracle"),
+        (f"/releases/{ID}/fit?target=age&interval_for=me", 422, "interval_for"),
         (f"/releases/{'0' * 64}", 404, "no release"),
         (f"/releases/{ID}/fit.exe?target=age", 404, "no such file"),
         (f"/releases/{ID}/fit.csv?target=nobody", 422, "nobody"),
@@ -147,7 +155,7 @@ def test_shell_lines_of_the_page_fit_the_same(
     http: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = FIT | {"estimator": "shrunken", "interval_for": "population"}
-    shell, *_ = lines_of(http.get(f"/releases/{ID}", params=asked).text)
+    shell, *_ = lines_of(http.get(f"/releases/{ID}/fit", params=asked).text)
     Release.of(published()[1]).save(tmp_path / "release")
     monkeypatch.chdir(tmp_path)
     with suppress(SystemExit):
@@ -203,8 +211,9 @@ def test_lines_in_r_read_what_the_shell_lines_print(tmp_path: Path) -> None:
 
 
 def test_python_lines_of_the_page_fit_the_same(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, _, lines, keeping = lines_of(http.get(f"/releases/{ID}", params=FIT | {"estimator": "shrunken"}).text)
+    [keeping] = lines_of(http.get(f"/releases/{ID}").text)
     assert f"--release {ID} --save ./release" in keeping
+    _, _, lines = lines_of(http.get(f"/releases/{ID}/fit", params=FIT | {"estimator": "shrunken"}).text)
     transport = ServingCoordinator.serving(published()).transport
 
     def client(url: str, **options: Any) -> ReleaseClient:
@@ -214,7 +223,7 @@ def test_python_lines_of_the_page_fit_the_same(http: httpx.Client, monkeypatch: 
     names: dict[str, Any] = {}
     exec(lines, names)  # noqa: S102 - what a reader would do
     said = http.get(f"/releases/{ID}/fit.json", params=FIT | {"estimator": "shrunken"}).json()
-    assert names["fit"].to_dict()["coefficients"] == said["coefficients"]
+    assert names["answer"].to_dict()["coefficients"] == said["coefficients"]
 
 
 def test_what_was_kept_is_listed_while_the_coordinator_is_away() -> None:
@@ -228,37 +237,40 @@ def test_what_was_kept_is_listed_while_the_coordinator_is_away() -> None:
 
 
 def test_effects_are_drawn_to_scale_around_zero() -> None:
-    age = NumericAttribute(name="age", lower=20, upper=70)
-    sex = BinaryAttribute(name="sex", levels=("f", "m"))
-    fit = {"features": ["age", "sex"], "intercept": True, "terms": ["(intercept)", "age", "sex[m]"]}
-    fit |= {"coefficients": [9, 0.02, -1], "intervals": [[8, 10], [0.01, 0.03], [None, None]]}
-    drawn = picture_of(fit, [sex, age])
-    assert drawn is not None
-    assert [(one["term"], one["effect"]) for one in drawn["effects"]] == [("age", 1.0), ("sex[m]", -1)]
-    age_row, sex_row = drawn["effects"]
-    assert age_row["high"] - age_row["low"] == pytest.approx(2 * (age_row["at"] - age_row["low"]))
-    assert (sex_row["low"], sex_row["at"] < drawn["zero"] < age_row["at"]) == (None, True)
-    assert (
-        picture_of(fit | {"coefficients": [9, 0, 0], "intervals": [[0, 0], [0, 0], [None, None]]}, [sex, age]) is None
+    effects = Intervals(
+        title="",
+        axis="",
+        labels=("age", "sex[m]"),
+        values=np.array([1.0, -1.0]),
+        intervals=np.array([[0.5, 1.5], [np.nan, np.nan]]),
+        of="effects",
     )
+    drawn = figure(effects)
+    assert drawn is not None
+    (_, text, age, low, high, *beyond), (_, _, sex, *without, _, _) = drawn["rows"]
+    assert (text, beyond) == ("1 (0.5 to 1.5)", [False, False])
+    assert high - low == pytest.approx(2 * (age - low))
+    assert (without, sex < drawn["none"] < age) == ([None, None], True)
+    assert figure(replace(effects, values=np.zeros(2), intervals=np.zeros((2, 2)))) is None
 
 
 def test_ratios_are_drawn_on_a_log_axis_without_the_ends_that_there_are_not() -> None:
-    ratios = ResultColumn(
-        "odds ratio",
-        np.array([0.1, 0.5, 2.0, np.nan]),
-        interval=np.array([[0.05, 0.2], [0.0, 1.0], [1.0, np.inf], [np.nan, np.nan]]),
+    ratios = Intervals(
+        title="",
+        axis="",
+        labels=("a", "b", "c"),
+        values=np.array([0.5, 2.0, np.nan]),
+        intervals=np.array([[0.0, 1.0], [1.0, np.inf], [np.nan, np.nan]]),
+        of="ratios",
     )
-    labels = ("(intercept)", "a", "b", "c")
-    drawn = forest(ResultTable(title="", heading="", labels=labels, columns=(ratios,)), start=1)
+    drawn = figure(ratios)
     assert drawn is not None
-    (a, _, at_a, low_a, high_a), (b, _, at_b, low_b, high_b) = drawn["rows"]
-    assert (a, b) == ("a", "b")
-    assert drawn["one"] - at_a == pytest.approx(at_b - drawn["one"])
-    assert (low_a, high_b) == (None, None)
-    assert high_a == low_b == drawn["one"]
+    (_, _, at_a, _, high_a, *a_beyond), (_, _, at_b, low_b, _, *b_beyond), (_, text, *places, _, _) = drawn["rows"]
+    assert drawn["none"] - at_a == pytest.approx(at_b - drawn["none"])
+    assert (a_beyond, b_beyond) == ([True, False], [False, True])
+    assert high_a == low_b == drawn["none"]
+    assert (text, places) == ("", [None] * 3)
     assert [text for _, text in drawn["ticks"]] == ["0.5", "1", "2"]
-    assert forest(ResultTable(title="", heading="", labels=("a",), columns=())) is None
 
 
 @pytest.fixture
@@ -331,8 +343,8 @@ def test_page_of_odds_takes_all_attributes_and_any_family(tables: tuple[str, htt
 def test_page_of_a_release_that_is_mostly_noise_claims_nothing_in_its_headline() -> None:
     release, files = published_tables(60)
     with learner(ServingCoordinator.serving((release, files))) as http:
-        asked = {"target": "age", "feature": ["stage", "smoker", "readmitted"]}
-        fit = unescape(http.get(f"/releases/{release}", params=asked).text)
+        asked = {"target": "age", "attributes": ["stage", "smoker", "readmitted"]}
+        fit = unescape(http.get(f"/releases/{release}/fit", params=asked).text)
         assert "<h1>Noise hides what stage, smoker and readmitted explain of age</h1>" in fit
         odds = unescape(http.get(f"/releases/{release}/glm").text)
         assert "<h1>Binomial model of readmitted[yes]</h1>" in odds

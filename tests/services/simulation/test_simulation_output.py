@@ -15,7 +15,7 @@ from commingle.services.client.release import Release
 from commingle.services.simulation.consortium import write_party_files, write_party_table
 from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
-from commingle.services.simulation.picture import Panel, Series, draw, figure_of
+from commingle.services.simulation.picture import Panel, draw, figure_of
 from commingle.services.simulation.progress import open_stages
 from commingle.services.simulation.report import show, show_first, subject_counts, verdict
 from commingle.services.tables import Table
@@ -173,17 +173,17 @@ def test_verdict_names_what_does_not_beat_the_mean_and_blames_bounds_of_a_few_ro
 def test_picture_is_drawn_whatever_the_number_of_releases_and_terms(tmp_path: Path, panels: int, terms: int) -> None:
     slopes = np.linspace(-1, 1, terms)
     nothing = np.full(terms, np.nan)
-    series = (
-        Series("measurement_error", slopes * 9, slopes * 9 - 1, slopes * 9 + 1),
-        Series("ols", slopes, nothing, nothing),
-    )
+    fits = {
+        "measurement_error": np.column_stack([slopes * 9, slopes * 9 - 1, slopes * 9 + 1]),
+        "ols": np.column_stack([slopes, nothing, nothing]),
+    }
     path = tmp_path / "coefficients.png"
     draw(
         path,
         title="y",
         terms=[f"a feature with a rather long name {i}" for i in range(terms)],
         ols=slopes,
-        panels=[Panel("rmgm", series)] * panels,
+        panels=[Panel("rmgm", fits)] * panels,
     )
     assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -202,22 +202,23 @@ def test_panel_shows_what_serves_to_predict_where_there_is_room(fits: tuple[str,
         for name in fits
     ]
     panel = Panel.of(Release.of(published(title="panel")[1]).spec, scored, judge)
-    assert [series.name for series in panel.series] == drawn
+    assert list(panel.slopes) == drawn
+    assert [each.tolist() for each in panel.slopes.values()] == [[[1.0, 0.8, 1.2]]] * len(drawn)
 
 
 def test_legend_names_the_series_of_every_panel() -> None:
     slopes = np.array([0.1, -0.1])
-    nothing = np.full(2, np.nan)
-    panels = [Panel(name, (Series(name, slopes, nothing, nothing),)) for name in ("ols", "debiased")]
+    without = np.column_stack([slopes, np.full((2, 2), np.nan)])
+    panels = [Panel(name, {name: without}) for name in ("ols", "debiased")]
     figure = figure_of(title="y", terms=["a", "b"], ols=slopes, panels=panels)
     [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["not private", "plain ols", "debiased"]
+    assert [text.get_text() for text in legend.get_texts()] == ["debiased", "plain ols", "not private"]
 
 
 @pytest.mark.parametrize("panels", [1, 4, 8])
 def test_picture_of_the_demo_is_no_taller_than_a_screen(panels: int) -> None:
     slopes = np.zeros(13)
-    figure = figure_of(title="y", terms=["t"] * 13, ols=slopes, panels=[Panel("r", ())] * panels)
+    figure = figure_of(title="y", terms=["t"] * 13, ols=slopes, panels=[Panel("r", {})] * panels)
     assert figure.get_size_inches()[1] * figure.dpi < 1200
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.services.fit import FitRequest, fit_prepared
+from commingle.services.fit import fit_prepared
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute, Weighted
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
@@ -153,7 +153,7 @@ def test_noise_of_tables_does_not_depend_on_which_level_came_first() -> None:
 def test_fit_and_its_errors_do_not_depend_on_which_level_came_first() -> None:
     def fitted(*levels: str) -> tuple[dict[str, float], float]:
         attributes = (SEX, AGE, STAGE.model_copy(update={"levels": levels}), SMOKER)
-        fit = fit_prepared(release_of(attributes, (2, 2), cells()), FitRequest(target="age", features=("sex", "stage")))
+        fit = fit_prepared(release_of(attributes, (2, 2), cells()), "age", features=("sex", "stage"))
         found = {f"stage[{levels[0]}]": 0.0, **dict(zip(fit.terms, fit.coefficients.tolist(), strict=True))}
         return found, float(fit.standard_errors[1])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.release_law import of_parties, proposed, study_of
-from commingle.services.fit import Fit, FitRequest, fit_prepared
+from commingle.services.fit import Fit, fit_prepared
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.fixed_point import quantise
@@ -50,7 +50,7 @@ def released(rows: Array) -> tuple[PreparedMoments, Array]:
 
 
 def fitted(prepared: PreparedMoments) -> Fit:
-    return fit_prepared(prepared, FitRequest(target="y", features=("x",)))
+    return fit_prepared(prepared, "y", features=("x",))
 
 
 def test_share_that_cutting_took_is_that_of_the_rows() -> None:

@@ -10,7 +10,7 @@ from benchmarks.keyed import Party, people, released, study, tables
 from benchmarks.release_law import proposed
 from commingle.services.analysis.linear_models import two_stage
 from commingle.services.analysis.paths import ridge_path
-from commingle.services.fit import Fit, FitRequest, fit_prepared
+from commingle.services.fit import Fit, fit_prepared
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.estimation.errors import ImputedTargetError, NoOverlapError
 from commingle.shared.estimation.gaps import faint_marks, without_gaps
@@ -49,7 +49,7 @@ def release(
 
 
 def fitted(prepared: PreparedMoments, **asked: object) -> Fit:
-    return fit_prepared(prepared, FitRequest(target=TARGET, **asked))  # type: ignore[arg-type] # fields of a request
+    return fit_prepared(prepared, TARGET, **asked)  # type: ignore[arg-type] # fields of a request
 
 
 @pytest.mark.parametrize("keyed", [False, True])

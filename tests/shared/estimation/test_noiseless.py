@@ -8,7 +8,7 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commingle.services.fit import Fit, FitRequest, fit
+from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import public_ranges, term_matrix
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import canonical_json
@@ -21,6 +21,7 @@ from commingle.shared.documents.schema import (
     parse_attributes,
     words_for_missing,
 )
+from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import TERMS, Array, make_table, moments_of, noiseless, oracle
 
 EXACT = ("measurement_error", "adaptive_ridge", "shrunken")
@@ -44,14 +45,15 @@ MARKED_TERMS = (
 )
 
 
-def pressure(estimator: str, *, intercept: bool = True, level: float = 0.95) -> FitRequest:
-    return FitRequest(target="pressure", estimator=estimator, intercept=intercept, confidence_level=level)
+def pressure(estimator: str, *, intercept: bool = True, level: float = 0.95) -> Fit:
+    exact = prepared_moments(noiseless(TABLE), TABLE.schema)
+    return fit_prepared(exact, "pressure", estimator=estimator, intercept=intercept, confidence_level=level)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("estimator", EXACT)
 def test_exact_estimators_without_noise_give_least_squares(estimator: str, intercept: bool) -> None:
-    result = fit(noiseless(TABLE), TABLE.schema, pressure(estimator, intercept=intercept))
+    result = pressure(estimator, intercept=intercept)
     assert result.terms == TERMS[0 if intercept else 1 :]
     np.testing.assert_allclose(result.coefficients, oracle(TABLE, intercept=intercept).params, rtol=1e-10)
 
@@ -59,7 +61,7 @@ def test_exact_estimators_without_noise_give_least_squares(estimator: str, inter
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("estimator", RIDGED)
 def test_ridged_estimators_without_noise_are_off_by_their_ridge_only(estimator: str, intercept: bool) -> None:
-    result = fit(noiseless(TABLE), TABLE.schema, pressure(estimator, intercept=intercept))
+    result = pressure(estimator, intercept=intercept)
     expected = oracle(TABLE, intercept=intercept)
     np.testing.assert_allclose(result.coefficients, expected.params, rtol=2e-3)
     np.testing.assert_allclose(result.standard_errors, expected.bse, rtol=1e-3)
@@ -70,7 +72,7 @@ def test_ridge_is_the_one_of_the_paper_in_encoded_units(estimator: str) -> None:
     A = TABLE.encoded
     x, y, n = A[:, :-1], A[:, -1], len(A)
     b = np.linalg.solve(x.T @ x / n + 1e-5 * np.eye(x.shape[1]), x.T @ y / n)
-    result = fit(noiseless(TABLE), TABLE.schema, pressure(estimator))
+    result = pressure(estimator)
     # a step of one original unit in age (half range 40) moves pressure (half range 100) by 100 b / 40
     np.testing.assert_allclose(result.coefficients[1], 100 * b[1] / 40, rtol=1e-10)
     np.testing.assert_allclose(result.predict(TABLE.rows), 160 + 100 * (x @ b), rtol=1e-10)
@@ -78,7 +80,7 @@ def test_ridge_is_the_one_of_the_paper_in_encoded_units(estimator: str) -> None:
 
 @pytest.mark.parametrize("intercept", [True, False])
 def test_measurement_error_without_noise_gives_the_intervals_of_least_squares(intercept: bool) -> None:
-    result = fit(noiseless(TABLE), TABLE.schema, pressure("measurement_error", intercept=intercept, level=0.9))
+    result = pressure("measurement_error", intercept=intercept, level=0.9)
     expected = oracle(TABLE, intercept=intercept)
     np.testing.assert_allclose(result.covariance, expected.cov_params(), rtol=1e-8)
     np.testing.assert_allclose(result.intervals, expected.conf_int(alpha=0.1), rtol=1e-8)
@@ -87,7 +89,7 @@ def test_measurement_error_without_noise_gives_the_intervals_of_least_squares(in
 
 
 def test_f_test_without_noise_is_the_one_of_least_squares() -> None:
-    diagnostics = fit(noiseless(TABLE), TABLE.schema, pressure("measurement_error")).diagnostics
+    diagnostics = pressure("measurement_error").diagnostics
     expected = oracle(TABLE)
     assert diagnostics.f_statistic == pytest.approx(expected.fvalue, rel=1e-9)
     assert diagnostics.f_p_value == pytest.approx(expected.f_pvalue, rel=1e-6)
@@ -96,15 +98,15 @@ def test_f_test_without_noise_is_the_one_of_least_squares() -> None:
 
 def test_dgm_without_noise_has_no_error_around_the_table_and_the_usual_one_around_the_population() -> None:
     moments = noiseless(TABLE, "dgm")
-    table = fit(moments, TABLE.schema, FitRequest(target="pressure"))
-    population = fit(moments, TABLE.schema, FitRequest(target="pressure", interval_for="population"))
+    table = fit_prepared(prepared_moments(moments, TABLE.schema), "pressure")
+    population = fit_prepared(prepared_moments(moments, TABLE.schema), "pressure", interval_for="population")
     assert (table.interval_for, population.interval_for) == ("table", "population")
     np.testing.assert_allclose(table.standard_errors, 0.0, atol=1e-12)
     np.testing.assert_allclose(population.standard_errors, oracle(TABLE).bse, rtol=1e-8)
 
 
 def test_constant_without_noise_is_the_mean_with_its_standard_error() -> None:
-    result = fit(noiseless(TABLE), TABLE.schema, pressure("constant"))
+    result = pressure("constant")
     y = TABLE.rows["pressure"]
     expected = sm.OLS(y, np.ones(len(y))).fit()
     assert result.terms == ("(intercept)",)
@@ -114,7 +116,7 @@ def test_constant_without_noise_is_the_mean_with_its_standard_error() -> None:
 
 
 def test_binary_target_is_a_linear_probability_model() -> None:
-    result = fit(noiseless(TABLE), TABLE.schema, FitRequest(target="sex", features=("pressure", "site")))
+    result = fit_prepared(prepared_moments(noiseless(TABLE), TABLE.schema), "sex", features=("pressure", "site"))
     design = TABLE.original
     expected = sm.OLS(design[:, 3], design[:, [0, 6, 4, 5]]).fit()
     assert result.terms == ("(intercept)", "pressure", "site[east]", "site[south]")
@@ -122,7 +124,7 @@ def test_binary_target_is_a_linear_probability_model() -> None:
 
 
 def test_predictions_in_original_units_are_those_of_least_squares() -> None:
-    result = fit(noiseless(TABLE), TABLE.schema, pressure("measurement_error"))
+    result = pressure("measurement_error")
     np.testing.assert_allclose(result.predict(TABLE.rows), oracle(TABLE).fittedvalues, rtol=1e-10)
 
 
@@ -138,9 +140,16 @@ def test_fit_without_noise_does_not_depend_on_the_bounds_of_the_schema(
     lower: float, width: float, intercept: bool, estimator: str, mechanism: Literal["rmgm", "dgm"]
 ) -> None:
     wider = TABLE.with_bounds("age", lower, lower + width).with_bounds("pressure", lower, lower + 2 * width)
-    request = FitRequest(target="pressure", estimator=estimator, intercept=intercept, interval_for="population")
-    one = fit(noiseless(TABLE, mechanism), TABLE.schema, request)
-    two = fit(noiseless(wider, mechanism), wider.schema, request)
+    one, two = (
+        fit_prepared(
+            prepared_moments(noiseless(table, mechanism), table.schema),
+            "pressure",
+            estimator=estimator,
+            intercept=intercept,
+            interval_for="population",
+        )
+        for table in (TABLE, wider)
+    )
     np.testing.assert_allclose(one.coefficients, two.coefficients, rtol=1e-6)
     np.testing.assert_allclose(one.standard_errors, two.standard_errors, rtol=1e-6)
 
@@ -173,7 +182,7 @@ def fitted(features: tuple[str, ...] | None = None) -> Fit:
     )
     encoded = (original - offset) / scale
     moments = moments_of(encoded.T @ encoded, MARKED, noise=0.0, rows=N, n=N)
-    return fit(moments, MARKED, FitRequest(target="cost", features=features))
+    return fit_prepared(prepared_moments(moments, MARKED), "cost", features=features)
 
 
 def test_values_and_marks_are_fitted_as_columns_of_their_own() -> None:
@@ -198,7 +207,7 @@ def test_slope_of_the_cells_that_are_there_is_found_although_the_others_are_far_
         marks = [gone] if rule == "indicator" else []
         encoded = np.column_stack([np.ones(N), value, *marks, (cost - 50) / 50]).astype(float)
         moments = moments_of(encoded.T @ encoded, schema, noise=0.0, rows=N, n=N)
-        slopes[rule] = fit(moments, schema, FitRequest(target="cost", features=("bmi",))).coefficients[1]
+        slopes[rule] = fit_prepared(prepared_moments(moments, schema), "cost", features=("bmi",)).coefficients[1]
     assert slopes["indicator"] == pytest.approx(2, abs=0.1)
     assert abs(slopes["midpoint"]) < 1
 

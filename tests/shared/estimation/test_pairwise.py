@@ -9,7 +9,7 @@ from benchmarks.keyed import Party, people, released, study, tables
 from benchmarks.release_law import proposed
 from commingle.services.analysis.covariance import pca
 from commingle.services.analysis.linear_models import two_stage
-from commingle.services.fit import FitRequest, fit_prepared
+from commingle.services.fit import fit_prepared
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import expected_kept
@@ -170,8 +170,8 @@ def test_parties_that_share_nobody_cannot_be_fitted_across_and_one_alone_can() -
     ]
     prepared = released(spec_of("moments", n=1000), apart, seeded_noise(11))
     with pytest.raises(NoOverlapError, match="people p0 and p2 share is too uncertain"):
-        fit_prepared(prepared, FitRequest(target=TARGET, features=("x0",)))
-    alone = fit_prepared(prepared, FitRequest(target=TARGET, features=("x8", "x9")))
+        fit_prepared(prepared, TARGET, features=("x0",))
+    alone = fit_prepared(prepared, TARGET, features=("x8", "x9"))
     assert np.isfinite(alone.standard_errors).all()
     assert any("p2 holds about" in sentence for sentence in alone.subjects)
 
@@ -189,7 +189,7 @@ def test_fit_says_whether_who_is_shared_differs(selective: bool) -> None:
         Party(names, everybody[:, 8:]),
     ]
     prepared = released(spec_of("moments", n=6000), parties, seeded_noise(11))
-    fit = fit_prepared(prepared, FitRequest(target=TARGET))
+    fit = fit_prepared(prepared, TARGET)
     assert any("differ from all its own" in warning for warning in fit.warnings) is selective
     assert any("Nothing shows that shared people differ" in note for note in fit.subjects) is not selective
     assert prepared.pairs is not None
@@ -222,7 +222,7 @@ def test_wrong_n_of_a_study_is_noticed_and_slopes_are_right_or_refused(said: int
     for _ in range(10):
         held_by = tables(people(15_000, draw), SIZES, 0.9, draw)
         prepared = released(spec.model_copy(update={"seed": draw.bytes(32).hex()}), held_by, noise)
-        fit = fit_prepared(prepared, FitRequest(target=TARGET, interval_for="population"))
+        fit = fit_prepared(prepared, TARGET, interval_for="population")
         low, high = fit.intervals[1:].T
         held.append((low <= SLOPES) & (high >= SLOPES))
         assert any(f"and the study said {said:,}" in warning for warning in fit.warnings)
@@ -240,7 +240,7 @@ def test_wrong_n_of_mixed_rows_is_noticed_and_intervals_hold(said: int) -> None:
     for seed in range(5):
         held_by = tables(people(15_000, draw), SIZES, 0.9, draw)
         prepared = released(spec.model_copy(update={"seed": draw.bytes(32).hex()}), held_by, seeded_noise(seed))
-        fit = fit_prepared(prepared, FitRequest(target=TARGET, interval_for="population"))
+        fit = fit_prepared(prepared, TARGET, interval_for="population")
         low, high = fit.intervals[1:].T
         held.append((low <= SLOPES) & (high >= SLOPES))
         assert any(f"and the study said {said:,}" in warning for warning in fit.warnings)
@@ -260,7 +260,7 @@ def test_so_many_people_that_hardly_anybody_counts_cannot_be_fitted_and_it_is_sa
     spec = wrongly_planned(1500, two_stages=two_stages, buckets=3000, epsilon=3.0)
     prepared = released(spec, tables(POPULATION, SIZES, 1.0, draw), seeded_noise(11))
     try:
-        fit = fit_prepared(prepared, FitRequest(target=TARGET, interval_for="population"))
+        fit = fit_prepared(prepared, TARGET, interval_for="population")
     except NoOverlapError as error:
         assert "and the study said 1,500" in error.remedy  # noqa: PT017 - either may come
     else:
@@ -277,7 +277,7 @@ def test_more_people_than_buckets_are_counted_by_first_stages_and_else_said_to_l
         prepared = released(spec, held_by, seeded_noise(11))
         assert prepared.pairs is not None
         counts[two_stages] = prepared.pairs.counts.held[0, 0], prepared.pairs.counts.errors[0, 0]
-        fit = fit_prepared(prepared, FitRequest(target=TARGET, features=("x0",)))
+        fit = fit_prepared(prepared, TARGET, features=("x0",))
         said = "This is so if no member holds more than 6,000: more would look like fewer."
         assert (said in fit.subjects) is not two_stages
     count, error = counts[True]
@@ -292,6 +292,6 @@ def test_fit_says_how_many_people_count() -> None:
     assert prepared.pairs is not None
     kept = float(prepared.pairs.counts.summed[0, 0])
     assert kept == pytest.approx(float(expected_kept(2000.0, 4000)), rel=0.05)
-    fit = fit_prepared(prepared, FitRequest(target=TARGET))
+    fit = fit_prepared(prepared, TARGET)
     assert any(f"of whom about {kept:,.0f} count" in note for note in fit.subjects)
     assert not any("the study said" in warning for warning in fit.warnings)

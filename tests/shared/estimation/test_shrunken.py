@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import chi2, multivariate_normal, norm, truncnorm
 
-from commingle.services.fit import ESTIMATORS, FitRequest, PreparedMoments, fit, fit_prepared
+from commingle.services.fit import ESTIMATORS, PreparedMoments, fit_prepared
 from commingle.shared.estimation.prior import MOST_ODDS, NULL_LOSS, posterior_levels, posterior_mean
 from commingle.shared.estimation.system import build_system
 from commingle.shared.mechanisms.rows import shrunken
@@ -24,6 +24,7 @@ from commingle.shared.mechanisms.rows.shrunken import (
     prior_log_odds,
     shrinkage,
 )
+from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import Array, columns_of, make_table, moments_of, rmgm
 
 AB = columns_of("abcdy")
@@ -53,7 +54,7 @@ def mean_scores(S: Array, noise: float, repeats: int = 300) -> dict[str, float]:
         P = draw.normal(size=(K, 6)) @ root
         prepared = PreparedMoments.of(moments_of(P.T @ P, AB, noise=noise, rows=K, n=N), AB)
         for name, found in scores.items():
-            b = fit_prepared(prepared, FitRequest(target="y", estimator=name)).coefficients
+            b = fit_prepared(prepared, "y", estimator=name).coefficients
             c = np.concatenate([-b, np.zeros(5 - len(b)), [1.0]])
             found.append(1 - float(c @ S @ c) / total)
     return {name: float(np.mean(found)) for name, found in scores.items()}
@@ -106,11 +107,8 @@ def test_label_varies_no_more_than_its_mean_lets_it(mean: float) -> None:
 
 
 def test_fit_without_an_intercept_recovers_a_strong_signal() -> None:
-    request = FitRequest(target="pressure", estimator="shrunken", intercept=False)
-    strong = fit(rmgm(TABLE, 1500, 0.01), TABLE.schema, request)
-    measured = fit(
-        rmgm(TABLE, 1500, 0.01), TABLE.schema, FitRequest(target="pressure", estimator="ols", intercept=False)
-    )
+    prepared = prepared_moments(rmgm(TABLE, 1500, 0.01), TABLE.schema)
+    strong, measured = (fit_prepared(prepared, "pressure", estimator=e, intercept=False) for e in ("shrunken", "ols"))
     found, expected = (f.predict(TABLE.rows, extrapolate=True) for f in (strong, measured))
     np.testing.assert_allclose(found, expected, rtol=0.05)
 

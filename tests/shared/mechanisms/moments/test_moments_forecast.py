@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.keyed import released, study, tables
 from benchmarks.release_law import proposed
-from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute, Whitening
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import Terms
@@ -64,8 +64,7 @@ def simulate(design: Terms, task: RegressionTask, given: Array) -> Realised:
         moments = release(n * given + symmetric(variance, draw), variance, design.attributes)
         prepared = PreparedMoments.of(moments, design.attributes)
         ols, shrunken, constant = (
-            fit_prepared(prepared, FitRequest(target=task.target, estimator=name))
-            for name in ("ols", "shrunken", "constant")
+            fit_prepared(prepared, task.target, estimator=name) for name in ("ols", "shrunken", "constant")
         )
         warned += bool(ols.warnings)
         fits.append(ols.coefficients)
@@ -129,8 +128,8 @@ def test_errors_of_keyed_fits_are_forecast_whatever_the_means_of_columns(sizes: 
     spec, people = keyed_spec(sizes, n), np.column_stack([np.ones(n), rows])
     task = task_of(spec.terms, Assumptions(target=f"x{columns - 1}", second_moments=people.T @ people / n))
     found, held = NOISY_MOMENTS.predict(closed(spec.terms), task), tables(rows, sizes, 1.0, draw)
-    ask = FitRequest(target=task.target, estimator="ols")
-    fits = [fit_prepared(released(spec, held, seeded_noise(seed)), ask).coefficients for seed in range(40)]
+    releases = (released(spec, held, seeded_noise(seed)) for seed in range(40))
+    fits = [fit_prepared(each, task.target, estimator="ols").coefficients for each in releases]
     assert found.covariance is not None
     level, *slopes = np.var(fits, axis=0).tolist()
     assert sqrt(sum(slopes) / np.trace(found.covariance)) == pytest.approx(1, abs=0.15)

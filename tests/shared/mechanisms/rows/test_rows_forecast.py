@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from commingle.services.fit import FitRequest, PreparedMoments, fit_prepared
+from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared.documents.terms import Terms
 from commingle.shared.forecast.forecast import relative_error, with_best_k
 from commingle.shared.forecast.task import Assumptions, task_of
@@ -43,7 +43,7 @@ def simulate(design: Terms, task: RegressionTask, *, seed: int) -> Realised:
         moments = moments_of(plain.T @ plain, design.attributes, noise=noise, rows=rows, n=n)
         prepared = PreparedMoments.of(moments, design.attributes)
         b, shrunken, mean = (
-            fit_prepared(prepared, FitRequest(target=label, estimator=name)).coefficients
+            fit_prepared(prepared, label, estimator=name).coefficients
             for name in ("measurement_error", "shrunken", "constant")
         )
         # all attributes share bounds [0, 10]: slopes are the same in both units, levels differ by 5 and a factor 5
