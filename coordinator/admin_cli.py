@@ -16,11 +16,8 @@ from rich.table import Table
 from commingle.coordinator.access import CoordinatorScope, create_token, revoke_token
 from commingle.coordinator.cli import examples, home_option
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
-from commingle.coordinator.http.app import create_app
-from commingle.coordinator.http.streams import Feed
 from commingle.coordinator.members import invite as issue_invite
 from commingle.coordinator.members import revoke as revoke_party
-from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.database import check_url
 from commingle.shared.documents.invitation import ADDRESS, Invitation
 from commingle.shared.documents.keys import SigningKey
@@ -30,7 +27,6 @@ from commingle.shared.runtime.cli import emit, json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.middleware import configure_logging
-from commingle.shared.runtime.server import serve as serve_app
 from commingle.shared.runtime.settings import ServeCommand, Tracing, resolve, traces_option, trusted_proxies_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
@@ -153,6 +149,12 @@ def serve(
     *, home: Path, host: str, port: int, tls: ServerTls | None, trusted_proxies: tuple[str, ...], trace: Tracing
 ) -> None:
     """Serve HTTP until told to stop."""
+    # no other command of an operator needs these, which load slowly
+    from commingle.coordinator.http.app import create_app  # noqa: PLC0415
+    from commingle.coordinator.http.streams import Feed  # noqa: PLC0415
+    from commingle.coordinator.publisher import Publisher  # noqa: PLC0415
+    from commingle.shared.runtime.server import serve as serve_app  # noqa: PLC0415
+
     configure_logging(service="coordinator")
     trace(service="coordinator")
     faults.arm_from(os.environ)

@@ -6,7 +6,6 @@ nothing.
 
 import ctypes
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ LEVELS = ("base", "v2", "v3", "v4")
 REMEDY = "Install Commingle from a wheel for this machine; or install a C compiler (gcc, clang) and Commingle again."
 
 _SCALARS: dict[str, Any] = {"u4": ctypes.c_uint32, "i8": ctypes.c_int64}
+_ADDRESS = ctypes.c_char * 0  # of a buffer: NumPy's own way to an array's takes five times as long
 _log = logging.getLogger(__name__)
 
 
@@ -27,29 +27,39 @@ class Loop:
     """Called with arrays and integers.
 
     Attributes:
-        function: releases Python's lock for as long as it runs.
+        function: releases Python's lock for as long as it runs; it is told here what it takes.
         takes: of each argument its type and, of an array, the sizes: letters or numbers.
     """
 
-    function: Callable[..., None]
-    takes: tuple[tuple[str, tuple[str, ...]], ...]
+    function: Any
+    takes: tuple[tuple[str, tuple[str | int, ...]], ...]
+
+    def __post_init__(self) -> None:
+        known, types = set[str | int](), list[Any]()
+        for kind, sizes in self.takes:
+            letters = [size for size in dict.fromkeys(sizes) if isinstance(size, str) and size not in known]
+            types += [ctypes.c_void_p, *[ctypes.c_int64] * len(letters)] if sizes else [_SCALARS[kind]]
+            known.update(letters)
+        self.function.argtypes, self.function.restype = types, None
 
     def __call__(self, *arguments: Any) -> None:  # noqa: ANN401 - arrays and integers, as `takes` says
         """Raises TypeError: an array of another type, layout or size than the loop takes."""
         words: list[Any] = []
-        known: dict[str, int] = {}
+        known: dict[str | int, int] = {}
         for argument, (kind, sizes) in zip(arguments, self.takes, strict=True):
             if not sizes:
-                words.append(_SCALARS[kind](int(argument)))
+                words.append(int(argument))
                 continue
             if argument.dtype != kind or argument.ndim != len(sizes) or not argument.flags.carray:
                 raise TypeError(f"a loop takes {len(sizes)} dimensions of {kind}, writable and C-contiguous")
-            words.append(ctypes.c_void_p(argument.ctypes.data))
+            words.append(_ADDRESS.from_buffer(argument))
             for size, found in zip(sizes, argument.shape, strict=True):
-                if size not in known and not size.isdigit():
-                    words.append(ctypes.c_int64(found))
-                if known.setdefault(size, int(size) if size.isdigit() else found) != found:
-                    raise TypeError(f"a loop takes {kind}[{','.join(sizes)}], and not {argument.shape}: {known}")
+                if isinstance(size, str) and size not in known:
+                    known[size] = found
+                    words.append(found)
+                elif known.get(size, size) != found:
+                    expected = ",".join(map(str, sizes))
+                    raise TypeError(f"a loop takes {kind}[{expected}], and not {argument.shape}: {known}")
         self.function(*words)
 
 
@@ -65,9 +75,7 @@ class Loops:
             described = ctypes.c_char_p.in_dll(self._library, f"{symbol}_takes").value or b""
         except ValueError:
             raise AttributeError(f"{self._room} has no loop {name}") from None
-        function: Any = self._library[symbol]
-        function.restype = None
-        loop = Loop(function, tuple(_parsed(each) for each in described.decode().split()))
+        loop = Loop(self._library[symbol], tuple(_parsed(each) for each in described.decode().split()))
         setattr(self, name, loop)
         return loop
 
@@ -109,6 +117,6 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(str(LIBRARY))
 
 
-def _parsed(argument: str) -> tuple[str, tuple[str, ...]]:
+def _parsed(argument: str) -> tuple[str, tuple[str | int, ...]]:
     kind, _, sizes = argument.rstrip("]").partition("[")
-    return kind, tuple(sizes.split(",")) if sizes else ()
+    return kind, tuple(int(size) if size.isdigit() else size for size in sizes.split(",")) if sizes else ()

@@ -1,34 +1,22 @@
-"""`commingle party serve`: the composition root of the agent's process."""
+"""`commingle party serve`."""
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Thread
 
 import click
 
-from commingle.party_agent.edge.api import LocalApi
-from commingle.party_agent.edge.app import create_app
-from commingle.party_agent.edge.loop import Loops
-from commingle.party_agent.edge.webhook import Notices
 from commingle.party_agent.home.home import Home, PartySettings
 from commingle.party_agent.operate.compose import compose_agents, home_option
-from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.wire.local_socket import listen as listen_at
 from commingle.shared import loops as compiled
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.middleware import configure_logging
-from commingle.shared.runtime.server import Served, listen, run
 from commingle.shared.runtime.settings import ServeCommand, Tracing, traces_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
-_JOIN_SECONDS = 5.0
 _SELF_SIGNED = (
     "openssl req -x509 -newkey rsa:3072 -nodes -days 365 -subj /CN=localhost "
     "-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout api.key -out api.pem"
@@ -60,6 +48,11 @@ def serve(
             "on the network the local API is served by TLS only, as tokens could be read on the way",
             remedy=f"Add --tls-certificate and --tls-key. One of your own: {_SELF_SIGNED}",
         )
+    # help needs none of these, which load slowly
+    from commingle.party_agent.edge.loop import Loops  # noqa: PLC0415
+    from commingle.party_agent.edge.serving import open_services  # noqa: PLC0415
+    from commingle.shared.runtime.server import run  # noqa: PLC0415
+
     place = Home(home)
     party = place.settings().name
     configure_logging(service="party_agent", level=log_level, party=party)
@@ -76,31 +69,3 @@ def serve(
             run(services, announcement=where, on_listening=partial(begin, halt))
         if loops.halted is not None:
             raise loops.halted
-
-
-@contextmanager
-def open_services(
-    agents: Agents, loops: Loops, address: tuple[str, int] | None, tls: ServerTls | None
-) -> Iterator[tuple[list[Served], Callable[[Callable[[], None]], None]]]:
-    """What is served on the home's socket, and to tokens on the network where there is an address.
-
-    With it comes a function that begins the agents' work, to be called once these are served, with what stops them.
-    """
-    at, notices = agents.home.socket, Notices(agents.home, agents.proposals, agents.jobs, agents.clock)
-    try:
-        local = LocalApi(agents, loops, peer_is_operator=True)
-        services = [Served(create_app(local), listen_at(at))]
-        if address is not None:
-            host, port = address
-            remote = create_app(replace(local, peer_is_operator=False))
-            services.append(Served(remote, listen(host=host, port=port), tls))
-
-        def begin(halt: Callable[[], None]) -> None:
-            loops.start(on_halt=halt)
-            Thread(target=notices.run, daemon=True).start()
-
-        yield services, begin
-    finally:
-        at.unlink(missing_ok=True)
-        notices.stop.set()
-        loops.finish(seconds=_JOIN_SECONDS)

@@ -100,9 +100,9 @@ Examples:
 def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
     """Run a whole consortium on this machine.
 
-    A coordinator, an agent for every member and a learner run as processes of their own and talk HTTP. A fifth of the
-    rows is held out, and every private fit is judged on it beside the fit without privacy and the mean. The first
-    release is shown as soon as it is fitted, before the others are proposed.
+    A coordinator and an agent for every member run as processes of their own and talk HTTP. A fifth of the rows is held
+    out, and every private fit is judged on it beside the fit without privacy and the mean. The first release is shown
+    as soon as it is fitted, before the others are proposed.
     """
     # help needs none of these, and they take seconds to load
     from commingle.services.testing.processes import start_loading  # noqa: PLC0415

@@ -1,9 +1,8 @@
-"""Every estimator's fit of a release, by the learner over HTTP, judged on rows that no party was given.
+"""Every estimator's fit of a release, judged on rows that no party was given.
 
 It is judged by its errors there, and by how far it is from the fit without any privacy.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +17,12 @@ from commingle.services.simulation.dataset import StudyTable
 from commingle.services.tables import Table
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.encoding import as_numbers, encode_conforming
-from commingle.shared.runtime.errors import RemoteProblemError
-from commingle.shared.runtime.remote import call, connect, json_of
+from commingle.shared.estimation.errors import EstimationError
+from commingle.shared.estimation.method import IntervalFor
 
 Numbers = NDArray[np.float64]
 
 INTERCEPT = "(intercept)"
-_TIMEOUT_SECONDS = 120.0
-_UNPROCESSABLE = 422
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,37 +157,24 @@ class ScoredFit:
     score: Score
 
 
-def fit_all(learner: str, release: Release, reference: Reference) -> tuple[list[ScoredFit], dict[str, str]]:
+def fit_all(release: Release, reference: Reference) -> tuple[list[ScoredFit], dict[str, str]]:
     """The fits of all estimators that this release allows; of the others, why it does not.
 
     Of keyed subjects intervals are for the population: the reference has everybody's rows, and no party has.
-
-    Raises:
-        RemoteError: the learner does not answer.
     """
     fits, unfit = list[ScoredFit](), dict[str, str]()
-    asked = {"target": reference.target, "interval_for": "population" if release.spec.keyed else "table"}
-    with connect(learner, timeout_seconds=_TIMEOUT_SECONDS) as http:
-        for name in ESTIMATORS:
-            try:
-                response = call(
-                    http,
-                    "POST",
-                    f"/v1/releases/{release.id}/fits",
-                    content=json.dumps({**asked, "estimator": name}).encode(),
-                    headers={"content-type": "application/json"},
-                    own=True,  # this simulation's learner: its reason alone, without its address
-                )
-            except RemoteProblemError as error:
-                if error.status != _UNPROCESSABLE:
-                    raise
-                unfit[name] = str(error)
-            else:
-                fits.append(_score(json_of(response), reference))
+    interval_for: IntervalFor = "population" if release.spec.keyed else "table"
+    for name in ESTIMATORS:
+        try:
+            found = release.fit(reference.target, estimator=name, interval_for=interval_for)
+        except EstimationError as error:
+            unfit[name] = str(error)
+        else:
+            fits.append(_score(found.to_dict(), reference))
     return fits, unfit
 
 
-def _score(fit: Any, reference: Reference) -> ScoredFit:  # noqa: ANN401 - JSON
+def _score(fit: dict[str, Any], reference: Reference) -> ScoredFit:
     def by_term(values: list[Any]) -> dict[str, Any]:
         return dict(zip(fit["terms"], values, strict=True))
 

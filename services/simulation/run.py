@@ -6,7 +6,7 @@ The first release is made, fitted, drawn and shown before the others are propose
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -66,9 +66,8 @@ def simulate(
         starting = consortium_for(files, allowance(planned), folder=work, stages=stages)
         consortium = stack.enter_context(starting)
         say_clipped(consortium, stages)
-        learner = consortium.learner()
         for batch in batches:
-            made += _release(batch, studies, learner, consortium, judge=judge, stages=stages)
+            made += _release(batch, studies, consortium, judge=judge, stages=stages)
             with stages.stage("picture", f"Drawing {out / PICTURE}"):
                 _draw(out / PICTURE, dataset.target, judge, made, stages)
             if len(made) < len(planned):
@@ -91,7 +90,6 @@ def simulate(
 def _release(
     batch: Sequence[Planned],
     studies: Mapping[str, Path],
-    learner: Callable[[], str],
     consortium: Consortium,
     *,
     judge: Reference,
@@ -102,7 +100,7 @@ def _release(
     with stages.stage("release", f"Releasing {', '.join(folders)} with {names}"):
         outcomes = publish(batch, [studies[folder] for folder in folders], consortium, stages)
     with stages.stage("fit", f"Fitting {', '.join(folders)}"):
-        made = [Made(o, *fit_all(learner(), o.release, judge)) for o in outcomes]
+        made = [Made(o, *fit_all(o.release, judge)) for o in outcomes]
     for folder, outcome in zip(folders, outcomes, strict=True):
         outcome.release.save(studies[folder].with_name(folder))
     return made

@@ -21,8 +21,8 @@ from commingle.coordinator.home import open_coordinator
 from commingle.coordinator.http.app import create_app
 from commingle.coordinator.http.streams import Feed
 from commingle.coordinator.publisher import Publisher
-from commingle.party_agent.cli.serve import open_services
 from commingle.party_agent.edge.loop import Loops
+from commingle.party_agent.edge.serving import open_services
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import compose_agents
 from commingle.services.testing.errors import ConsortiumError, ProcessError

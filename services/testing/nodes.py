@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import TypeAdapter
 
 from commingle.services.tables import Unusable, draft, read_table
@@ -97,6 +94,11 @@ def _drafted(rows: Path, subject_id: str) -> tuple[Attribute, ...]:
 
 def self_signed(folder: Path) -> ServerTls:
     """A certificate of this machine, which signs itself, and its key, as files of that folder."""
+    # loads slowly, and a simulation serves no network
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     alternative = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
     now = datetime.now(UTC)

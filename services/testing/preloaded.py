@@ -28,6 +28,8 @@ COMMANDS = (
 
 LATER = (
     "anyio._backends._asyncio",
+    "commingle.coordinator.http.app",
+    "commingle.party_agent.edge.serving",
     "commingle.shared.mechanisms.rows.block",
     "httpcore",
     "numpy.ma",

@@ -25,20 +25,26 @@ def kernels() -> Loops:
     return ring.loops("proving")
 
 
+def add(sums: NDArray[np.uint64], weights: Residues, rows: Residues, prime: int) -> None:
+    """Add rows with weights, (a, m) and (m, n), to sums, (a, n), which stay below prime 2^32."""
+    kernels().add_combinations(sums, np.ascontiguousarray(weights), np.ascontiguousarray(rows), prime)
+
+
 def combinations(weights: Residues, rows: Residues, prime: int) -> Residues:
     """Sums of rows with weights: (a, m) and (m, n) to (a, n)."""
     sums = np.zeros((len(weights), rows.shape[1]), np.uint64)
-    kernels().add_combinations(sums, np.ascontiguousarray(weights), np.ascontiguousarray(rows), prime)
+    add(sums, weights, rows, prime)
     return reduced(sums, prime)
 
 
-def chosen(weights: Residues, rows: Residues, numbers: NDArray[np.intp], prime: int) -> Residues:
-    """Sums with weights of the rows that have these numbers, some of them copied at a time: (a, m), (m,) to (a, n)."""
-    sums = np.zeros((len(weights), rows.shape[1]), np.uint64)
-    for start in range(0, len(numbers), _COPIED):
-        part = slice(start, start + _COPIED)
-        kernels().add_combinations(sums, np.ascontiguousarray(weights[:, part]), rows[numbers[part]], prime)
-    return reduced(sums, prime)
+def chosen(weights: Residues, rows: Residues, lines: NDArray[np.intp], prime: int) -> Residues:
+    """Sums with weights of the rows that each line numbers, some copied at a time: (a, m), (s, m) to (s, a, n)."""
+    (count, members), width = lines.shape, rows.shape[1]
+    sums, size = np.zeros((len(weights), count * width), np.uint64), -(-_COPIED // count)
+    for start in range(0, members, size):
+        part = slice(start, start + size)
+        add(sums, weights[:, part], rows[lines[:, part].T].reshape(-1, count * width), prime)
+    return reduced(sums, prime).reshape(-1, count, width).transpose(1, 0, 2)
 
 
 def squares(weights: Residues, rows: Residues, prime: int) -> Residues:
@@ -64,7 +70,7 @@ def reduced(numbers: NDArray[np.unsignedinteger], prime: int) -> Residues:
 
 
 def product(left: Residues, right: Residues, prime: int) -> Residues:
-    return np.asarray(ring.products(left[None], right[None], [prime])[0])
+    return ring.remainders(left.astype(np.uint64) * right, prime)
 
 
 def difference(left: Residues, right: Residues, prime: int) -> Residues:
@@ -73,15 +79,18 @@ def difference(left: Residues, right: Residues, prime: int) -> Residues:
 
 
 def total(left: Residues, right: Residues, prime: int) -> Residues:
-    return np.asarray(ring.sums(left[None], right[None], [prime])[0])
+    sums = left + right
+    found: Residues = np.minimum(sums, sums - np.uint32(prime))  # below zero wraps around
+    return found
 
 
 def values(coefficients: Residues, count: int, prime: int, *, roots_of: int = 0) -> Residues:
     """Polynomials at the roots of x^count + 1, or at the first of a longer word: (m, at most count) to (m, count)."""
     size = max(coefficients.shape[1], 8)
     copies = 1 << (count // size).bit_length() - 1
-    found = np.zeros((len(coefficients), copies, count // copies), np.uint32)
+    found = np.empty((len(coefficients), copies, count // copies), np.uint32)
     found[:, :, : coefficients.shape[1]] = coefficients[:, None]
+    found[:, :, coefficients.shape[1] :] = 0
     ring.forward(flat := found.reshape(-1, count), prime, copies=copies, roots_of=roots_of)
     return np.asarray(flat)
 

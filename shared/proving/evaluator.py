@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.columns import filled_up, opened_secrets, require_bound, rows_in_groups, secret_bits
 from commingle.shared.proving.lengths import bounded_shape, evaluated_shape, reply_sizes
 from commingle.shared.proving.parameters import NOISE_BITS, REPEATS, Sizes
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.relation import Joined, Relation, Shape, Term, multipliers
-from commingle.shared.proving.replies import Drawn, Reply
+from commingle.shared.proving.replies import Drawn, Evaluations, Reply
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.proving.verifier import verify_relations
 from commingle.shared.ring.encryption import Entropy, SecretKey, within_limits
@@ -38,7 +37,7 @@ class Evaluated:
     """
 
     ciphertexts: Ciphertexts
-    replies: tuple[Reply, ...]
+    evaluations: Evaluations
 
     @property
     def sizes(self) -> Sizes:
@@ -84,7 +83,7 @@ class Bounded:
     layout: Layout
     segment: tuple[int, int]
     bound: int
-    replies: tuple[Reply, ...]
+    evaluations: Evaluations
     sizes: Sizes
 
     def __post_init__(self) -> None:
@@ -123,14 +122,10 @@ class Bounded:
 
 def _row_term(part: Evaluated | Bounded, held: "Ciphertexts | Bounded", challenge: Challenge, k: int) -> Term:
     """What an entry counts in all equations of all replies: of its column, (repeats, d'), and its row, (repeats, n)."""
-    weights = [reply.weights(challenge, number, k) for number, reply in enumerate(part.replies)]
-    start, stop = held.segment
-    counts = np.zeros((REPEATS, stop - start), np.uint32)
-    for reply, own in zip(part.replies, weights, strict=True):
-        counts = code.total(counts, reply.row_weights(own, k, start, stop), own.prime)
+    weights = part.evaluations.weights(challenge, k)
+    counts = part.evaluations.row_weights(weights, k, *held.segment)
     placed = held.in_groups(counts.T).transpose(1, 0, 2).reshape(REPEATS, -1)
-    along = multipliers(placed, part.sizes, part.sizes.ring.primes[k])
-    return Term(part.column_rows, weights[0].across, along)
+    return Term(part.column_rows, weights.across, multipliers(placed, part.sizes, weights.prime))
 
 
 @dataclass(frozen=True)
@@ -168,15 +163,16 @@ class Replies:
         """What was drawn, with the first segment of rows; then each other segment."""
         owners, encrypted = [reply.layout for reply in self.replies], isinstance(self.rows, Encrypted)
         sizes = reply_sizes(self.layout, owners, encrypted=encrypted)
-        parts = [self._part(segment, sizes) for segment in segments(self.layout)]
-        return Joined((Drawn(self.replies, sizes), parts[0])), *parts[1:]
+        made = Evaluations(self.replies)
+        parts = [self._part(segment, made, sizes) for segment in segments(self.layout)]
+        return Joined((Drawn(made, sizes), parts[0])), *parts[1:]
 
-    def _part(self, segment: tuple[int, int], sizes: Sizes) -> Relation:
+    def _part(self, segment: tuple[int, int], made: Evaluations, sizes: Sizes) -> Relation:
         if not isinstance(self.rows, Encrypted):
-            return Bounded(self.layout, segment, self.rows, self.replies, sizes)
+            return Bounded(self.layout, segment, self.rows, made, sizes)
         first, last = (-(-row // self.layout.block_rows) for row in segment)
         held = self.rows.blocks[first:last]
-        return Evaluated(Ciphertexts(self.layout, segment, self.rows.public_key, held, sizes), self.replies)
+        return Evaluated(Ciphertexts(self.layout, segment, self.rows.public_key, held, sizes), made)
 
 
 def prove_replies(

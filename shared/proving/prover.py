@@ -268,7 +268,7 @@ def _linear(terms: Iterable[Term], sizes: Sizes, rows: Residues, k: int) -> Resi
     prime = sizes.ring.primes[k]
     found = np.zeros((REPEATS, sizes.places), np.uint32)
     for term in terms:
-        sums = np.stack([code.chosen(term.weights, rows, line, prime) for line in term.rows])
+        sums = code.chosen(term.weights, rows, term.rows, prime)
         words = code.words(sums.reshape(-1, sizes.width), sizes, prime).reshape(*sums.shape[:2], -1)
         found = code.total(found, code.products(term.multipliers, words, prime), prime)
     return code.interpolated(found, prime)[:, : sizes.linear]

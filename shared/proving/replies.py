@@ -7,9 +7,10 @@ matrix with what was drawn. The equations of a reply are sums over all of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,30 +21,32 @@ from commingle.shared.proving.lengths import drawn_shape, number_rows
 from commingle.shared.proving.parameters import NOISE_BITS, REPEATS, Sizes
 from commingle.shared.proving.relation import Shape, Term, multipliers
 from commingle.shared.proving.transcript import Challenge
-from commingle.shared.ring.encryption import key_half, public_slots
+from commingle.shared.ring.encryption import public_slots
 from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import Layout, parse_residues
 from commingle.shared.ring.residues import Residues
 
+_LINES = 64  # of the matrix, about, whose multipliers are held at one time
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyWeights:
-    """What the equations of one reply modulo one prime count, repeats first.
+    """What the equations of all replies modulo one prime count, repeats first.
 
     Attributes:
         across: nu, of the evaluator's columns, the same for all replies, (repeats, d').
-        groups: of the owner's groups, (repeats, groups).
-        coefficients: of second halves, the same for all replies, (repeats, N).
-        along: mu, the product of both, (repeats, groups, N).
-        numbers: kappa, of the owner's columns, (repeats, d).
+        coefficients: eta, of second halves, the same for all replies and groups, (repeats, N).
+        slots: the same polynomials in slots.
+        groups: rho, of each owner's groups, (repeats, groups).
+        numbers: kappa, of each owner's columns, (repeats, d).
     """
 
     prime: int
     across: Residues
-    groups: Residues
     coefficients: Residues
-    along: Residues
-    numbers: Residues
+    slots: Residues
+    groups: list[Residues]
+    numbers: list[Residues]
 
 
 @dataclass(frozen=True)
@@ -84,67 +87,16 @@ class Reply:
         parts = b"".join(sha256(part).digest() for part in (self.public_key, *self.blocks, *self.columns))
         return sha256(self.layout.label + len(self.columns).to_bytes(8, "little") + parts).digest()
 
-    def weights(self, challenge: Challenge, number: int, k: int) -> ReplyWeights:
-        """What the challenge that all parts share asks of the reply of this number."""
-        layout, prime, named = self.layout, self.layout.parameters.primes[k], number.to_bytes(8, "little")
-        shared = challenge.shared()
-        groups = shared.numbers(b"halves" + named, layout.groups, prime)
-        coefficients = shared.numbers(b"coefficients", layout.parameters.degree, prime)
-        return ReplyWeights(
-            prime,
-            shared.numbers(b"replies", len(self.columns), prime),
-            groups,
-            coefficients,
-            code.product(groups[:, :, None], coefficients[:, None], prime),
-            shared.numbers(b"sums" + named, layout.columns, prime),
+    def said(self, k: int) -> Residues:
+        """All of it modulo prime k, (d', words)."""
+        return np.stack([plane(column, self.layout.whole_reply_shape, k) for column in self.columns])
+
+    def key(self, k: int) -> tuple[Residues, Residues]:
+        """Both halves of the owner's public key modulo prime k, in slots."""
+        layout, ring = self.layout, self.layout.parameters
+        return public_slots(layout.label, [0], ring.degree, ring.primes[k])[0], plane(
+            self.public_key, layout.key_shape, k
         )
-
-    def constants(self, weights: ReplyWeights, k: int) -> list[int]:
-        """The combination of what the reply says."""
-        said = np.stack([plane(column, self.layout.whole_reply_shape, k) for column in self.columns])
-        along = np.hstack([weights.along.reshape(REPEATS, -1), weights.numbers])
-        both = code.product(code.combinations(weights.across, said, weights.prime), along, weights.prime)
-        return [int(number) for number in both.sum(axis=1, dtype=np.uint64)]
-
-    def blind_weights(self, weights: ReplyWeights, k: int) -> Residues:
-        """What the coefficients of u count, in the encryption of zero, (repeats, groups, N)."""
-        layout, degree = self.layout, self.layout.parameters.degree
-        halves = key_half(layout)[k], plane(self.public_key, layout.key_shape, k)
-        chosen = np.zeros((REPEATS, layout.groups * layout.width, degree), np.uint32)
-        column = np.arange(layout.columns)
-        chosen[:, column, np.array(layout.places)[column % layout.width]] = weights.numbers
-        chosen = chosen.reshape(REPEATS * layout.groups, layout.width, degree).sum(axis=1, dtype=np.uint32)
-        parts = (weights.along.reshape(-1, degree), chosen)
-        held = np.stack([code.values(part, degree, weights.prime) for part in parts])
-        mirrored = np.stack(halves)[:, None, ::-1]
-        found = code.products(held, mirrored, weights.prime)
-        return code.interpolated(found, weights.prime).reshape(REPEATS, layout.groups, degree)
-
-    def row_weights(self, weights: ReplyWeights, k: int, start: int, stop: int) -> Residues:
-        """What the evaluator's entries of these rows count, the same in each of its columns: (repeats, stop - start).
-
-        Row t of a stripe is the coefficient L - 1 - t of what second halves are multiplied by, and meets coefficient
-        a L + t of the first half for column a.
-        """
-        length = self.layout.stripe_rows
-        first, last = start // length, -(-stop // length)
-        found = [self._stripe_weights(weights, at, held) for at, held in self.first_stripes(k, first, last)]
-        return np.hstack(found)[:, start - first * length : stop - first * length]
-
-    def _stripe_weights(self, weights: ReplyWeights, first: int, held: Residues) -> Residues:
-        """Row weights of some stripes, counted from this one on: (repeats, stripes L)."""
-        layout, prime, length = self.layout, weights.prime, self.layout.stripe_rows
-        rows = first * length, min((first + len(held)) * length, layout.rows)
-        slots = public_slots(layout.label, layout.indices(*rows), layout.parameters.degree, prime)
-        slots = slots.reshape(len(held), layout.groups, 1, -1)[..., ::-1]
-        along = weights.along.transpose(1, 0, 2)
-        asked = code.values(along.reshape(-1, along.shape[2]), along.shape[2], prime).reshape(along.shape)
-        second = np.stack([code.products(asked, stripe, prime) for stripe in slots])
-        second = code.interpolated(second.reshape(-1, second.shape[2]), prime).reshape(second.shape)
-        windows = held[..., : layout.width * length].reshape(len(held), -1, length)[:, : layout.columns]
-        sums = np.stack([code.combinations(weights.numbers, window, prime) for window in windows])
-        found = code.total(second[..., length - 1 :: -1], sums, prime)
-        return found.transpose(1, 0, 2).reshape(REPEATS, -1)
 
     def first_stripes(self, k: int, first: int, last: int) -> Iterator[tuple[int, Residues]]:
         """First halves of these stripes modulo prime k, some at a time: the number of the first, (stripes, groups, N).
@@ -159,73 +111,190 @@ class Reply:
             before += shape[1]
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """What was drawn for all replies: bits of floods and noise, then secrets and errors of encryptions of zero."""
+@dataclass(frozen=True, eq=False)
+class Evaluations:
+    """All replies of one evaluator, in order. What is the same in all of them is computed once."""
 
     replies: tuple[Reply, ...]
-    sizes: Sizes
+    _asked: dict[tuple[bytes, int], ReplyWeights] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> bytes:
         return sha256(b"replies" + b"".join(reply.digest for reply in self.replies)).digest()
 
+    def weights(self, challenge: Challenge, k: int) -> ReplyWeights:
+        """What the challenge that all parts share asks of all replies; the last ones are remembered."""
+        shared, asked = challenge.shared(), (challenge.common, k)
+        if asked not in self._asked:
+            self._asked.clear()
+            ring = self.replies[0].layout.parameters
+            prime, names = ring.primes[k], [number.to_bytes(8, "little") for number in range(len(self.replies))]
+            coefficients, layouts = shared.numbers(b"coefficients", ring.degree, prime), self._layouts
+            self._asked[asked] = ReplyWeights(
+                prime,
+                shared.numbers(b"replies", len(self.replies[0].columns), prime),
+                coefficients,
+                code.values(coefficients, ring.degree, prime),
+                [shared.numbers(b"halves" + n, each.groups, prime) for n, each in zip(names, layouts, strict=True)],
+                [shared.numbers(b"sums" + n, each.columns, prime) for n, each in zip(names, layouts, strict=True)],
+            )
+        return self._asked[asked]
+
+    @property
+    def _layouts(self) -> list[Layout]:
+        return [reply.layout for reply in self.replies]
+
+    def constants(self, weights: ReplyWeights, k: int) -> list[int]:
+        """The combination of what all replies say, and of what raises floods and noise to be none below zero."""
+        prime, ring = weights.prime, self._layouts[0].parameters
+        said = [code.combinations(weights.across, reply.said(k), prime) for reply in self.replies]
+        numbers = [each[:, -layout.columns :] for each, layout in zip(said, self._layouts, strict=True)]
+        halves = np.hstack([each[:, : -own.shape[1]] for each, own in zip(said, numbers, strict=True)])
+        halves, groups = halves.reshape(REPEATS, -1, ring.degree), np.hstack(weights.groups)
+        pairs = zip(groups[:, None], halves, strict=True)
+        half, kappa = np.vstack([code.combinations(*pair, prime) for pair in pairs]), np.hstack(weights.numbers)
+        least = (1 << ring.flood_bits) + (ring.delta << NOISE_BITS)
+        parts = code.product(half, weights.coefficients, prime), code.product(kappa, np.hstack(numbers), prime)
+        sums = [part.sum(axis=1, dtype=np.uint64).tolist() for part in (*parts, weights.across, kappa)]
+        return [first + second + least * a * b for first, second, a, b in zip(*sums, strict=True)]
+
+    def blind_weights(self, weights: ReplyWeights, k: int, numbers: Sequence[int]) -> Residues:
+        """What coefficients of each u count, in encryptions of zero of some replies: (repeats, all groups, N)."""
+        found, prime = [], weights.prime
+        for number in numbers:
+            layout, own, kappa = self._layouts[number], weights.groups[number], weights.numbers[number]
+            chosen = np.zeros((REPEATS, layout.groups, layout.parameters.degree), np.uint32)
+            group, window = np.divmod(np.arange(layout.columns), layout.width)
+            chosen[:, group, np.array(layout.places)[window]] = kappa
+            along = code.product(own[:, :, None], weights.slots[:, None], prime)
+            held = np.stack(
+                [along, code.values(chosen.reshape(-1, chosen.shape[2]), chosen.shape[2], prime).reshape(along.shape)]
+            )
+            mirrored = np.stack(self.replies[number].key(k))[:, None, ::-1]
+            found.append(code.products(held.reshape(2, -1, held.shape[3]), mirrored, prime).reshape(along.shape))
+        together = np.hstack(found)
+        return code.interpolated(together.reshape(-1, together.shape[2]), prime).reshape(together.shape)
+
+    def row_weights(self, weights: ReplyWeights, k: int, start: int, stop: int) -> Residues:
+        """What the evaluator's entries of these rows count, the same in each of its columns: (repeats, stop - start).
+
+        Row t of a stripe is the coefficient L - 1 - t of what second halves are multiplied by, and meets coefficient
+        a L + t of the first half for column a. Stripes of owners of as many columns are added up before.
+        """
+        counts = np.zeros((REPEATS, stop - start), np.uint32)
+        for columns in sorted({layout.columns for layout in self._layouts}):
+            alike = [number for number, layout in enumerate(self._layouts) if layout.columns == columns]
+            length = self._layouts[alike[0]].stripe_rows
+            first, last = start // length, -(-stop // length)
+            stripes = zip(*(self.replies[number].first_stripes(k, first, last) for number in alike), strict=True)
+            found = np.hstack([self._stripe_weights(weights, alike, held) for held in stripes])
+            counts = code.total(counts, found[:, start - first * length : stop - first * length], weights.prime)
+        return counts
+
+    def _stripe_weights(
+        self, weights: ReplyWeights, alike: Sequence[int], held: Sequence[tuple[int, Residues]]
+    ) -> Residues:
+        """Row weights of some stripes, of these replies and their first halves: (repeats, stripes L)."""
+        (first, halves), layout, prime = held[0], self._layouts[alike[0]], weights.prime
+        count, length, degree = len(halves), layout.stripe_rows, layout.parameters.degree
+        rows = first * length, min((first + count) * length, layout.rows)
+        seconds, firsts = (np.zeros((REPEATS, count * each), np.uint64) for each in (degree, length))
+        for number, (_, own) in zip(alike, held, strict=True):
+            slots = public_slots(self._layouts[number].label, layout.indices(*rows), degree, prime)
+            windows = own[..., : layout.width * length].reshape(count, -1, length)[:, : layout.columns]
+            code.add(seconds, weights.groups[number], _across(slots.reshape(count, -1, degree)), prime)
+            code.add(firsts, weights.numbers[number], _across(windows), prime)
+        mirrored = code.reduced(seconds, prime).reshape(REPEATS, count, degree)[..., ::-1]
+        met = code.interpolated(code.product(mirrored, weights.slots[:, None], prime).reshape(-1, degree), prime)
+        met = met.reshape(REPEATS, count, degree)[..., length - 1 :: -1].reshape(REPEATS, -1)
+        return code.total(met, code.reduced(firsts, prime), prime)
+
+
+def _across(stripes: Residues) -> Residues:
+    """Stripe after stripe of each group or column: (stripes, m, n) to (m, stripes n)."""
+    return np.ascontiguousarray(stripes.transpose(1, 0, 2)).reshape(stripes.shape[1], -1)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What was drawn for all replies: bits of floods and noise, then secrets and errors of encryptions of zero."""
+
+    evaluations: Evaluations
+    sizes: Sizes
+
+    @property
+    def digest(self) -> bytes:
+        return self.evaluations.digest
+
+    @property
+    def replies(self) -> tuple[Reply, ...]:
+        return self.evaluations.replies
+
+    @property
+    def _columns(self) -> int:
+        return len(self.replies[0].columns)
+
+    @cached_property
+    def _number_counts(self) -> list[int]:
+        return [number_rows(reply.layout, self._columns, self.sizes) for reply in self.replies]
+
     def number_rows(self, number: int) -> NDArray[np.intp]:
         """Rows of bits of a reply: bit after bit of all its numbers, l to a row, (rows,)."""
-        counts = [number_rows(reply.layout, len(reply.columns), self.sizes) for reply in self.replies[: number + 1]]
-        return sum(counts[:-1]) + np.arange(counts[-1])
+        return sum(self._number_counts[:number]) + np.arange(self._number_counts[number])
 
     def zero_rows(self, number: int) -> NDArray[np.intp]:
         """Rows of encryptions of zero: (the evaluator's columns, groups, pieces, 2), secrets before errors."""
-        shapes = [self._zero_shape(reply) for reply in self.replies]
-        before = self.shape.bits + sum(int(np.prod(shape)) for shape in shapes[:number])
-        return before + np.arange(np.prod(shapes[number])).reshape(shapes[number])
+        *before, own = [
+            (self._columns, reply.layout.groups, self.sizes.pieces, 2) for reply in self.replies[: number + 1]
+        ]
+        return sum(self._number_counts) + sum(map(prod, before)) + np.arange(prod(own)).reshape(own)
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
-        owners, columns = [reply.layout for reply in self.replies], len(self.replies[0].columns)
-        return drawn_shape(owners, columns, self.sizes)
+        return drawn_shape([reply.layout for reply in self.replies], self._columns, self.sizes)
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
         """The part of what was drawn in all equations of all replies, and all that the replies say."""
-        weights = [reply.weights(challenge, number, k) for number, reply in enumerate(self.replies)]
-        constants = [0] * REPEATS
-        for reply, own in zip(self.replies, weights, strict=True):
-            least = (1 << self.sizes.ring.flood_bits) + (self.sizes.ring.delta << NOISE_BITS)
-            sums = (own.across.sum(axis=1, dtype=np.uint64).tolist(), own.numbers.sum(axis=1, dtype=np.uint64).tolist())
-            both = zip(constants, reply.constants(own, k), *sums, strict=True)
-            constants = [before + said + least * a * b for before, said, a, b in both]
-        return self._terms(weights, k), constants
+        weights = self.evaluations.weights(challenge, k)
+        return self._terms(weights, k), self.evaluations.constants(weights, k)
 
-    def _terms(self, weights: Sequence[ReplyWeights], k: int) -> Iterator[Term]:
-        for number, (reply, own) in enumerate(zip(self.replies, weights, strict=True)):
-            rows = self.number_rows(number)
-            padded = np.zeros((REPEATS, len(rows) * self.sizes.message), np.uint32)
-            found = self._number_weights(own)
-            padded[:, : found.shape[1]] = found
-            yield Term(rows[:, None], np.ones((1, 1), np.uint32), multipliers(padded, self.sizes, own.prime))
-            zeros, blinds = self.zero_rows(number), reply.blind_weights(own, k)
-            for group in range(reply.layout.groups):
-                lines = zeros[:, group, :, 0].T
-                yield Term(lines, own.across, multipliers(blinds[:, group], self.sizes, own.prime))
+    def _terms(self, weights: ReplyWeights, k: int) -> Iterator[Term]:
+        ones = np.ones((1, 1), np.uint32)
+        for some in self._batches():
+            rows = np.concatenate([self.number_rows(number) for number in some])
+            bits = np.hstack([self._number_weights(weights, number) for number in some])
+            yield Term(rows[:, None], ones, multipliers(bits, self.sizes, weights.prime))
+            zeros = np.hstack([self.zero_rows(number)[..., 0].reshape(self._columns, -1) for number in some])
+            blinds = self.evaluations.blind_weights(weights, k, some).reshape(REPEATS, -1)
+            yield Term(zeros.T, weights.across, multipliers(blinds, self.sizes, weights.prime))
         yield self._error_term(weights)
 
-    def _error_term(self, weights: Sequence[ReplyWeights]) -> Term:
-        """Errors of all encryptions of zero, which count nu mu: a line for each piece."""
-        lines = [self.zero_rows(number)[..., 1].reshape(-1, self.sizes.pieces).T for number, _ in enumerate(weights)]
+    def _batches(self) -> Iterator[list[int]]:
+        """Numbers of replies that are multiplied together."""
+        some, lines = list[int](), 0
+        for number, (reply, count) in enumerate(zip(self.replies, self._number_counts, strict=True)):
+            own = count + reply.layout.groups * self.sizes.pieces
+            if some and lines + own > _LINES:
+                yield some
+                some, lines = [], 0
+            some, lines = [*some, number], lines + own
+        yield some
+
+    def _error_term(self, weights: ReplyWeights) -> Term:
+        """Errors of all encryptions of zero, which count nu rho eta: a line for each piece."""
+        lines = [self.zero_rows(number)[..., 1].reshape(-1, self.sizes.pieces).T for number in range(len(self.replies))]
         worth = [
-            code.product(own.across[:, :, None], own.groups[:, None], own.prime).reshape(REPEATS, -1) for own in weights
+            code.product(weights.across[:, :, None], own[:, None], weights.prime).reshape(REPEATS, -1)
+            for own in weights.groups
         ]
-        along = multipliers(weights[0].coefficients, self.sizes, weights[0].prime)
+        along = multipliers(weights.coefficients, self.sizes, weights.prime)
         return Term(np.hstack(lines), np.hstack(worth), along)
 
-    def _number_weights(self, weights: ReplyWeights) -> Residues:
-        """The nu kappa 2^j for bit j of a flood, Delta times as much for bit j of noise: (repeats, bits numbers)."""
+    def _number_weights(self, weights: ReplyWeights, number: int) -> Residues:
+        """The nu kappa 2^j for bit j of a flood, Delta times as much for one of noise, and zeros: (repeats, rows l)."""
         ring, prime = self.sizes.ring, weights.prime
         worth = [1 << j for j in range(ring.flood_bits + 1)] + [ring.delta << j for j in range(NOISE_BITS + 1)]
-        both = code.product(weights.across[:, :, None], weights.numbers[:, None], prime).reshape(REPEATS, 1, -1)
+        both = code.product(weights.across[:, :, None], weights.numbers[number][:, None], prime).reshape(REPEATS, 1, -1)
         values = np.array([value % prime for value in worth], np.uint32)[None, :, None]
-        return code.product(values, both, prime).reshape(REPEATS, -1)
-
-    def _zero_shape(self, reply: Reply) -> tuple[int, int, int, int]:
-        return len(reply.columns), reply.layout.groups, self.sizes.pieces, 2
+        found = code.product(values, both, prime).reshape(REPEATS, -1)
+        return np.pad(found, ((0, 0), (0, self._number_counts[number] * self.sizes.message - found.shape[1])))

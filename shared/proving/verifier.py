@@ -83,9 +83,10 @@ class PrimeChecks:
         ):
             if not holds:
                 raise ProofError(failed)
-        said, length = self.answers.linear[self.k].astype(object), self.sizes.message
-        sums = length * (said[:, 0] - said[:, length] + said[:, 2 * length])  # x^l is -1 where it is summed
-        return [int(number) - constant for number, constant in zip(sums, constants, strict=True)]
+        length = self.sizes.message
+        said = self.answers.linear[self.k][:, [0, length, 2 * length]].tolist()
+        sums = [length * (low - middle + high) for low, middle, high in said]  # x^l is -1 where it is summed
+        return [number - constant for number, constant in zip(sums, constants, strict=True)]
 
     def _code(self) -> bool:
         weights = self.challenge.folds(self.rows.folded, self.prime, self.sizes.folds)
@@ -96,7 +97,7 @@ class PrimeChecks:
     def _linear(self, terms: Iterable[Term]) -> bool:
         found = np.zeros((REPEATS, len(self.places)), np.uint32)
         for term in terms:
-            sums = np.stack([code.chosen(term.weights, self.columns, line, self.prime) for line in term.rows])
+            sums = code.chosen(term.weights, self.columns, term.rows, self.prime)
             opened = code.products(term.multipliers[..., self.places], sums, self.prime)
             found = code.total(found, opened, self.prime)
         blind = self.blind(self.rows.linear, self.sizes.linear)

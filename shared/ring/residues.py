@@ -110,11 +110,16 @@ def products(left: Residues, right: Residues, primes: Sequence[int]) -> Residues
 
 def remainders(numbers: NDArray[np.uint64], prime: int) -> Residues:
     """Numbers below prime 2^32 modulo an odd prime: any shape."""
-    left, factor = np.empty(numbers.shape, np.uint32), (1 << 32) % prime
-    inverse, quotient = -pow(prime, -1, 1 << 32) % (1 << 32), (factor << 32) // prime
+    left = np.empty(numbers.shape, np.uint32)
     flat = np.require(numbers, requirements=["C", "W"]).reshape(-1)
-    kernels().remainders(left.reshape(-1), flat, prime, inverse, factor, quotient)
+    kernels().remainders(left.reshape(-1), flat, prime, *_reducing(prime))
     return left
+
+
+@cache
+def _reducing(prime: int) -> tuple[int, int, int]:
+    factor = (1 << 32) % prime
+    return -pow(prime, -1, 1 << 32) % (1 << 32), factor, (factor << 32) // prime
 
 
 def sums(left: Residues, right: Residues, primes: Sequence[int]) -> Residues:

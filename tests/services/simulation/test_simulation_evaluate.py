@@ -1,18 +1,17 @@
-import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
 import statsmodels.api as sm
 
 from commingle.services.client.release import Release
+from commingle.services.fit import ESTIMATORS
 from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort, holdout
 from commingle.services.simulation.evaluate import design, fit_all, reference
 from commingle.services.tables import Table
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.encoding import Cells
-from commingle.shared.runtime.remote import PROBLEM_TYPE
+from commingle.shared.estimation.errors import EstimationError
 from tests.world.released import published
-from tests.world.transport import on_a_socket
 
 
 def test_holdout_is_a_fifth_and_repeats_with_its_seed() -> None:
@@ -52,15 +51,13 @@ def test_relative_error_is_measured_on_standardised_slopes() -> None:
     assert score.relative_error == pytest.approx(sd[1] / np.linalg.norm(sd))
 
 
-def test_reason_of_a_refused_fit_is_the_learners_alone_without_its_address() -> None:
+def test_fit_that_is_refused_is_left_out_with_its_reason_alone() -> None:
     dataset = cohort(seed=0, subjects=200)
     judge = reference(dataset, dataset.table, dataset.table)
-    why = "how many people a and b share is too uncertain"
-    refusal = {"type": f"{PROBLEM_TYPE}no-overlap", "detail": why, "remedy": "Fit columns of one of them."}
-    with on_a_socket(lambda _: httpx.Response(422, json=refusal)) as learner:
-        fits, unfit = fit_all(learner, Release.of(published(title="refused")[1]), judge)
-    assert fits == []
-    assert set(unfit.values()) == {why}
+    release = Release.of(published(title="refused")[1])
+    with pytest.raises(EstimationError) as refused:
+        release.fit(dataset.target)
+    assert fit_all(release, judge) == ([], dict.fromkeys(ESTIMATORS, str(refused.value)))
 
 
 def test_design_has_a_column_for_marks() -> None:
