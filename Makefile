@@ -35,6 +35,9 @@ test test-all test-slow: export OPENBLAS_NUM_THREADS := 1
 MEMORY := $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && echo /dev/shm)
 test test-all test-slow: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 
+# their workers compile all test files anew at every run where Python may not keep what it compiled
+test test-all test-slow: export PYTHONDONTWRITEBYTECODE :=
+
 test: .venv/.ready ## the fast tests; everything at one path: make test T=tests/shared
 	$(BIN)/pytest $(if $(T),$(T),$(PARALLEL) -m "not slow")
 

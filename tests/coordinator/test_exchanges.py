@@ -14,6 +14,7 @@ from commingle.coordinator.contributions import expect_message, store_message
 from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement, quotations
 from commingle.shared.runtime import faults
+from tests.faults.chaos import CrashError
 from tests.world.coordinator import Honest, Hub, Parties, key_of, problem
 from tests.world.exchange import (
     EARLIER,
@@ -278,10 +279,6 @@ def test_answer_with_several_messages_ends_before_one_that_is_gone(hub: Hub, par
     params = {"of": ["clinic", "registry", "lab"]}
     answer = hub.http.get(exchanging.path("columns"), params=params, auth=hub.auth(key_of("lab")))
     assert (answer.status_code, answer.content) == (200, whole)
-
-
-class CrashError(BaseException):
-    """The process dies here."""
 
 
 @each_kind

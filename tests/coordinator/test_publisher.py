@@ -13,13 +13,10 @@ from commingle.coordinator.blobs import BlobDirectory
 from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.publisher import Publisher, ask_again, publish
+from tests.faults.chaos import CrashError
 from tests.world.command import eventually
 from tests.world.coordinator import Honest, Hub, Parties, Proposed, problem
 from tests.world.waiting import at_once
-
-
-class CrashError(BaseException):
-    """The process dies here."""
 
 
 class CountingBlobs(BlobDirectory):

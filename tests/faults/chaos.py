@@ -11,7 +11,7 @@ import httpx
 class CrashError(BaseException):
     """A process dies here. Nothing may handle it but whoever restarts processes."""
 
-    def __init__(self, process: str) -> None:
+    def __init__(self, process: str = "") -> None:
         super().__init__(process)
         self.process = process
 

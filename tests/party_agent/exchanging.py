@@ -3,18 +3,16 @@
 Bounds are trusted where a test is not about proofs: they take time.
 """
 
-import atexit
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import wraps
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from commingle.party_agent.private.kept_rows import KeptRows
@@ -25,7 +23,7 @@ from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.runtime import faults
 from tests.party_agent.releasing import cut_off, dying_at, rejection_of, state_of
-from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise
+from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise, kept_folder
 from tests.world.tampering import TamperedCoordinator
 
 STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]] = {
@@ -58,9 +56,7 @@ class Kept:
 
 
 stages: dict[str, Kept] = {}
-"""What was reached in this process. A copy's data sets name the tables of the consortium that reached it."""
-_folders = ExitStack()
-atexit.register(_folders.close)
+"""What was reached in this process."""
 _HOOKS = ("before", "after", "shown", "rewrite")
 
 
@@ -92,7 +88,7 @@ def reached_once(stage: Callable[..., str]) -> Callable[..., str]:
         if which not in stages:
             release = stage(consortium, bounds, **choices)
             coordinator.close()
-            folder = Path(_folders.enter_context(TemporaryDirectory())) / "kept"
+            folder = kept_folder() / "kept"
             shutil.copytree(consortium.root, folder)
             received = {what: tuple(bodies) for what, bodies in coordinator.received.items()}
             stages[which] = Kept(folder, release, tuple(coordinator.requests), received)

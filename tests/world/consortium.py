@@ -1,13 +1,16 @@
 """Three parties with homes on disk, their tables, and agents over them with collaborators of the test's choice."""
 
+import atexit
 import csv
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -167,7 +170,17 @@ class Consortium:
         """Everything again as in a copy of its root, or as another consortium that was made alike."""
         self.coordinator.close()
         shutil.rmtree(self.root)
-        shutil.copytree(folder, self.root)
+        self.copied_from(folder)
+
+    def copied_from(self, folder: Path) -> None:
+        """Its data sets name its own tables."""
+        shutil.copytree(folder, self.root, dirs_exist_ok=True)
+        for home in self.homes.values():
+            with closing(AgentStore(home.database)) as store, store.transaction() as db:
+                files = db.execute("SELECT json_extract(body, '$.source.path') FROM datasets").fetchall()
+                for (path,) in files:
+                    here = str(self.root / Path(path).name)
+                    db.execute("UPDATE datasets SET body = replace(body, ?, ?)", (path, here))
 
     def pin_everybody(self) -> None:
         for home in self.homes.values():
@@ -343,13 +356,31 @@ def strictly(_: str, work: Callable[[], None]) -> None:
 
 
 def consortium_of(root: Path, *names: str, policy: Policy = AUTOMATIC) -> Consortium:
-    """Homes, tables, registered data sets and pins of these parties."""
+    """Homes, tables, registered data sets and pins of these parties: made once in this process, then copied."""
     consortium = Consortium(root)
+    consortium.homes.update({name: Home(root / name) for name in names})
+    consortium.copied_from(_made_once(names, policy.model_dump_json()))
+    return consortium
+
+
+@cache
+def _made_once(names: tuple[str, ...], policy: str) -> Path:
+    consortium = Consortium(kept_folder())
     for name in names:
-        consortium.add(name, policy=policy)
+        consortium.add(name, policy=Policy.model_validate_json(policy))
         consortium.equip(name)
     consortium.pin_everybody()
-    return consortium
+    consortium.coordinator.close()
+    return consortium.root
+
+
+def kept_folder() -> Path:
+    """A folder for as long as this process runs."""
+    return Path(_folders.enter_context(TemporaryDirectory()))
+
+
+_folders = ExitStack()
+atexit.register(_folders.close)
 
 
 def soon(consortium: Consortium, *, hours: float) -> None:

@@ -138,7 +138,8 @@ class TamperedCoordinator:
 
     def close(self) -> None:
         """Let go of its files; it opens them anew when it is next asked."""
-        self.hub.close()
+        if "hub" in self.__dict__:
+            self.hub.close()
         for name in ("hub", "_transport"):
             self.__dict__.pop(name, None)
 

@@ -19,6 +19,7 @@ k^T (c - r), and P is positive definite: rows in steps of 2^-f, P and k in units
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, isqrt
 
 import numpy as np
@@ -102,6 +103,7 @@ def bounds_of(terms: Terms, party: PartyTerms) -> Bounds:
     )
 
 
+@lru_cache(maxsize=256)  # every draw of noise asks for it
 def own_weight(terms: Terms, party: PartyTerms) -> int:
     """The weight of the own block, no less than that of cross blocks, with the least expected squared error in all.
 

@@ -65,27 +65,19 @@ each_bounds = pytest.mark.parametrize("bounds", get_args(Bounds))
 
 
 @each_fetch
-@pytest.mark.parametrize("how", ["first byte", "last byte", "cut short", "unreduced", "empty"])
-def test_message_altered_on_its_way_signs_nothing_and_is_fetched_again(
-    pair: Consortium, fetch: Fetch, how: str
-) -> None:
+def test_message_altered_on_its_way_signs_nothing_and_is_fetched_again(pair: Consortium, fetch: Fetch) -> None:
     """Whoever relays it is not believed about its sender: an honest member is not named."""
     release, noise = fetch.stage(pair, fetch.bounds), Noise()
     envelope, body = messages(pair, release, fetch.kind)[fetch.sender], body_of(pair, release, fetch.sender, fetch.kind)
-    altered = {
-        "first byte": bytes([body[0] ^ 1]) + body[1:],
-        "last byte": body[:-1] + bytes([body[-1] ^ 1]),
-        "cut short": body[:-4],
-        "unreduced": body[:-4] + b"\xff" * 4,
-        "empty": b"",
-    }[how]
+    flipped = (bytes([body[0] ^ 1]) + body[1:], body[:-1] + bytes([body[-1] ^ 1]))
     before = signed_by(pair, release, fetch.by)
-    replace_message(pair, release, fetch.sender, envelope, altered, kind=fetch.kind)
-    with pytest.raises(ExchangeError, match=f"what {fetch.sender} sent was altered") as refused:
-        pair.step(fetch.by, draw=noise)
-    assert not isinstance(refused.value, DeviationError)
-    assert signed_by(pair, release, fetch.by) == before
-    assert (state_of(pair, release, fetch.by), pair.state(release)) == ("debited", "approved")
+    for altered in (*flipped, body[:-4], body[:-4] + b"\xff" * 4, b""):
+        replace_message(pair, release, fetch.sender, envelope, altered, kind=fetch.kind)
+        with pytest.raises(ExchangeError, match=f"what {fetch.sender} sent was altered") as refused:
+            pair.step(fetch.by, draw=noise)
+        assert not isinstance(refused.value, DeviationError)
+        assert signed_by(pair, release, fetch.by) == before
+        assert (state_of(pair, release, fetch.by), pair.state(release)) == ("debited", "approved")
     replace_message(pair, release, fetch.sender, envelope, body, kind=fetch.kind)
     finish(pair, release)
 

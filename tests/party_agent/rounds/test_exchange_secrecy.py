@@ -1,7 +1,7 @@
 """Whoever has the coordinator's database and disk, and all that the other parties have: no row of one is in it."""
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -51,26 +51,31 @@ ENDS = tuple(bytes([mark]) for mark in b"\"', \t\r\n|;:]})")
 """What may stand behind a cell that is written out. The digits of a published sum may begin with those of one."""
 
 
-def found_in(data: bytes, runs: set[bytes]) -> set[bytes]:
-    """Which of the runs, of four bytes or more, occur in it.
+class Runs:
+    """Runs of four bytes or more to be looked for: where their first two bytes stand, and then their next two."""
 
-    They are compared where their first two bytes stand, and then their next two.
-    """
-    octets = np.frombuffer(data, np.uint8).astype(np.uint16)
-    words = octets[:-1] | octets[1:] << 8
-    begins, goes_on = (np.zeros(1 << 16, bool) for _ in range(2))
-    begins[[int.from_bytes(run[:2], "little") for run in runs]] = True
-    goes_on[[int.from_bytes(run[2:4], "little") for run in runs]] = True
-    places = np.flatnonzero(begins[words[:-2]])
-    places = places[goes_on[words[places + 2]]]
-    seen = {data[at : at + size] for size in {len(run) for run in runs} for at in places.tolist()}
-    return runs & seen
+    def __init__(self, runs: set[bytes]) -> None:
+        self.runs, self.sizes = runs, {len(run) for run in runs}
+        self.begins, self.goes_on = (np.zeros(1 << 16, bool) for _ in range(2))
+        words = np.frombuffer(b"".join(run[:4] for run in runs), "<u2").reshape(-1, 2)
+        self.begins[words[:, 0]] = True
+        self.goes_on[words[:, 1]] = True
+
+    def found_in(self, data: bytes) -> set[bytes]:
+        octets = np.frombuffer(data, np.uint8).astype(np.uint16)
+        words = octets[:-1] | octets[1:] << 8
+        places = np.flatnonzero(self.begins[words[:-2]])
+        places = places[self.goes_on[words[places + 2]]]
+        return self.runs & {data[at : at + size] for size in self.sizes for at in places.tolist()}
+
+    def found_in_any(self, held: Iterable[bytes]) -> bool:
+        return any(self.found_in(data) for data in held)
 
 
 def test_search_finds_runs_wherever_they_stand() -> None:
     data = bytes(range(256)) * 3
     runs = {data[:24], data[-24:], data[101:110], b"\1\2\3\5", bytes(24)}
-    assert found_in(data, runs) == {data[:24], data[-24:], data[101:110]}
+    assert Runs(runs).found_in(data) == {data[:24], data[-24:], data[101:110]}
 
 
 def patterns(rows: NDArray[np.int16]) -> set[bytes]:
@@ -95,7 +100,7 @@ def test_no_row_and_no_secret_of_a_party_is_in_anything_that_others_have(tmp_pat
     consortium.coordinator.before = known.asked
     with capture_logs() as logs:
         release = replied(consortium, bounds)
-        looked_for, there = dict[str, set[bytes]](), dict[str, set[bytes]]()
+        looked_for, there = dict[str, Runs](), dict[str, set[bytes]]()
         for owner in OWNERS:
             kept = kept_by(consortium, release, owner)
             rows = kept(0, kept.exchange.spec.document.n)
@@ -103,14 +108,15 @@ def test_no_row_and_no_secret_of_a_party_is_in_anything_that_others_have(tmp_pat
             assert np.abs(rows - plain).max() <= 1, "these are the party's rows"
             cells = {row[name].encode() for row in rows_of(owner) for name in row if name != "subject"}
             alone = {cell + end for cell in cells if len(cell) >= 5 for end in ENDS}
-            looked_for[owner] = patterns(rows) | secrets_of(kept) | alone
+            in_rows = patterns(rows)
+            looked_for[owner] = Runs(in_rows | secrets_of(kept) | alone)
             there[owner] = set(known.everything(consortium, owner))
             own = {path.read_bytes() for path in consortium.homes[owner].root.rglob("*") if path.is_file()}
-            assert not [found for data in own if (found := found_in(data, patterns(rows)))], "not even on its own disk"
+            assert not Runs(in_rows).found_in_any(own), "not even on its own disk"
         finish(consortium, release)
     known.logged = [repr(entry) for entry in logs]
     assert len(known.logged) > 20
     for owner in OWNERS:
         held = there[owner].union(known.everything(consortium, owner))
         assert sum(map(len, held)) > 1 << 20
-        assert not [found for data in held if (found := found_in(data, looked_for[owner]))]
+        assert not looked_for[owner].found_in_any(held)
