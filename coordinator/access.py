@@ -13,11 +13,12 @@ from commingle.coordinator.errors import (
     UnauthenticatedError,
     UnknownError,
 )
-from commingle.coordinator.store.members import PartyRow, TokenRow
+from commingle.coordinator.store.members import TokenRow
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import text_digest
 from commingle.shared.runtime.errors import ScopeError
 from commingle.shared.runtime.request_signing import RequestHead, SignedRequest, is_signed, verify_request
+from commingle.shared.wire import PartyRecord
 
 CoordinatorScope = Literal["read", "operate"]
 _PREFIX = "commingle-token.v1"
@@ -106,9 +107,9 @@ def revoke_token(coordinator: Coordinator, name: str) -> None:
         tx.access.revoke_token(name, coordinator.clock())
 
 
-def _verify_signature(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest, PartyRow | None]:
+def _verify_signature(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest, PartyRecord | None]:
     own = coordinator.key.verifying_key
-    found: list[PartyRow] = []
+    found: list[PartyRecord] = []
 
     def key_of(fingerprint: str) -> VerifyingKey | None:
         if fingerprint == own.fingerprint:

@@ -23,7 +23,7 @@ from commingle.shared.documents.invitation import ADDRESS, Invitation
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import Name
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.middleware import configure_logging
@@ -48,12 +48,12 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
 )
 @click.option(
     "--database-url-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NEW_FILE,
     help="A file that holds the database URL; read at every start.",
 )
 @click.option(
     "--blob-directory",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=A_FOLDER,
     help="Where blocks and published files are kept; replicas share it. HOME/blobs if absent.",
 )
 @click.option("--blob-bucket", metavar="s3://BUCKET/PREFIX", help="S3-compatible storage in place of a directory.")
@@ -97,7 +97,7 @@ def _members(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> t
 @home_option
 @click.option("--name", default="coordinator", show_default=True, help="Display name.")
 @click.option("--url", required=True, help="Where members will reach it. `serve` listens on its port, if it names one.")
-@click.option("--database-url-file", type=click.Path(path_type=Path, dir_okay=False), help="As of init.")
+@click.option("--database-url-file", type=NEW_FILE, help="As of init.")
 @click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
 @click.argument("members", nargs=-1, required=True, callback=_members)
 @json_option

@@ -1,10 +1,8 @@
 """`commingle coordinator`: the list of its commands. Each is loaded when it is asked for."""
 
-from pathlib import Path
-
 import click
 
-from commingle.shared.runtime.cli import CONTEXT, LazyGroup
+from commingle.shared.runtime.cli import A_FOLDER, CONTEXT, LazyGroup
 
 _COMMANDS = {
     "init": ("commingle.coordinator.admin_cli", "Create a coordinator: settings and a signing key in HOME."),
@@ -40,7 +38,7 @@ _COMMANDS = {
 
 home_option = click.option(
     "--home",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=A_FOLDER,
     required=True,
     envvar="COMMINGLE_COORDINATOR_HOME",
     help="The coordinator's directory (or COMMINGLE_COORDINATOR_HOME).",

@@ -179,7 +179,7 @@ def expect_block(coordinator: Coordinator, release: str, party: str, envelope: E
     spec = spec_of(found)
     share = share_of(spec, party)
     statement = open_statement(envelope, BlockStatement, share, spec=release)
-    if not is_repetition(found.shares[party].statement, envelope, what=f"block by {party}"):
+    if not is_repetition(found.shares[party].block, envelope, what=f"block by {party}"):
         advance_round(found.round, StoreBlock(party), coordinator)
         _check_approvals(found, spec, statement.document)
         if statement.document.transcript != agreed_transcript(found):
@@ -211,7 +211,7 @@ def store_block(coordinator: Coordinator, expected: Expected[BlockStatement], fi
     with coordinator.store.write() as tx:
         found = require_release(tx, release)
         share = found.shares[party]
-        if is_repetition(share.statement, expected.statement.envelope, what=f"block by {party}") and share.body:
+        if is_repetition(share.block, expected.statement.envelope, what=f"block by {party}") and share.body:
             return False
         after = advance_round(found.round, StoreBlock(party), coordinator)
         require_blobs(coordinator, [digest])

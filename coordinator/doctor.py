@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from typing import get_args
 
 from commingle.coordinator.blobs import Blobs
 from commingle.coordinator.errors import StorageError
@@ -27,14 +28,7 @@ from commingle.shared.wire import ReleaseSummary
 
 _TIMEOUT_SECONDS = 10.0
 _PAGE = 200
-_SIGNED: dict[str, SignedKind] = {
-    "approval": "approval",
-    "rejection": "rejection",
-    "columns": "columns",
-    "reply": "reply",
-    "block": "statement",
-}
-"""Events that tell of a document which a party signed."""
+_SIGNED: tuple[SignedKind, ...] = get_args(SignedKind)
 _CHANGED = "Somebody has changed the database. Restore its backup and compare it with earlier exports."
 
 
@@ -137,9 +131,7 @@ def _member_agrees(tx: Transaction, name: str, events: Sequence[EventEntry]) -> 
 @as_recorded()
 def _agrees(found: ReleaseRow, events: Sequence[EventEntry]) -> bool:
     recorded: set[tuple[str, str | None, str | None]] = {
-        (event, party, envelope.digest)
-        for event, kind in _SIGNED.items()
-        for party, envelope in found.signed(kind).items()
+        (kind, party, envelope.digest) for kind in _SIGNED for party, envelope in found.signed(kind).items()
     }
     if found.files is not None:
         recorded.add(("published", None, found.files.manifest))
@@ -150,7 +142,7 @@ def _agrees(found: ReleaseRow, events: Sequence[EventEntry]) -> bool:
 
 def _follows(share: ShareRow) -> bool:
     if share.body is not None and (
-        share.statement is None or decode(BlockStatement, share.statement.payload_bytes).body_sha256 != share.body
+        share.block is None or decode(BlockStatement, share.block.payload_bytes).body_sha256 != share.body
     ):
         return False
     if share.approval is None:

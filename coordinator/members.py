@@ -14,13 +14,13 @@ import structlog
 
 from commingle.coordinator.coordinator import Coordinator, record, require_release
 from commingle.coordinator.errors import InviteError, LedgerHeadError, NameTakenError, OtherBytesError, UnknownError
-from commingle.coordinator.store.members import Invite, KeyRow, PartyRow, SealedKeyRow
+from commingle.coordinator.store.members import Invite
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.invitation import INVITE_PREFIX
 from commingle.shared.documents.keys import VerifyingKey
-from commingle.shared.documents.linkage import open_identity, open_linkage_key
+from commingle.shared.documents.linkage import LinkageKeyMessage, open_identity, open_linkage_key
 from commingle.shared.documents.model import decode, text_digest
 from commingle.shared.documents.statements import (
     NO_HEAD,
@@ -33,6 +33,7 @@ from commingle.shared.documents.statements import (
     open_rotation,
 )
 from commingle.shared.release.rounds import Abort, Refused, advance, complete
+from commingle.shared.wire import PartyKey, PartyRecord, SealedLinkageKey
 
 _NAME = re.compile("[a-z0-9_.-]{1,63}")
 _log = structlog.get_logger()
@@ -50,7 +51,7 @@ def invite(coordinator: Coordinator, *, party: str, lifetime: timedelta) -> tupl
     return text, now + lifetime
 
 
-def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, bool]:
+def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRecord, bool]:
     """Enrol a party; whether it is new. The same enrolment again changes nothing."""
     document = signed.open(Enrolment).document
     if document.signing_key != signed.signing_key:
@@ -58,12 +59,11 @@ def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, b
             "the enrolment names another key than the one it is signed with", remedy="Enrol again from the agent."
         )
     digest = text_digest(document.invite)
-    party = PartyRow(
+    party = PartyRecord(
         name=document.name,
         signing_key=document.signing_key,
         sealing_key=document.sealing_key,
         fingerprint=VerifyingKey.from_hex(document.signing_key).fingerprint,
-        invite=digest,
         enrolled=coordinator.clock(),
     )
     with coordinator.store.write() as tx:
@@ -71,17 +71,14 @@ def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRow, b
         if present is not None:
             return _check_same(present, party), False
         _check_invite(tx.members.invite(digest), party)
-        former = _former(tx, party)
-        if former is None:
-            tx.members.add(party)
-        else:
-            tx.members.enrol_again(party, former=former.invite)
+        enter = tx.members.enrol_again if _has_left(tx, party) else tx.members.add
+        enter(party, invite=digest)
         tx.events.add_membership(at=party.enrolled, kind="enrolment", party=party.name, key=party.fingerprint)
     _log.info("enrolled", party=party.name)
     return party, True
 
 
-def require_party(tx: Transaction, name: str) -> PartyRow:
+def require_party(tx: Transaction, name: str) -> PartyRecord:
     """The member of that name. Raises UnknownError."""
     found = tx.members.get(name) if _NAME.fullmatch(name) else None
     if found is None:
@@ -89,7 +86,7 @@ def require_party(tx: Transaction, name: str) -> PartyRow:
     return found
 
 
-def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tuple[PartyRow, bool]:
+def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tuple[PartyRecord, bool]:
     """Replace a member's signing key; whether it is new. Once it is in place, nothing changes.
 
     Open releases that name the old key end, except those that only wait for their publication: every block of theirs
@@ -103,9 +100,10 @@ def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tu
         old = VerifyingKey.from_hex(member.signing_key)
         document = open_rotation(request, party=party, old_key=old).document
         new = VerifyingKey.from_hex(document.new_key)
-        if tx.members.key(new.fingerprint) is not None:
+        if tx.members.owner_of(new.fingerprint) is not None:
             raise NameTakenError("the new key has been in use before", remedy="Rotate to a fresh key.")
-        tx.members.rotate(KeyRow(new.fingerprint, party, document.new_key, now, request))
+        key = PartyKey(fingerprint=new.fingerprint, signing_key=document.new_key, since=now, rotation=request)
+        tx.members.rotate(party, key)
         tx.events.add_membership(at=now, kind="rotation", party=party, key=new.fingerprint)
         reason = f"{party} replaced its key {old.fingerprint[:16]} by {new.fingerprint[:16]}; propose it again"
         ended = _end_releases(tx, coordinator, party, reason, complete_too=False)
@@ -126,7 +124,7 @@ def revoke(coordinator: Coordinator, party: str) -> tuple[str, ...]:
         return _end_releases(tx, coordinator, party, f"{party} was revoked", complete_too=True)
 
 
-def depart(coordinator: Coordinator, party: str, envelope: Envelope) -> PartyRow:
+def depart(coordinator: Coordinator, party: str, envelope: Envelope) -> PartyRecord:
     """End a membership as the member itself says. Open releases end, except those that only wait for publication."""
     now = coordinator.clock()
     with coordinator.store.write() as tx:
@@ -143,14 +141,14 @@ def depart(coordinator: Coordinator, party: str, envelope: Envelope) -> PartyRow
     return member
 
 
-def _check_same(present: PartyRow, party: PartyRow) -> PartyRow:
+def _check_same(present: PartyRecord, party: PartyRecord) -> PartyRecord:
     identity = (present.name, present.signing_key, present.sealing_key)
     if identity != (party.name, party.signing_key, party.sealing_key) or present.departure is not None:
         raise InviteError("this invite has been used", remedy="Ask the coordinator's operator for another.")
     return present
 
 
-def _check_invite(found: Invite | None, party: PartyRow) -> None:
+def _check_invite(found: Invite | None, party: PartyRecord) -> None:
     remedy = "Ask the coordinator's operator for an invite in this member's name."
     if found is None:
         raise InviteError("this coordinator did not issue that invite", remedy=remedy)
@@ -160,15 +158,16 @@ def _check_invite(found: Invite | None, party: PartyRow) -> None:
         raise InviteError("the invite has expired", remedy=remedy)
 
 
-def _former(tx: Transaction, party: PartyRow) -> PartyRow | None:
+def _has_left(tx: Transaction, party: PartyRecord) -> bool:
+    """Whether it was a member, with this very key. Raises NameTakenError where name or key is another member's."""
     present = tx.members.get(party.name)
     if present is not None and present.departure is not None and present.fingerprint == party.fingerprint:
-        return present
+        return True
     if present is not None:
         raise NameTakenError(f"{party.name} is enrolled with other keys", remedy="Enrol under another name.")
-    if tx.members.key(party.fingerprint) is not None:
+    if tx.members.owner_of(party.fingerprint) is not None:
         raise NameTakenError("this key is enrolled under another name", remedy="Use one key per member.")
-    return None
+    return False
 
 
 def _end_releases(
@@ -186,7 +185,7 @@ def _end_releases(
     return tuple(ended)
 
 
-def publish_identity(coordinator: Coordinator, party: str, envelope: Envelope) -> tuple[PartyRow, bool]:
+def publish_identity(coordinator: Coordinator, party: str, envelope: Envelope) -> tuple[PartyRecord, bool]:
     """Show a member's signed identity with its keys; whether it is new.
 
     The first one under a signing key may bring another sealing key: that is how both are replaced together.
@@ -216,14 +215,14 @@ def relay(coordinator: Coordinator, recipient: str, sender: str, envelope: Envel
         known = tx.linkage.get(recipient, sender)
         if known is not None and known.envelope == envelope:
             return False
-        if known is not None and known.created > message.created:
+        if known is not None and decode(LinkageKeyMessage, known.envelope.payload_bytes).created > message.created:
             raise OtherBytesError("a newer linkage key from this sender is here", remedy="Send it again.")
         tx.linkage.put(recipient, sender, message.created, envelope)
     _log.info("linkage key relayed", sender=sender, recipient=recipient)
     return True
 
 
-def linkage_keys(coordinator: Coordinator, recipient: str) -> tuple[SealedKeyRow, ...]:
+def linkage_keys(coordinator: Coordinator, recipient: str) -> tuple[SealedLinkageKey, ...]:
     """What members sent to this one, in order of senders. Raises UnknownError."""
     with coordinator.store.read() as tx:
         return tx.linkage.of(require_party(tx, recipient).name)

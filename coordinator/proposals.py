@@ -129,17 +129,17 @@ def _proposers(tx: Transaction, coordinator: Coordinator, envelope: Envelope) ->
 
 def _make_room(tx: Transaction, coordinator: Coordinator, signer: Fingerprint, sizes: ReleaseSizes) -> None:
     """No member fills the disk: so many open proposals of its, so many ended ones kept whole, and so many bytes."""
-    member = tx.members.key(signer)
+    member = tx.members.owner_of(signer)
     if member is None:  # the coordinator itself
         return
-    keys, most = [key.signing_key for key in tx.members.keys(member.party)], coordinator.most_proposals
+    keys, most = [key.signing_key for key in tx.members.keys(member)], coordinator.most_proposals
     if tx.releases.open_by(keys) >= most:
         raise TooManyProposalsError(
-            f"{most} proposals of {member.party} are open already",
+            f"{most} proposals of {member} are open already",
             remedy="Wait until one is published or expires, or have a member reject one; then propose again.",
         )
     taken = tx.releases.bytes_by(keys, since=coordinator.clock() - STAYS)
-    coordinator.quotas.require_share(member.party, taken, sizes)
+    coordinator.quotas.require_share(member, taken, sizes)
     for release in tx.releases.ended_by(keys)[most:]:
         tx.releases.drop_documents(release)
 

@@ -100,7 +100,7 @@ def _make_publication(coordinator: Coordinator, release: ReleaseRow) -> tuple[by
         spec=spec.envelope,
         proposer_key=release.proposer_key,
         approvals=release.signed("approval"),
-        blocks=release.signed("statement"),
+        blocks=release.signed("block"),
         rows=mechanism_of(document).rows(document.terms),
         step=mechanism_of(document).step(document.terms),
         columns=published_columns(document),
@@ -140,7 +140,7 @@ def ask_again(coordinator: Coordinator, release: str) -> None:
         if isinstance(after, Refused):
             return
         for party in sorted(lost):
-            statement = found.shares[party].statement
+            statement = found.shares[party].block
             tx.releases.lose_block(release, party)
             document = None if statement is None else statement.digest
             record(tx, coordinator, release, after, kind="block-lost", party=party, document=document)
@@ -177,9 +177,9 @@ def _read_block(
     coordinator: Coordinator, release: ReleaseRow, spec: Verified[ReleaseSpec], party: str, transcript: str | None
 ) -> NDArray[np.int64]:
     share = release.shares[party]
-    if share.statement is None or share.body is None:
+    if share.block is None or share.body is None:
         raise AssertionError("a complete release has every block")
-    statement = open_statement(share.statement, BlockStatement, spec.document.party(party), spec=spec.digest)
+    statement = open_statement(share.block, BlockStatement, spec.document.party(party), spec=spec.digest)
     if statement.document.transcript != transcript:
         raise VerificationError(f"the block of {party} is not from this exchange", remedy="Propose a new release.")
     with coordinator.blobs.open(share.body) as file:

@@ -2,14 +2,13 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-import httpx
 from rich.console import Console
 from rich.table import Table
 
@@ -22,20 +21,18 @@ from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.checks import Member, build_spec, read_spec
+from commingle.shared.release.checks import build_spec, read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, say, together
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.files import load_signing_key
-from commingle.shared.runtime.remote import call, connect, model_of, pages, reaching
+from commingle.shared.runtime.remote import connect, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import load_settings, system_clock
 from commingle.shared.runtime.tls import ca_option, http_option
 from commingle.shared.text import quoted
-from commingle.shared.wire import PartyPage, ReleaseDetails, ReleasePage, ReleaseSummary
-
-Paged = TypeVar("Paged", PartyPage, ReleasePage)
-Command = TypeVar("Command", bound=Callable[..., object])
+from commingle.shared.wire import ReleaseDetails, ReleaseSummary
 
 _FOLLOW_SECONDS = 0.5
 _TIMEOUT_SECONDS = 60.0  # a busy coordinator waits half of that for its database, and to repeat a proposal is another
@@ -43,18 +40,21 @@ _SHOWN_ID, _SHOWN_STUDY = 12, 60
 _PORT = 8000
 
 
-def _asked(command: Command) -> Command:
-    """The options that say where the coordinator is and how it is reached, as `_client` takes them."""
-    url = click.option(
+_asked = together(
+    home_option,
+    click.option(
         "--coordinator",
         "url",
         help="URL of the running coordinator.  [this machine, at the port in HOME/settings.json]",
-    )
-    return home_option(url(ca_option(http_option(command))))
+    ),
+    ca_option,
+    http_option,
+)
+"""Where the coordinator is and how it is reached, as `_client` takes it."""
 
 
 @click.command(epilog=examples("propose study.json --home hub"))
-@click.argument("study", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("study", type=NEW_FILE)
 @_asked
 @attach_option
 @click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
@@ -65,16 +65,14 @@ def propose(*, study: Path, files: tuple[Path, ...], wait: bool, as_json: bool, 
     with _client(**where) as (key, client):
         spec = build_spec(
             with_sketch(asked),
-            members=_members(client),
+            members=client.proposable(),
             proposer=key.fingerprint,
             seed=secrets.token_bytes(32),
             now=system_clock(),
         )
         forecast = forecast_of(spec)
         say("\n".join(outlook_of(spec)))
-        body = seal(spec, key=key).to_json()
-        answer = call(client, "POST", "/v1/releases", content=body, headers={"Content-Type": "application/json"})
-        release = model_of(ReleaseDetails, answer)
+        release = client.propose(seal(spec, key=key))
         if wait:
             release = _wait_until_published(client, release.id)
     said = release.model_dump(mode="json") | {"forecast": None if forecast is None else asdict(forecast)}
@@ -98,11 +96,9 @@ def releases(*, release: str | None, state: str | None, as_json: bool, **where: 
     RELEASE, the beginning of an id, shows that one alone.
     """
     with _client(**where) as (_, client):
-        found = list(_pages(client, "/v1/releases", ReleasePage, {"state": state} if state else {}))
-        items = [item for page in found for item in page.items]
+        items = list(client.listed(state=state))
         if release is not None:
-            answer = call(client, "GET", f"/v1/releases/{_only(items, release)}")
-            one = model_of(ReleaseDetails, answer)
+            one = client.release(_only(items, release))
             emit(one.model_dump(mode="json"), as_json=as_json, text=lambda console: _print_one(console, one))
             return
     listed = {"items": [item.model_dump(mode="json") for item in items]}
@@ -124,21 +120,21 @@ def _here(home: Path) -> str:
 @contextmanager
 def _client(
     *, home: Path, url: str | None, ca_file: Path | None, allow_http: bool
-) -> Iterator[tuple[SigningKey, httpx.Client]]:
+) -> Iterator[tuple[SigningKey, CoordinatorClient]]:
     where = url or _here(home)
     key = load_signing_key(CoordinatorHome(home).signing_key)
     auth = RequestSigner(key, audience=key.fingerprint)
     with (
         reaching(where),
-        connect(where, auth=auth, timeout_seconds=_TIMEOUT_SECONDS, ca_file=ca_file, allow_http=allow_http) as client,
+        connect(where, auth=auth, timeout_seconds=_TIMEOUT_SECONDS, ca_file=ca_file, allow_http=allow_http) as http,
     ):
-        yield key, client
+        yield key, CoordinatorClient(http)
 
 
-def _wait_until_published(client: httpx.Client, release_id: str) -> ReleaseDetails:
+def _wait_until_published(client: CoordinatorClient, release_id: str) -> ReleaseDetails:
     said = ""
     while True:
-        release = model_of(ReleaseDetails, call(client, "GET", f"/v1/releases/{release_id}"))
+        release = client.release(release_id)
         approved, uploaded = (sum(getattr(p, done) for p in release.parties) for done in ("approved", "uploaded"))
         of = len(release.parties)
         now = f"{release.state}: {approved} of {of} members approved, {uploaded} of {of} blocks are in"
@@ -153,19 +149,6 @@ def _wait_until_published(client: httpx.Client, release_id: str) -> ReleaseDetai
                 remedy="Mend the cause and propose it again.",
             )
         time.sleep(_FOLLOW_SECONDS)
-
-
-def _members(client: httpx.Client) -> dict[str, Member]:
-    pages = _pages(client, "/v1/parties", PartyPage, {})
-    return {party.name: Member(party.signing_key, party.sealing_key) for page in pages for party in page.items}
-
-
-def _pages(client: httpx.Client, path: str, kind: type[Paged], query: dict[str, str | int]) -> Iterator[Paged]:
-    def ask(cursor: str | None) -> Paged:
-        more = {} if cursor is None else {"cursor": cursor}
-        return model_of(kind, call(client, "GET", path, params=query | more | {"limit": 200}))
-
-    return pages(str(client.base_url), ask)
 
 
 def _print_release(console: Console, release: ReleaseDetails) -> None:

@@ -21,7 +21,7 @@ from commingle.coordinator.store.database import check_url
 from commingle.shared.documents.model import encode
 from commingle.shared.release.audit import CoordinatorHistory, verify_coordinator_audit
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option
 from commingle.shared.runtime.doctor import report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_signing_key, read_history, write_durably
@@ -43,7 +43,7 @@ def audit() -> None:
 
 @audit.command("export", epilog="Example: commingle coordinator audit export --home hub --out audit-hub.json")
 @home_option
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
+@click.option("--out", type=NEW_FILE, required=True, help="The file to write.")
 @json_option
 def export_file(*, home: Path, out: Path, as_json: bool) -> None:
     """Write the chain of all events, under the coordinator's signature."""
@@ -55,7 +55,7 @@ def export_file(*, home: Path, out: Path, as_json: bool) -> None:
 
 
 @audit.command("verify", epilog="Example: commingle coordinator audit verify audit-hub.json --key 3f7a…")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=NEW_FILE)
 @click.option("--key", metavar="FINGERPRINT", help="The coordinator's key, known from elsewhere.")
 @json_option
 def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
@@ -138,11 +138,11 @@ def restore_backup(file: Path, home: CoordinatorHome) -> bool:
 
 
 @click.command(epilog=examples("backup /backup/hub-2026-03-01.tar --home hub"))
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=NEW_FILE)
 @home_option
 @click.option(
     "--dump",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=A_FILE,
     help="A dump of PostgreSQL, made just before: pg_dump --format=custom.",
 )
 @json_option
@@ -157,7 +157,7 @@ def backup(*, file: Path, home: Path, dump: Path | None, as_json: bool) -> None:
 
 
 @click.command(epilog=examples("restore /backup/hub-2026-03-01.tar --home hub"))
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.argument("file", type=A_FILE)
 @home_option
 @json_option
 def restore(*, file: Path, home: Path, as_json: bool) -> None:

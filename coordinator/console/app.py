@@ -8,7 +8,6 @@ from fastapi import FastAPI, Request, Response
 
 from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.http.views import (
-    answered,
     decode_cursor,
     encode_cursor,
     release_details,
@@ -19,7 +18,7 @@ from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.pages.doors import ConsolePages, Door
 from commingle.shared.runtime.pages.site import Site
-from commingle.shared.wire import PartyRecord, ReleaseDetails
+from commingle.shared.wire import ReleaseDetails
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PAGES = (("/", "Rounds"), ("/members", "Members"))
@@ -84,8 +83,7 @@ class _Pages:
         with self._coordinator.store.read() as tx:
             found = tx.members.page(after=decode_cursor(cursor), limit=_PAGE)
         fingerprint = self._coordinator.key.fingerprint
-        items = [answered(PartyRecord, row) for row in found.items]
-        return {"items": items, "fingerprint": fingerprint, "next": encode_cursor(found.next)}
+        return {"items": found.items, "fingerprint": fingerprint, "next": encode_cursor(found.next)}
 
 
 def waits_for(it: ReleaseDetails) -> str:

@@ -10,7 +10,6 @@ from commingle.coordinator.http.views import (
     AfterQuery,
     HeadsQuery,
     PageQuery,
-    answered,
     decode_cursor,
     encode_cursor,
 )
@@ -34,7 +33,6 @@ from commingle.shared.runtime.problem import AGAIN, takes
 from commingle.shared.wire import (
     CoordinatorIdentity,
     LedgerHeads,
-    PartyKey,
     PartyKeys,
     PartyPage,
     PartyRecord,
@@ -62,39 +60,38 @@ def members_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
         """Enrol with a one-time invite: a signed document of kind `enrolment`."""
         party, new = enrol(coordinator, decode(SignedDocument, body))
         response.status_code = 201 if new else 200
-        return answered(PartyRecord, party)
+        return party
 
     @router.get("/v1/parties", dependencies=[Depends(auth.reader)])
     def list_parties(query: Annotated[PageQuery, Query()]) -> PartyPage:
         """Members and their keys."""
         with coordinator.store.read() as tx:
             page = tx.members.page(after=decode_cursor(query.cursor), limit=query.limit)
-        return PartyPage(items=tuple(answered(PartyRecord, row) for row in page.items), next=encode_cursor(page.next))
+        return PartyPage(items=page.items, next=encode_cursor(page.next))
 
     @router.get("/v1/parties/{party}", dependencies=[Depends(auth.reader)])
     def show_party(party: str) -> PartyRecord:
         """One member and its keys."""
         with coordinator.store.read() as tx:
-            return answered(PartyRecord, require_party(tx, party))
+            return require_party(tx, party)
 
     @router.get("/v1/parties/{party}/keys", dependencies=[Depends(auth.reader)])
     def list_keys(party: str) -> PartyKeys:
         """A member's signing keys, the oldest first, each with the signed rotation that brought it."""
         with coordinator.store.read() as tx:
-            keys = tx.members.keys(require_party(tx, party).name)
-        return PartyKeys(items=tuple(answered(PartyKey, row) for row in keys))
+            return PartyKeys(items=tx.members.keys(require_party(tx, party).name))
 
     @router.post("/v1/parties/{party}/keys", status_code=201, responses=AGAIN, openapi_extra=takes(RotationRequest))
     def rotate_key(party: str, body: Annotated[bytes, Depends(auth.party_body)], response: Response) -> PartyRecord:
         """Replace a member's signing key; open releases that name the old one end."""
         member, new = rotate(coordinator, party, decode(RotationRequest, body))
         response.status_code = 201 if new else 200
-        return answered(PartyRecord, member)
+        return member
 
     @router.put("/v1/parties/{party}/departure", status_code=201, openapi_extra=takes(Envelope))
     def leave(party: str, body: Annotated[bytes, Depends(auth.party_body)]) -> PartyRecord:
         """End the own membership: a signed document of kind `departure`. Open releases of the member end."""
-        return answered(PartyRecord, depart(coordinator, party, parse_envelope(body)))
+        return depart(coordinator, party, parse_envelope(body))
 
     @router.get("/v1/member-log", dependencies=[Depends(auth.reader)])
     def show_log() -> SignedDocument:
@@ -141,13 +138,12 @@ def _add_linkage(router: APIRouter, coordinator: Coordinator, auth: Authenticato
         """Show a member's keys under its own signature: a signed document of kind `identity`."""
         member, new = publish_identity(coordinator, party, parse_envelope(body))
         response.status_code = 201 if new else 200
-        return answered(PartyRecord, member)
+        return member
 
     @router.get("/v1/parties/{party}/linkage-keys", dependencies=[Depends(auth.reader)])
     def list_linkage_keys(party: str) -> SealedLinkageKeys:
         """Linkage keys that members sealed to this one. Nobody else can open them."""
-        found = linkage_keys(coordinator, party)
-        return SealedLinkageKeys(items=tuple(answered(SealedLinkageKey, row) for row in found))
+        return SealedLinkageKeys(items=linkage_keys(coordinator, party))
 
     @router.put(
         "/v1/parties/{party}/linkage-keys/{sender}", status_code=201, responses=AGAIN, openapi_extra=takes(Envelope)

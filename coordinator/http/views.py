@@ -1,13 +1,12 @@
-"""What is asked in query strings, and rows of the database as answers."""
+"""What is asked in query strings, and a release as it is answered in detail."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from pydantic import Field
 
 from commingle.coordinator.errors import CursorError
 from commingle.coordinator.store.database import as_recorded
-from commingle.coordinator.store.members import KeyRow, PartyRow, SealedKeyRow
 from commingle.coordinator.store.releases import ReleaseRow
 from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.spec import MAX_PARTIES
@@ -15,9 +14,8 @@ from commingle.shared.documents.statements import NO_HEAD
 from commingle.shared.mechanisms.registry import mechanism_named
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.problem import QueryParameters
-from commingle.shared.wire import Answer, ExchangeProgress, ReleaseDetails
+from commingle.shared.wire import ExchangeProgress, ReleaseDetails
 
-Shown = TypeVar("Shown", bound=Answer)
 _HIGHEST = 1 << 62
 
 
@@ -82,14 +80,8 @@ def decode_cursor(text: str | None) -> int | None:
 
 
 @as_recorded()
-def answered(kind: type[Shown], row: PartyRow | KeyRow | SealedKeyRow) -> Shown:
-    """A row as it is answered: the fields of the answer are those of the row."""
-    return kind.model_validate(row, from_attributes=True)
-
-
-@as_recorded()
 def release_details(release: ReleaseRow) -> ReleaseDetails:
-    blocks, exchange = release.signed("statement"), None
+    blocks, exchange = release.signed("block"), None
     if mechanism_named(release.listed.mechanism).interactive:
         exchange = ExchangeProgress(columns=release.signed("columns"), replies=release.signed("reply"))
     return ReleaseDetails(

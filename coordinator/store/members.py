@@ -1,12 +1,12 @@
 """Members in the database: invites, parties and their keys, what they left for each other, and who has called."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Row, Select, bindparam, delete, func, insert, select, update
 
 from commingle.coordinator.store.database import Page, Part, as_recorded
 from commingle.coordinator.store.tables import invites, keys, ledger_heads, linkage_keys, nonces, parties, tokens
@@ -14,6 +14,7 @@ from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.statements import LedgerHead, RotationRequest, SignedDocument
+from commingle.shared.wire import PartyKey, PartyRecord, SealedLinkageKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,54 +25,6 @@ class Invite:
     party: str
     created: datetime
     expires: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class PartyRow:
-    """A member. Keys are hex; `invite` is the digest of the invite it came with.
-
-    Attributes:
-        revoked: when its membership ended.
-        departure: signed by the member, where that was itself.
-    """
-
-    name: str
-    signing_key: str
-    sealing_key: str
-    fingerprint: str
-    invite: str
-    enrolled: datetime
-    revoked: datetime | None = None
-    identity: Envelope | None = None
-    departure: Envelope | None = None
-
-    def __post_init__(self) -> None:
-        if VerifyingKey.from_hex(self.signing_key).fingerprint != self.fingerprint:
-            raise ValueError(self.fingerprint)
-
-
-@dataclass(frozen=True, slots=True)
-class SealedKeyRow:
-    """A linkage key one member sent another."""
-
-    sender: str
-    created: datetime
-    envelope: Envelope
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRow:
-    """A signing key a member has or had.
-
-    Attributes:
-        rotation: the signed request that brought it; None for the key of the enrolment.
-    """
-
-    fingerprint: str
-    party: str
-    signing_key: str
-    since: datetime
-    rotation: RotationRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +39,30 @@ class TokenRow:
     revoked: datetime | None
 
 
-_Row: TypeAlias = Invite | PartyRow | KeyRow | SealedKeyRow | TokenRow
-Kept = TypeVar("Kept", bound=_Row)
+Kept = TypeVar("Kept", Invite, PartyRecord, PartyKey, SealedLinkageKey, TokenRow)
 _DOCUMENTS: Mapping[str, Callable[[bytes], WireModel]] = {
     "identity": parse_envelope,
     "departure": parse_envelope,
     "envelope": parse_envelope,
     "rotation": partial(decode, RotationRequest),
 }
-_PARTY = tuple(parties.c[field.name] for field in fields(PartyRow))
+_PARTY = tuple(parties.c[name] for name in PartyRecord.model_fields)
 # what every signed request asks for
 _BY_NAME = select(*_PARTY).where(parties.c.name == bindparam("is"))
 _BY_KEY = select(*_PARTY).where(parties.c.fingerprint == bindparam("is"))
 _BY_INVITE = select(*_PARTY).where(parties.c.invite == bindparam("is"))
-_KEY = tuple(keys.c[field.name] for field in fields(KeyRow))
+_KEY = tuple(keys.c[name] for name in PartyKey.model_fields)
 _KEYS = select(*_KEY).where(keys.c.party == bindparam("is")).order_by(keys.c.since)
 _DUE_NONCES = delete(nonces).where(nonces.c.forget < bindparam("now"))
 _NONCE = select(nonces.c.nonce).where(nonces.c.signer == bindparam("by"), nonces.c.nonce == bindparam("is"))
-_SEALED = (linkage_keys.c.sender, linkage_keys.c.created, linkage_keys.c.envelope)
+_SEALED = tuple(linkage_keys.c[name] for name in SealedLinkageKey.model_fields)
 
 
 class Members(Part):
     """Invites and parties."""
 
     def add_invite(self, invite: Invite) -> None:
-        self._connection.execute(insert(invites).values(_stored(invite)))
+        self._connection.execute(insert(invites).values(asdict(invite)))
 
     def invite(self, digest: str) -> Invite | None:
         """The invite whose secret has this digest."""
@@ -122,20 +74,24 @@ class Members(Part):
         used = select(parties.c.invite)
         self._connection.execute(delete(invites).where(invites.c.expires < before, invites.c.digest.not_in(used)))
 
-    def add(self, party: PartyRow) -> None:
-        self._connection.execute(insert(parties).values(_stored(party)))
-        self._add_key(KeyRow(party.fingerprint, party.name, party.signing_key, party.enrolled))
+    def add(self, party: PartyRecord, *, invite: str) -> None:
+        """Enrol a party that has used the invite with this digest."""
+        self._connection.execute(insert(parties).values(**_stored(party), invite=invite))
+        key = PartyKey(fingerprint=party.fingerprint, signing_key=party.signing_key, since=party.enrolled)
+        self._add_key(party.name, key)
 
-    def enrol_again(self, party: PartyRow, *, former: str) -> None:
+    def enrol_again(self, party: PartyRecord, *, invite: str) -> None:
         """Enrol a party that left, with the key it left with. Its former invite is forgotten: it works once."""
-        self._connection.execute(update(parties).where(parties.c.name == party.name).values(_stored(party)))
+        own = parties.c.name == party.name
+        former = self._connection.execute(select(parties.c.invite).where(own)).scalar_one()
+        self._connection.execute(update(parties).where(own).values(**_stored(party), invite=invite))
         self._connection.execute(delete(invites).where(invites.c.digest == former))
 
-    def rotate(self, key: KeyRow) -> None:
+    def rotate(self, name: str, key: PartyKey) -> None:
         # the identity is signed with the former key: it says nothing any more
         values = {"signing_key": key.signing_key, "fingerprint": key.fingerprint, "identity": None}
-        self._connection.execute(update(parties).where(parties.c.name == key.party).values(values))
-        self._add_key(key)
+        self._connection.execute(update(parties).where(parties.c.name == name).values(values))
+        self._add_key(name, key)
 
     def set_identity(self, name: str, identity: Envelope, *, sealing_key: str) -> None:
         values = {"identity": _text(identity), "sealing_key": sealing_key}
@@ -145,51 +101,51 @@ class Members(Part):
         values = {"revoked": at, "departure": None if departure is None else _text(departure)}
         self._connection.execute(update(parties).where(parties.c.name == name).values(values))
 
-    def key(self, fingerprint: str) -> KeyRow | None:
-        """The key of that fingerprint, no matter who has or had it."""
-        row = self._connection.execute(select(*_KEY).where(keys.c.fingerprint == fingerprint)).one_or_none()
-        return None if row is None else _read(KeyRow, row)
+    def owner_of(self, fingerprint: str) -> str | None:
+        """Who has or had the key of that fingerprint."""
+        query = select(keys.c.party).where(keys.c.fingerprint == fingerprint)
+        return self._connection.execute(query).scalar_one_or_none()
 
-    def keys(self, party: str) -> tuple[KeyRow, ...]:
+    def keys(self, party: str) -> tuple[PartyKey, ...]:
         """All signing keys of a party, the oldest first."""
-        return tuple(_read(KeyRow, row) for row in self._connection.execute(_KEYS, {"is": party}))
+        return tuple(_read(PartyKey, row) for row in self._connection.execute(_KEYS, {"is": party}))
 
-    def get(self, name: str) -> PartyRow | None:
+    def get(self, name: str) -> PartyRecord | None:
         return self._one(_BY_NAME, name)
 
-    def by_key(self, fingerprint: str) -> PartyRow | None:
+    def by_key(self, fingerprint: str) -> PartyRecord | None:
         """The party whose signing key has that fingerprint."""
         return self._one(_BY_KEY, fingerprint)
 
-    def by_invite(self, digest: str) -> PartyRow | None:
+    def by_invite(self, digest: str) -> PartyRecord | None:
         """The party that has used the invite with this digest."""
         return self._one(_BY_INVITE, digest)
 
-    def page(self, *, after: int | None, limit: int) -> Page[PartyRow]:
+    def page(self, *, after: int | None, limit: int) -> Page[PartyRecord]:
         """Parties in the order they enrolled."""
         query = select(parties.c.seq, *_PARTY).where(parties.c.seq > (after or 0)).order_by(parties.c.seq)
         found = self._connection.execute(query.limit(limit + 1)).all()
-        items = tuple(_read(PartyRow, row[1:]) for row in found[:limit])
+        items = tuple(map(_party, found[:limit]))
         return Page(items, found[limit - 1].seq if len(found) > limit else None)
 
-    def _add_key(self, key: KeyRow) -> None:
-        self._connection.execute(insert(keys).values(_stored(key)))
+    def _add_key(self, party: str, key: PartyKey) -> None:
+        self._connection.execute(insert(keys).values(**_stored(key), party=party))
 
-    def _one(self, query: Select[*tuple[Any, ...]], value: str) -> PartyRow | None:
+    def _one(self, query: Select[*tuple[Any, ...]], value: str) -> PartyRecord | None:
         row = self._connection.execute(query, {"is": value}).one_or_none()
-        return None if row is None else _read(PartyRow, row)
+        return None if row is None else _party(row)
 
 
 class LinkageKeys(Part):
     """Sealed linkage keys."""
 
-    def get(self, recipient: str, sender: str) -> SealedKeyRow | None:
+    def get(self, recipient: str, sender: str) -> SealedLinkageKey | None:
         return next((row for row in self.of(recipient) if row.sender == sender), None)
 
-    def of(self, recipient: str) -> tuple[SealedKeyRow, ...]:
+    def of(self, recipient: str) -> tuple[SealedLinkageKey, ...]:
         """What was sent to a member, in order of senders."""
         query = select(*_SEALED).where(linkage_keys.c.recipient == recipient).order_by(linkage_keys.c.sender)
-        return tuple(_read(SealedKeyRow, row) for row in self._connection.execute(query))
+        return tuple(_read(SealedLinkageKey, row) for row in self._connection.execute(query))
 
     def put(self, recipient: str, sender: str, created: datetime, envelope: Envelope) -> None:
         """Keep this one and drop the one before."""
@@ -259,7 +215,7 @@ class Access(Part):
         self._connection.execute(_DUE_NONCES, {"now": now})
 
     def add_token(self, token: TokenRow) -> None:
-        self._connection.execute(insert(tokens).values(_stored(token)))
+        self._connection.execute(insert(tokens).values(asdict(token)))
 
     def token(self, *, name: str | None = None, digest: str | None = None) -> TokenRow | None:
         """The token of that name, or whose secret has that digest."""
@@ -277,17 +233,24 @@ class Access(Part):
 
 
 @as_recorded()
-def _read(kind: type[Kept], row: Sequence[Any]) -> Kept:
-    values = dict(zip((each.name for each in fields(kind)), row, strict=True))
+def _read(kind: type[Kept], row: Row[*tuple[Any, ...]]) -> Kept:
+    values = row._asdict()
     for name, parse in _DOCUMENTS.items():
         if values.get(name) is not None:
             values[name] = parse(values[name].encode())
     return kind(**values)
 
 
-def _stored(row: _Row) -> dict[str, Any]:
-    values = {each.name: getattr(row, each.name) for each in fields(row)}
-    return {name: _text(value) if isinstance(value, WireModel) else value for name, value in values.items()}
+@as_recorded()
+def _party(row: Row[*tuple[Any, ...]]) -> PartyRecord:
+    found = _read(PartyRecord, row)
+    if VerifyingKey.from_hex(found.signing_key).fingerprint != found.fingerprint:
+        raise ValueError(found.fingerprint)
+    return found
+
+
+def _stored(answer: PartyRecord | PartyKey) -> dict[str, Any]:
+    return {name: _text(value) if isinstance(value, WireModel) else value for name, value in answer}
 
 
 def _text(document: WireModel) -> str:

@@ -33,7 +33,7 @@ class ShareRow:
     """One party's documents in one release, where they are in.
 
     Attributes:
-        statement: the signed block statement.
+        block: the signed statement of it.
         body: digest of the block's bytes in the blob store.
         columns, reply: what it signed in an exchange; the bytes under each are kept by its digest while that runs.
     """
@@ -43,7 +43,7 @@ class ShareRow:
     alignment: Envelope | None = None
     aligned: Alignment | None = None
     rejection: Envelope | None = None
-    statement: Envelope | None = None
+    block: Envelope | None = None
     body: str | None = None
     columns: Envelope | None = None
     reply: Envelope | None = None
@@ -58,7 +58,8 @@ class Files:
     moments: str
 
 
-SignedKind = Literal["approval", "rejection", "columns", "reply", "statement"]
+SignedKind = Literal["approval", "rejection", "columns", "reply", "block"]
+"""What a party signs and everybody may see, as the events are called that tell of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +106,15 @@ FACTS = ("study", "mechanism", "created", "expires", "n", "k", "epsilon", "delta
 _LISTED = (releases.c.id, releases.c.state, releases.c.reason, *(releases.c[name] for name in FACTS))
 _OPEN = tuple(state for state in State if not state.final)
 _TO_NOTHING = tuple(state for state in State if state.final and state is not State.PUBLISHED)
-_DOCUMENTS = ("approval", "alignment", "rejection", "statement", "columns", "reply")
+_DOCUMENTS = ("approval", "alignment", "rejection", "block", "columns", "reply")
 _DROPPED = ""  # in place of a spec
 # what every step of a release asks for: to put a statement together costs twice as much as to run it
 _RELEASE = select(releases).where(releases.c.id == bindparam("of"))
-_SHARES = select(shares).where(shares.c.release == bindparam("of")).order_by(shares.c.position)
+_SHARES = (
+    select(*(column.label(column.key) for column in shares.c))
+    .where(shares.c.release == bindparam("of"))
+    .order_by(shares.c.position)
+)
 _SAVE_RELEASE = update(releases).where(releases.c.id == bindparam("of"))
 _SAVE_SHARE = update(shares).where(shares.c.release == bindparam("of"), shares.c.party == bindparam("by"))
 _BEFORE_IT_IS = and_(releases.c.id == bindparam("of"), releases.c.state != State.PUBLISHED)
@@ -252,7 +257,7 @@ class Releases(Part):
         published = select(func.sum(keys.c.published_bytes)).where(keys.c.signing_key.in_(proposer_keys))
         ended = select(events.c.release).where(events.c.at >= since, events.c.state.in_(_TO_NOTHING))
         late = tuple(self._connection.execute(ended).scalars().unique())
-        has_block = exists().where(shares.c.release == releases.c.id, shares.c.statement.is_not(None))
+        has_block = exists().where(shares.c.release == releases.c.id, shares.c.block.is_not(None))
         kept = select(func.sum(releases.c.kept_bytes)).where(releases.c.id.in_(late), has_block)
         kept = kept.where(releases.c.state.in_(_TO_NOTHING), releases.c.proposer_key.in_(proposer_keys))
         found = (all_of_it.where(*_open_of(proposer_keys)), published, kept)
@@ -303,8 +308,8 @@ class Releases(Part):
             alignment_digest=to.digest,
         )
 
-    def save_block(self, release: str, party: str, statement: Envelope, body: str) -> None:
-        self._save_share(release, party, statement=_text(statement), body=body)
+    def save_block(self, release: str, party: str, block: Envelope, body: str) -> None:
+        self._save_share(release, party, block=_text(block), body=body)
 
     def lose_block(self, release: str, party: str) -> None:
         """Record that a party's block is not there any more. Its statement stays: no other block is taken."""

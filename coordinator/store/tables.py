@@ -159,7 +159,7 @@ shares = Table(
     Column("subjects", BigInteger),
     Column("alignment_digest", String(_DIGEST)),
     Column("rejection", Text),
-    Column("statement", Text),
+    Column("statement", Text, key="block"),
     Column("body", String(_DIGEST)),
     Column("columns", Text),
     Column("reply", Text),

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from commingle.party_agent.data.ranges import draft_schema, known_ranges
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.operate.compose import A_FILE, NEW_FILE, agent_client, home_option, together
+from commingle.party_agent.operate.compose import agent_client, home_option
 from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
@@ -20,7 +20,7 @@ from commingle.party_agent.wire.answers import DatasetView, id_words
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import parse_attributes, words_for_missing
 from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES, IdRule
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option, together
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably

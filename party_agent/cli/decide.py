@@ -18,14 +18,12 @@ from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import AgentScope, create_token, end_session, token_of_session
 from commingle.party_agent.operate.compose import (
-    NEW_FILE,
     agent_client,
     agent_clients,
     compose_agents,
     consortium_option,
     home_option,
     person_option,
-    together,
 )
 from commingle.party_agent.wire.answers import (
     CHARGE_STATES,
@@ -40,7 +38,7 @@ from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.checks import tried
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
+from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, refuse_beside, say, together
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import load_settings, read_token, system_clock

@@ -22,15 +22,12 @@ from commingle.party_agent.home.tokens import (
     revoke_token,
 )
 from commingle.party_agent.operate.compose import (
-    A_FILE,
-    NEW_FILE,
     agent_client,
     calling,
     compose_agents,
     consortium_option,
     home_option,
     person_option,
-    together,
 )
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.operate.membership import enrol as enrol_party
@@ -42,7 +39,7 @@ from commingle.shared.documents.model import encode
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.verification import called
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option, together
 from commingle.shared.runtime.doctor import report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_secret, read_history, write_durably

@@ -11,7 +11,7 @@ from commingle.party_agent.cli.home import BUDGET, budget_options, new_settings
 from commingle.party_agent.cli.serve import serve
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.operate.compose import NEW_FILE, agent_client, calling, home_option
+from commingle.party_agent.operate.compose import agent_client, calling, home_option
 from commingle.party_agent.operate.membership import (
     Roster,
     confirm,
@@ -21,10 +21,10 @@ from commingle.party_agent.operate.membership import (
     roster,
     share_linkage_key,
 )
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.invitation import LETTERS, Invitation
-from commingle.shared.runtime.cli import say
+from commingle.shared.runtime.cli import NEW_FILE, say
 from commingle.shared.runtime.console import PlainConsole
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.plain_files import read_plain
 from commingle.shared.runtime.settings import system_clock

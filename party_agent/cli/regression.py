@@ -14,7 +14,7 @@ from rich.table import Table
 
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.operate.compose import A_FILE, NEW_FILE, agent_client, home_option
+from commingle.party_agent.operate.compose import agent_client, home_option
 from commingle.party_agent.private.public_rows import public_moments
 from commingle.party_agent.private.regression.public_moment import STABLE
 from commingle.party_agent.private.sources import FileSource, open_source
@@ -31,7 +31,7 @@ from commingle.shared.documents.regression import (
     RowMapping,
 )
 from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
-from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option, refuse_beside, say
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.files import write_durably
 

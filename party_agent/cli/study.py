@@ -13,7 +13,7 @@ from rich.console import Console
 from commingle.party_agent.cli.decide import show_proposal
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.policy import Finding, Policy, examine_terms, final_reason
-from commingle.party_agent.operate.compose import NEW_FILE, agent_client, consortium_option
+from commingle.party_agent.operate.compose import agent_client, consortium_option
 from commingle.party_agent.wire.answers import ProposalView
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.presets import PRESETS, release_preset
@@ -33,7 +33,7 @@ from commingle.shared.forecast.words import bent_words
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.checks import EPSILON, Share, draft, tried
 from commingle.shared.release.plan import plan_block
-from commingle.shared.runtime.cli import emit, json_option, refuse_beside
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option, refuse_beside
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.plain_files import read_given
@@ -156,7 +156,7 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
 )
 @click.option(
     "--home",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=A_FOLDER,
     help="Ask the agent of this home what it would answer: its policy, pins, data and budget.",
 )
 @consortium_option

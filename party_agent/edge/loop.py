@@ -19,8 +19,8 @@ from commingle.party_agent.errors import AgentError, StaleLedgerError, WritingEr
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecaster, Forecasts
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, UnreachableError
 from commingle.shared.wire import ReleaseSteps
 

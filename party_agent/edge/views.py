@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.edge.loop import Loops
-from commingle.party_agent.ledger.ledger import Cap, ChargeRecord, Ledger
+from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecasts, compute
@@ -43,7 +43,7 @@ from commingle.shared.forecast.forecast import exchange_of
 from commingle.shared.forecast.words import exchange_words
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.audit import PartyAudit
-from commingle.shared.release.charge import GENESIS, ChargeState, link_digest
+from commingle.shared.release.charge import GENESIS, Charge, ChargeState, link_digest
 from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement
 from commingle.shared.runtime.errors import RemoteError
 
@@ -191,16 +191,16 @@ def ledger_view(
     notes, delta, more = ledger.notes(), ledger.cap.delta, False
     if release is None:
         charges = ledger.charges(before=before, most=most + 1)
-        more, charges = len(charges) > most, charges[-most:]
+        more, charges = len(charges) > most, dict([*charges.items()][-most:])
     else:
-        charges = list(filter(None, [ledger.charge(release)]))
+        charges = {} if (charge := ledger.charge(release)) is None else {release: charge}
     return LedgerView(
         population=ledger.cap.population,
         unit=ledger_unit(ledger),
         **budget_view(ledger),
-        charges=tuple(_charge_view(c, notes.get(c.release, []), delta=delta) for c in charges),
+        charges=tuple(_charge_view(name, c, notes.get(name, []), delta=delta) for name, c in charges.items()),
         entries=ledger.length,
-        next=charges[0].release if more else None,
+        next=next(iter(charges)) if more else None,
     )
 
 
@@ -235,11 +235,11 @@ def job_view(job: JobView, viewer: Viewer) -> JobView:
     return job.model_copy(update={"done": None, "total": None, "error": said})
 
 
-def _charge_view(charge: ChargeRecord, notes: list[dict[str, str]], *, delta: float) -> ChargeView:
+def _charge_view(release: str, charge: Charge, notes: list[dict[str, str]], *, delta: float) -> ChargeView:
     cost = _cost_view(charge.cost, lambda loss: _epsilon(Loss(loss.rho, gaussian=loss.gaussian), delta))
     return ChargeView(
         **dict(cost) | {"unit": _EITHER if charge.terms.kind == "unexplained" else cost.unit},
-        release=charge.release,
+        release=release,
         kind=charge.terms.kind,
         study=charge.terms.study,
         dataset=charge.terms.dataset,

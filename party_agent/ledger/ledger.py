@@ -10,7 +10,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ import structlog
 
 from commingle.party_agent.errors import LedgerError, NotFoundError
 from commingle.party_agent.ledger.store import RESTORE, AgentStore, catch_up, verify_ledger
-from commingle.party_agent.private.snapshot import Debit
+from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Debit
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import NOTHING, Cost, Loss, Rho, rho_left
@@ -28,7 +28,6 @@ from commingle.shared.release.charge import (
     Acknowledge,
     Adopt,
     Charge,
-    ChargeKind,
     ChargeState,
     ChargeTerms,
     RecordBlock,
@@ -48,18 +47,6 @@ from commingle.shared.release.rounds import Refused
 _log = structlog.get_logger()
 Found = TypeVar("Found")
 _YET_TO_READ = frozenset({ChargeState.RESERVED, ChargeState.DEBITED})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChargeRecord(Charge):
-    """One charge, of a release or a regression, as the ledger has it.
-
-    Attributes:
-        snapshot: digest of the one that was approved; empty once nothing is read for it any more.
-    """
-
-    release: str
-    snapshot: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +102,14 @@ class Ledger:
         db: sqlite3.Connection,
         release: str,
         cost: Cost,
+        terms: ChargeTerms,
         *,
-        dataset: str,
         snapshot: str,
-        study: str,
-        expires: datetime,
-        kind: ChargeKind = "release",
-        coordinator: str = "",
-    ) -> ChargeRecord | Refused:
+    ) -> Charge | Refused:
         """Set budget aside for an approval, in the transaction that also records its signature.
 
         `snapshot` names the one that was approved and that will be read.
         """
-        terms = ChargeTerms(dataset=dataset, study=study, kind=kind, expires=expires, coordinator=coordinator)
         new = Charge(population=self.cap.population, cost=cost, terms=terms)
         told = self._told(db)
         reserved = advance(told.charges.get(release), Reserve(new))
@@ -137,22 +119,20 @@ class Ledger:
             return refused
         db.execute("INSERT INTO to_read VALUES (?, ?)", (release, snapshot))
         self._write(db, release, None, reserved)
-        return self.charge_of(release)
+        return reserved
 
-    def debit(self, release: str, *, approvals: str, snapshot: str, now: datetime) -> Debit | Refused:
+    def debit(self, release: str, *, approvals: str, now: datetime) -> Debit | Refused:
         """Spend a reservation, in one transaction with the checks of cap and expiry.
 
         The caller has verified every member's approval of this release; `approvals` names that set.
         """
         with self._store.transaction() as db:
-            debit = self.debit_in(db, release, approvals=approvals, snapshot=snapshot, now=now)
+            debit = self.debit_in(db, release, approvals=approvals, now=now)
         if isinstance(debit, Debit):
             _log.info("debited", release=release, rho=float(Rho(debit.rho_units)))
         return debit
 
-    def debit_in(
-        self, db: sqlite3.Connection, release: str, *, approvals: str, snapshot: str, now: datetime
-    ) -> Debit | Refused:
+    def debit_in(self, db: sqlite3.Connection, release: str, *, approvals: str, now: datetime) -> Debit | Refused:
         """Spend a reservation inside a transaction; the debit counts once that is committed."""
         spent = advance(self._told(db).charges.get(release), Spend(approvals))
         if isinstance(spent, Refused):
@@ -164,17 +144,13 @@ class Ledger:
         if any(loss.rho > self.cap.rho_beside(loss) for _, loss in lost):
             return Refused("the cap has been lowered below what is reserved")
         self._write(db, release, charge, spent)
-        return Debit(release, charge.loss.rho.units, spent.attempt, approvals, snapshot, charge.loss.delta)
+        return self._proof(db, release, spent)
 
-    def redraw(self, release: str, *, snapshot: str) -> Debit | Refused:
+    def redraw(self, release: str) -> Debit | Refused:
         """After a crash between debit and storage nothing can have left: draw again under the same charge."""
         with self._store.transaction() as db:
             charge = self._move(db, release, Redraw())
-        if isinstance(charge, Refused):
-            return charge
-        if charge.approvals is None:
-            raise LedgerError("a debit names no approvals", remedy=RESTORE)
-        return Debit(release, charge.loss.rho.units, charge.attempt, charge.approvals, snapshot, charge.loss.delta)
+            return charge if isinstance(charge, Refused) else self._proof(db, release, charge)
 
     def record_block(self, db: sqlite3.Connection, debit: Debit, body_sha256: str) -> bool:
         """Record that this attempt's block is on disk. False if another attempt has taken over."""
@@ -196,34 +172,36 @@ class Ledger:
                 with self._store.transaction() as db:
                     self.withdraw(db, release)
 
-    def charge(self, release: str) -> ChargeRecord | None:
+    def charge(self, release: str) -> Charge | None:
         """The charge of a release, if there is one."""
-        with self._store.reading() as db:
-            charge = self._told(db).charges.get(release)
-            row = db.execute("SELECT snapshot FROM to_read WHERE release = ?", (release,)).fetchone()
-        return None if charge is None else _record(release, charge, row["snapshot"] if row else "")
+        with self._reading() as told:
+            return told.charges.get(release)
 
-    def charge_of(self, release: str) -> ChargeRecord:
+    def charge_of(self, release: str) -> Charge:
         """The charge of a release that must have one. Raises LedgerError."""
         charge = self.charge(release)
         if charge is None:
             raise LedgerError("a charge has vanished", remedy=RESTORE)
         return charge
 
-    def charges(self, *, before: str | None = None, most: int | None = None) -> list[ChargeRecord]:
-        """All of them, oldest first; or the newest, `most` of them, of those before the charge of one release.
+    def to_read(self, release: str) -> str:
+        """Digest of the snapshot that was approved; empty once nothing is read for the release any more."""
+        with self._store.reading() as db:
+            return _to_read(db, release)
+
+    def charges(self, *, before: str | None = None, most: int | None = None) -> dict[str, Charge]:
+        """All of them by release, oldest first; or the newest, `most` of them, of those before that of one release.
 
         Raises:
             NotFoundError: there is no such charge.
         """
-        with self._store.reading() as db:
-            read, told = dict(map(tuple, db.execute("SELECT release, snapshot FROM to_read"))), self._told(db).charges
-            if before is not None and before not in told:
-                raise NotFoundError("there is no such charge", remedy="Begin with the newest again.")
-            names = list(told)
-            end = len(names) if before is None else names.index(before)
-            start = 0 if most is None else max(0, end - most)
-            return [_record(name, told[name], read.get(name, "")) for name in names[start:end]]
+        found = self._charges()
+        if before is not None and before not in found:
+            raise NotFoundError("there is no such charge", remedy="Begin with the newest again.")
+        names = list(found)
+        end = len(names) if before is None else names.index(before)
+        start = 0 if most is None else max(0, end - most)
+        return {name: found[name] for name in names[start:end]}
 
     def states(self) -> Counter[ChargeState]:
         """How many are in each state."""
@@ -429,6 +407,12 @@ class Ledger:
             f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, {unit})"
         )
 
+    def _proof(self, db: sqlite3.Connection, release: str, spent: Charge) -> Debit:
+        if spent.approvals is None:
+            raise LedgerError("a debit names no approvals", remedy=RESTORE)
+        loss = spent.loss
+        return Debit(release, loss.rho.units, spent.attempt, spent.approvals, _to_read(db, release), loss.delta)
+
     @contextmanager
     def _reading(self) -> Iterator[LedgerFold]:
         with self._store.reading() as db:
@@ -484,6 +468,6 @@ def _by_study(charges: Mapping[str, Charge]) -> Mapping[str, list[tuple[str, Cha
     return found
 
 
-def _record(release: str, charge: Charge, snapshot: str) -> ChargeRecord:
-    said = {each.name: getattr(charge, each.name) for each in fields(Charge)}
-    return ChargeRecord(**said, release=release, snapshot=snapshot)
+def _to_read(db: sqlite3.Connection, release: str) -> str:
+    row = db.execute("SELECT snapshot FROM to_read WHERE release = ?", (release,)).fetchone()
+    return row["snapshot"] if row else NO_SNAPSHOT

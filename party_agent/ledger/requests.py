@@ -5,13 +5,12 @@ from datetime import UTC, datetime
 from sqlite3 import Connection
 
 from commingle.party_agent.errors import NotFoundError
-from commingle.party_agent.ledger.ledger import ChargeRecord
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.wire.answers import RegressionCharge, RegressionLine, RegressionView
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest, RegressionResult
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.charge import Charge, ChargeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class Regression:
     """One that was paid for; without a signed result where it was interrupted, given up or is not witnessed yet."""
 
     request: RegressionRequest
-    charge: ChargeRecord
+    charge: Charge
     document: SignedDocument | None
 
 

@@ -152,17 +152,11 @@ def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, E
     spec = Verified(read_spec(payload), payload, signer, view.spec)
     if spec.digest != release:  # it could be a cheaper one
         raise DocumentError("the coordinator shows another spec under this id", remedy="Ask its operator why.")
-    party = spec.document.party(agent.identity.name)
     charged = not {kind for kind, _ in signed} <= _ONLY_A_REJECTION
-    terms = ChargeTerms(
-        dataset=party.dataset,
-        study=spec.document.study,
-        kind="release",
-        expires=spec.document.expires,
-        coordinator=agent.coordinator.key.fingerprint,
-    )
+    name, coordinator = agent.identity.name, agent.coordinator.key.fingerprint
+    terms = ChargeTerms.of(spec.document, name, coordinator=coordinator)
     # how often it has drawn for it is not known here
-    charge = (plan_block(spec.document, party).cost.approximate(), terms) if charged else None
+    charge = (plan_block(spec.document, spec.document.party(name)).cost.approximate(), terms) if charged else None
     return LostRelease(agent, release, view, spec, signed, charge)
 
 

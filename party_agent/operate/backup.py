@@ -13,9 +13,9 @@ import click
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
-from commingle.party_agent.operate.compose import A_FILE, NEW_FILE, home_option
+from commingle.party_agent.operate.compose import home_option
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import CACHE_TAG
 

@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 import httpx
@@ -13,12 +12,13 @@ import httpx
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.party_agent.home.home import Home, Membership
-from commingle.party_agent.ledger.rulings import is_signed_on
+from commingle.party_agent.home.policy import is_signed_on
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agents import Agents, assemble
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.party_agent.wire.local_socket import AgentTransport
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
+from commingle.shared.runtime.cli import A_FOLDER
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import connect
 from commingle.shared.runtime.request_signing import RequestSigner
@@ -31,26 +31,9 @@ if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
 _LONGEST_NAME = 120
 
-Command = TypeVar("Command", bound=Callable[..., object])
-A_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-NEW_FILE = click.Path(path_type=Path, dir_okay=False)
-"""A file that need not be there yet."""
-
-
-def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options as one decorator."""
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 home_option = click.option(
     "--home",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=A_FOLDER,
     required=True,
     callback=lambda _, __, path: Home(path),
     envvar="COMMINGLE_PARTY_HOME",

@@ -24,13 +24,13 @@ from commingle.party_agent.rounds.linkage import (
     signed_identity,
 )
 from commingle.party_agent.rounds.proposals import Decision, Proposal
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SignatureError
 from commingle.shared.documents.invitation import Invitation, coordinator_of, words_of, wrong_words
 from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
 from commingle.shared.documents.statements import Departure, Enrolment, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.rounds import State
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, SettingsError
 from commingle.shared.runtime.remote import connect, reaching
 from commingle.shared.runtime.request_signing import RequestSigner

@@ -19,7 +19,6 @@ import structlog
 from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError, UnwitnessedError
 from commingle.party_agent.home.policy import Finding, Usage
-from commingle.party_agent.ledger.ledger import ChargeRecord
 from commingle.party_agent.ledger.requests import Regression, Requests
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
@@ -33,12 +32,12 @@ from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionRequest, RegressionResult, coefficients_of
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.charge import Charge, ChargeState, ChargeTerms
 from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import RemoteError
 
-Answer = TypeVar("Answer", ChargeRecord, Debit)
+Answer = TypeVar("Answer", Charge, Debit)
 _log = structlog.get_logger()
 _STUDY = "regression"
 _one_table_in_memory = RLock()  # and nobody goes on with what somebody else is computing
@@ -105,14 +104,14 @@ class Regressions:
             self.agent.witnesses.ask()
         dataset = self.agent.datasets.get(request.dataset)
         require_unit(request, dataset.name, dataset.subjects)
-        snapshot = self._snapshot(known, dataset)
+        snapshot = self._snapshot(request.id, known, dataset)
         if known is None:
             among = self.agent.home.policy().regressions.methods
             plan = plan_regression(request, snapshot.attributes, snapshot.n, among=among)
             debit = self._debit(request, plan, dataset, snapshot)
         else:
             plan = self._plan_again(known, request, snapshot)
-            debit = _require_granted(self.agent.ledger.redraw(known.release, snapshot=snapshot.digest))
+            debit = _require_granted(self.agent.ledger.redraw(request.id))
         if known is None:
             _log.info("debited", regression=request.id, rho=float(plan.task.cost.loss.rho))
         faults.reach("party.regression.debited")
@@ -135,23 +134,14 @@ class Regressions:
             self._require_nothing_against(self._examine(request, plan))  # again: others may have spent meanwhile
             if self.agent.datasets.get(dataset.name).snapshot != snapshot.digest:  # or it is forgotten, and paid for
                 raise ConflictError("the data set was read again meanwhile", remedy="Ask anew.")
-            reserved = ledger.reserve(
-                db,
-                request.id,
-                plan.task.cost,
-                dataset=dataset.name,
-                snapshot=snapshot.digest,
-                study=_STUDY,
-                expires=now + _DAY,
-                kind="regression",
+            terms = ChargeTerms(
+                dataset=dataset.name, study=_STUDY, kind="regression", expires=now + _DAY, coordinator=""
             )
-            _require_granted(reserved)
+            _require_granted(ledger.reserve(db, request.id, plan.task.cost, terms, snapshot=snapshot.digest))
             self.requests.add(db, request, method=plan.name, created=now)
-            return _require_granted(
-                ledger.debit_in(db, request.id, approvals=request.id, snapshot=snapshot.digest, now=now)
-            )
+            return _require_granted(ledger.debit_in(db, request.id, approvals=request.id, now=now))
 
-    def _snapshot(self, charge: ChargeRecord | None, dataset: Dataset) -> Snapshot:
+    def _snapshot(self, identifier: str, charge: Charge | None, dataset: Dataset) -> Snapshot:
         """What is read: the rows that were paid for. Give up what can never be finished."""
         if charge is None:
             return self.agent.datasets.snapshot(dataset.snapshot)
@@ -160,24 +150,24 @@ class Regressions:
                 f"the regression was {charge.state}; its charge stays", remedy="Ask anew: that costs budget again."
             )
         try:
-            return self.agent.datasets.snapshot(charge.snapshot)
+            return self.agent.datasets.snapshot(self.agent.ledger.to_read(identifier))
         except NotFoundError:
-            self._give_up(charge.release)
+            self._give_up(identifier)
             raise LostError(
                 "the snapshot that the regression was paid for is lost",
                 remedy="The regression was given up and its charge stays; ask anew.",
             ) from None
 
-    def _plan_again(self, charge: ChargeRecord, request: RegressionRequest, snapshot: Snapshot) -> RegressionPlan:
+    def _plan_again(self, charge: Charge, request: RegressionRequest, snapshot: Snapshot) -> RegressionPlan:
         """The plan that was paid for. Give up what has none any more, or was paid less."""
         try:
             among = (self.requests.debited_for(request.id),)
             plan = plan_regression(request, snapshot.attributes, snapshot.n, among=among)
         except SpecError:
-            self._give_up(charge.release)
+            self._give_up(request.id)
             raise
         if charge.cost != plan.task.cost:
-            self._give_up(charge.release)
+            self._give_up(request.id)
             raise ConflictError(
                 "this version needs another charge than the one that was paid",
                 remedy="The regression was given up and its charge stays; ask anew.",

@@ -20,17 +20,17 @@ from commingle.party_agent.rounds.proposals import Decision, Proposal, Proposals
 from commingle.party_agent.rounds.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.rounds.witnesses import Witness, Witnesses
 from commingle.party_agent.wire.answers import ProposedView
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import Digest, WireModel, decode, encode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.forecast.forecast import with_sketch
-from commingle.shared.release.checks import Member, build_spec, read_spec
+from commingle.shared.release.checks import build_spec, read_spec
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.plan import privacy_statement
 from commingle.shared.release.rounds import State
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.settings import Clock
 
@@ -136,10 +136,9 @@ class Agents(Party):
 
 
 def _spec(agent: Agent, study: Study) -> ReleaseSpec:
-    members = {one.name: Member(one.signing_key, one.sealing_key) for one in agent.client.members()}
     return build_spec(
         with_sketch(study),
-        members=members,
+        members=agent.client.proposable(),
         proposer=agent.identity.signing_key.fingerprint,
         seed=secrets.token_bytes(32),
         now=agent.clock(),

@@ -5,7 +5,7 @@ Ordering rules: noise is drawn after the debit is on disk; what is sent is on di
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
 from commingle.party_agent.home.policy import outside_hours
-from commingle.party_agent.ledger.ledger import ChargeRecord
 from commingle.party_agent.private.privatise import BlockRequest, ExchangedRows, PrivateBlock
 from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Debit
 from commingle.party_agent.rounds.decision import Decider
@@ -27,7 +26,7 @@ from commingle.shared.mechanisms.moments.entries import cross_noise
 from commingle.shared.mechanisms.moments.exchange.documents import transcript
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.moments.exchange.products import submission
-from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.matrix import content_digest, encode_block
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
@@ -43,7 +42,7 @@ Made = TypeVar("Made", PrivateBlock, ExchangedRows)
 class BlockMaker(Decider):
     """A party in one consortium, as far as it makes what it contributes."""
 
-    def debit(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> Debit | None:
+    def debit(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: Charge) -> Debit | None:
         """Pay for the reading that follows; None where it is not the hour for it, or the ledger refuses."""
         release = spec.digest
         if charge.state is ChargeState.RESERVED:
@@ -52,10 +51,10 @@ class BlockMaker(Decider):
             if shut:
                 return None
         if charge.state is ChargeState.DEBITED:
-            debit = self._redraw(release, charge.snapshot)
+            debit = self._redraw(release)
         else:
             approvals = approval_set_digest(open_approvals(view.approvals, spec))
-            debit = self.ledger.debit(release, approvals=approvals, snapshot=charge.snapshot, now=self.clock())
+            debit = self.ledger.debit(release, approvals=approvals, now=self.clock())
         if isinstance(debit, Refused):
             _log.warning("not debited", release=release, reason=debit.reason)
             return None
@@ -106,7 +105,7 @@ class BlockMaker(Decider):
         faults.reach("party.stored")
         _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
 
-    def upload(self, release: str, charge: ChargeRecord) -> None:
+    def upload(self, release: str, charge: Charge) -> None:
         """Send what is stored. Raises LostError where it is gone, ConflictError, RemoteError."""
         statement = self.ledger.signature(release, "block")
         body = self.outbox.get(release, charge.body_sha256 or "")
@@ -158,19 +157,19 @@ class BlockMaker(Decider):
             request.spec.terms, request.party, exchange.width(owner), sigma=request.plan.sigma, draw=self.draw
         )
 
-    def _redraw(self, release: str, snapshot: str) -> Debit | Refused:
+    def _redraw(self, release: str) -> Debit | Refused:
         """Pay for another draw of the noise: what an attempt before has made is never sent."""
         self.outbox.clear(release)
-        return self.ledger.redraw(release, snapshot=snapshot)
+        return self.ledger.redraw(release)
 
     def redraw_covered(self, spec: ReleaseSpec, release: str) -> Debit:
         """That, once the rows are kept. Raises ConflictError where the ledger refuses or the charge is too small."""
-        debit = self._redraw(release, NO_SNAPSHOT)
+        debit = self._redraw(release)
         if isinstance(debit, Refused):
             raise ConflictError(debit.reason, remedy="Nothing is to be done.")
         if debit.rho_units < self._request(spec).plan.loss.units:
             raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
-        return debit
+        return replace(debit, snapshot=NO_SNAPSHOT)  # nothing is read under it
 
     def _request(self, spec: ReleaseSpec) -> BlockRequest:
         party = spec.party(self.identity.name)

@@ -12,7 +12,6 @@ import structlog
 
 from commingle.party_agent.errors import LostError
 from commingle.party_agent.home.policy import final_reason
-from commingle.party_agent.ledger.ledger import ChargeRecord
 from commingle.party_agent.private.privatise import exchanged_rows, privatise
 from commingle.party_agent.rounds.blocks import BlockMaker
 from commingle.party_agent.rounds.jobs import Stage
@@ -23,7 +22,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.tracing import span
@@ -110,14 +109,14 @@ class Contributor(BlockMaker):
         else:
             self.ledger.acknowledge(release)
 
-    def _privatise(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
+    def _privatise(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: Charge) -> None:
         debit = self.debit(view, spec, charge)
         if debit is not None:
             block = self.read(spec.document, debit, partial(privatise, draw=self.draw))
             faults.reach("party.drawn")
             self.store_block(spec.document, debit, block)
 
-    def _exchange(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: ChargeRecord) -> None:
+    def _exchange(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: Charge) -> None:
         exchange, release, permit = Exchange.of(spec, view.approvals), spec.digest, partial(self.permit, spec)
         if not self.exchanges.made(release, "columns"):
             debit = self.debit(view, spec, charge)

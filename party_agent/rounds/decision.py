@@ -13,17 +13,23 @@ import structlog
 from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, ForbiddenError
 from commingle.party_agent.home.home import Membership, PinnedCoordinator
-from commingle.party_agent.home.policy import Finding, Situation, Usage, examine_again, final_reason
+from commingle.party_agent.home.policy import (
+    Finding,
+    Situation,
+    Usage,
+    examine_again,
+    final_reason,
+    require_another,
+    require_person,
+)
 from commingle.party_agent.home.policy import approves_itself as policy_approves
 from commingle.party_agent.home.policy import examine as policy_findings
-from commingle.party_agent.ledger.rulings import require_another, require_person
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.rounds.exchange import Exchanges
 from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.rounds.witnesses import Witness
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import Envelope, Verified, seal
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.keys import VerifyingKey
@@ -38,12 +44,13 @@ from commingle.shared.documents.statements import (
     Rejection,
     RejectionReason,
 )
-from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.charge import ChargeState, ChargeTerms
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.tracing import span
 from commingle.shared.wire import ReleaseDetails
 
@@ -239,16 +246,8 @@ class Decider(Party):
                 raise ConflictError("automatic approval has no more to give", remedy="Approve it, or reject it.")
             if ruling is not None and self._is_first_of_two(release, ruling):
                 raise ConflictError("two people have to approve by now", remedy="Approve it again.")
-            reserved = self.ledger.reserve(
-                db,
-                release,
-                plan.cost,
-                dataset=dataset.name,
-                snapshot=snapshot.digest,
-                study=spec.study,
-                expires=spec.expires,
-                coordinator=self.coordinator.key.fingerprint,
-            )
+            terms = ChargeTerms.of(spec, party.name, coordinator=self.coordinator.key.fingerprint)
+            reserved = self.ledger.reserve(db, release, plan.cost, terms, snapshot=snapshot.digest)
             if isinstance(reserved, Refused):
                 raise ConflictError(reserved.reason, remedy="See commingle party ledger.")
             approval = Approval(spec=release, party=party.name, created=self.clock(), ledger_head=self.ledger.head(db))

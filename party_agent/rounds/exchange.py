@@ -22,7 +22,6 @@ from commingle.party_agent.private.privatise import ExchangedRows
 from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.rounds.release_files import ExchangeFiles
 from commingle.party_agent.rounds.witnesses import Witnesses
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient, MessageKind
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.model import decode
@@ -39,6 +38,7 @@ from commingle.shared.mechanisms.moments.exchange.messages import Columns, Excha
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.coordinator_client import CoordinatorClient, MessageKind
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()

@@ -9,7 +9,6 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home, Membership
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.keys import SigningKey, VerifyingKey
@@ -21,6 +20,7 @@ from commingle.shared.documents.linkage import (
     open_linkage_key,
     sealing_info,
 )
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.wire import PartyRecord
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)

@@ -9,7 +9,7 @@ from numpy.random import Generator, default_rng
 from commingle.party_agent.data.datasets import Datasets
 from commingle.party_agent.home.home import Home, Identity
 from commingle.party_agent.home.policy import Finding
-from commingle.party_agent.ledger.ledger import ChargeRecord, Ledger
+from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.requests import Requests
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.jobs import Jobs
@@ -22,7 +22,7 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.release.charge import EVERY_DATASET, adopted_kind
+from commingle.shared.release.charge import EVERY_DATASET, Charge, adopted_kind
 from commingle.shared.runtime.settings import Clock
 
 _DAY = timedelta(days=1)
@@ -63,12 +63,15 @@ class Party:
         """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
         yesterday = self.clock() - _DAY
         # none is approved after it expired
-        releases = (c for c in self.ledger.charges() if c.terms.kind == "release" and c.terms.expires > yesterday)
-        approved = sum(self._approved_at(charge) > yesterday for charge in releases)
+        approved = sum(
+            self._approved_at(release, charge) > yesterday
+            for release, charge in self.ledger.charges().items()
+            if charge.terms.kind == "release" and charge.terms.expires > yesterday
+        )
         return approved + Requests(self.store).since(yesterday)
 
-    def _approved_at(self, charge: ChargeRecord) -> datetime:
+    def _approved_at(self, release: str, charge: Charge) -> datetime:
         for kind in ("approval", adopted_kind("approval")):
-            if (signed := self.ledger.signature(charge.release, kind)) is not None:
+            if (signed := self.ledger.signature(release, kind)) is not None:
                 return decode(Approval, signed.payload_bytes).created
         return min(self.clock(), charge.terms.expires)  # nobody can show it: as late as it can have been

@@ -161,8 +161,8 @@ class Proposals:
         which = "spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.seed') = ? AND release <> ?"  # the index's words
         with self.store.reading() as db:
             rows = db.execute(f"SELECT release FROM proposals WHERE {which}", (seed, without)).fetchall()  # noqa: S608 - ours
-        charges = (self.ledger.charge(row["release"]) for row in rows)
-        return next((charge.release for charge in charges if charge is not None and charge.counts), None)
+        found = ((row["release"], self.ledger.charge(row["release"])) for row in rows)
+        return next((release for release, charge in found if charge is not None and charge.counts), None)
 
     def unfinished(self, coordinator: str) -> list[str]:
         """Releases of one consortium that were not over when last seen."""

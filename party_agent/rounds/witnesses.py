@@ -20,7 +20,6 @@ from commingle.party_agent.home.home import Identity, Membership
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.proposals import Proposals
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import Envelope, open_envelope
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
@@ -37,6 +36,7 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.release.charge import GENESIS, adopted_kind
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError
 from commingle.shared.runtime.settings import Clock
 from commingle.shared.wire import ReleaseDetails

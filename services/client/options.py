@@ -1,21 +1,19 @@
 """Options of the commands that read releases."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from functools import wraps
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from commingle.services.client.pins import member_pins
+from commingle.shared.runtime.cli import gathered
 from commingle.shared.runtime.settings import read_token, token_option
 from commingle.shared.runtime.tls import ca_option, http_option
 
 if TYPE_CHECKING:  # httpx is slow to import, and who reads a directory needs none
     from commingle.services.client.remote import ReleaseClient
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +70,7 @@ member_option = click.option(
 )
 
 
-def access_options(command: Function) -> Function:
-    """Add `--coordinator-key` to `--allow-http`, what it takes to read a coordinator; the command is given `access`."""
-
-    @wraps(command)
-    def with_access(*args: Any, **given: Any) -> Any:  # noqa: ANN401 - any command
-        access = CoordinatorAccess(**{each.name: given.pop(each.name) for each in fields(CoordinatorAccess)})
-        return command(*args, access=access, **given)
-
-    made: Any = with_access
-    for option in (http_option, ca_option, token_option, member_option, coordinator_key_option):  # the last one first
-        made = option(made)
-    return made  # type: ignore[no-any-return] # same signature but for the options
+access_options = gathered(
+    "access", CoordinatorAccess, coordinator_key_option, member_option, token_option, ca_option, http_option
+)
+"""What it takes to read a coordinator; the command is given `access`."""

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from commingle.services.client.options import CoordinatorAccess, Function, access_options
+from commingle.services.client.options import CoordinatorAccess, access_options
 from commingle.services.client.pins import require_parties
 from commingle.services.client.release import Release
 from commingle.services.fit.fitting import ESTIMATORS, TO_PREDICT
@@ -20,7 +20,7 @@ from commingle.services.plotting import save
 from commingle.services.results import Drawn, Result, ResultTable
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation.method import IntervalFor
-from commingle.shared.runtime.cli import emit, json_option, say
+from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, gathered, json_option, say
 from commingle.shared.text import quoted
 
 if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
@@ -37,38 +37,27 @@ FORMATS: Mapping[str, Callable[[ResultTable], str]] = {
 }
 
 
-def release_options(command: Function) -> Function:
-    """Add DIR|URL and what it takes to read and verify a release there; the command is given it as `found`."""
+def _verified(source: str, release: str | None, save: Path | None, access: CoordinatorAccess) -> Release:
+    found = _open(source, release, access)
+    require_parties(access.members, found.published.members)
+    if save is not None:
+        found.save(save)
+    return found
 
-    @wraps(command)
-    def with_release(
-        *args: Any,  # noqa: ANN401 - any command
-        source: str,
-        release: str | None,
-        save: Path | None,
-        access: CoordinatorAccess,
-        **given: Any,  # noqa: ANN401 - as above
-    ) -> Any:  # noqa: ANN401 - as above
-        found = _open(source, release, access)
-        require_parties(access.members, found.published.members)
-        if save is not None:
-            found.save(save)
-        return command(*args, found=found, **given)
 
-    made: Any = access_options(with_release)
-    for option in (
-        click.option(
-            "--save", type=click.Path(path_type=Path), metavar="DIR", help="Also write the verified release there."
-        ),
-        click.option(
-            "--release",
-            metavar="ID",
-            help="Which release, when fetching from a coordinator: its id, or the first 8 letters of it or more.",
-        ),
-        click.argument("source", metavar="DIR|URL"),
-    ):
-        made = option(made)
-    return made  # type: ignore[no-any-return] # same signature but for the options
+release_options = gathered(
+    "found",
+    _verified,
+    click.argument("source", metavar="DIR|URL"),
+    click.option(
+        "--release",
+        metavar="ID",
+        help="Which release, when fetching from a coordinator: its id, or the first 8 letters of it or more.",
+    ),
+    click.option("--save", type=A_PATH, metavar="DIR", help="Also write the verified release there."),
+    access_options,
+)
+"""Where a release is, and what it takes to read it there; the command is given it, verified, as `found`."""
 
 
 def _open(source: str, release: str | None, access: CoordinatorAccess) -> Release:
@@ -146,7 +135,7 @@ _format_option = click.option(
 )
 _plot_option = click.option(
     "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NEW_FILE,
     help="Also draw it: a file that ends in .png, .svg or .pdf.",
 )
 _confidence_option = click.option(
@@ -369,9 +358,7 @@ Examples:
 )
 @release_options
 @click.argument("attributes", nargs=-1)
-@click.option(
-    "--to", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="FOLDER", help="Where files go."
-)
+@click.option("--to", type=A_FOLDER, required=True, metavar="FOLDER", help="Where files go.")
 @click.option(
     "--rows", type=click.IntRange(1, MOST), metavar="N", help="Also N synthetic rows, as `commingle synthesize` draws."
 )
@@ -408,7 +395,7 @@ Examples:
 @click.option("--rows", type=click.IntRange(1, MOST), required=True, metavar="N", help="How many rows.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NEW_FILE,
     required=True,
     metavar="FILE",
     help="FILE.csv or FILE.parquet; FILE.dictionary.json and FILE.report.txt lie beside it.",

@@ -21,12 +21,12 @@ from commingle.shared.release.audit import (
     require_pinned,
     verify_member_log,
 )
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
-from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, connect, json_of, model_of, pages
+from commingle.shared.runtime.remote import LARGEST_ANSWER_BYTES, call, connect, json_of
 from commingle.shared.wire import CoordinatorIdentity, ReleasePage, ReleaseSummary
 
 _PAGE = 100
-_LARGEST_PAGE_BYTES = 8 << 20
 _RELEASE_ID = re.compile(r"[0-9a-f]{64}")
 _NOT_FOUND, _CONFLICT = 404, 409
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class ReleaseClient:
         self.trusted_coordinator = fingerprint(trusted_coordinator)
         self.members = member_pins(members)
         self._cache = None if cache is None else ReleaseCache(Path(cache))
-        self._http = connect(
+        http = connect(
             str(_checked_url(base_url)),
             ca_file=ca_file,
             allow_http=allow_http,
@@ -77,6 +77,7 @@ class ReleaseClient:
             transport=transport,
             headers={} if token is None else {"Authorization": f"Bearer {token}"},
         )
+        self._calls = CoordinatorClient(http)
 
     def __enter__(self) -> Self:
         return self
@@ -86,12 +87,12 @@ class ReleaseClient:
 
     def close(self) -> None:
         """Give back connections."""
-        self._http.close()
+        self._calls.http.close()
 
     @property
     def base_url(self) -> str:
         """Where the coordinator listens."""
-        return str(self._http.base_url).rstrip("/")
+        return self._calls.url
 
     @property
     def cache(self) -> ReleaseCache | None:
@@ -105,8 +106,7 @@ class ReleaseClient:
             RemoteError: nobody, or something else.
             VerificationError: another coordinator than the trusted one.
         """
-        response = call(self._http, "GET", "/v1/coordinator", timeout_seconds=timeout_seconds)
-        identity = model_of(CoordinatorIdentity, response)
+        identity = self._calls.identity(timeout_seconds=timeout_seconds)
         actual = VerifyingKey.from_hex(identity.signing_key).fingerprint
         if actual != (self.trusted_coordinator or identity.fingerprint):
             raise VerificationError(
@@ -117,15 +117,11 @@ class ReleaseClient:
 
     def releases(self, state: str | None = "published") -> Iterator[ReleaseSummary]:
         """All releases in a state (None: in any), page by page. Raises RemoteError while iterating."""
-        for page in pages(self.base_url, lambda cursor: self.page(state=state, cursor=cursor)):
-            yield from page.items
+        return self._calls.listed(state=state)
 
     def page(self, *, state: str | None = "published", cursor: str | None = None, limit: int = _PAGE) -> ReleasePage:
         """One page of the list. Raises RemoteError."""
-        asked = {"state": state, "cursor": cursor, "limit": limit}
-        params = {name: value for name, value in asked.items() if value is not None}
-        response = call(self._http, "GET", "/v1/releases", params=params, largest_bytes=_LARGEST_PAGE_BYTES)
-        return model_of(ReleasePage, response)
+        return self._calls.release_page(state=state, cursor=cursor, limit=limit)
 
     def member_log(self, *, coordinator: Fingerprint | None = None) -> tuple[VerifiedLog, bytes]:
         """Every key the coordinator has had for every member, verified, and the signed log as served.
@@ -140,7 +136,7 @@ class ReleaseClient:
         """
         signer = coordinator or self.trusted_coordinator or self.coordinator().fingerprint
         kept = self._kept_log(signer)  # before the download, which may be overtaken by another
-        data = call(self._http, "GET", "/v1/member-log").content
+        data = self._calls.member_log()
         log = verify_member_log(data, trusted_coordinator=signer)
         if kept is not None:
             require_continues(kept, log)
@@ -203,7 +199,7 @@ class ReleaseClient:
 
     def _file(self, release_id: str, name: str, *, largest_bytes: int = LARGEST_ANSWER_BYTES) -> httpx.Response:
         try:
-            return call(self._http, "GET", f"/v1/releases/{release_id}/{name}", largest_bytes=largest_bytes)
+            return call(self._calls.http, "GET", f"/v1/releases/{release_id}/{name}", largest_bytes=largest_bytes)
         except RemoteProblemError as error:
             if error.status == _NOT_FOUND:
                 raise UnknownReleaseError(

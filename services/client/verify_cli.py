@@ -39,7 +39,7 @@ from commingle.shared.release.audit import (
     verify_party_audit,
 )
 from commingle.shared.release.verification import PublishedRelease, called
-from commingle.shared.runtime.cli import emit, json_option
+from commingle.shared.runtime.cli import A_PATH, NEW_FILE, emit, json_option
 from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, read_plain
 from commingle.shared.text import quoted
 
@@ -72,7 +72,7 @@ Examples:
   commingle verify regression.json --party-key FINGERPRINT
 """
 )
-@click.argument("directory", metavar="DIR|FILE", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR|FILE", type=A_PATH)
 @coordinator_key_option
 @member_option
 @click.option("--party-key", metavar="FINGERPRINT", help="Expected fingerprint of the member's key (regressions only).")
@@ -298,13 +298,11 @@ Examples:
 @access_options
 @click.option(
     "--cache",
-    type=click.Path(path_type=Path),
+    type=A_PATH,
     metavar="DIR",
     help="Keep the log here, and refuse one that does not continue the one kept.",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the signed log, for `commingle verify`."
-)
+@click.option("--out", type=NEW_FILE, help="Also write the signed log, for `commingle verify`.")
 @json_option
 def members(*, url: str, access: CoordinatorAccess, cache: Path | None, out: Path | None, as_json: bool) -> None:
     """Show every key that a coordinator has had for every member, as one signed chain."""

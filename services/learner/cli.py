@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from commingle.services.client.options import CoordinatorAccess, access_options
+from commingle.shared.runtime.cli import A_PATH, NEW_FILE
 from commingle.shared.runtime.settings import (
     ServeCommand,
     ServiceSettings,
@@ -46,12 +47,12 @@ Example:
 )
 @click.option(
     "--settings",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NEW_FILE,
     help='A JSON file that says options: {"serve": {"port": 8200}}.',
 )
 @click.option("--coordinator", required=True, metavar="URL", help="Where releases come from.")
 @access_options
-@click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Keep verified releases on disk.")
+@click.option("--cache", type=A_PATH, metavar="DIR", help="Keep verified releases on disk.")
 @tls_options
 @trusted_proxies_option
 @traces_option

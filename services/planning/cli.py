@@ -29,7 +29,7 @@ from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_o
 from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
 from commingle.shared.release.checks import two_digits
 from commingle.shared.release.resolve import terms_of
-from commingle.shared.runtime.cli import emit, json_option, refuse_beside, say
+from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, json_option, refuse_beside, say
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
 
@@ -64,13 +64,13 @@ Examples:
   commingle plan --preset wu2022 --n 50000 --epsilon 1
 """
 )
-@click.argument("study", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--table", type=click.Path(path_type=Path), help="A public CSV or Parquet table like the private one.")
+@click.argument("study", required=False, type=NEW_FILE)
+@click.option("--table", type=A_PATH, help="A public CSV or Parquet table like the private one.")
 @click.option(
     "--data",
     "tables",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NEW_FILE,
     help="A member's own table, for n alone: its rows are counted, and two digits are taken. Repeatable.",
 )
 @click.option("--target", metavar="NAME", help="The target.  [the study's; else the middle one of all]")
@@ -110,9 +110,7 @@ Examples:
 @click.option("--parties", type=click.IntRange(1, MAX_PARTIES), help="Without a study: how many.  [3]")
 @click.option("--columns", type=click.IntRange(2, MAX_COLUMNS - 1), help="Without a study: of all members.  [10]")
 @click.option("--encodings", is_flag=True, help="With a table: compare numbers with their squares and with intervals.")
-@click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="Also write plan.json and plan.png there."
-)
+@click.option("--out", type=A_FOLDER, help="Also write plan.json and plan.png there.")
 @csv_options
 @json_option
 def plan(

@@ -10,7 +10,7 @@ import click
 from commingle.shared.documents.presets import PRESETS
 from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.mechanisms.registry import MECHANISMS
-from commingle.shared.runtime.cli import emit, json_option, refuse_beside
+from commingle.shared.runtime.cli import A_FOLDER, A_PATH, emit, json_option, refuse_beside
 from commingle.shared.runtime.csv_format import csv_options
 
 
@@ -24,7 +24,7 @@ Examples:
   commingle simulate --target charges --parties clinics.json --mechanism moments --mechanism rmgm --out clinics
 """
 )
-@click.option("--table", type=click.Path(path_type=Path), help="A CSV or Parquet file; a built-in cohort without it.")
+@click.option("--table", type=A_PATH, help="A CSV or Parquet file; a built-in cohort without it.")
 @click.option("--target", metavar="COLUMN", help="What is to be predicted: a numeric or two-valued column.")
 @click.option("--parties", metavar="N|FILE.json", help="How many members share the columns, or who holds which.  [3]")
 @click.option(
@@ -86,7 +86,7 @@ Examples:
     is_flag=True,
     help="Take a listed data set, and leave out people whom not all members hold; agents would not go on.",
 )
-@click.option("--schema", type=click.Path(path_type=Path), help="Public bounds and levels, as JSON.")
+@click.option("--schema", type=A_PATH, help="Public bounds and levels, as JSON.")
 @click.option(
     "--missing",
     type=click.Choice(["midpoint", "indicator"]),
@@ -94,7 +94,7 @@ Examples:
 )
 @csv_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the train/test split, never of noise.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where results go.")
+@click.option("--out", type=A_FOLDER, required=True, help="Where results go.")
 @click.option("--keep", is_flag=True, help="Keep the members' and the coordinator's files and logs.")
 @json_option
 def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click

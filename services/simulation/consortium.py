@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -26,7 +25,9 @@ from commingle.services.testing.nodes import Dataset
 from commingle.shared.documents.subject_ids import id_parts
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.rounds import State
-from commingle.shared.runtime.remote import call, connect, json_of
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
+from commingle.shared.runtime.remote import connect
+from commingle.shared.wire import ReleaseEvent, ReleaseSummary
 
 _FORMATS = (".parquet", ".csv")
 _SILENCE_SECONDS = 900.0
@@ -132,7 +133,7 @@ class Outcome:
 class _Open:
     planned: Planned
     forecast: dict[str, Any] | None
-    events: list[dict[str, Any]]
+    events: list[tuple[ReleaseEvent, float]]
 
     def words(self, kind: str, party: str | None) -> str:
         """What happened just now; with the proposal, what the release is forecast to be worth and to take."""
@@ -144,8 +145,8 @@ class _Open:
         return f"{self.planned.folder}: {said}{'' if party is None else f' by {party}'}"
 
     @property
-    def over(self) -> bool:
-        return bool(self.events) and State(self.events[-1]["state"]).final
+    def state(self) -> State:
+        return self.events[-1][0].state if self.events else State.PROPOSED
 
     @property
     def steps(self) -> int:
@@ -156,8 +157,8 @@ class _Open:
 
     def awaited(self, kind: str) -> set[str]:
         """Parties that have not sent this yet."""
-        sent = {event["party"] for event in self.events if event["kind"] == kind}
-        return set() if self.over else {party.name for party in self.planned.study.parties} - sent
+        sent = {event.party for event, _ in self.events if event.kind == kind}
+        return set() if self.state.final else {party.name for party in self.planned.study.parties} - sent
 
 
 def publish(
@@ -168,26 +169,26 @@ def publish(
     [proposed] = consortium.backend.run({"propose": commands}).values()
     opened = {str(a["id"]): _Open(p, a["forecast"], []) for a, p in zip(proposed, planned, strict=True)}
     with connect(consortium.coordinator.url) as http:
-        _follow(http, opened, consortium, stages)
+        coordinator = CoordinatorClient(http)
+        _follow(coordinator, opened, consortium, stages)
         for identifier, release in opened.items():
-            if release.events[-1]["state"] != State.PUBLISHED:
-                raise _ended_badly(http, identifier, release.planned)
+            if release.state is not State.PUBLISHED:
+                raise _ended_badly(coordinator.release(identifier), release.planned)
     with consortium.client() as client:
         return [Outcome(r.planned, client.fetch(identifier), _durations(r.events)) for identifier, r in opened.items()]
 
 
-def _follow(http: httpx.Client, opened: dict[str, _Open], consortium: Consortium, stages: Stages) -> None:
+def _follow(coordinator: CoordinatorClient, opened: dict[str, _Open], consortium: Consortium, stages: Stages) -> None:
     last, happened, heard = 0, 0, time.monotonic()
     total = sum(release.steps for release in opened.values())
-    while not all(release.over for release in opened.values()):
-        page: Any = json_of(call(http, "GET", "/v1/events", params={"after": last, "wait_seconds": _WAIT_SECONDS}))
-        for event in page["items"]:
-            if event["release"] in opened:
-                release = opened[event["release"]]
+    while not all(release.state.final for release in opened.values()):
+        page = coordinator.events(after=last, wait_seconds=_WAIT_SECONDS)
+        for event in page.items:
+            if (release := opened.get(event.release)) is not None:
                 happened, heard = happened + 1, time.monotonic()
-                release.events.append({**event, "heard": heard})
-                stages.step(release.words(event["kind"], event["party"]), happened, total)
-        last = page["last"]
+                release.events.append((event, heard))
+                stages.step(release.words(event.kind, event.party), happened, total)
+        last = page.last
         consortium.backend.check()
         _refuse_silence(opened.values(), time.monotonic() - heard, consortium)
 
@@ -197,7 +198,7 @@ def _refuse_silence(opened: Collection[_Open], seconds: float, consortium: Conso
     undecided = set.intersection(*(release.awaited("approval") for release in opened))
     awaited = undecided or set().union(*(release.awaited("block") for release in opened))
     if seconds > (_DECISION_SECONDS if undecided else _SILENCE_SECONDS):
-        folders = ", ".join(release.planned.folder for release in opened if not release.over)
+        folders = ", ".join(release.planned.folder for release in opened if not release.state.final)
         raise RoundError(
             f"{folders}: nothing heard from {', '.join(sorted(awaited))} for {seconds:.0f} s"
             f"{consortium.backend.last_words(awaited)}",
@@ -205,16 +206,15 @@ def _refuse_silence(opened: Collection[_Open], seconds: float, consortium: Conso
         )
 
 
-def _ended_badly(http: httpx.Client, release: str, planned: Planned) -> RoundError:
-    view: Any = json_of(call(http, "GET", f"/v1/releases/{release}"))
+def _ended_badly(release: ReleaseSummary, planned: Planned) -> RoundError:
     return RoundError(
-        f"{planned.folder} was {view['state']}: {view['reason']}", remedy="Keep the logs with --keep and read them."
+        f"{planned.folder} was {release.state}: {release.reason}", remedy="Keep the logs with --keep and read them."
     )
 
 
-def _durations(events: list[dict[str, Any]]) -> dict[str, float]:
+def _durations(events: list[tuple[ReleaseEvent, float]]) -> dict[str, float]:
     def latest(kind: str) -> float:
-        return max(float(event["heard"]) for event in events if event["kind"] == kind)
+        return max(heard for event, heard in events if event.kind == kind)
 
     moments = [latest(kind) for kind in ("proposal", "approval", "block", "published")]
     spans = [after - before for before, after in pairwise(moments)]

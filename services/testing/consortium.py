@@ -23,8 +23,9 @@ from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.rounds import State
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.files import close_to_others, create_secret
-from commingle.shared.runtime.remote import call, connect, json_of
+from commingle.shared.runtime.remote import connect
 from commingle.shared.runtime.server import serving
 from commingle.shared.runtime.tls import ServerTls
 
@@ -160,8 +161,7 @@ class Consortium:
             RemoteError: the coordinator does not answer, or knows no such release.
         """
         with connect(self.coordinator.url) as http:
-            view: Any = json_of(call(http, "GET", f"/v1/releases/{release}"))
-        return State(view["state"])
+            return CoordinatorClient(http).release(release).state
 
     def wait(self, release: str, *, seconds: float = _RELEASE_SECONDS) -> State:
         """How a release ends. Raises RoundError where it has not in so many seconds, ProcessError where one has."""

@@ -249,7 +249,7 @@ class ReleaseSpec(Asked):
     def terms(self) -> Terms:
         """Its terms, with nothing open but what its mechanism adds."""
         bounds, bits = self.bounds or "trusted", self.fraction_bits
-        return self.terms_of(self.parties, seed=self.seed, keyed=self.keyed, bounds=bounds, fraction_bits=bits)
+        return self.terms_of(self.parties, seed=self.seed, bounds=bounds, fraction_bits=bits)
 
     @property
     def id_rules_in_force(self) -> IdRules:

@@ -159,7 +159,6 @@ class Terms:
         k: None for one that is not chosen yet, and for mechanisms that have none.
         epsilon, delta: per party, in the adjacency of its subjects.
         seed: of what rows are mixed with, hex; None until there is a spec.
-        keyed: whether subjects are. A forecast is then for parties that hold the same n.
         bounds, buckets: None also where they are still open.
         delta_implementation: the part of delta that is no noise's; None until the terms are closed.
         radius: where mapped rows are cut; None until then.
@@ -174,12 +173,16 @@ class Terms:
     parties: tuple[PartyTerms, ...]
     projection: Projection | None = None
     seed: str | None = None
-    keyed: bool = False
     bounds: Bounds | None = None
     buckets: int | None = None
     fraction_bits: int = FRACTION_BITS
     delta_implementation: float | None = None
     radius: RadiusRule | None = None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether subjects are, at all parties or at none. A forecast is then for parties that hold the same n."""
+        return self.parties[0].keyed
 
     @property
     def adjacency(self) -> Adjacency:
@@ -248,7 +251,10 @@ class Terms:
 
     def with_subjects(self, *, keyed: bool) -> "Terms":
         """These terms for keyed or for listed subjects."""
-        return self if self.keyed is keyed else replace(self, keyed=keyed, buckets=None, delta_implementation=None)
+        if self.keyed is keyed:
+            return self
+        parties = tuple(party.model_copy(update={"subjects": "keyed" if keyed else None}) for party in self.parties)
+        return replace(self, parties=parties, buckets=None, delta_implementation=None)
 
     def reopened(self, **changes: float | str | None) -> "Terms":
         """Some terms changed, so that k, buckets and weights are to be chosen again."""

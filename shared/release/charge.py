@@ -20,6 +20,7 @@ from pydantic import AwareDatetime, ConfigDict
 
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import Digest, Version, WireModel, decode
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import Cost, Loss
 from commingle.shared.release.rounds import Refused
@@ -71,6 +72,12 @@ class ChargeTerms:
     kind: ChargeKind
     expires: AwareDatetime
     coordinator: str
+
+    @staticmethod
+    def of(spec: ReleaseSpec, party: str, *, coordinator: str) -> "ChargeTerms":
+        """Those of a party's share of a release."""
+        dataset, study, expires = spec.party(party).dataset, spec.study, spec.expires
+        return ChargeTerms(dataset=dataset, study=study, kind="release", expires=expires, coordinator=coordinator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,15 @@ from commingle.shared.documents.row_maps import measured
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.documents.terms import AUTO, MAPPED_ROW_NORM, PartyTerms, Terms, allowed_rho, fraction_bits_of
+from commingle.shared.documents.terms import (
+    AUTO,
+    MAPPED_ROW_NORM,
+    Keyed,
+    PartyTerms,
+    Terms,
+    allowed_rho,
+    fraction_bits_of,
+)
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import plan_first_stage
@@ -22,7 +30,8 @@ def terms_of(asked: Study) -> Terms:
     """The terms of a study, open where it leaves them so."""
     said = asked.subjects
     keyed = keyed_by_default(asked.mechanism, asked.projection) if said is None else said == "keyed"
-    return asked.terms_of(tuple(PartyTerms(**party.asked) for party in asked.parties), keyed=keyed)
+    subjects: Keyed | None = "keyed" if keyed else None
+    return asked.terms_of(tuple(PartyTerms(**party.asked, subjects=subjects) for party in asked.parties))
 
 
 def closed(asked: Study | ReleaseSpec | Terms) -> Terms:
@@ -61,7 +70,6 @@ def _closed_party(terms: Terms, party: PartyTerms) -> PartyTerms:
         "first_stage_share": share,
         "row_norm": MAPPED_ROW_NORM if share is not None and party.row_norm is None else party.row_norm,
         "cross_weight": weight,
-        "subjects": "keyed" if terms.keyed else None,
     }
     return party.model_copy(update=closed)
 

@@ -7,13 +7,14 @@ import click
 
 from commingle.shared.documents.spec import Attachment
 from commingle.shared.documents.study import Study
+from commingle.shared.runtime.cli import A_FILE
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.plain_files import open_plain
 
 attach_option = click.option(
     "--attach",
     "files",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=A_FILE,
     multiple=True,
     help="A file that belongs to the study: its name and SHA-256 are proposed, the file is not. Repeatable.",
 )

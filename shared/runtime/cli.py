@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -26,6 +27,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Options = Callable[[Function], Function]
 """Adds options to a command."""
 
+A_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+NEW_FILE = click.Path(path_type=Path, dir_okay=False)
+"""A file that need not be there yet."""
+A_FOLDER = click.Path(path_type=Path, file_okay=False)
+"""A directory that need not be there yet."""
+A_PATH = click.Path(path_type=Path)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
 
@@ -38,20 +46,28 @@ def refuse_beside(option: str, *names: str) -> None:
             raise click.UsageError(f"{option} sets {'/'.join(parameter.opts)}: leave it out.")
 
 
+def together(*options: Options[Any]) -> Options[Any]:
+    """Several options as one decorator."""
+
+    def decorate(command: Any) -> Any:  # noqa: ANN401 - any command
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def gathered(into: str, made: Callable[..., object], *options: Callable[[Any], Any]) -> Options[Any]:
     """Options of which a command is given one value, in the parameter `into`: what `made` makes of them by name."""
     names = tuple(signature(made).parameters)
 
-    def add(command: Function) -> Function:
+    def add(command: Any) -> Any:  # noqa: ANN401 - any command
         @wraps(command)
         def with_one(*args: Any, **given: Any) -> Any:  # noqa: ANN401 - any command
             own = {name: given.pop(name) for name in names}
             return command(*args, **{into: made(**own)}, **given)
 
-        whole: Any = with_one
-        for option in reversed(options):
-            whole = option(whole)
-        return whole  # type: ignore[no-any-return] # as the command, but for the options
+        return together(*options)(with_one)
 
     return add
 

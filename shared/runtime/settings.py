@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationErro
 
 from commingle.shared.documents.explained import as_written, explain
 from commingle.shared.documents.model import Version
-from commingle.shared.runtime.cli import emit, gathered, json_option
+from commingle.shared.runtime.cli import NEW_FILE, emit, gathered, json_option
 from commingle.shared.runtime.errors import ANOTHER_VERSION, SettingsError
 from commingle.shared.runtime.plain_files import read_given
 from commingle.shared.runtime.threads import SETTING as THREADS
@@ -140,7 +140,7 @@ def _secret(file: Path, name: str, where: str) -> str:
 
 token_option = click.option(
     "--token-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NEW_FILE,
     help="A file with a bearer token, for coordinators where reading is not public.",
 )
 

@@ -11,15 +11,13 @@ from pathlib import Path
 
 import click
 
-from commingle.shared.runtime.cli import gathered
+from commingle.shared.runtime.cli import NEW_FILE, gathered
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.plain_files import require_plain
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
-
 ca_option = click.option(
     "--ca-file",
-    type=_FILE,
+    type=NEW_FILE,
     help="PEM certificates of authorities to trust beside the system's: a private one, or a proxy that inspects TLS.",
 )
 
@@ -90,7 +88,7 @@ def _server_tls(tls_certificate: Path | None, tls_key: Path | None) -> ServerTls
 tls_options = gathered(
     "tls",
     _server_tls,
-    click.option("--tls-certificate", type=_FILE, help="PEM certificate chain to serve HTTPS under."),
-    click.option("--tls-key", type=_FILE, help="PEM key of the certificate."),
+    click.option("--tls-certificate", type=NEW_FILE, help="PEM certificate chain to serve HTTPS under."),
+    click.option("--tls-key", type=NEW_FILE, help="PEM key of the certificate."),
 )
 """The command is given `tls`, None where both are absent."""

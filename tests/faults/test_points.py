@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from commingle.party_agent.wire.coordinator_client import MessageKind
+from commingle.shared.runtime.coordinator_client import MessageKind
 from commingle.shared.runtime.faults import VARIABLE, arm_from, reach
 from tests.faults.test_kill import COORDINATOR_POINTS, PARTY_POINTS, REGRESSION_POINTS
 from tests.world.consortium import Consortium

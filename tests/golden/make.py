@@ -82,8 +82,8 @@ def keep_interfaces(folder: Path = KEPT) -> None:
 
 def told_of(ledger: Any) -> dict[str, Any]:
     charges = {
-        c.release: [c.terms.kind, c.terms.dataset, c.state.value, str(c.loss.rho.units), c.loss.delta]
-        for c in ledger.charges()
+        release: [c.terms.kind, c.terms.dataset, c.state.value, str(c.loss.rho.units), c.loss.delta]
+        for release, c in ledger.charges().items()
     }
     return {"charges": charges, "length": ledger.length, "head": ledger.summit().head}
 

@@ -41,7 +41,7 @@ from commingle.shared.release.audit import (
     verify_coordinator_audit,
     verify_party_audit,
 )
-from commingle.shared.release.charge import Charge, link_digest
+from commingle.shared.release.charge import Charge, ChargeKind, ChargeTerms, link_digest
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestHead, RequestSigner, verify_request
 from tests.golden import world
@@ -219,8 +219,8 @@ def approve_and_upload(store: AgentStore, book: Ledger, made: world.Made) -> Non
         assert isinstance(reserve(book, db, spec, world.request("rmgm", name).plan.cost), Charge)
         book.sign_off(db, spec, "approval", made.approvals[name])
         book.sign_off(db, spec, "alignment", world.alignment("rmgm", name))
-    book.debit(spec, approvals="0c" * 32, snapshot=TABLE, now=NOW)
-    debit = book.redraw(spec, snapshot=TABLE)
+    book.debit(spec, approvals="0c" * 32, now=NOW)
+    debit = book.redraw(spec)
     assert isinstance(debit, Debit)
     with store.transaction() as db:
         assert book.record_block(db, debit, sha256(made.bodies[name]).hexdigest())
@@ -236,14 +236,14 @@ def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
         for release in (before, after):
             reserve(book, db, release, Cost(Loss(Rho(1 << 60)), Loss(Rho(1 << 61))))
         book.withdraw(db, before)
-    book.debit(after, approvals="0d" * 32, snapshot=TABLE, now=NOW)
+    book.debit(after, approvals="0d" * 32, now=NOW)
     exchanged = world.exchanged()
     with store.transaction() as db:
         book.sign_off(db, after, "columns", exchanged.columns["clinic"])
         book.sign_off(db, after, "reply", exchanged.replies["clinic"])
         book.withdraw(db, after)
         reserve(book, db, result.request.id, result.privacy.cost, kind="regression")
-    debit = book.debit(result.request.id, approvals=result.request.id, snapshot=TABLE, now=NOW)
+    debit = book.debit(result.request.id, approvals=result.request.id, now=NOW)
     assert isinstance(debit, Debit)
     signed = seal(result, key=CLINIC)
     with store.transaction() as db:
@@ -252,18 +252,10 @@ def withdraw_and_regress(store: AgentStore, book: Ledger) -> None:
         reserve(book, db, "e1" * 32, Cost(Loss.approximate(0.5, 1e-7)), kind="regression")
 
 
-def reserve(book: Ledger, db: Any, release: str, cost: Cost, **more: Any) -> object:
-    return book.reserve(
-        db,
-        release,
-        cost,
-        dataset="patients",
-        snapshot=TABLE,
-        study="x",
-        expires=NOW + timedelta(days=1),
-        coordinator=COORDINATOR.fingerprint,
-        **more,
-    )
+def reserve(book: Ledger, db: Any, release: str, cost: Cost, *, kind: ChargeKind = "release") -> object:
+    later, coordinator = NOW + timedelta(days=1), COORDINATOR.fingerprint
+    terms = ChargeTerms(dataset="patients", study="x", kind=kind, expires=later, coordinator=coordinator)
+    return book.reserve(db, release, cost, terms, snapshot=TABLE)
 
 
 def charges_of(history: PartyHistory) -> dict[str, Any]:

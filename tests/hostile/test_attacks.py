@@ -49,7 +49,7 @@ def test_coordinator_that_comes_with_another_key_gives_no_new_cap(pair: Consorti
     step_everywhere(pair)
     with pair.agents("clinic") as agents:
         assert agents.proposals.get(release).decision == "rejected"
-        assert [charge.state for charge in agents.ledger.charges()] == ["acked"]
+        assert [charge.state for charge in agents.ledger.charges().values()] == ["acked"]
 
 
 def test_two_parties_shown_different_specs_never_debit(pair: Consortium) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement, quotations
@@ -36,6 +35,7 @@ from commingle.shared.proving.prover import prove_relations
 from commingle.shared.ring.encryption import secret_key
 from commingle.shared.ring.parameters import STANDARD, format_residues, parse_residues
 from commingle.shared.ring.replies import InnerProducts, hide_sums, whole_reply
+from commingle.shared.runtime.coordinator_client import MessageKind
 from commingle.shared.runtime.errors import RemoteError
 from tests.party_agent.exchanging import (
     approved,

@@ -12,7 +12,6 @@ from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branc
 from commingle.party_agent.operate.membership import rotate_key
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import Proposal
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument, open_head
@@ -22,6 +21,7 @@ from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import RemoteError
 from commingle.shared.wire import ReleaseDetails
 from tests.hostile.actors import HostileCoordinator, LocalUser
@@ -162,7 +162,7 @@ def test_automatic_approvals_of_two_consortia_at_once_are_one_total(
         monkeypatch.setattr(Agent, "approve", meanwhile)
         with pytest.raises(ConflictError, match="automatic approval"):
             one.step(strictly)
-        assert [charge.state for charge in agents.ledger.charges()] == [ChargeState.RESERVED]
+        assert [charge.state for charge in agents.ledger.charges().values()] == [ChargeState.RESERVED]
     step_everywhere(pair)
     with pair.agents("clinic") as agents:
         assert len(agents.ledger.charges()) == 1

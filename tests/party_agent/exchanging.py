@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from commingle.party_agent.private.kept_rows import KeptRows
-from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.coordinator_client import MessageKind
 from tests.party_agent.releasing import cut_off, dying_at, rejection_of, state_of
 from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise, kept_folder
 from tests.world.tampering import TamperedCoordinator

@@ -24,7 +24,6 @@ from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents, assemble
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.schema import (
@@ -44,6 +43,7 @@ from commingle.shared.release.charge import Charge
 from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.rounds import State
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.request_signing import RequestSigner
 from tests.world.documents import HEAD, enrolment
 from tests.world.tampering import URL, TamperedCoordinator

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.keyed import exchanged
-from commingle.coordinator.store.members import Invite, PartyRow
+from commingle.coordinator.store.members import Invite
 from commingle.coordinator.store.releases import Files
 from commingle.coordinator.store.store import Transaction
 from commingle.services.client.files import ReleaseFiles
@@ -46,6 +46,7 @@ from commingle.shared.release.matrix import release_sizes
 from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
+from commingle.shared.wire import PartyRecord
 from tests.world.coordinator import Hub
 from tests.world.documents import HEAD, approvals_of, publication, spec_of
 from tests.world.noise import seeded_noise
@@ -304,7 +305,8 @@ def _serving(files: tuple[tuple[str, ReleaseFiles], ...], unpublished: tuple[str
         for name, party in PARTIES.items():
             raw, own = party.verifying_key.raw.hex(), party.fingerprint
             tx.members.add_invite(Invite(own, name, NOW, NOW))
-            tx.members.add(PartyRow(name, raw, "11" * 32, own, invite=own, enrolled=NOW))
+            member = PartyRecord(name=name, signing_key=raw, sealing_key="11" * 32, fingerprint=own, enrolled=NOW)
+            tx.members.add(member, invite=own)
             tx.events.add_membership(at=NOW, kind="enrolment", party=name, key=own)
         for release in reversed(unpublished):  # listed are the newest first
             _add(tx, release, published()[1], State.COLLECTING)

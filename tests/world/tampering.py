@@ -83,7 +83,7 @@ class Found:
 
     @property
     def blocks(self) -> dict[str, Envelope]:
-        return self.signed("statement")
+        return self.signed("block")
 
     def body(self, party: str) -> bytes:
         digest = self.row.shares[party].body

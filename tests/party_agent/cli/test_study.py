@@ -261,7 +261,7 @@ def test_own_agent_answers_as_it_would_to_the_proposal_and_nothing_is_sent(
             capsys.readouterr()
             code, out, err = run_command(capsys, "study", "check", study, "--home", home, "--json")
             assert agent.proposals.all() == []
-            assert agent.ledger.charges() == []
+            assert agent.ledger.charges() == {}
         assert code == bool(expected), err
         own = json.loads(out)["own"]
         assert [finding.split(":")[0] for finding in own["findings"]] == expected

@@ -145,7 +145,7 @@ def test_decision_needs_session_token_origin_and_address(
     ]
     assert [answer.status_code for answer in answers] == [403] * 10
     assert local.agents.proposals.get(release).decision == "waiting"
-    assert local.agents.ledger.charges() == []
+    assert local.agents.ledger.charges() == {}
 
 
 def test_form_that_is_not_all_here_when_its_session_is_left_decides_nothing(
@@ -166,7 +166,7 @@ def test_form_that_is_not_all_here_when_its_session_is_left_decides_nothing(
             return await tab.post(path, content=slowly())
 
     assert asyncio.run(send()).status_code == 403
-    assert local.agents.ledger.charges() == []
+    assert local.agents.ledger.charges() == {}
 
 
 def test_every_page_is_its_own_and_loads_nothing_from_elsewhere(
@@ -323,7 +323,7 @@ def test_what_the_agent_refuses_is_refused_here_too(
     answer = inside.post(f"/proposals/{release}", data=form(door, "approve"))
     assert answer.status_code == 409
     assert "rmgm" in answer.text
-    assert local.agents.ledger.charges() == []
+    assert local.agents.ledger.charges() == {}
     consortium.coordinator.before = unreachable("PUT", "/rejections/")
     answer = inside.post(f"/proposals/{release}", data=form(door, "reject"))
     assert (answer.status_code, "no answer" in answer.text) == (409, True)

@@ -165,7 +165,7 @@ def test_one_subject_is_one_person_in_every_browser_and_under_every_name(desk: D
     for user in (ADAMS, ADAMS | {"name": "Dr. Berg"}, ADAMS | {"sub": "U-ADAMS"}):
         answer = decide(desk.browser(user), release)
         assert (answer.status_code, "has approved already" in answer.text) == (409, True)
-    assert desk.local.agents.ledger.charges() == []
+    assert desk.local.agents.ledger.charges() == {}
 
 
 @pytest.mark.parametrize("order", ["sign-on first", "token first", "operator first"])
@@ -184,7 +184,7 @@ def test_sign_on_and_token_or_operator_are_never_counted_as_two_people(desk: Des
             assert api.put(f"/v1/proposals/{release}/approval", headers=bearer).status_code == 200
             answer = decide(desk.browser(ADAMS), release)
             assert (answer.status_code, "nobody can tell" in answer.text) == (409, True)
-        assert desk.local.agents.ledger.charges() == []
+        assert desk.local.agents.ledger.charges() == {}
         # and anybody stops it, by whatever they have
         assert api.put(f"/v1/proposals/{release}/rejection", json={"why": "no"}, headers=bearer).status_code == 200
 
@@ -193,7 +193,7 @@ def test_name_with_an_address_in_it_that_an_operator_typed_is_no_sign_on(desk: D
     typed = f"u-berg at {desk.provider.issuer}"
     desk.local.agents.approve(release, Ruling(by=typed, person=typed))
     assert decide(desk.browser(ADAMS), release).status_code == 409
-    assert desk.local.agents.ledger.charges() == []
+    assert desk.local.agents.ledger.charges() == {}
 
 
 def test_groups_say_what_may_be_done(desk: Desk, release: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from commingle.party_agent.edge.loop import Backoff, Listener, Loop, explained
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
 from tests.world.command import eventually
 from tests.world.consortium import BY_HAND, Consortium, CrashError, Noise

@@ -78,10 +78,10 @@ def test_nothing_is_approved_by_itself_and_the_second_person_debits(
     code, shown = approve(api, release, token(agents, "desk", ADAMS), why="vote 12/26")
     assert (code, shown["decision"], shown["approvals_given"], shown["approvals_needed"]) == (200, "waiting", 1, 2)
     assert shown["decided"] == [{"document": FIRST_APPROVAL, "by": "Dr. Adams (token desk)", "why": "vote 12/26"}]
-    assert (agents.ledger.charges(), agents.ledger.spent()) == ([], ZERO)
+    assert (agents.ledger.charges(), agents.ledger.spent()) == ({}, ZERO)
     assert not consortium.coordinator.found(release).approvals
     agents.consortia[0].step(strictly)  # the agent's own look does not make it two
-    assert agents.ledger.charges() == []
+    assert agents.ledger.charges() == {}
     code, shown = approve(api, release, token(agents, "other", BERG), why="read")
     assert (code, shown["decision"], shown["approvals_given"]) == (200, "approved", 2)
     assert list(consortium.coordinator.found(release).approvals) == ["clinic"]
@@ -133,7 +133,7 @@ def test_one_person_or_token_is_never_two(
         answers.append(approve(api, release, known.get(name), why=str(number), **said))
     assert [code for code, _ in answers] == [200, 409]
     assert answers[1][1]["type"].endswith("conflict")
-    assert (agents.ledger.charges(), agents.proposals.get(release).decision) == ([], "waiting")
+    assert (agents.ledger.charges(), agents.proposals.get(release).decision) == ({}, "waiting")
     code, shown = approve(api, release, token(agents, "third", "Dr. Chen"))
     assert (code, shown["decision"]) == (200, "approved")
 
@@ -160,7 +160,7 @@ def test_rejection_by_either_ends_it(api: httpx.Client, agents: Agents, consorti
         [FIRST_APPROVAL, "rejection"],
     )
     assert approve(api, release, other)[0] == 409
-    assert (agents.ledger.charges(), consortium.state(release)) == ([], "rejected")
+    assert (agents.ledger.charges(), consortium.state(release)) == ({}, "rejected")
 
 
 def test_two_at_the_same_moment_are_two_or_one_of_them_is_told(agents: Agents, release: str) -> None:
@@ -176,7 +176,7 @@ def test_two_at_the_same_moment_are_two_or_one_of_them_is_told(agents: Agents, r
     assert first is not None
     agents.approve(release, next(ruling for ruling in rulings if ruling != first))
     assert [note["document"] for note in agents.ledger.notes()[release]] == [FIRST_APPROVAL, "approval"]
-    assert [charge.state for charge in agents.ledger.charges()] == [ChargeState.RESERVED]
+    assert [charge.state for charge in agents.ledger.charges().values()] == [ChargeState.RESERVED]
     agents.ledger.verify()
 
 
@@ -213,7 +213,7 @@ def test_regression_which_one_person_decides_is_refused(agents: Agents) -> None:
     asked = request.model_copy(update={"target": name[0].name, "features": (name[1].name,)})
     with pytest.raises(ConflictError, match="two people have to approve"):
         Regressions(agents).ask(asked)
-    assert agents.ledger.charges() == []
+    assert agents.ledger.charges() == {}
 
 
 def test_command_shows_how_many_there_are_and_takes_a_persons_token(

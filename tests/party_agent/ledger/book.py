@@ -1,6 +1,7 @@
 """A ledger with the file that its agent writes, and what is asked of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
@@ -50,9 +51,8 @@ def reserve(ledger: Book, release: str, rho: Rho | None = None, *, coordinator: 
 
 
 def reserve_cost(ledger: Book, release: str, cost: Cost, **facts: Any) -> Charge | Refused:
-    about: dict[str, Any] = {"dataset": "main", "snapshot": "f" * 64, "study": "s", "expires": LATER, **facts}
     with ledger.store.transaction() as db:
-        return ledger.reserve(db, named(release), cost, **about)
+        return ledger.reserve(db, named(release), cost, replace(TERMS, **facts), snapshot=TABLE)
 
 
 def of(rho: Rho) -> Cost:
@@ -65,7 +65,7 @@ def reserve_loss(ledger: Book, release: str, loss: Loss, replacement: Loss | Non
 
 
 def debit(ledger: Book, release: str) -> Debit | Refused:
-    return ledger.debit(named(release), approvals=APPROVALS, snapshot=TABLE, now=NOW)
+    return ledger.debit(named(release), approvals=APPROVALS, now=NOW)
 
 
 def debited(ledger: Book, release: str) -> Debit:

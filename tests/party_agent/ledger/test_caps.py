@@ -17,7 +17,6 @@ from tests.party_agent.ledger.book import (
     CAP,
     COORDINATOR,
     LATER,
-    TABLE,
     TERMS,
     Book,
     R,
@@ -59,7 +58,7 @@ def test_refusal_says_what_it_costs_and_what_is_left(ledger: Book) -> None:
 
 def test_debit_of_an_expired_spec_is_refused(ledger: Book) -> None:
     reserve(ledger, "r")
-    refused = ledger.debit(R, approvals=APPROVALS, snapshot=TABLE, now=LATER)
+    refused = ledger.debit(R, approvals=APPROVALS, now=LATER)
     assert refused == Refused("the spec has expired")
     assert state(ledger, "r") == "reserved"
 
@@ -79,7 +78,7 @@ def test_cap_is_the_populations_over_every_coordinator(ledger: Book) -> None:
     assert isinstance(reserve(ledger, "s", share(2), coordinator="e" * 64), Charge)
     assert ledger.spent() == share(2) + share(2)
     assert isinstance(reserve(ledger, "t", share(2), coordinator="f" * 64), Refused)
-    assert [charge.terms.coordinator for charge in ledger.charges()] == [COORDINATOR, "e" * 64]
+    assert [charge.terms.coordinator for charge in ledger.charges().values()] == [COORDINATOR, "e" * 64]
 
 
 def test_population_under_another_name_has_no_budget_of_its_own(ledger: Book) -> None:
@@ -144,7 +143,7 @@ def test_cap_holds_for_rhos_and_deltas_together(ledger: Book) -> None:
 def test_cap_beside_a_charge_that_is_not_known_to_be_gaussian_is_that_of_zcdp(ledger: Book) -> None:
     older = Loss(Rho(int(rho_of_epsilon(CAP.epsilon, CAP.delta) * RHO_UNITS) // 2), gaussian=False)
     ledger.adopt([("a" * 64, Cost(older), TERMS)], [], ["e" * 64], height=1)
-    assert (ledger.lost().loss.gaussian, ledger.charges()[0].loss) == (False, older)
+    assert (ledger.lost().loss.gaussian, next(iter(ledger.charges().values())).loss) == (False, older)
     rest = Rho(int(rho_of_epsilon(CAP.epsilon, CAP.delta) * RHO_UNITS)) - older.rho
     assert older.rho + rest < CAP.rho
     assert isinstance(reserve(ledger, "b" * 64, rest + Rho(1)), Refused)
@@ -190,7 +189,7 @@ def test_sums_of_both_figures_are_those_of_their_charges(ledger: Book) -> None:
     assert isinstance(reserve_loss(ledger, "a" * 64, Loss(Rho(100))), Charge)
     assert ledger.lost() == Cost(Loss(Rho(109), 1e-7), Loss(Rho(110), 2e-7))
     ledger.adopt([("1" * 64, Cost(*keyed[1]), TERMS)], [], ["e" * 64], height=1)
-    assert [charge.cost for charge in ledger.charges()][1] == Cost(*keyed[1]).approximate()
+    assert [charge.cost for charge in ledger.charges().values()][1] == Cost(*keyed[1]).approximate()
     assert ledger.summit().spent == Cost(*keyed[1]).approximate()
     ledger.verify()
 

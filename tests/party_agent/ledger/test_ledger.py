@@ -40,7 +40,7 @@ from tests.world.waiting import at_once
 
 def test_every_redraw_is_another_attempt_and_only_the_last_can_store(ledger: Book) -> None:
     first = debited(ledger, "r")
-    second = ledger.redraw(R, snapshot=TABLE)
+    second = ledger.redraw(R)
     assert isinstance(second, Debit)
     assert (second.attempt, second.approvals, second.rho_units) == (2, APPROVALS, share(4).units)
     assert not store_block(ledger, first)
@@ -103,7 +103,7 @@ def test_withdrawal_and_debit_at_once_never_lose_a_charge_that_was_debited(store
         was_debited = any(isinstance(answer, Debit) for answer in answers)
         assert (state(ledger, release) == "withdrawn") == was_debited
     charges = ledger.charges()
-    assert ledger.spent() == Rho(1000 * sum(c.state is ChargeState.WITHDRAWN for c in charges))
+    assert ledger.spent() == Rho(1000 * sum(c.state is ChargeState.WITHDRAWN for c in charges.values()))
 
 
 ALTERED = {

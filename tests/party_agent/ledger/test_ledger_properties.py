@@ -1,5 +1,6 @@
 """Whatever is asked of a ledger, in whatever order, it never under-counts and never passes its cap."""
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +14,7 @@ from commingle.party_agent.private.snapshot import Debit
 from commingle.shared.dp.accounting import ZERO, Cost, Loss, Rho
 from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.rounds import Refused
+from tests.party_agent.ledger.book import TERMS
 from tests.world.tampering import NOW
 
 RELEASES = st.sampled_from(["a" * 64, "b" * 64, "c" * 64, "d" * 64])
@@ -47,9 +49,8 @@ class LedgerMachine(RuleBasedStateMachine):
         cost = Cost(Loss(rho), Loss(Rho(3 * rho.units)) if quarters % 2 else None)
         known, fits = self.ledger.charge(release), self.spent + rho <= self.cap.rho
         with self.store.transaction() as db:
-            answer = self.ledger.reserve(
-                db, release, cost, dataset="main", snapshot="f" * 64, study="s", expires=NOW.replace(hour=23)
-            )
+            terms = replace(TERMS, expires=NOW.replace(hour=23))
+            answer = self.ledger.reserve(db, release, cost, terms, snapshot=TABLE)
         assert isinstance(answer, Charge) == (known is None and fits)
         if isinstance(answer, Charge):
             self.spent += rho
@@ -59,7 +60,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def debit(self, release: str, late: bool) -> None:
         before = self.ledger.charge(release)
         now = NOW.replace(hour=23) if late else NOW
-        answer = self.ledger.debit(release, approvals="a" * 64, snapshot=TABLE, now=now)
+        answer = self.ledger.debit(release, approvals="a" * 64, now=now)
         reserved = before is not None and before.state is ChargeState.RESERVED
         assert isinstance(answer, Debit) == (reserved and not late)
         if isinstance(answer, Debit) and before is not None:
@@ -70,13 +71,13 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(release=RELEASES)
     def redraw(self, release: str) -> None:
         before = self.ledger.charge(release)
-        answer = self.ledger.redraw(release, snapshot=TABLE)
+        answer = self.ledger.redraw(release)
         if isinstance(answer, Refused):
             assert before is None or before.state is not ChargeState.DEBITED
         else:
             assert before is not None
-            again = (before.attempt + 1, before.loss.rho.units, "a" * 64)
-            assert (answer.attempt, answer.rho_units, answer.approvals) == again
+            again = (before.attempt + 1, before.loss.rho.units, "a" * 64, TABLE)
+            assert (answer.attempt, answer.rho_units, answer.approvals, answer.snapshot) == again
             self.debits.append(answer)
 
     @rule(data=st.data())
@@ -127,7 +128,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_was_debited_is_counted_for_ever(self) -> None:
-        states = {charge.release: charge.state for charge in self.ledger.charges()}
+        states = {release: charge.state for release, charge in self.ledger.charges().items()}
         assert all(states[release] in COUNTING - {ChargeState.RESERVED} for release in self.debited)
         assert sum(rho.units for rho in self.debited.values()) <= self.ledger.spent().units
 

@@ -246,7 +246,7 @@ def test_waiting_proposals_are_examined_without_adding_up_all_charges_for_each(
                 added.clear()
         assert added == []
         assert agent.ledger.lost_by(["main"], without=None) == before
-        (of_study,) = (charge for charge in agent.ledger.charges() if charge.terms.study == "study 1")
+        (of_study,) = (charge for charge in agent.ledger.charges().values() if charge.terms.study == "study 1")
         assert agent.ledger.lost_to_study("study 1", without="") == of_study.cost
     publish(pair, title="one more")
     with pair.agent("clinic") as agent:

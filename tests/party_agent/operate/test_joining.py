@@ -8,18 +8,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.coordinator.store.members import PartyRow
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home, Membership, PartySettings
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.operate.compose import calling
 from commingle.party_agent.operate.membership import confirm, enrol, joined, make_home, roster, share_linkage_key
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.invitation import Invitation, words_of
 from commingle.shared.documents.keys import SigningKey
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from commingle.shared.runtime.settings import system_clock
+from commingle.shared.wire import PartyRecord
 from tests.world.command import Command
 from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
@@ -178,7 +178,7 @@ def other(tmp_path: Path) -> TamperedCoordinator:
     return TamperedCoordinator(tmp_path / "other", clock=SetClock(system_clock()), key=SigningKey(b"\xee" * 32))
 
 
-def member_of(coordinator: TamperedCoordinator, name: str = "ward") -> PartyRow | None:
+def member_of(coordinator: TamperedCoordinator, name: str = "ward") -> PartyRecord | None:
     with coordinator.hub.store.read() as tx:
         return tx.members.get(name)
 

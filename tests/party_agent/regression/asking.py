@@ -7,13 +7,13 @@ import numpy as np
 
 from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
-from commingle.party_agent.ledger.ledger import ChargeRecord
 from commingle.party_agent.ledger.requests import Regression
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest, RegressionResult
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.release.charge import Charge
 from tests.world.consortium import Consortium, write_csv
 
 ROWS = 3000
@@ -84,8 +84,8 @@ def request(nonce: int = 1, *, keyed: bool = False, **changes: Any) -> Regressio
     return RegressionRequest(**{**fields, **about, **changes})
 
 
-def only_charge(agent: Agent) -> ChargeRecord:
-    (charge,) = agent.ledger.charges()
+def only_charge(agent: Agent) -> Charge:
+    (charge,) = agent.ledger.charges().values()
     return charge
 
 

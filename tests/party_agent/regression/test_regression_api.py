@@ -236,7 +236,7 @@ def test_row_norm_that_makes_no_sense_is_one_error_whether_or_not_there_are_publ
         assert said.err.startswith("Error: not a valid RegressionRequest: row_norm: is to be ")
         assert "Traceback" not in said.err
     with hospital.agent("clinic") as agent:
-        assert agent.ledger.charges() == []
+        assert agent.ledger.charges() == {}
 
 
 def test_forecast_is_of_the_method_that_the_policy_lets_auto_take(tmp_path: Path) -> None:

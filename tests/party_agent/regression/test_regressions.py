@@ -35,6 +35,7 @@ from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.audit import verify_party_audit
+from commingle.shared.release.charge import ChargeTerms
 from commingle.shared.runtime.console import PlainConsole
 from tests.party_agent.regression.asking import (
     ABOUT,
@@ -71,7 +72,7 @@ def require_refused(hospital: Consortium, asked: RegressionRequest, kind: type[C
     with hospital.agent("clinic") as agent:
         with pytest.raises(kind, match=said) as refused:
             Regressions(agent).ask(asked)
-        assert agent.ledger.charges() == []
+        assert agent.ledger.charges() == {}
     return refused.value.remedy
 
 
@@ -385,17 +386,9 @@ def test_audit_of_a_ledger_that_was_debited_less_than_the_regression_states_is_r
         forged, ledger, now = request(2), agent.ledger, agent.clock()
         with agent.store.transaction() as db:
             later = now + timedelta(days=1)
-            ledger.reserve(
-                db,
-                forged.id,
-                Cost(Loss(Rho(1))),
-                dataset="main",
-                snapshot="0" * 64,
-                study="",
-                expires=later,
-                kind="regression",
-            )
-            debit = ledger.debit_in(db, forged.id, approvals=forged.id, snapshot="", now=now)
+            terms = ChargeTerms(dataset="main", study="", kind="regression", expires=later, coordinator="")
+            ledger.reserve(db, forged.id, Cost(Loss(Rho(1))), terms, snapshot="0" * 64)
+            debit = ledger.debit_in(db, forged.id, approvals=forged.id, now=now)
             assert isinstance(debit, Debit)
             head = ledger.head(db)
             document = honest.model_copy(update={"request": forged, "ledger_head": head})
@@ -416,7 +409,7 @@ def test_releases_go_on_beside_regressions_and_share_their_budget(pair: Consorti
             pair.step(name)
     assert pair.state(release) == "published"
     with pair.agent("clinic") as agent:
-        kinds = {charge.release: charge.terms.kind for charge in agent.ledger.charges()}
+        kinds = {release: charge.terms.kind for release, charge in agent.ledger.charges().items()}
         assert kinds == {asked.id: "regression", release: "release"}
         assert agent.lost_by("main") == {"main": agent.ledger.lost()}
         agent.step(strictly)

@@ -14,11 +14,11 @@ from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import Decision
-from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.plan import plan_block
+from commingle.shared.runtime.coordinator_client import MessageKind
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.party_agent.exchanging import PATHS, columned, messages, replied, reply_signed, signed
 from tests.party_agent.releasing import approved_by_all, cut_off, look, rejection_of, state_of, stored
@@ -44,7 +44,7 @@ def test_policy_without_automatic_approval_waits_for_a_person(consortium: Consor
         agent.step(strictly)
         agent.step(strictly)
         proposal = agent.proposals.get(release)
-        assert (proposal.decision, proposal.findings, agent.ledger.charges()) == (Decision.WAITING, (), [])
+        assert (proposal.decision, proposal.findings, agent.ledger.charges()) == (Decision.WAITING, (), {})
         agent.approve(release, BY_A_PERSON)
         assert agent.approve(release, BY_A_PERSON).decision is Decision.APPROVED
         charge = agent.ledger.charge(release)
@@ -99,7 +99,7 @@ def test_what_the_policy_or_the_data_rules_out_is_rejected_by_itself(
         proposal = agent.proposals.get(release)
         assert proposal.decision is Decision.REJECTED
         assert proposal.findings[0].startswith(rule)
-        assert agent.ledger.charges() == []
+        assert agent.ledger.charges() == {}
     assert rejection_of(pair, release, "clinic").reason == reason
 
 

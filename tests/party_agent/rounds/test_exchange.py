@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError, LostError, StaleLedgerError
-from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.terms import Bounds
@@ -24,6 +23,7 @@ from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.matrix import assemble, prepared_release, second_moments
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.coordinator_client import MessageKind
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.exchanging import (
     MESSAGES,

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from commingle.party_agent.edge.loop import Loop
-from commingle.party_agent.wire.coordinator_client import MessageKind
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError
 from commingle.shared.documents.model import decode
@@ -20,6 +19,7 @@ from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
 from commingle.shared.mechanisms.moments.exchange.messages import Columns
 from commingle.shared.runtime import remote
+from commingle.shared.runtime.coordinator_client import MessageKind
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
 from tests.party_agent.exchanging import (
     PATHS,

@@ -148,7 +148,9 @@ def test_member_that_is_not_enrolled_yet_is_named(trio: Trio) -> None:
 
 
 def test_member_that_is_not_pinned_is_sent_nothing(trio: Trio) -> None:
-    (trio.home("clinic").consortium().pins_file).write_text(json.dumps({"lab": trio.key("lab").fingerprint}))
+    (trio.home("clinic").consortium().pins_file).write_text(
+        json.dumps({"members": {"lab": trio.key("lab").fingerprint}})
+    )
     assert trio.send().recipients == ("lab",)
     assert not trio.consortium.coordinator.relayed("insurer")
 
@@ -234,7 +236,7 @@ def test_message_of_another_consortium_is_refused(trio: Trio) -> None:
 
 def test_message_of_a_member_that_is_not_pinned_is_left_alone(trio: Trio) -> None:
     trio.send()
-    (trio.home("lab").consortium().pins_file).write_text("{}")
+    (trio.home("lab").consortium().pins_file).write_text('{"members": {}}')
     assert trio.receive("lab") is None
     assert not trio.home("lab").consortium().linkage_file.exists()
 

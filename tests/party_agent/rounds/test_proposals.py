@@ -43,7 +43,7 @@ def test_proposal_is_signed_by_the_party_and_waits_for_itself_too(consortium: Co
     assert (made.state, made.parties) == ("proposed", ("clinic", "insurer"))
     agent.step(strictly)
     assert agent.proposals.get(made.id).decision == "waiting"
-    assert agent.ledger.charges() == []
+    assert agent.ledger.charges() == {}
 
 
 def test_same_key_proposes_once_whatever_happened_on_the_way(consortium: Consortium, agent: Agent) -> None:

@@ -132,7 +132,7 @@ def test_release_of_one_consortium_cannot_be_ended_by_the_coordinator_of_another
         other = next(agent for agent in agents.consortia if agent.membership.name == second.name)
         with pytest.raises(ConflictError, match="of another consortium"):
             other.handle(shown.model_copy(update={"state": State.ABORTED}), release)
-        assert [charge.state for charge in agents.ledger.charges()] == ["reserved"]
+        assert [charge.state for charge in agents.ledger.charges().values()] == ["reserved"]
 
 
 # set back
@@ -148,7 +148,7 @@ def test_backup_restored_four_times_gives_one_answer_to_one_regression(tmp_path:
         with hospital.agent("clinic", draw=noise) as agent:
             with pytest.raises(StaleLedgerError):
                 Regressions(agent).ask(request())
-            assert (noise.drawn, agent.ledger.charges()) == ([], [])
+            assert (noise.drawn, agent.ledger.charges()) == ([], {})
 
 
 @pytest.mark.parametrize("newest", ["published", "approved"])
@@ -294,7 +294,7 @@ def test_regression_without_a_witness_is_refused_before_its_debit(tmp_path: Path
     with hospital.agent("clinic", draw=noise) as agent:
         with pytest.raises(UnwitnessedError, match="nothing was paid for"):
             Regressions(agent).ask(request())
-        assert (noise.calls, agent.ledger.charges()) == ([], [])
+        assert (noise.calls, agent.ledger.charges()) == ([], {})
 
 
 def test_regression_whose_witness_goes_away_is_kept_and_shown_when_it_is_back(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.proposals import Decision
-from commingle.party_agent.wire.coordinator_client import CoordinatorClient
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.errors import DocumentError, SignatureError, SpecError
 from commingle.shared.documents.keys import SigningKey
@@ -23,6 +22,7 @@ from commingle.shared.documents.statements import BlockStatement, Rejection
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
+from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError
 from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.regression.asking import request
@@ -43,7 +43,7 @@ def enrol(pair: Consortium, name: str, key: SigningKey) -> None:
 
 def nothing_spent(pair: Consortium) -> bool:
     with pair.agent("clinic") as agent:
-        return agent.ledger.charges() == [] and not pair.coordinator.received
+        return agent.ledger.charges() == {} and not pair.coordinator.received
 
 
 def dump(envelope: Envelope) -> dict[str, Any]:
@@ -372,7 +372,7 @@ def set_back(pair: Consortium) -> tuple[Consortium, str, str]:
 
 def require_nothing_done(pair: Consortium, waiting: str, noise: Noise) -> None:
     with pair.agent("clinic") as agent:
-        assert (agent.ledger.charges(), agent.ledger.length, noise.calls) == ([], 0, [])
+        assert (agent.ledger.charges(), agent.ledger.length, noise.calls) == ({}, 0, [])
     found = pair.coordinator.found(waiting)
     assert (found.approvals, found.rejections) == ({}, {})
     with pair.coordinator.hub.store.read() as tx:

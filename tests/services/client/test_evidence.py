@@ -78,7 +78,7 @@ def test_history_tells_all_charges_and_their_sum(pack: Path, pair: Consortium) -
     with pair.agent("clinic") as agent:
         assert history.told.lost == agent.ledger.lost()
         assert {r: charge.state for r, charge in history.told.charges.items()} == {
-            c.release: c.state for c in agent.ledger.charges()
+            release: charge.state for release, charge in agent.ledger.charges().items()
         }
     assert len(history.told.charges) == 2
     assert [kind for _, kind in history.told.signed].count("rejection") == 1

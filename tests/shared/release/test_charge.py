@@ -101,11 +101,11 @@ def ask_ledger(store: AgentStore, ledger: Ledger, what: str, release: str) -> bo
     attempt = charge.attempt if (charge := ledger.charge(release)) else 0
     debit = Debit(release, COST.loss.rho.units, attempt - (what == "record late"), APPROVALS, TABLE, COST.loss.delta)
     with store.transaction() if what in WRITING else store.reading() as db:
-        reserve = partial(ledger.reserve, db, release, COST, dataset="main", snapshot="f" * 64, study="s")
+        reserve = partial(ledger.reserve, db, release, COST, TERMS, snapshot=TABLE)
         answers: dict[str, Callable[[], object]] = {
-            "reserve": lambda: reserve(expires=LATER, kind="regression"),
-            "debit": lambda: ledger.debit(release, approvals=APPROVALS, snapshot=TABLE, now=NOW),
-            "redraw": lambda: ledger.redraw(release, snapshot=TABLE),
+            "reserve": reserve,
+            "debit": lambda: ledger.debit(release, approvals=APPROVALS, now=NOW),
+            "redraw": lambda: ledger.redraw(release),
             "record": lambda: ledger.record_block(db, debit, BODY),
             "record late": lambda: ledger.record_block(db, debit, BODY),
             "acknowledge": lambda: ledger.acknowledge(release),

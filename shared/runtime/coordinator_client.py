@@ -1,4 +1,4 @@
-"""The coordinator as an agent sees it: typed calls, nothing believed that is not signed."""
+"""The coordinator as agents, analysts and its operator see it: typed calls, nothing believed that is not signed."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument, open_head
+from commingle.shared.release.checks import Member
 from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.runtime.remote import (
     MOST_PAGES,
@@ -33,6 +34,7 @@ from commingle.shared.wire import (
     ReleaseDetails,
     ReleasePage,
     ReleaseSteps,
+    ReleaseSummary,
     SealedLinkageKeys,
 )
 
@@ -64,8 +66,14 @@ class CoordinatorClient:
     http: httpx.Client
     patience_seconds: float = PATIENCE_SECONDS
 
-    def identity(self) -> CoordinatorIdentity:
-        return model_of(CoordinatorIdentity, call(self.http, "GET", "/v1/coordinator"))
+    @property
+    def url(self) -> str:
+        """Where the coordinator listens."""
+        return str(self.http.base_url).rstrip("/")
+
+    def identity(self, *, timeout_seconds: float | None = None) -> CoordinatorIdentity:
+        answer = call(self.http, "GET", "/v1/coordinator", timeout_seconds=timeout_seconds)
+        return model_of(CoordinatorIdentity, answer)
 
     def enrol(self, document: SignedDocument) -> None:
         self._send("POST", "/v1/parties", document.model_dump_json().encode())
@@ -83,11 +91,19 @@ class CoordinatorClient:
 
     def members(self) -> list[PartyRecord]:
         """The whole directory, in the order in which members enrolled."""
-        return [
-            member
-            for page in self._pages(PartyPage, "/v1/parties", {}, most=_MOST_MEMBER_PAGES)
-            for member in page.items
-        ]
+
+        def ask(cursor: str | None) -> PartyPage:
+            return self._page(PartyPage, "/v1/parties", cursor=cursor, limit=_PAGE)
+
+        return [member for page in pages(self.url, ask, most=_MOST_MEMBER_PAGES) for member in page.items]
+
+    def proposable(self) -> dict[str, Member]:
+        """Who can be asked for a release, by name, with the keys that its spec names."""
+        return {one.name: Member(one.signing_key, one.sealing_key) for one in self.members()}
+
+    def member_log(self) -> bytes:
+        """Every key of every member, as the coordinator has signed it: nothing is verified yet."""
+        return call(self.http, "GET", "/v1/member-log").content
 
     def rotations(self, party: str) -> tuple[RotationRequest, ...]:
         """How that party came from key to key, the oldest first."""
@@ -139,9 +155,21 @@ class CoordinatorClient:
 
     def releases(self, party: str, *, over_too: bool) -> Iterator[str]:
         """Ids of releases that name this party: those that are not over, or all of them."""
-        which = {"party": party, **({} if over_too else {"over": "false"})}
-        for page in self._pages(ReleasePage, "/v1/releases", which):
-            yield from (item.id for item in page.items if any(p.name == party for p in item.parties))
+        found = self.listed(party=party, over=None if over_too else "false")
+        return (item.id for item in found if any(p.name == party for p in item.parties))
+
+    def listed(self, **which: str | None) -> Iterator[ReleaseSummary]:
+        """All releases of which that is true, page by page, the newest first."""
+
+        def ask(cursor: str | None) -> ReleasePage:
+            return self._page(ReleasePage, "/v1/releases", cursor=cursor, limit=_PAGE, **which)
+
+        for page in pages(self.url, ask):
+            yield from page.items
+
+    def release_page(self, *, state: str | None, cursor: str | None, limit: int) -> ReleasePage:
+        """One page of the list of releases in a state, or in any."""
+        return self._page(ReleasePage, "/v1/releases", state=state, cursor=cursor, limit=limit)
 
     def steps(
         self, party: str, *, after: int, seconds: int, streamed: bool = True
@@ -219,24 +247,21 @@ class CoordinatorClient:
             patience_seconds=self.patience_seconds,
         )
 
+    def events(self, *, after: int, wait_seconds: int) -> EventPage:
+        """Events of all releases after that one, as soon as there are any; none once the time is over."""
+        params, timeout = {"after": after, "wait_seconds": wait_seconds}, wait_seconds + _LONG_POLL_MARGIN_SECONDS
+        return model_of(EventPage, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout))
+
     def newest_event(self) -> int:
         """The number of the last event."""
-        params, timeout = {"after": _BEYOND_ALL, "wait_seconds": 0}, _LONG_POLL_MARGIN_SECONDS
-        return model_of(EventPage, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout)).last
+        return self.events(after=_BEYOND_ALL, wait_seconds=0).last
 
     def _send(self, method: str, path: str, body: bytes, *, params: Mapping[str, str] | None = None) -> httpx.Response:
         return call(self.http, method, path, content=body, headers=_JSON, params=params)
 
-    def _pages(
-        self, kind: type[_List], path: str, query: Mapping[str, str], *, most: int = MOST_PAGES
-    ) -> Iterator[_List]:
-        def ask(cursor: str | None) -> _List:
-            params: dict[str, str | int] = {**query, "limit": _PAGE}
-            if cursor is not None:
-                params["cursor"] = cursor
-            return model_of(kind, call(self.http, "GET", path, params=params, largest_bytes=_LARGEST_PAGE_BYTES))
-
-        return pages(str(self.http.base_url), ask, most=most)
+    def _page(self, kind: type[_List], path: str, **asked: str | int | None) -> _List:
+        params = {name: value for name, value in asked.items() if value is not None}
+        return model_of(kind, call(self.http, "GET", path, params=params, largest_bytes=_LARGEST_PAGE_BYTES))
 
 
 def _height(signed: SignedDocument, party: str) -> int | None:
