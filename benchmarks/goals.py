@@ -1,10 +1,9 @@
-"""Two accuracy goals, R^2 0.45 on airfoil (`moments`, epsilon 1) and 0.37 on gpu_sgemm (`rmgm`, epsilon 3), and bounds.
+"""Two accuracy goals: R^2 0.45 on airfoil (`moments`, epsilon 1) and 0.37 on gpu_sgemm (`rmgm`, epsilon 3).
 
 Releases and splits are those of `benchmarks.choice`: three members, listed subjects, two stages, predictions clipped as
 `predict` clips them. Beside `shrunken` stand fits that no learner can make: the ridge, with the features' noisy moments
 or with their exact ones, that is best for the tested rows; and an oracle that knows the features' moments, the truth
-and the noise: in each principal direction it takes the factor that is best over all releases of a split. They bound
-what another rule for the same release could add.
+and the noise: in each principal direction it takes the factor that is best over all releases of a split.
 """
 
 from collections.abc import Iterator, Sequence

@@ -77,6 +77,18 @@ class Labelled:
         held = zip(self.attributes, self.both[chosen].T, strict=True)
         return [(c if isinstance(a, NumericAttribute) else np.array(a.levels)[c]).tolist() for a, c in held]
 
+    def as_counted(self, terms: Sequence[str]) -> "Labelled":
+        """With levels as one that a fit with these terms counts as one, as `x3[other (l2, l4)]`."""
+        if not any("[other (" in term for term in terms):
+            return self
+        columns = []
+        for j, column in enumerate(self.codes.T, start=1):
+            own = [term.removeprefix(f"x{j}[") for term in terms if term.startswith(f"x{j}[")]
+            parts = [label.removeprefix("other (").rstrip(")]").split(", ") for label in own]
+            place = {level: i for i, levels in enumerate(parts, start=1) for level in levels}
+            columns.append(np.array([place.get(f"l{i}", 0) for i in range(int(column.max()) + 1)])[column])
+        return replace(self, codes=np.column_stack(columns))
+
     def first(self, attributes: int) -> "Labelled":
         return replace(self, codes=self.codes[:, : attributes - 1])
 

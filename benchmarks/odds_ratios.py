@@ -4,7 +4,8 @@ Six tables with an event, two with a count and two with ordered levels, at three
 not at hand. A trial draws n rows of a table with replacement, releases them (`moments`, the product's own code without
 encryption, which changes nothing) and fits all attributes. Subjects are listed, or keyed and at each party with a
 chance, the overlap, by itself. 95 % intervals for the table are held against the fit of `statsmodels` on the drawn
-rows, those for the population, which is the whole table, against its fit on all rows. AUC is among the population.
+rows, those for the population, which is the whole table, against its fit on all rows, with levels as one that the
+release's fit counts as one. AUC is among the population.
 Coverage is a mean over coefficients and trials: coefficients of one release share errors. A coefficient is warned of if
 a warning names its level, or the one that it is compared with.
 """
@@ -57,8 +58,10 @@ def trial(people: Labelled, truth: Array, cell: Mapping[str, Any], draw: np.rand
     start = time.process_time()
     fit = glm(prepared, f"{LABEL} ~ .", family=people.family)
     seconds = time.process_time() - start
+    counted = people.as_counted(fit.terms)
+    truth = truth if counted is people else on_rows(counted, slice(None))[0]
     kept = slice(len(fit.terms) - len(truth), None)
-    warned, features = _warned(fit)[kept], people.design.shape[1] - 1
+    warned, features = _warned(fit)[kept], counted.design.shape[1] - 1
     held = _held(fit, truth)
     found = {
         "population": float(held.mean()),
@@ -73,10 +76,10 @@ def trial(people: Labelled, truth: Array, cell: Mapping[str, Any], draw: np.rand
             _held(glm(prepared, f"{LABEL} ~ .", family=people.family, interval_for="table"), rows).mean()
         )
     if people.family == "binomial":
-        X, event = people.design, people.y == 1
+        event = people.y == 1
         found |= {
-            "auc": auc(X @ fit.coefficients, event),
-            "rows_auc": auc(X @ rows, event),
+            "auc": auc(counted.design @ fit.coefficients, event),
+            "rows_auc": auc(people.design @ rows, event),
             "said_auc": fit.auc or np.nan,
         }
     return found

@@ -281,14 +281,17 @@ def _chosen(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, S
         if not owners:
             raise click.UsageError(f"no member has a column called {name}")
         for owner, attribute in owners:
-            subset = _range(attribute, text) if isinstance(attribute, NumericAttribute) else (attribute, _list(text))
-            where = Subset(attribute=subset[0], levels=subset[1] or ())
-            found[owner] = replace(found[owner], where=(*found[owner].where, where))
+            whom = _range(attribute, text) if isinstance(attribute, NumericAttribute) else _levels(attribute, text)
+            found[owner] = replace(found[owner], where=(*found[owner].where, whom))
     return found
 
 
-def _range(number: NumericAttribute, text: str) -> tuple[Levelled, tuple[str, ...]]:
-    """The interval from one value to below another, either of which may be left out, among those it makes."""
+def _levels(attribute: Levelled, text: str) -> Subset:
+    return Subset(attribute=attribute, levels=(text,) if text in attribute.levels else _list(text) or ())
+
+
+def _range(number: NumericAttribute, text: str) -> Subset:
+    """People from one value to below another, either of which may be left out."""
     begin, dots, end = text.partition("..")
     try:
         low, high = float(begin or number.lower), float(end or number.upper)
@@ -296,10 +299,13 @@ def _range(number: NumericAttribute, text: str) -> tuple[Levelled, tuple[str, ..
         low = high = float("nan")
     cuts = tuple(cut for cut in (low, high) if number.lower < cut < number.upper)
     if not (dots and cuts and low < high):
-        between = f"numbers between {number.lower:g} and {number.upper:g}"
-        raise click.UsageError(f"{text!r}: write {between}, such as 18..65, 18.. or ..65")
+        middle, end = (f"{number.lower + part * (number.upper - number.lower):g}" for part in (0.5, 0.75))
+        raise click.UsageError(
+            f"{number.name}={text}: write values of {number.lower:g} to {number.upper:g} that leave somebody out, "
+            f"as {number.name}={middle}..{end}, {middle}.. or ..{middle}"
+        )
     cut = _PART.validate_python(number.model_dump(exclude_none=True) | {"cuts": cuts})
-    return cut, (cut.levels[int(low > number.lower)],)
+    return Subset(attribute=cut, levels=(cut.levels[int(low > number.lower)],))
 
 
 def _asked(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: bool) -> dict[str, Any]:

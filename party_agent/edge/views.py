@@ -104,7 +104,7 @@ def proposal_view(
         attributes=tuple(map(asked_as, share.attributes)),
         missing=_missing_words(share, counted),
         held=counted.n if counted and share.where is None else None,
-        leaves=" ".join((mechanism_of(spec).leaves, *spec.terms.subset_words)),
+        leaves=mechanism_of(spec).leaves,
         columns=share.attributes,
         row_norm=share.row_norm,
         whitening=_whitening_view(share),

@@ -38,6 +38,7 @@ from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
 from commingle.shared.encoding import Cells, EncodedAttribute, encode_attribute, encode_conforming, subject_ids
 from commingle.shared.runtime.csv_format import MOST_LINES, USUAL, CsvFormat, Decimal, Encoding, Separator
+from commingle.shared.runtime.plain_files import open_plain
 from commingle.shared.runtime.tables import (
     UNREADABLE,
     column_names,
@@ -270,7 +271,7 @@ def other_format(source: FileSource) -> str:
 
 
 def _no_text(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         start = file.read(max(map(len, _NO_TEXT)))
     return next((said for magic, said in _NO_TEXT.items() if start.startswith(magic)), "")
 

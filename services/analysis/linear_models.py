@@ -212,6 +212,7 @@ def _second_stage(
         for names in (features, outside)
     )
     b, cov = solve(system, x, z, interval_for)
+    whose = about_subjects(prepared, np.array((*used, target), np.intp) - 1)
     return replace(
         plain,
         estimator="two_stage",
@@ -222,7 +223,8 @@ def _second_stage(
         degrees_of_freedom=system.rows - len(x),
         interval_for=interval_for,
         diagnostics=_UNKNOWN,
-        warnings=(*warnings, *about_subjects(prepared, np.array((*used, target), np.intp) - 1).doubts),
+        subjects=whose.notes,
+        warnings=(*warnings, *whose.doubts),
         schema=plain.schema[: len(features)],
     )
 

@@ -253,5 +253,6 @@ def _csv(
 
 def _markdown(published: PublishedRelease, book: Iterable[Iterable[object]]) -> str:
     rows = [markdown_row(map(str, cells)) for cells in (_CODEBOOK, ["---"] * len(_CODEBOOK), *book)]
-    said = (privacy_sentence(published), _IGNORED, f"Cite as: {citation(published)}")
+    whom = published.spec.terms.subset_words
+    said = (*whom, privacy_sentence(published), _IGNORED, f"Cite as: {citation(published)}")
     return "\n".join([f"# {published.spec.study}", "", *rows, "", "\n\n".join(said), ""])

@@ -224,7 +224,6 @@ class Release:
             columns=(ResultColumn("lower", lower), ResultColumn("upper", upper)),
             notes=(
                 *spec.stated_sentences,
-                *spec.terms.subset_words,
                 *(
                     f"{signer}: {', '.join(attribute.name for attribute in party.attributes)}."
                     for signer, party in zip(self.published.signers, spec.parties, strict=True)

@@ -184,8 +184,7 @@ def _print_release(
 ) -> None:
     spec, privacy = found.spec, found.manifest.privacy
     size = f"{spec.mechanism}, {found.size}"
-    people = (*spec.terms.subset_words, *spec.terms.kept_words)
-    about = "\n".join([quoted(spec.study), *spec.stated_sentences, size, *people])
+    about = "\n".join([quoted(spec.study), *spec.stated_sentences, size, *spec.terms.kept_words])
     _print_findings(console, f"release {found.release}", about, (*found.findings, *evidence))
     console.print()
     console.print(_losses(privacy, pinned=found.pinned, replacement=replacement))

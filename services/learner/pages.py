@@ -258,7 +258,7 @@ class _Pages:
         # the last is proposed
         attributes = sorted(held.published.spec.terms.attributes, key=lambda a: a.name == target)
         asked = _asked_of(question, request.query_params, attributes)
-        if question in {"fit", "glm"} and asked.get("target") == target and features:
+        if question in {"fit", "glm"} and not request.query_params and asked.get("target") == target and features:
             asked = {"attributes": list(features)} | asked
         asking, answers, said, status = _asks(question, asked, attributes), list[Any](), "", 200
         for ask in asking:

@@ -217,7 +217,8 @@ def _result(
         if known is not None:
             area, error = known
             area_interval = (max(area - z * error, 0.0), min(area + z * error, 1.0))
-    no_area = (_NO_AREA,) if outcome.family == "binomial" and area is None else ()
+    terms = (*outcome.intercepts, *terms_of(factors)[0])
+    on_area = _on_area(terms, solved.population, area) if outcome.family == "binomial" else ()
     whose = about_tables(prepared, (*asked.features, asked.outcome))
     levels = tuple(label for f in factors for label in f.names)
     few = [level for level, so in zip(levels, rare, strict=True) if so]
@@ -225,7 +226,7 @@ def _result(
         family=outcome.family,
         outcome=outcome.name,
         features=asked.features,
-        terms=(*outcome.intercepts, *terms_of(factors)[0]),
+        terms=terms,
         coefficients=b,
         standard_errors=estimates.errors,
         intervals=estimates.intervals,
@@ -249,7 +250,7 @@ def _result(
         about=_about(asked.outcome, equation),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=whose.notes,
-        warnings=(*equation.merged, *_cautions(few, outcome.family), *no_area, *whose.doubts),
+        warnings=(*equation.merged, *_cautions(few, outcome.family), *on_area, *whose.doubts),
         schema=tuple(a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)),
         places=tuple(equation.places),
         law=outcome,
@@ -291,6 +292,18 @@ def _cautions(few: list[str], family: str) -> tuple[str, ...]:
     return (f"At {', '.join(few)} {said}: the data may leave their {what} open, and the prior has the say.",)
 
 
+def _unknown(covariance: Array) -> NDArray[np.bool_]:
+    """Which coefficients are known no better than by their prior; never the intercept, which moves no rank."""
+    return np.append(False, standard_errors(covariance)[1:] > PRIOR_DEVIATION)
+
+
+def _on_area(terms: tuple[str, ...], covariance: Array, area: float | None) -> tuple[str, ...]:
+    if area is None:
+        return (_NO_AREA,)
+    left_out = [term for term, so in zip(terms, _unknown(covariance), strict=True) if so]
+    return (f"The AUC leaves out people at {', '.join(left_out)}: noise hides their odds.",) if left_out else ()
+
+
 def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) -> tuple[float, float] | None:
     """The AUC that predictions have among the people of the release if they are calibrated, and its standard error.
 
@@ -301,11 +314,10 @@ def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) 
 
     People at a level whose coefficient is known no better than by its prior do not count: their scores are noise.
     """
-    unknown = standard_errors(covariance) > PRIOR_DEVIATION
-    unknown[0] = False  # the intercept moves no rank
-    w = design.weights * (design.X[:, unknown] == 0).all(axis=1)
+    w = design.weights * (design.X[:, _unknown(covariance)] == 0).all(axis=1)
     if not w.any():
         return None
+    n *= float(w.sum() / design.weights.sum())
     eta, w = design.X @ b, w / w.sum()
     p = outcome.link_inverse(eta)
     events, others = w * p, w * (1 - p)

@@ -195,11 +195,11 @@ class Equation(Generic[L]):
 class FirstTerm:
     """E[x (y - c)] of each term, balanced.
 
-    A member that holds y knows its mean, t_0, well. Whom it shares with the party of a feature have sums of y for every
-    level of the feature, the first one too, and these say the mean again: d = t_0 - E_shared (y - c) is noise. Without
-    it the first level would have to be what the others leave of t_0, with the noise of all. t - G d, G = Cov(t, d)
-    Cov(d)^-1, has less noise than t whatever y is. Drawing adds to Cov(d) at most Var(y - c) times that of the means,
-    so that G is 0 where there is no noise.
+    A member that holds y knows its mean, t_0, well. Whom it shares with the party of a feature have sums of y for
+    every level of the feature, the first one too, and these say the mean again: d = t_0 - E_shared (y - c) is noise if
+    who is shared does not depend on values. Without it the first level would have to be what the others leave of t_0,
+    with the noise of all. t - G d, G = Cov(t, d) Cov(d)^-1, has less noise than t whatever y is. Drawing adds to
+    Cov(d) at most Var(y - c) times that of the means, so that G is 0 where there is no noise.
 
     Attributes:
         design: of the equation.

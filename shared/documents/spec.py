@@ -252,6 +252,11 @@ class ReleaseSpec(Asked):
         return self.terms_of(self.parties, seed=self.seed, bounds=bounds, fraction_bits=bits)
 
     @property
+    def stated_sentences(self) -> tuple[str, ...]:
+        """What it is for, and whom of their people members contribute where that is not everybody."""
+        return (*super().stated_sentences, *self.terms.subset_words)
+
+    @property
     def id_rules_in_force(self) -> IdRules:
         """One rule for each column that identifies a person."""
         return EXACT if self.id_rules is None else self.id_rules
@@ -294,7 +299,7 @@ def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
         found.append("alignment is keyed where people are, and exact otherwise")
     found += [problem for party in spec.parties for problem in _map_problems(party)]
     if not spec.keyed and spec.terms.subset_words:
-        found.append("where chooses among keyed people; a list of people is everybody on it")
+        found.append("where chooses among keyed people, and these are listed: leave one of the two out")
     found += purpose_problems(spec, attributes)
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])

@@ -5,6 +5,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from commingle.shared.documents.explained import explain
 from commingle.shared.documents.model import LEFT_OUT, Name, WireModel
@@ -23,7 +24,7 @@ from commingle.shared.documents.schema import (
     weight_problems,
 )
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Asked
-from commingle.shared.documents.subsets import Subset
+from commingle.shared.documents.subsets import Subset, require_people
 from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, PartyShare
 
 Subjects = Literal["keyed", "listed"]
@@ -89,7 +90,7 @@ if TYPE_CHECKING:  # once they are read
 else:
     AskedPart = Annotated[
         Annotated[CutNumber, Tag("cut")]
-        | Annotated[NumericAttribute, Tag("numeric")]
+        | Annotated[NumericAttribute, Tag("numeric"), SkipJsonSchema()]
         | Annotated[BinaryAttribute, Tag("binary")]
         | Annotated[CategoricalAttribute, Tag("categorical")],
         Discriminator(_said),
@@ -151,14 +152,14 @@ else:
 """An attribute as a study asks for it. Once it is read, cut and crossed ones are levels, and products are numbers."""
 
 
-class _Chosen(WireModel):
+class ChosenSubset(WireModel):
     """As `Subset`, of an attribute as a study asks for one with levels."""
 
     attribute: AskedPart
     levels: tuple[Level, ...]
 
 
-def _subset(chosen: "Subset | _Chosen") -> Subset:
+def _subset(chosen: "Subset | ChosenSubset") -> Subset:
     try:
         return Subset(attribute=chosen.attribute, levels=chosen.levels)
     except ValidationError as error:
@@ -169,7 +170,7 @@ if TYPE_CHECKING:  # as above
     AskedSubset: TypeAlias = Subset
 else:
     AskedSubset = Annotated[
-        Annotated[Subset, Tag("whole")] | Annotated[_Chosen, Tag("asked")],
+        Annotated[Subset, Tag("whole"), SkipJsonSchema()] | Annotated[ChosenSubset, Tag("asked")],
         Discriminator(lambda value: "whole" if isinstance(value, Subset) else "asked"),
         AfterValidator(_subset),
     ]
@@ -187,7 +188,9 @@ class StudyParty(PartyShare):
     dataset: Name
     attributes: Annotated[tuple[AskedAttribute, ...], Field(max_length=MAX_COLUMNS)]
     first_stage_share: Annotated[AskedShare, Field(exclude_if=lambda share: share == AUTO)] = AUTO
-    where: Annotated[tuple[AskedSubset, ...] | None, Field(min_length=1, max_length=8), LEFT_OUT] = None
+    where: Annotated[
+        tuple[AskedSubset, ...] | None, Field(min_length=1, max_length=8), AfterValidator(require_people), LEFT_OUT
+    ] = None
 
     @model_validator(mode="after")
     def _weighs_what_it_has(self) -> Self:

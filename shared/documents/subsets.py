@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.schema import Level, Levelled
@@ -30,14 +30,27 @@ class Subset(WireModel):
         if len(self.levels) == len(known) and self.attribute.missing == "error":
             raise ValueError(f"all levels of {name!r} are named, so everybody is in it: leave it out")
         if self.attribute.missing == "midpoint":
-            raise ValueError(f"missing cells of {name!r} would count as a level; mark them instead")
+            raise ValueError(
+                f'missing cells of {name!r} would count as a level; its member registers it with "missing": "indicator"'
+            )
         return self
 
     def __str__(self) -> str:
         return f"{self.attribute.name} is {' or '.join(self.levels)}"
 
 
-Subsets = Annotated[tuple[Subset, ...], Field(min_length=1, max_length=8)]
+def require_people(subsets: tuple[Subset, ...] | None) -> tuple[Subset, ...] | None:
+    """These subsets, if somebody can be in all. Raises ValueError: two share no level of an attribute."""
+    levels = dict[str, set[str]]()
+    for subset in subsets or ():
+        own = levels.setdefault(subset.attribute.model_dump_json(), set(subset.attribute.levels))
+        own &= set(subset.levels)
+        if not own:
+            raise ValueError(f"nobody is in two subsets by {subset.attribute.name!r}: name all its levels in one")
+    return subsets
+
+
+Subsets = Annotated[tuple[Subset, ...] | None, Field(min_length=1, max_length=8), AfterValidator(require_people)]
 
 
 def subset_words(party: str, subsets: Iterable[Subset] | None) -> str | None:

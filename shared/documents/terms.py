@@ -85,7 +85,7 @@ class PartyShare(WireModel):
     whitening: Whitening | None = None
     first_stage_share: AskedShare = None
     weighted: Annotated[Weighted | None, LEFT_OUT] = None
-    where: Annotated[Subsets | None, LEFT_OUT] = None
+    where: Annotated[Subsets, LEFT_OUT] = None
 
     @property
     def asked(self) -> dict[str, Any]:

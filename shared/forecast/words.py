@@ -35,7 +35,7 @@ def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
             "Subjects are keyed: the forecast is for members that all hold the same people. Where they share fewer, "
             "expect what a release of so many fewer is worth, or somewhat less."
         )
-    said += (*terms.subset_words, *terms.kept_words)
+    said += terms.kept_words
     if f.shared_error is not None:
         said.append(_shared(f.n, f.shared_error))
     said += _weighed(terms)

@@ -48,12 +48,14 @@ class Promise(NamedTuple):
         kinds: what it can be: types, values, names of schemas.
         required: whether it is never left out.
         sent, answered: by whom a client meets it: in what it sends, in what it is answered.
+        limits: of what is sent: numbers, lengths, patterns.
     """
 
     kinds: tuple[str, ...]
     required: bool
     sent: bool
     answered: bool
+    limits: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
 Promises = dict[str, Promise]
@@ -67,7 +69,9 @@ def promises(document: Mapping[str, Any]) -> Promises:
 
     def take(name: str, schema: Mapping[str, Any], *, sent: bool, required: bool = True) -> None:
         known = told.get(name, Promise((), required=required, sent=False, answered=False))
-        told[name] = Promise(_kinds(schema), required, sent or known.sent, answered=not sent or known.answered)
+        said = sent or known.sent
+        limits = _limits(schema) if said else {}
+        told[name] = Promise(_kinds(schema), required, said, not sent or known.answered, limits)
         for reference in _REFERENCE.findall(json.dumps(schema)):
             if reference not in met[sent]:
                 met[sent].add(reference)
@@ -85,7 +89,8 @@ def _places(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             name, body = f"{method.upper()} {path}", operation.get("requestBody", {})
-            yield name, {"type": "operation"}, True, False
+            asked = operation.get("security", document.get("security")) or [{"anybody": []}]
+            yield name, {"enum": sorted({scheme for one in asked for scheme in one})}, True, False
             for parameter in operation.get("parameters", ()):
                 yield f"{name} ?{parameter['name']}", parameter["schema"], True, parameter.get("required", False)
             for media, content in body.get("content", {}).items():
@@ -105,6 +110,8 @@ def breaks(before: Promises, after: Promises) -> Iterator[tuple[str, str]]:
             continue
         if was.sent and (fewer := sorted(set(was.kinds) - set(now.kinds))):
             yield name, f"may no longer be {' or '.join(fewer)}"
+        tighter = (key for key, limit in now.limits.items() if was.sent and _tighter(key, was.limits.get(key), limit))
+        yield from ((name, f"may no longer be beyond its {key}") for key in tighter)
         if was.answered and (more := sorted(set(now.kinds) - set(was.kinds))):
             yield name, f"may be {' or '.join(more)} now"
         if was.sent and now.required and not was.required:
@@ -114,6 +121,22 @@ def breaks(before: Promises, after: Promises) -> Iterator[tuple[str, str]]:
     for name, now in after.items():
         if name not in before and now.sent and now.required and name.rpartition(" ")[0] in before:
             yield name, "is new and has to be sent"
+
+
+_UPPER = {"maximum", "exclusiveMaximum", "maxLength", "maxItems"}
+_LOWER = {"minimum", "exclusiveMinimum", "minLength", "minItems"}
+
+
+def _limits(schema: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: schema[key] for key in sorted(schema) if key in {*_UPPER, *_LOWER, "pattern"}}
+    inner = [("", one) for several in ("anyOf", "oneOf", "allOf") for one in schema.get(several, ())]
+    inner += [("items ", schema["items"])] if isinstance(schema.get("items"), dict) else []
+    return found | {f"{where}{key}": limit for where, one in inner for key, limit in _limits(one).items()}
+
+
+def _tighter(key: str, was: Any, now: Any) -> bool:
+    last = key.rpartition(" ")[2]
+    return was is None or (now < was if last in _UPPER else now > was if last in _LOWER else now != was)
 
 
 def _kinds(schema: Mapping[str, Any]) -> tuple[str, ...]:

@@ -109,6 +109,13 @@ def test_people_are_chosen_at_each_member_that_has_the_column(command: Command, 
     assert "Only those of ward's people count whose age is [40, 60) and whose sex is f or m." in " ".join(said.split())
 
 
+def test_level_with_a_comma_is_one_level(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "ward.json").write_text(json.dumps([STAY, {**SEX, "name": "dx", "levels": ["a, b", "c", "d"]}]))
+    asked = ("--title", "x", "--n", 2000, "--where", "dx=a, b", "--out", tmp_path / "study.json")
+    (ward,) = command.json("new", "--member", f"ward={tmp_path / 'ward.json'}", *asked)["study"]["parties"]
+    assert [subset["levels"] for subset in ward["where"]] == [["a, b"]]
+
+
 @pytest.mark.parametrize(
     ("given", "level"), [("age=..60", "[18, 60)"), ("age=60..", "[60, 100]"), ("age=0..60", "[18, 60)")]
 )
@@ -124,10 +131,18 @@ def test_range_may_be_open(command: Command, tmp_path: Path, schemas: tuple[str,
         ((), "give --title"),
         (("--title", "x", "--n", 9, "--where", "blood=A"), "no member has a column called blood"),
         (("--title", "x", "--n", 9, "--where", "sex=a"), "attribute 'sex' has no level 'a', but f | m | x"),
-        (("--title", "x", "--n", 9, "--where", "age=40"), "write numbers between 18 and 100, such as"),
-        (("--title", "x", "--n", 9, "--where", "age=60..40"), "write numbers between 18 and 100, such as"),
-        (("--title", "x", "--n", 9, "--where", "age=a..b"), "write numbers between 18 and 100, such as"),
-        (("--title", "x", "--n", 9, "--where", "sex=f", "--listed"), "where chooses among keyed people"),
+        (("--title", "x", "--n", 9, "--where", "age=40"), "write values of 18 to 100 that leave somebody out, as age="),
+        (
+            ("--title", "x", "--n", 9, "--where", "age=60..40"),
+            "write values of 18 to 100 that leave somebody out, as age=",
+        ),
+        (
+            ("--title", "x", "--n", 9, "--where", "age=a..b"),
+            "write values of 18 to 100 that leave somebody out, as age=",
+        ),
+        (("--title", "x", "--n", 9, "--where", "age=0..200"), "that leave somebody out"),
+        (("--title", "x", "--n", 9, "--where", "sex=f", "--listed"), "these are listed: leave one of the two out"),
+        (("--title", "x", "--n", 9, "--where", "sex=f", "--where", "sex=m"), "nobody is in two subsets by 'sex'"),
         (("--title", "x", "--n", 9, "--preset", "wang2018"), "is a regression by one member and no release"),
         (("--title", "x", "--n", 9, "--preset", "wu2022", "--listed"), "--preset sets --listed"),
         (("--title", "x", "--n", 9, "--cut", "stay=-1"), "cuts must increase, and lie between lower and upper"),

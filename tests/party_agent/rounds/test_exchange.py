@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.party_agent.edge.views import export_audit
-from commingle.party_agent.errors import ConflictError, LostError, StaleLedgerError
+from commingle.party_agent.errors import ConflictError, LostError, NotFoundError, StaleLedgerError
+from commingle.party_agent.private.snapshot import NO_SNAPSHOT
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.terms import Bounds
@@ -187,6 +188,16 @@ def test_charge_that_does_not_cover_the_noise_level_draws_and_signs_nothing(
             agent.handle(agent.client.release(release), release)
         after = {kind for kind in ("columns", "reply", "block") if agent.ledger.signature(release, kind)}
     assert (noise.calls, after) == ([], before)
+
+
+def test_debit_after_the_rows_are_kept_lets_nobody_read_the_table(pair: Consortium) -> None:
+    release = columned(pair)
+    with pair.agent("insurer") as agent:
+        spec = agent.proposals.get(release).spec
+        debit = agent.redraw_covered(spec, release)
+        assert debit.snapshot == NO_SNAPSHOT
+        with pytest.raises(NotFoundError):
+            agent.datasets.snapshot(debit.snapshot)
 
 
 @pytest.mark.parametrize("stage", [signed, columned, replied])

@@ -2,6 +2,8 @@
 
 import csv
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -12,13 +14,14 @@ from commingle.party_agent.edge.views import export_audit, ledger_view, proposal
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.rounds.forecasts import Forecasts
-from commingle.party_agent.rounds.jobs import Viewer
+from commingle.party_agent.rounds.jobs import Jobs, Viewer
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import CategoricalAttribute, Intervals, Missing
 from commingle.shared.documents.statements import AlignmentStatement, ApprovalRequest
 from commingle.shared.documents.subsets import Subset
+from commingle.shared.documents.terms import MechanismName
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.estimation.errors import NoOverlapError
@@ -28,7 +31,7 @@ from commingle.shared.release.audit import verify_party_audit
 from tests.party_agent.data.test_readings import register
 from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import matrix_of, rows_by_subject
-from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, rows_of, write_csv
+from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, consortium_of, rows_of, strictly, write_csv
 from tests.world.local_api import alone
 from tests.world.noise import no_noise
 
@@ -81,32 +84,79 @@ def middle_aged(missing: Missing = "error") -> Subset:
     return Subset(attribute=whole, levels=(ages.levels[1],))
 
 
-def test_release_of_a_subset_is_that_of_tables_which_hold_nobody_else(pair: Consortium) -> None:
-    overlapping(pair)
-    release = pair.propose(
-        keyed=True, mechanism="moments", bounds="trusted", buckets=80, where={"clinic": (middle_aged(),)}
-    )
+@pytest.mark.parametrize("first_stage_share", [None, 0.2])
+@pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
+def test_release_of_a_subset_is_that_of_tables_which_hold_nobody_else(
+    tmp_path: Path, mechanism: MechanismName, first_stage_share: float | None
+) -> None:
+    found = []
+    for name in ("everybody", "the subset"):
+        pair = consortium_of(tmp_path / name, *PAIR)
+        if name == "everybody":
+            overlapping(pair)
+        else:
+            only_middle_aged(pair)
+        release = pair.propose(
+            keyed=True,
+            mechanism=mechanism,
+            bounds="trusted" if mechanism == "moments" else None,
+            buckets=80 if mechanism == "moments" else None,
+            first_stage_share=first_stage_share,
+            where={"clinic": (middle_aged(),)},
+        )
+        approve_by_hand(pair, release)
+        rounds(pair, draw=no_noise)
+        found.append(published(pair, release))
+    whole, part = found
+    assert whole.id == part.id, "people have the same pseudonyms in both"
+    assert whole.published.moments == part.published.moments
+    assert whole.published.manifest.matrix_sha256 == part.published.manifest.matrix_sha256
+    whom = "Only those of clinic's people count whose age is [40, 60)."
+    assert whom in whole.contents().notes
+    if mechanism == "moments":
+        assert whom in whole.fit("bmi", features=["age"]).subjects
+        assert whom not in whole.fit("charges", estimator="constant").subjects, "the insurer leaves nobody out"
+
+
+def approve_by_hand(pair: Consortium, release: str) -> None:
     for name in PAIR:
-        pair.step(name)
         with pair.agent(name) as agent:
+            agent.step(strictly)
             agent.approve(release, BY_A_PERSON)
-    rounds(pair, draw=no_noise)
-    found, tables = published(pair, release), []
+
+
+def only_middle_aged(pair: Consortium) -> None:
+    overlapping(pair)
     with pair.table("clinic").open(newline="") as file:
         kept = [row for row in csv.DictReader(file) if 40 <= float(row["age"]) < 60]
     assert 0 < len(kept) < 30
     write_csv(pair.table("clinic"), kept)
-    for name in PAIR:
-        names, rows = named_rows(pair, name, release, 14)
-        buckets = Buckets(range(80), count=80, d=rows.shape[1])
-        buckets.add(names, rows)
-        tables.append(buckets.total())
-    everything = np.hstack(tables) / 2**14
-    assert np.array(found.published.moments.gram) == pytest.approx(everything.T @ everything)
-    whom = "Only those of clinic's people count whose age is [40, 60)."
-    assert whom in found.contents().notes
-    assert whom in found.fit("bmi", features=["age"]).subjects
-    assert whom not in found.fit("charges", estimator="constant").subjects, "the insurer leaves nobody out"
+    with pair.agent("clinic") as agent:
+        pair.register(agent, replace=True, subjects="keyed")
+
+
+@pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
+def test_progress_of_a_subset_counts_everybody_who_is_read(pair: Consortium, mechanism: MechanismName) -> None:
+    overlapping(pair)
+    bounds = "trusted" if mechanism == "moments" else None
+    release = pair.propose(keyed=True, mechanism=mechanism, bounds=bounds, where={"clinic": (middle_aged(),)})
+    approve_by_hand(pair, release)
+    with pair.agent("clinic") as agent:
+        told, advance = list[int](), type(agent.jobs).progress
+
+        def told_of(jobs: Jobs, name: str) -> Callable[[int], None]:
+            inner = advance(jobs, name)
+
+            def both(done: int) -> None:
+                told.append(done)
+                inner(done)
+
+            return both
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Jobs, "progress", told_of)
+            agent.step(strictly)
+    assert told[-1] == 30, "whom the clinic holds, and not who is middle-aged"
 
 
 def test_proposal_of_a_subset_says_whom_it_is_about_and_compares_no_n(pair: Consortium) -> None:
@@ -115,7 +165,7 @@ def test_proposal_of_a_subset_says_whom_it_is_about_and_compares_no_n(pair: Cons
     pair.step("clinic")
     with pair.agent("clinic") as agent:
         view = proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), Viewer.OPERATOR)
-    assert view.leaves.endswith("Only those of clinic's people count whose age is [40, 60).")
+    assert view.stated_sentences == ("Only those of clinic's people count whose age is [40, 60).",)
     assert (view.held, view.miscounted) == (None, None)
     said = next(one for one in examine_home(pair.homes["clinic"], now=pair.clock_shows) if one.name == "n of proposals")
     assert "the study says" not in said.found

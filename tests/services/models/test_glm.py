@@ -310,6 +310,7 @@ def test_auc_is_among_people_whose_levels_the_release_knows_where_one_level_is_n
     assert found.standard_errors[found.terms.index("smoker[missing]")] > 1
     assert found.auc is not None
     assert found.auc > 0.55
+    assert "The AUC leaves out people at smoker[missing]: noise hides their odds." in found.warnings
 
 
 def _known(cells: dict[str, list[Any]]) -> list[str]:

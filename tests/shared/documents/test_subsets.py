@@ -55,7 +55,7 @@ def test_nobody_is_left_out_where_nothing_is_said() -> None:
         ({**WOMEN, "levels": []}, "levels: is empty"),
         (
             {**ADULTS, "attribute": {**AGE, "missing": "midpoint", "cuts": [18]}, "levels": ["[0, 18)"]},
-            "mark them instead",
+            'its member registers it with "missing": "indicator"',
         ),
         ({**WOMEN, "attribute": {**SEX, "missing": "midpoint"}}, "missing cells of 'sex' would count as a level"),
         ({"attribute": AGE, "levels": ["[18, 65)"]}, "'age' is a number and has no levels: give it \"cuts\""),
@@ -72,6 +72,12 @@ def test_all_levels_of_an_attribute_with_marks_are_those_who_have_it() -> None:
     assert build(study(marked)).terms.subset_words == (
         "Only those of clinic's people count whose sex is male or female.",
     )
+
+
+def test_subsets_that_share_nobody_are_refused() -> None:
+    with pytest.raises(DocumentError, match="nobody is in two subsets by 'sex': name all its levels in one"):
+        study(WOMEN, {**WOMEN, "levels": ["male"]})
+    assert study(WOMEN, WOMEN).parties[0].where is not None
 
 
 def test_list_of_people_has_no_subset() -> None:

@@ -8,13 +8,14 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.shared.proving import ciphertexts
+from commingle.shared.proving import replies as replies_module
 from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import Replies, prove_replies, reply_witness, verify_replies
 from commingle.shared.proving.parameters import NOISE_BITS
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.replies import Reply
 from commingle.shared.ring.errors import CiphertextError, DomainError
-from commingle.shared.ring.parameters import STANDARD, Layout, byte_count
+from commingle.shared.ring.parameters import STANDARD, Layout, byte_count, format_residues, parse_residues
 from commingle.shared.ring.replies import HiddenSums, InnerProducts, make_reply, open_reply, round_reply, whole_reply
 from tests.world.proving import (
     BOUND,
@@ -30,7 +31,7 @@ from tests.world.ring import seeded
 
 Stated = Callable[[Member, Sequence[Reply]], Replies]
 either = pytest.mark.parametrize("stated", [replies_of, last_replies_of])
-SHAPES = [(300, 2, (3,)), (2000, 3, (4, 1)), (900, 2, (17,)), (600, 18, (2,)), (9000, 1, (1,))]
+SHAPES = [(300, 2, (3,)), (300, 2, (3, 3)), (2000, 3, (4, 1)), (900, 2, (17,)), (600, 18, (2,)), (9000, 1, (1,))]
 
 
 def refused(statement: Replies, received: Sequence[bytes]) -> str:
@@ -71,6 +72,33 @@ def test_proof_of_an_evaluation_holds_for_every_arrangement(
     said = stated(own, [reply_to(other, each) for other, each in zip(others, hidden, strict=True)])
     key = own.key if stated is replies_of else None
     verify_replies(said, prove_replies(said, key, own.rows, hidden, seeded(3)))
+
+
+@either
+def test_proof_holds_where_replies_are_multiplied_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, stated: Stated
+) -> None:
+    monkeypatch.setattr(replies_module, "_LINES", 1)
+    test_proof_of_an_evaluation_holds_for_every_arrangement(2000, 3, (4, 1, 4), stated)
+
+
+def off_by(reply: Reply, at: int, by: int) -> Reply:
+    """With another number at that place of its first column."""
+    primes, (first, *others) = STANDARD.primes, reply.columns
+    words = parse_residues(first, reply.layout.whole_reply_shape, primes)
+    for k, prime in enumerate(primes):
+        words[k, at] = (int(words[k, at]) + by) % prime
+    return replace(reply, columns=[format_residues(words), *others])
+
+
+@either
+@pytest.mark.parametrize("at", [-1, 5])
+def test_errors_in_two_owners_replies_do_not_cancel(at: int, stated: Stated) -> None:
+    own, others = honest(300, 2, 2), [honest(300, 3, 10), honest(300, 3, 11)]
+    hidden = [hidden_sums(other, own.rows, k) for k, other in enumerate(others)]
+    one, another = (reply_to(other, each) for other, each in zip(others, hidden, strict=True))
+    statement = stated(own, [off_by(one, at, 1), off_by(another, at, -1)])
+    assert refused(statement, forced(statement, own, own.rows, hidden)) == "total"
 
 
 @either
