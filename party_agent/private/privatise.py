@@ -238,6 +238,8 @@ def _named_rows(snapshot: Snapshot, request: BlockRequest, release: str) -> tupl
         if request.linkage_key is None:
             raise ValueError("rows of keyed data sets have no names without the linkage key")
         return IN_PROCESS, [KeyedRows(snapshot, request.linkage_key, release)]
-    if snapshot.n != request.spec.n or snapshot.where:
-        raise ValueError("other people were approved")
+    if snapshot.where:
+        raise ValueError("a list of people has no subset")
+    if snapshot.n != request.spec.n:
+        raise ValueError("another number of people was approved")
     return snapshot.engine, snapshot.parts()

@@ -153,7 +153,12 @@ else:
 
 
 class ChosenSubset(WireModel):
-    """As `Subset`, of an attribute as a study asks for one with levels."""
+    """As `Subset`, of an attribute as a study asks for one with levels.
+
+    Attributes:
+        attribute: as a member registered it: with levels, or a number with cuts.
+        levels: one of which a person has who counts.
+    """
 
     attribute: AskedPart
     levels: tuple[Level, ...]

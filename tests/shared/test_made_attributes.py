@@ -166,7 +166,9 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "valid": [AGE | {"cuts": None}],
     "not what its intervals are called": [changed(AGE | {"cuts": [40, 60]}, levels=["young", "old", "older"])],
     "three names": [cross(TIME, TIME), cross(TIME, DIED | {"name": "outcome"})],
-    "numeric": [cross(TIME, {"name": "age", "kind": "numeric", "lower": 0, "upper": 9})],
+    "'age' is a number and has no levels: give it \"cuts\"": [
+        cross(TIME, {"name": "age", "kind": "numeric", "lower": 0, "upper": 9})
+    ],
     "at most 256": [cross(TIME | {"cuts": "every 1"}, STAGE | {"levels": [f"{i}" for i in range(5)]})],
     "not treated alike": [
         cross(TIME | {"missing": "midpoint"}, DIED | {"missing": "indicator"}),
