@@ -35,7 +35,7 @@ def test_example_notebook_runs_from_top_to_bottom(
         plt.close("all")
     printed = capsys.readouterr().out
     assert drawn == sum("plot()" in cell for cell in _code())
-    assert "Epsilon:   1 per member" in printed
+    assert "epsilon per member 1 " in printed
     assert "<td" in names["release"]._repr_html_() + names["fit"]._repr_html_()
 
 
