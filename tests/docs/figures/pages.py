@@ -349,17 +349,17 @@ def odds_ratios() -> tuple[Figures, Tables]:
         "auc_one": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 1):.3f}",
         "auc_three": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 3):.3f}",
     }
-    errors = "{standard_error:.3f} | {rows_standard_error:.3f}"
+    errors, areas = "{standard_error:.3f} | {rows_standard_error:.3f}", "{auc:.3f} | {rows_auc:.3f}"
     return figures, {
         "odds": filled(
-            f"ε | n | table | population | standard error | {of_rows} | AUC | {of_rows} | said",
-            f"{{epsilon:g}} | {{n:,}} | {{table:.3f}} | {{population:.3f}} | {errors} | {{auc:.3f}} | {{rows_auc:.3f}}"
+            f"ε | n | releases | table | population | standard error | {of_rows} | AUC | {of_rows} | said",
+            f"{{epsilon:g}} | {{n:,}} | {{releases}} | {{table:.3f}} | {{population:.3f}} | {errors} | {areas}"
             " | {said_auc:.3f}",
             listed,
         ),
         "keyed": filled(
-            f"table | coefficients | population | standard error | {of_rows} | AUC | {of_rows}",
-            f"{{table_name}} | {{coefficients}} | {{population:.3f}} | {errors} | {{auc:.3f}} | {{rows_auc:.3f}}",
+            f"table | releases | coefficients | population | standard error | {of_rows} | AUC | {of_rows}",
+            f"{{table_name}} | {{releases}} | {{coefficients}} | {{population:.3f}} | {errors} | {areas}",
             (r for r in keyed if r["overlap"] == 0.9 and r["epsilon"] == 1),
         ),
     }
