@@ -178,6 +178,7 @@ else:
         Annotated[Subset, Tag("whole"), SkipJsonSchema()] | Annotated[ChosenSubset, Tag("asked")],
         Discriminator(lambda value: "whole" if isinstance(value, Subset) else "asked"),
         AfterValidator(_subset),
+        Field(json_schema_extra=lambda schema: schema.update(schema.pop("oneOf")[0])),
     ]
 
 
