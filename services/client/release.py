@@ -19,7 +19,6 @@ from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.estimation.method import IntervalFor
 from commingle.shared.release.matrix import decode_matrix, prepared_release
 from commingle.shared.release.verification import PublishedRelease
 
@@ -31,6 +30,15 @@ def _of_moments(analyse: Callable[Concatenate[PreparedMoments, _P], _R]) -> Call
     @wraps(analyse)
     def method(release: "Release", /, *args: _P.args, **options: _P.kwargs) -> _R:
         return analyse(release.prepared, *args, **options)
+
+    return method
+
+
+def _with_cost(fit: Callable[Concatenate[PreparedMoments, _P], Fit]) -> Callable[Concatenate["Release", _P], Fit]:
+    @wraps(fit)
+    def method(release: "Release", /, *args: _P.args, **options: _P.kwargs) -> Fit:
+        found = fit(release.prepared, *args, **options)  # moments do not know what they cost
+        return replace(found, epsilon=release.spec.epsilon, delta=release.spec.delta)
 
     return method
 
@@ -128,32 +136,6 @@ class Release:
         integers = decode_matrix(self.spec, self.files.matrix)
         return np.multiply(integers, self.published.manifest.step, dtype=np.float64)
 
-    def fit(
-        self,
-        target: str,
-        features: str | Sequence[str] | None = None,
-        *,
-        estimator: str | None = None,
-        intercept: bool = True,
-        confidence_level: float = 0.95,
-        interval_for: IntervalFor = "table",
-    ) -> Fit:
-        """Fit a linear model of `target`, in original units; see `commingle.services.fit.fit_prepared`.
-
-        Raises:
-            EstimationError: an unknown attribute or estimator, or a fit that cannot be computed.
-        """
-        found = fit_prepared(
-            self.prepared,
-            target,
-            features,
-            estimator=estimator,
-            intercept=intercept,
-            confidence_level=confidence_level,
-            interval_for=interval_for,
-        )
-        return replace(found, epsilon=self.spec.epsilon, delta=self.spec.delta)
-
     def synthesize(
         self, rows: int, attributes: str | Sequence[str] | None = None, *, entropy: int | Sequence[int] = 0
     ) -> models.SyntheticRows:
@@ -184,6 +166,7 @@ class Release:
         """How to cite the release, in a sentence."""
         return citation(self.published)
 
+    fit = _with_cost(fit_prepared)
     ridge_path = _of_moments(analysis.ridge_path)
     lasso_path = _of_moments(analysis.lasso_path)
     pca = _of_moments(analysis.pca)

@@ -157,7 +157,7 @@ class ChosenSubset(WireModel):
 
     Attributes:
         attribute: as a member registered it: with levels, or a number with cuts.
-        levels: one of which a person has who counts.
+        levels: those of the people who count.
     """
 
     attribute: AskedPart

@@ -14,7 +14,7 @@ class Subset(WireModel):
 
     Attributes:
         attribute: as the agent has it, or intervals of a number that it has; it need not be released.
-        levels: one of which a person has who counts.
+        levels: those of the people who count.
     """
 
     attribute: Levelled

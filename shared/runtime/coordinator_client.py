@@ -159,7 +159,7 @@ class CoordinatorClient:
         return (item.id for item in found if any(p.name == party for p in item.parties))
 
     def listed(self, **which: str | None) -> Iterator[ReleaseSummary]:
-        """All releases of which that is true, page by page, the newest first."""
+        """The releases that meet these conditions, page by page, the newest first."""
 
         def ask(cursor: str | None) -> ReleasePage:
             return self._page(ReleasePage, "/v1/releases", cursor=cursor, limit=_PAGE, **which)
