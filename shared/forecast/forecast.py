@@ -32,7 +32,8 @@ _LEAST_NEEDED, _MOST_NEEDED = 100, 10**12  # people
 _HALVINGS = 12  # of ten decades: to half a per cent of a decade
 _WEIGHTS = (2, 3, 4)
 _WORTH_SAYING, _AS_GOOD = 0.95, 0.02
-_POINTS, _POINTS_OF_WIDE, _WIDE = 17, 9, 128  # a point costs columns^3; every other one is the same
+_POINTS = 9  # of a curve; each costs columns^3
+_WIDE = 128
 _EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
 _LEAST_N, _MOST_N = 10, (1 << 53) - 1
 _LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
@@ -278,7 +279,7 @@ def _over_k(terms: Terms, asked: Question) -> tuple[Point, ...]:
     if bounds is None:
         return ()
     least, most = bounds
-    values = _whole(least, max(most, terms.k or 0), points=_points(terms))
+    values = _whole(least, max(most, terms.k or 0))
     return tuple(_point(replace(terms, k=k), asked, at=k) for k in values)
 
 
@@ -286,25 +287,21 @@ def _over_epsilon(terms: Terms, asked: Question) -> tuple[Point, ...]:
     given = terms.epsilon
     most = _CLASSICAL_MOST if terms.calibration is Calibration.CLASSICAL else _MOST_EPSILON
     low, high = max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most))
-    values = _spaced(low, high, points=_points(terms))
+    values = _spaced(low, high)
     return tuple(_chosen(terms.reopened(epsilon=e), asked, at=e) for e in values)
 
 
 def _over_n(terms: Terms, asked: Question) -> tuple[Point, ...]:
-    values = _whole(max(_LEAST_N, terms.n / _SIZES), min(_MOST_N, terms.n * _SIZES), points=_points(terms))
+    values = _whole(max(_LEAST_N, terms.n / _SIZES), min(_MOST_N, terms.n * _SIZES))
     return tuple(_chosen(terms.reopened(n=n), asked, at=n) for n in values)
 
 
-def _points(terms: Terms) -> int:
-    return _POINTS_OF_WIDE if len(terms.columns) > _WIDE else _POINTS
+def _whole(low: float, high: float) -> list[int]:
+    return sorted({round(value) for value in _spaced(low, high)})
 
 
-def _whole(low: float, high: float, *, points: int) -> list[int]:
-    return sorted({round(value) for value in _spaced(low, high, points=points)})
-
-
-def _spaced(low: float, high: float, *, points: int) -> list[float]:
-    values: list[float] = np.geomspace(low, high, points).tolist()
+def _spaced(low: float, high: float) -> list[float]:
+    values: list[float] = np.geomspace(low, high, _POINTS).tolist()
     return values
 
 
