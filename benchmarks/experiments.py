@@ -16,8 +16,8 @@ import click
 
 from benchmarks import choice, coverage, encodings, goals, labelled, planning, users, wu2022
 from benchmarks.harness import Experiment, heading, row
-from benchmarks.tables import DATA, at_hand, recorded, standing
-from benchmarks.wang2018_methods import FOLDS_FILE, TABLES, names
+from benchmarks.tables import DATA, FOLDS_FILE, at_hand, recorded, standing
+from benchmarks.wang2018_methods import TABLES, names
 
 _FOLDS = FOLDS_FILE.partition(".")[0]
 

@@ -2,16 +2,19 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
+FOLDS_FILE = "wang2018_folds.parquet"
 LIST = Path(__file__).with_name("tables.csv")
 
 
@@ -51,10 +54,49 @@ def recorded() -> dict[str, dict[str, str]]:
         return {line["name"]: line for line in csv.DictReader(lines)}
 
 
-def values_digest(data: Path, name: str) -> str:
-    """SHA-256 of features and target as little-endian doubles, row by row: the same however the file was written."""
-    x, y = columns(data, name)
-    return sha256(np.column_stack([x, y]).astype("<f8").tobytes()).hexdigest()
+def made_of(transform: str) -> tuple[str, str]:
+    """Function and column that a target is made of, from "log(price)"; two empty texts where it is none of these."""
+    found = re.fullmatch(r"(log|log1p)\((\w+)\)", transform)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def values_digest(data: Path, line: Mapping[str, str]) -> str:
+    """SHA-256 of what a `recorded` table says, the same however its file was written. Raises KeyError for others.
+
+    Features and target are little-endian doubles, row by row. What a logarithm is made of stands before it, and itself
+    at single precision: libraries differ in its last bit. Tables of text or without a target are JSON of their columns.
+    Folds are JSON too, for each table in order of position: the first of the rows that equal this one, and its fold.
+    """
+    table = pq.read_table(data / line["file"])
+    if line["file"] == FOLDS_FILE:
+        return _digest_of_cells(_folds_by_value(data, table))
+    found = [each for each in entries(data) if each["name"] == line["name"]]
+    names = [name for each in found for name in (*each["feature_columns"], each["target_column"])]
+    if not names or any(pa.types.is_large_string(table[name].type) or table[name].type == "string" for name in names):
+        return _digest_of_cells({name: table[name].to_pylist() for name in table.column_names})
+    _, raw = made_of(line.get("transform", ""))
+    values = [table[name].to_numpy().astype(np.float64) for name in names]
+    if raw:
+        values[-1:] = [table[raw].to_numpy().astype(np.float64), values[-1].astype(np.float32)]
+    return sha256(np.column_stack(values).astype("<f8").tobytes()).hexdigest()
+
+
+def _digest_of_cells(columns: Mapping[str, Iterable[Any]]) -> str:
+    plain = {name: [float(v) if isinstance(v, int) else v for v in values] for name, values in columns.items()}
+    return sha256(json.dumps(plain).encode()).hexdigest()
+
+
+def _folds_by_value(data: Path, table: pa.Table) -> dict[str, list[int]]:
+    told: dict[str, list[int]] = {}
+    dataset, row, position, fold = (
+        np.array(table[name].to_pylist()) for name in ("dataset", "row", "position", "fold")
+    )
+    for name in sorted(set(map(str, dataset))):
+        places = np.flatnonzero(dataset == name)
+        places = places[np.argsort(position[places])]
+        _, first, of = np.unique(np.column_stack(columns(data, name)), axis=0, return_index=True, return_inverse=True)
+        told[name] = [*first[of.ravel()[row[places]]].tolist(), *fold[places].tolist()]
+    return told
 
 
 def standing(data: Path, known: Mapping[str, str]) -> str:
@@ -63,8 +105,11 @@ def standing(data: Path, known: Mapping[str, str]) -> str:
     if not path.is_file():
         return "missing"
     same = sha256(path.read_bytes()).hexdigest() == known["sha256"]
-    if not same and known["values_sha256"] and any(each["name"] == known["name"] for each in entries(data)):
-        same = values_digest(data, known["name"]) == known["values_sha256"]
+    if not same and (not known["target"] or any(each["name"] == known["name"] for each in entries(data))):
+        try:
+            same = values_digest(data, known) == known["values_sha256"]
+        except (KeyError, ValueError, OSError):
+            return "other values"
     return "at hand" if same else "other values"
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import generator
 from benchmarks.methods.mapping import Scales
 from benchmarks.methods.published import method_with
-from benchmarks.tables import at_hand, columns, entries
+from benchmarks.tables import FOLDS_FILE, at_hand, columns, entries
 from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample
@@ -27,7 +27,6 @@ from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.dp.sensitivity import Adjacency
 
 FOLDS = 10
-FOLDS_FILE = "wang2018_folds.parquet"
 TABLES: Mapping[str, tuple[str, ...]] = {
     "kalaja2020": ("airfoil", "elevators", "bike", "protein"),
     "central": ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected"),

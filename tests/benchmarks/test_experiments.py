@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.experiments import EXPERIMENTS, main
-from benchmarks.tables import DATA, recorded, standing, values_digest
-from benchmarks.wang2018_methods import FOLDS_FILE, names
+from benchmarks.tables import DATA, FOLDS_FILE, recorded, standing, values_digest
+from benchmarks.wang2018_methods import names
 
 DOCS = Path(__file__).parents[2] / "docs"
 BY_NAME = {each.name: each for each in EXPERIMENTS}
@@ -47,7 +47,8 @@ def folder_with(folder: Path, values: list[float]) -> Path:
 
 def test_table_written_otherwise_is_at_hand_and_one_with_other_values_is_not(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, [3.0, 4.0])
-    known = {"name": "small", "file": "small.parquet", "sha256": "", "values_sha256": values_digest(folder, "small")}
+    known = {"name": "small", "file": "small.parquet", "target": "y", "sha256": ""}
+    known["values_sha256"] = values_digest(folder, known)
     assert standing(folder, known) == "at hand"
     assert standing(folder_with(tmp_path, [3.0, 4.5]), known) == "other values"
     (folder / "small.parquet").unlink()

@@ -73,6 +73,7 @@ PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
     "central": joined(pages.central, pages.both_sums, guides.users),
     "choice": pages.choice,
     "coverage": pages.coverage,
+    "design/keyed": pages.keyed,
     "forecasts": guides.planning,
     "kalaja2020": papers.kalaja2020,
     "moments-cost": pages.moments_cost,

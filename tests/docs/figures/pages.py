@@ -5,7 +5,10 @@ from math import log
 from statistics import fmean
 from typing import Any
 
-from commingle.shared.mechanisms.moments.exchange.sizes import SECONDS
+from benchmarks.keyed import study
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.mechanisms.moments.exchange.sizes import SECONDS, exchange_cost
+from commingle.shared.release.resolve import closed
 from tests.docs.figures.data import (
     Figures,
     Tables,
@@ -297,8 +300,12 @@ def _span(values: Iterable[float]) -> str:
 def moments_cost() -> tuple[Figures, Tables]:
     found = read("moments-cost")["tables"]
     proved = {found["exchange"]["rows"][i - 1][0]: r for i, r in enumerate(found["exchange"]["rows"]) if i % 2}
+    agents, coordinator, learner, *_, whole = (row[1].strip("*") for row in found["consortium"]["rows"])
     figures = {
-        "consortium": found["consortium"]["rows"][-1][1].strip("*"),
+        "consortium": f"{float(whole) - float(learner):.1f}",
+        "agents": " and ".join(agents.rsplit(", ", 1)),
+        "coordinator": coordinator,
+        "agent_memory": found["consortium"]["rows"][0][2],
         "seconds": proved["100,000, 3 x 10"][5].strip("*"),
         "megabytes": proved["100,000, 3 x 10"][6],
         "within_noise": share(abs(float(r[3])) <= 2 * float(r[4]) for r in found["accuracy"]["rows"]),
@@ -318,6 +325,25 @@ def moments_cost() -> tuple[Figures, Tables]:
         "adult_release": f"{release['cpu_seconds']:.1f}",
     }
     return figures, transcribed("moments-cost")
+
+
+def keyed() -> tuple[Figures, Tables]:
+    """Buckets as the product chooses them."""
+
+    def chosen(n: int, members: int, columns: int) -> list[str]:
+        names = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(members * columns)]
+        sizes = [columns] * members
+        low, one, high = (
+            closed(study(names, sizes, mechanism="moments", n=n, epsilon=epsilon, keyed=True))
+            for epsilon in (0.3, 1, 10)
+        )
+        for_each = ", ".join(f"{(terms.buckets or 0) / n:g}" for terms in (low, one, high))
+        seconds = exchange_cost(one.table_rows, one.widths, proved=True).seconds
+        return [f"{n:,}", f"{members} x {columns}", for_each, f"{seconds:.0f}"]
+
+    sizes = ((1_500, 3, 4), (38_000, 3, 4), (100_000, 3, 10), (1_000_000, 3, 10))
+    head = ["people", "members x columns", "buckets for each", "seconds of the exchange at epsilon 1"]
+    return {}, transcribed("keyed") | {"buckets": rows(head, (chosen(*size) for size in sizes))}
 
 
 def whitening() -> tuple[Figures, Tables]:
