@@ -24,7 +24,7 @@ from benchmarks.release_law import Array, Integers, drawn_by, of_parties, party_
 from benchmarks.tables import at_hand, scaled
 from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared.documents.row_maps import row_map
-from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.schema import Attribute, NumericAttribute, Weighted
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.study import Study
@@ -129,17 +129,20 @@ def release_of(
     overlap: float | None,
     draw: np.random.Generator,
     seed: bytes | None = None,
+    weighted: Weighted | None = None,
 ) -> PreparedMoments:
-    """Moments of people with these cells; without an overlap subjects are listed."""
+    """Moments of people with these cells; without an overlap subjects are listed. `weighted` is of the first party."""
     subjects = "listed" if overlap is None else "keyed"
     asked = study_of(attributes, sizes, len(cells[0]), epsilon, mechanism="moments", subjects=subjects)
+    first, *others = of_parties(asked, first_stage_share=None).parties
+    asked = asked.model_copy(update={"parties": (first.model_copy(update={"weighted": weighted}), *others)})
     encoded = [encode_attribute(a, pa.array(list(c))).exact for a, c in zip(attributes, cells, strict=True)]
     ends = np.cumsum(sizes)[:-1]
     columns = [int(part.sum()) for part in np.split(np.array([block.shape[1] for block in encoded]), ends)]
     parties = tables(np.hstack(encoded), columns, overlap, draw)
     if overlap is None:
         draw.random((len(sizes), len(cells[0])))  # the page's figures were drawn so
-    spec = proposed(of_parties(asked, first_stage_share=None), seed or draw.bytes(32))
+    spec = proposed(asked, seed or draw.bytes(32))
     return released(spec, parties, drawn_by(draw))
 
 

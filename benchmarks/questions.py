@@ -1,9 +1,10 @@
 """Tables of one release: how far counts are from those of the rows, and how often intervals and tests hold.
 
 Counts are of all pairs of nine attributes of diabetes130_raw (made-up people where it is not at hand), at three parties
-that hold the same people. Beside them stands a trusted holder of the joined table at the same guarantee of a person,
-add or remove: OpenDP's Gaussian mechanism on all pair tables, and, for the first releases alone, the programs of
-`benchmarks.peers` whose environments --peer names. Total variation is half the sum of |share - that of the rows|, a
+that hold the same people: as `table` has them, and those of the weighted rows that `synthesize` draws from. Beside them
+stands a trusted holder of the joined table at the same guarantee of a person, add or remove: OpenDP's Gaussian
+mechanism on all pair tables, and, for the first releases alone, the programs of `benchmarks.peers` whose environments
+--peer names. Total variation is half the sum of |share - that of the rows|, a
 mean over pairs and releases; of keyed subjects not all count. Coverage is of the population: people are drawn anew for
 every release.
 """
@@ -24,6 +25,7 @@ from benchmarks.keyed import release_of
 from benchmarks.labelled import DIABETES, Labelled
 from benchmarks.release_law import Array, party_sizes
 from commingle.services.analysis import cross_table, describe
+from commingle.services.models.weighted_rows import Factor, weighted_rows
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.calibration import gaussian_rho
 from commingle.shared.estimation.cells import Cells
@@ -50,11 +52,14 @@ def variations(people: Labelled, others: Peers, *, epsilon: float, draw: np.rand
     sums = CrossProducts.of(
         release_of(attributes, people.cells(chosen), parties, epsilon=epsilon, overlap=1.0, draw=draw, seed=_SEED)
     )
+    law = weighted_rows(sums, [Factor.of(sums, a.name) for a in attributes])
     pairs, sizes = list(combinations(range(len(attributes)), 2)), [int(c.max()) + 1 for c in people.both.T]
-    truth = [pair_table(codes[:, [i, j]], (sizes[i], sizes[j])) for i, j in pairs]
+    shapes = [(sizes[i], sizes[j]) for i, j in pairs]
+    truth = [pair_table(codes[:, pair], shape) for pair, shape in zip(pairs, shapes, strict=True)]
     rho = gaussian_rho(epsilon, DELTA)
     found: dict[str, list[Array]] = {
         "release": [Cells.of(sums, attributes[i].name, attributes[j].name).counts for i, j in pairs],
+        "rows": [pair_table(law.codes[:, pair], s, law.weights) for pair, s in zip(pairs, shapes, strict=True)],
         "opendp": noisy(truth, sqrt(len(pairs)) / sqrt(2 * rho)),  # a person is one cell of each table
     }
     asked = {"codes": codes.tolist(), "sizes": sizes, "epsilon": epsilon, "delta": DELTA, "rho": rho}
@@ -64,8 +69,8 @@ def variations(people: Labelled, others: Peers, *, epsilon: float, draw: np.rand
     return {name: float(np.mean(list(map(variation, tables, truth)))) for name, tables in found.items()}
 
 
-def pair_table(codes: NDArray[np.intp], sizes: tuple[int, int]) -> Array:
-    return np.bincount(codes @ [sizes[1], 1], minlength=sizes[0] * sizes[1]).reshape(sizes).astype(np.float64)
+def pair_table(codes: NDArray[np.intp], sizes: tuple[int, int], weights: Array | None = None) -> Array:
+    return np.bincount(codes @ [sizes[1], 1], weights, sizes[0] * sizes[1]).reshape(sizes).astype(np.float64)
 
 
 def variation(found: Array, truth: Array) -> float:
@@ -137,6 +142,7 @@ def measure(asked: Asked) -> Report:
     return {
         "people": min(PEOPLE, len(people.y)),
         "releases": releases,
+        "by_peers": min(BY_PEERS, releases) if others else 0,
         "counted": counted,
         "times": times,
         "covered": covered,

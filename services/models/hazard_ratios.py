@@ -91,6 +91,14 @@ class Hazards(Law):
         return len(self.residuals)
 
     @property
+    def balance(self) -> Array:
+        return self.residuals[:, :-1] - self.residuals[:, -1:]
+
+    @property
+    def largest_covariance(self) -> Array:
+        return np.asarray((self.residuals * self.shares) @ self.residuals.T)
+
+    @property
     def pooled(self) -> Array:
         """(2, H) rates of everybody, the event's first: of n at risk d leave, a rate -log(1 - d / n) between them."""
         left = self.shares[:-1].reshape(2, -1)

@@ -83,14 +83,16 @@ class Scalar(Outcome):
         square: E y^2 of a count.
     """
 
-    BALANCED = True
-
     centre: float
     square: float | None = None
 
     @property
-    def largest_variance(self) -> float:
-        return 0.25 if self.square is None else max(self.square - self.centre**2, self.centre)
+    def balance(self) -> Array:
+        return np.ones((1, 1))
+
+    @property
+    def largest_covariance(self) -> Array:
+        return np.array([[0.25 if self.square is None else max(self.square - self.centre**2, self.centre)]])
 
     @property
     def ratio(self) -> str:
@@ -186,6 +188,14 @@ class Ordered(Outcome):
     def steps(self) -> Array:
         """(K - 1,) differences of 2 r between a level and the next."""
         return np.asarray(2 * np.diff(np.cumsum(self.shares) - self.shares / 2))
+
+    @property
+    def balance(self) -> Array:
+        return -self.steps[None]
+
+    @property
+    def largest_covariance(self) -> Array:
+        return 4 * self.variance(np.zeros((1, 1)))
 
     def ys(self, p: int) -> Array:
         # cumulative indicators less their shares, then 2 r - 1

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.models.weighted_rows import Factor, Response, WeightedRows, in_use, outer, ratios, weighted_rows
+from commingle.services.models.balance import Balanced, group, in_common, outer
+from commingle.services.models.weighted_rows import Factor, Response, WeightedRows, in_use, weighted_rows
 from commingle.shared.documents.schema import GAP
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
@@ -37,8 +38,6 @@ class Law(ABC):
 
     FORMS: ClassVar[tuple[str, ...]] = ("known", "present")
     """Fields that are combinations of columns."""
-    BALANCED: ClassVar[bool] = False
-    """Whether all terms have one y - c, which alone is the first term."""
 
     known: Array
     present: Array
@@ -64,9 +63,14 @@ class Law(ABC):
         return np.vstack([getattr(self, name) for name in self.FORMS])
 
     @property
-    def largest_variance(self) -> float:
-        """At most Var(y), or near it."""
-        return 0.25
+    @abstractmethod
+    def balance(self) -> Array:
+        """(repeats, alone) y - c of the terms of features as combinations of those of the terms without any."""
+
+    @property
+    @abstractmethod
+    def largest_covariance(self) -> Array:
+        """(repeats, repeats) at most Cov(y) of the terms of features, or near it."""
 
     def bounded(self, t: Array) -> Array:
         """The first terms E[x (y - c)], (p,), as far as noise may take them."""
@@ -105,7 +109,8 @@ class Design:
         weights: (N,) of rows; 0 for those without an outcome.
         columns: (p, q) what the outcome is multiplied with in each of p terms, as combinations of a release's columns.
         present: (p, q) who is at the party of each; the outcome's where no feature is.
-        totals: (F, q) who is at the party of a feature; none where the terms of its levels need no balance.
+        totals: (R F, q) who is at each of F parties of features, for each of R repeats; none where the terms of levels
+            need no balance.
         intercepts: terms, the first ones, without a feature.
     """
 
@@ -182,54 +187,32 @@ class Equation(Generic[L]):
         present, columns = ([law.present] * law.alone + list(each) * law.repeats for each in zip(*levels, strict=True))
         weights = self.rows.weights * (self.rows.codes[:, -1] == 0) if law.gaps else self.rows.weights
         X = self.rows.points.X[:, : 1 + len(levels)]
-        apart = [f.present for f in self.factors if law.BALANCED and not np.array_equal(f.present, law.present)]
+        apart = [f.present for f in self.factors if not np.array_equal(f.present, law.present)]
         apart = apart if len(self.sums.strangers) > 1 else []
         totals = np.unique(apart, axis=0) if apart else np.zeros((0, len(law.present)))
+        totals = np.tile(totals, (law.repeats, 1))
         design = Design(X, weights, np.array(columns), np.array(present), totals, self.n, law.alone)
-        first = FirstTerm.of(self.sums, design, law)
-        b = solve(design, law, law.bounded(first.t))
-        return Solved(design, b, *errors(self.sums, self.rows, law, first, b))
+        first = first_term(self.sums, design, law)
+        b = solve(design, law, law.bounded(first.values))
+        return Solved(design, b, *errors(self.sums, self.rows, law, first, design=design, b=b))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FirstTerm:
-    """E[x (y - c)] of each term, balanced.
+def first_term(sums: CrossProducts, design: Design, law: Law) -> Balanced:
+    """E[x (y - c)] of each term.
 
-    A member that holds y knows its mean, t_0, well. Whom it shares with the party of a feature have sums of y for
-    every level of the feature, the first one too, and these say the mean again: d = t_0 - E_shared (y - c) is noise if
-    who is shared does not depend on values. Without it the first level would have to be what the others leave of t_0,
-    with the noise of all. t - G d, G = Cov(t, d) Cov(d)^-1, has less noise than t whatever y is. Drawing adds to
-    Cov(d) at most Var(y - c) times that of the means, so that G is 0 where there is no noise.
-
-    Attributes:
-        design: of the equation.
-        t: (p,).
-        forms: (p, q, q) its errors.
-        mix: (p, p + F) t as a combination of terms and, after them, the means that are shared with each of `totals`.
+    Whom the outcome's party shares with a feature's have sums of y for every level of the feature, the first one too,
+    and so say the mean of y again: without that the first level would have the noise of all others.
     """
-
-    design: Design
-    t: Array
-    forms: Array
-    mix: Array
-
-    @classmethod
-    def of(cls, sums: CrossProducts, design: Design, law: Law) -> Self:
-        """The first terms of a law in a release."""
-        p, F = len(design.columns), len(design.totals)
-        who = np.tile(law.present, (p + F, 1))
-        ys = law.ys(p)
-        terms = outer(np.vstack([design.columns, design.totals]), np.vstack([ys, np.tile(ys[0], (F, 1))]))
-        t, forms = ratios(sums, terms, outer(np.vstack([design.present, design.totals]), who))
-        if not F:
-            return cls(design, t, forms, np.eye(p))
-        means = np.hstack([np.ones((F, 1)), -np.eye(F)])  # of t_0 and what is shared with each of `totals`
-        differ = np.hstack([means[:, :1], np.zeros((F, p - 1)), means[:, 1:]])
-        K = in_common(sums, [_parties(law.present, at) for at in (law.present, *design.totals)])
-        V = sums.covariance(forms)
-        of_differ = differ @ V @ differ.T + means @ (law.largest_variance * K) @ means.T + _STILL * np.eye(F)
-        mix = np.eye(p, p + F) - (V[:p] @ differ.T) @ np.linalg.solve(of_differ, differ)
-        return cls(design, mix @ t, np.tensordot(mix, forms, axes=1), mix)
+    p, shared = len(design.columns), len(design.totals)
+    each, ys = shared // law.repeats, law.ys(p)
+    of_features = ys[law.alone :: (p - law.alone) // law.repeats]
+    columns, present = (np.vstack([some, design.totals]) for some in (design.columns, design.present))
+    terms = outer(columns, np.vstack([ys, np.repeat(of_features, each, axis=0)]))
+    counts = outer(present, np.tile(law.present, (p + shared, 1)))
+    again = np.zeros((shared, p))
+    again[:, : law.alone] = np.repeat(law.balance, each, axis=0)
+    spread = np.asarray(np.kron(law.largest_covariance, np.ones((each, each))), np.float64)
+    return Balanced.of(sums, terms, counts, [group(law.present, at) for at in present], again=again, spread=spread)
 
 
 def solve(design: Design, law: Law, t: Array) -> Array:
@@ -254,69 +237,41 @@ def solve(design: Design, law: Law, t: Array) -> Array:
     return b
 
 
-def errors(sums: CrossProducts, rows: WeightedRows, law: Law, first: FirstTerm, b: Array) -> tuple[Array, Array]:
+def errors(
+    sums: CrossProducts, rows: WeightedRows, law: Law, first: Balanced, *, design: Design, b: Array
+) -> tuple[Array, Array]:
     """H^-1 [noise] H^-1 and H^-1 [noise + sampling + v v'] H^-1 with H = dE[has x mu] / db + P / n, v = P b / n.
 
     H^-1 v is how far the prior pulls b, which the fit on the table has too.
     Noise: of the form W_t - B W_m, and the ridge's. The table's own second term differs from that of weighted rows by
     the mean of g - B phi over its people, g = has x (mu - c): that is drawing too.
     """
-    design = first.design
     X, w = design.X, design.weights
     has = np.divide(w, rows.weights, out=np.zeros_like(w), where=rows.weights > 0)
     g = law.expectation(X, b) * has[:, None]
     response = rows.response(g)
-    noise = sums.covariance(first.forms - np.tensordot(response.B, rows.forms, axes=1)) + response.bias
+    noise = sums.covariance(first.forms - np.tensordot(response.B, rows.means.forms, axes=1)) + response.bias
     inverse = np.linalg.inv(law.slope(X, w, b) + np.diag(design.precision + _STILL))
-    beyond, drawn = _sampling(sums, rows, law, first, (g, response, law.spread(X, w, b)))
+    beyond, drawn = _sampling(sums, rows, first, (g, response, law.spread(X, w, b)))
     pull = design.precision * b
     return inverse @ (noise + beyond) @ inverse.T, inverse @ (noise + drawn + np.outer(pull, pull)) @ inverse.T
 
 
 def _sampling(
-    sums: CrossProducts, rows: WeightedRows, law: Law, first: FirstTerm, parts: tuple[Array, Response, Array]
+    sums: CrossProducts, rows: WeightedRows, first: Balanced, parts: tuple[Array, Response, Array]
 ) -> tuple[Array, Array]:
     """What drawing adds to the score, (p, p), for the table and for the population.
 
-    It is a sum of means of u_G = x_G (y - c) - B_G phi_G over groups G, those whom two parties share or one holds,
-    with the terms x_G (y - c) mixed as `FirstTerm` does.
-    Cov(mean over G, mean over H) = k Cov(u_G, u_H), with k = 1 / n of the parties in both, and where there is none
-    1 / N by n_ab = n_a n_b / N. Where subjects are listed, k = 1 / n, and the table has drawn its y already.
+    It is a sum of means of u_G = x_G (y - c) - B_G phi_G over groups G, those whom two parties share or one holds, both
+    mixed as `Balanced` says. Cov(mean over G, mean over H) = k Cov(u_G, u_H), k of `in_common`. Where subjects are
+    listed, k = 1 / n, and the table has drawn its y already.
     """
-    (g, response, spread), design, mix = parts, first.design, first.mix
-    terms = [_parties(law.present, at) for at in (*design.present, *design.totals)]
-    features = feature_groups(rows)
-    groups = sorted({*terms, *features})
-    t, f = (np.array([groups.index(each) for each in some], np.intp) for some in (terms, features))
-    K, w = in_common(sums, groups), rows.weights
-    about, p = g - w @ g, len(design.present)
-    of = np.append(np.arange(p), np.zeros(len(design.totals), np.intp))  # a total is that of t_0
-    G, A, B, C = ((about * w[:, None]).T @ about)[np.ix_(of, of)], response.A[of], response.B, response.C
-    M = mix @ (A * K[np.ix_(t, f)]) @ B.T
-    beyond = mix @ (G * K[np.ix_(t, t)]) @ mix.T - M - M.T + B @ (C * K[np.ix_(f, f)]) @ B.T
-    drawn = beyond + mix @ (spread[np.ix_(of, of)] * K[np.ix_(t, t)]) @ mix.T
+    (g, response, spread), means, w = parts, rows.means, rows.weights
+    K, p = in_common(sums, [*first.groups, *means.groups]), len(first.groups)
+    about, B, mix = g - w @ g, means.mixed(response.B), first.mixed(np.eye(len(spread)))
+    G, C = first.within((about * w[:, None]).T @ about), means.within(response.C)
+    A = means.extended(first.extended(response.A.T).T)
+    M = mix @ (A * K[:p, p:]) @ B.T
+    beyond = mix @ (G * K[:p, :p]) @ mix.T - M - M.T + B @ (C * K[p:, p:]) @ B.T
+    drawn = beyond + mix @ (first.within(spread) * K[:p, :p]) @ mix.T
     return (drawn if len(sums.strangers) > 1 else beyond), drawn
-
-
-def feature_groups(rows: WeightedRows) -> list[tuple[int, ...]]:
-    """The parties, one or two, that hold each feature phi of the weighted rows."""
-    at = [np.zeros_like(rows.factors[0].present)]
-    at += [f.present for f in rows.factors for _ in f.labels[1:]]
-    return [_parties(at[b] if a == 0 else at[a], at[b]) for a, b in rows.points.pairs.tolist()]
-
-
-def _parties(one: Array, other: Array) -> tuple[int, ...]:
-    return tuple(sorted({int(one.argmax()), int(other.argmax())}))
-
-
-def in_common(sums: CrossProducts, groups: list[tuple[int, ...]]) -> Array:
-    """K of all groups of parties with all, (groups, groups): Cov(mean over G, mean over H) = k Cov of one person."""
-    n = np.maximum(sums.values[: len(sums.strangers), : len(sums.strangers)], 1.0)
-
-    def common(one: tuple[int, ...], other: tuple[int, ...]) -> float:
-        both = sorted(set(one) & set(other))
-        if both:
-            return 1 / float(n[both[0], both[-1]])
-        return float(np.mean([n[a, b] / (n[a, a] * n[b, b]) for a in one for b in other]))
-
-    return np.array([[common(one, other) for other in groups] for one in groups])

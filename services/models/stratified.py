@@ -13,7 +13,7 @@ from commingle.services.analysis import cross_table
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, LogRatios, normal_reach, percent, standard_errors
-from commingle.services.models.score import feature_groups, in_common
+from commingle.services.models.balance import in_common
 from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, weighted_rows
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
@@ -256,21 +256,19 @@ def _known(factor: Factor, attribute: Attribute) -> Factor:
 def _covariance(sums: CrossProducts, rows: WeightedRows, whole: list[Factor], g: Array) -> Array:
     """Cov(E_w g), which answers to errors dm by B dm: noise, what the ridge leaves, and the drawing of people.
 
-    Cov(m) of the drawing is C k / prod r, k = 1 / n of those at the parties of both features (`score.in_common`), r the
-    share that has an attribute, of each attribute in both: cells are missing by chance.
+    Cov(m) of the drawing is C k / prod r, k = 1 / n of those at the parties of both features (`in_common`), r the share
+    that has an attribute, of each attribute in both: cells are missing by chance.
     """
     has = np.array([sums.people(f.present[None])[0][0] for f in rows.factors])
     everybody = np.array([sums.people(f.present[None])[0][0] for f in whole])
     owner = np.array([-1, *(j for j, f in enumerate(rows.factors) for _ in f.labels[1:])])
     holds = (owner[rows.points.pairs][:, :, None] == np.arange(len(whole))).any(axis=1)  # (F, d)
+    holds = np.vstack([holds, holds[rows.means.again.argmax(axis=1)]])
     lacking = np.exp(-(holds * np.log(np.clip(has / np.maximum(everybody, 1.0), 1e-3, 1.0))) @ holds.T)
-    response = rows.response(g)
-    noise = sums.covariance(np.tensordot(response.B, rows.forms, axes=1)) + response.bias
-    groups = feature_groups(rows)
-    distinct = sorted(set(groups))
-    places = np.array([distinct.index(each) for each in groups], np.intp)
-    shared = in_common(sums, distinct)[np.ix_(places, places)] * lacking
-    return np.asarray(noise + response.B @ (response.C * shared) @ response.B.T)
+    response, means = rows.response(g), rows.means
+    noise = sums.covariance(np.tensordot(response.B, means.forms, axes=1)) + response.bias
+    B = means.mixed(response.B)
+    return np.asarray(noise + B @ (means.within(response.C) * in_common(sums, means.groups) * lacking) @ B.T)
 
 
 def _rare(sums: CrossProducts, factors: list[Factor]) -> list[str]:

@@ -8,7 +8,7 @@ release as closely as its noise lets anybody tell. How closely is the choice of 
 Rows say of three attributes what follows from pairs (docs/odds-ratios.md).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services.analysis.tables import counted_as_one
+from commingle.services.models.balance import Balanced, group, outer, ratios
 from commingle.shared import loops as library
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
@@ -188,8 +189,8 @@ class WeightedRows:
         codes: (N, d) places of levels.
         points: (N, 1 + m) their indicators.
         weights: (N,) w, with sum 1.
-        forms: (F, q, q) the errors <W, E> of m.
-        V: (F, F) their covariance.
+        means: m.
+        V: (F, F) the covariance of their noise.
         ridge: lambda.
         tree: (F, F) how theta of the tree moves with m: C_TT^-1 for its features T, and 0.
     """
@@ -198,7 +199,7 @@ class WeightedRows:
     codes: NDArray[np.intp]
     points: Points
     weights: Array
-    forms: Array
+    means: Balanced
     V: Array
     ridge: float
     tree: Array
@@ -249,17 +250,18 @@ def weighted_rows(
             "together, fewer where an attribute has very many",
             remedy="Name fewer features, or ask for fewer levels.",
         )
-    means, forms = _released(sums, factors, pairs)
-    codes, base, edges = tree_rows(sums, factors, np.random.default_rng(entropy), size)
+    means = _released(sums, factors, pairs)
+    m = means.values
+    codes, base, edges = tree_rows(sums, factors, _tables_of(factors, pairs, m), np.random.default_rng(entropy), size)
     points = Points.of(factors, codes, pairs)
     C = points.covariance(base)
-    V = sums.covariance(forms) + _LEAST * np.diag(np.maximum(np.diag(C), _LEAST))
+    V = means.covariance + _LEAST * np.diag(np.maximum(np.diag(C), _LEAST))
     tree = _features(factors, pairs, edges)
-    ridge = _ridge(C, V, means - points.means(base), tree) if ridge is None else ridge
+    ridge = _ridge(C, V, m - points.means(base), tree) if ridge is None else ridge
     moving = np.zeros_like(C)
     moving[np.ix_(tree, tree)] = np.linalg.inv(_regular(C[np.ix_(tree, tree)]))
-    weights = _tilted(points, base, means, ridge * V, _regular(C) + ridge * V)
-    return WeightedRows(factors, codes, points, weights, forms, V, ridge, moving)
+    weights = _tilted(points, base, m, ridge * V, _regular(C) + ridge * V)
+    return WeightedRows(factors, codes, points, weights, means, V, ridge, moving)
 
 
 def _pairs(factors: Sequence[Factor]) -> NDArray[np.intp]:
@@ -275,27 +277,36 @@ def _features(factors: Sequence[Factor], pairs: NDArray[np.intp], edges: set[tup
     return np.flatnonzero(kept).astype(np.intp)
 
 
-def _released(sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np.intp]) -> tuple[Array, Array]:
-    """Means m = <W, S> / n, n of the pair of parties, and their errors as forms (W - m N) / n, <N, S> = n."""
+def _released(sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np.intp]) -> Balanced:
+    """Means m over the people of the pair of parties; those of one level are said again with each other party."""
     columns = np.vstack([np.zeros_like(factors[0].present), *(f.indicators[1:] for f in factors)])
     present = np.vstack([factors[0].present, *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in factors)])
     left, right = pairs.T
-    one, other = np.where((left == 0)[:, None], present[right], columns[left]), columns[right]
-    first = np.where((left == 0)[:, None], present[right], present[left])
-    return ratios(sums, outer(one, other), outer(first, present[right]))
+    alone = (left == 0)[:, None]
+    parties = sorted({int(f.present.argmax()) for f in factors}) if len(sums.strangers) > 1 else []
+    place = [(c, i) for c in range(1, len(columns)) for i in parties if i != present[c].argmax()]
+    level, party = np.array(place, np.intp).reshape(-1, 2).T
+    others = np.eye(len(columns[0]))[party]
+    one = np.vstack([np.where(alone, present[right], columns[left]), others])
+    first = np.vstack([np.where(alone, present[right], present[left]), others])
+    other, second = (np.vstack([each[right], each[level]]) for each in (columns, present))
+    again = np.eye(len(columns) - 1, len(pairs))[level - 1]
+    shares, _ = ratios(sums, outer(columns[level], present[level]), outer(present[level], present[level]))
+    groups = [group(*each) for each in zip(first, second, strict=True)]
+    spread = np.diag(np.maximum(shares, 0.0))  # of indicators of one attribute, no more than that
+    return Balanced.of(sums, outer(one, other), outer(first, second), groups, again=again, spread=spread)
 
 
-def ratios(sums: CrossProducts, forms: Array, counts: Array) -> tuple[Array, Array]:
-    """<W, S> / <N, S> (t,) of forms W and N (t, q, q), and to first order its errors as forms."""
-    n = np.maximum(np.einsum("tkl,kl->t", counts, sums.values), 1.0)
-    found = np.einsum("tkl,kl->t", forms, sums.values) / n
-    return found, (forms - found[:, None, None] * counts) / n[:, None, None]
-
-
-def outer(left: Array, right: Array) -> Array:
-    """Symmetric W with <W, S> = sum_s (l v_s)(r v_s) for each l of `left` with its r of `right`: (t, q, q)."""
-    each = left[:, :, None] * right[:, None, :]
-    return np.asarray((each + each.swapaxes(1, 2)) / 2)
+def _tables_of(factors: Sequence[Factor], pairs: NDArray[np.intp], m: Array) -> dict[tuple[int, int], Array]:
+    """Shares (L_j, L_k) of each pair of attributes by the means m."""
+    ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)]).tolist()
+    M, levels = np.zeros((ends[-1],) * 2), list[Array]()
+    M[0, 0] = 1.0
+    M[pairs[:, 0], pairs[:, 1]] = M[pairs[:, 1], pairs[:, 0]] = m
+    for start, end in pairwise(ends):
+        others = np.eye(ends[-1])[start:end]
+        levels.append(np.vstack([np.eye(ends[-1])[0] - others.sum(axis=0), others]))
+    return {(j, k): levels[j] @ M @ levels[k].T for j, k in combinations(range(len(factors)), 2)}
 
 
 def _tilted(points: Points, base: Array, m: Array, penalty: Array, curvature: Array) -> Array:
@@ -368,10 +379,14 @@ def _regular(C: Array) -> Array:
 
 
 def tree_rows(
-    sums: CrossProducts, factors: Sequence[Factor], draw: np.random.Generator, size: int
+    sums: CrossProducts,
+    factors: Sequence[Factor],
+    shares: Mapping[tuple[int, int], Array],
+    draw: np.random.Generator,
+    size: int,
 ) -> tuple[NDArray[np.intp], Array, set[tuple[int, int]]]:
     """Codes (N, d) and weights (N,) of a tree of pairs, and the pairs; each combination of levels once if few."""
-    tables, information = _tables(sums, factors)
+    tables, information = _tables(sums, factors, shares)
     root, order, before = _tree(information)
     sizes = [len(f.labels) for f in factors]
     first = tables[root, int(order[1])].sum(axis=1) if len(sizes) > 1 else _shares(sums, factors[0])
@@ -391,12 +406,14 @@ def tree_rows(
     return codes, np.full(size, 1 / size), edges
 
 
-def _tables(sums: CrossProducts, factors: Sequence[Factor]) -> tuple[dict[tuple[int, int], Array], Array]:
+def _tables(
+    sums: CrossProducts, factors: Sequence[Factor], shares: Mapping[tuple[int, int], Array]
+) -> tuple[dict[tuple[int, int], Array], Array]:
     """Shares (L_j, L_k) of each pair, no cell below half its noise, and the information (d, d) beyond that of noise."""
     tables, information = dict[tuple[int, int], Array](), np.zeros((len(factors),) * 2)
     for (j, one), (k, other) in combinations(enumerate(factors), 2):
         counts, noise = sums.crossed(one.indicators, other.indicators)
-        cells = np.maximum(counts, 0.5 * noise.errors + 0.5)
+        cells = np.maximum(shares[j, k] * counts.sum(), 0.5 * noise.errors + 0.5)
         P = cells / cells.sum()
         alone = P.sum(axis=1)[:, None] * P.sum(axis=0)
         # chance alone adds half the mean square of errors over what is expected

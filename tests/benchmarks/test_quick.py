@@ -21,7 +21,7 @@ WITHOUT = {
     "5",
     "wine_conditions",
     "3",
-    *("by_peers", "opendp", "mst", "aim"),
+    *("opendp", "mst", "aim"),
 }
 """Names that a quick run has not, without real tables, published figures and peers."""
 

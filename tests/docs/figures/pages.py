@@ -378,10 +378,10 @@ def odds_ratios() -> tuple[Figures, Tables]:
     errors, areas = "{standard_error:.3f} | {rows_standard_error:.3f}", "{auc:.3f} | {rows_auc:.3f}"
     return figures, {
         "odds": filled(
-            f"ε | n | releases | table | population | standard error | {of_rows} | AUC | {of_rows} | said",
-            f"{{epsilon:g}} | {{n:,}} | {{releases}} | {{table:.3f}} | {{population:.3f}} | {errors} | {areas}"
-            " | {said_auc:.3f}",
-            listed,
+            f"ε | n | weight | releases | table | population | standard error | {of_rows} | AUC | {of_rows} | said",
+            "{epsilon:g} | {n:,} | {weight} | {releases} | {table:.3f} | {population:.3f} | "
+            f"{errors} | {areas} | {{said_auc:.3f}}",
+            ({"weight": 1, **r} for r in listed),
         ),
         "keyed": filled(
             f"table | releases | coefficients | population | standard error | {of_rows} | AUC | {of_rows}",
@@ -393,7 +393,13 @@ def odds_ratios() -> tuple[Figures, Tables]:
 
 def questions() -> tuple[Figures, Tables]:
     found = read("questions")
-    made = {"release": "this release", "opendp": "OpenDP", "mst": "SmartNoise MST", "aim": "SmartNoise AIM"}
+    made = {
+        "release": "`table`",
+        "rows": "weighted rows",
+        "opendp": "OpenDP",
+        "mst": "SmartNoise MST",
+        "aim": "SmartNoise AIM",
+    }
     made = {name: title for name, title in made.items() if all(name in c for c in found["counted"].values())}
     counted = ([e, *(f"{c[name]:.4f}" for name in made)] for e, c in found["counted"].items())
     shown = ("shares", "risk differences", "risk ratios", "odds ratios", "means", "test of means", "test of a table")

@@ -198,7 +198,7 @@ def test_means_over_weighted_rows_answer_to_errors_of_the_release_as_is_said() -
     error = np.random.default_rng(2).normal(size=sums.values.shape) * np.sqrt(N) / 1000
     error[0] = error[:, 0] = 0.0
     moved = weighted_rows(replace(sums, values=sums.values + error + error.T), rows.factors, ridge=rows.ridge)
-    expected = B @ np.einsum("fkl,kl->f", rows.forms, error + error.T)
+    expected = B @ np.einsum("fkl,kl->f", rows.means.forms, error + error.T)
     assert moved.weights @ g - rows.weights @ g == pytest.approx(expected, rel=1e-2)
 
 

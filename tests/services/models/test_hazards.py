@@ -98,6 +98,14 @@ def test_slope_and_spread_are_those_of_the_expectation(basis: Array) -> None:
     assert law.spread(X, w, b) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("basis", [np.ones((4, 1)), np.eye(4)])
+def test_residuals_are_combinations_of_who_left_and_vary_as_is_said(basis: Array) -> None:
+    law = Hazards.of(np.eye(9), np.ones(9), np.random.default_rng(0).uniform(50, 200, 9), basis, gaps=False)
+    ys = law.ys(law.alone + law.repeats)
+    assert law.balance @ ys[: law.alone] == pytest.approx(ys[law.alone :])
+    assert law.largest_covariance == pytest.approx((ys[law.alone :] * law.shares) @ ys[law.alone :].T)
+
+
 @pytest.mark.parametrize("leaving", [0.0, 1.0])
 def test_ratios_without_noise_are_near_those_of_cox_on_the_rows(leaving: float) -> None:
     cells = cells_of(8000, 1, leaving=leaving)

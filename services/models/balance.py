@@ -1,0 +1,134 @@
+"""Means of a release over people whom two parties share, without noise that the same means elsewhere show.
+
+A party that holds a column knows its mean, over all its people, well. With whom it shares people, the release says the
+same mean again, over those. If who is shared does not depend on values, the difference d of the two is noise, and part
+of it is the noise of every other sum over these people. So of means t with noise of covariance V,
+
+    t - G d,        G = Cov(t, d) Cov(d)^-1,
+
+has less noise than t. Drawing people adds to Cov(d), by at most a known spread, so that G is 0 where there is no noise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from commingle.shared.estimation.cross_products import CrossProducts
+from commingle.shared.estimation.entry_noise import Array
+
+Group = tuple[int, ...]
+"""The parties, one or two, whose people count."""
+_STILL = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Balanced:
+    """t means, and D of their people's columns that are said again.
+
+    Attributes:
+        values: (t,).
+        forms: (t, q, q) their errors <W, E>.
+        covariance: (t, t) of the noise.
+        groups: t + D.
+        again: (D, t) which combination of the means each of the D says again.
+        gain: (t, D) G.
+    """
+
+    values: Array
+    forms: Array
+    covariance: Array
+    groups: list[Group]
+    again: Array
+    gain: Array
+
+    @classmethod
+    def of(
+        cls, sums: CrossProducts, forms: Array, counts: Array, groups: Sequence[Group], *, again: Array, spread: Array
+    ) -> Self:
+        """Means <W, S> / <N, S> by forms W and N, (t + D, q, q).
+
+        Args:
+            sums: of a release.
+            forms: of the means, then of those that are said again.
+            counts: of their people.
+            groups: of each.
+            again: (D, t), each of means over a party's own people.
+            spread: (D, D) at most the covariance of what is averaged there, within one person.
+        """
+        values, errors = ratios(sums, forms, counts)
+        V, (D, t) = sums.covariance(errors), again.shape
+        if not D:
+            return cls(values, errors, V, list(groups), again, np.zeros((t, 0)))
+        differ = np.hstack([again, -np.eye(D)])
+        crossed = V @ differ.T
+        own, shared = [groups[int(row.argmax())] for row in np.abs(again)], groups[t:]
+        fewer = np.maximum(1 / held(sums, shared) - 1 / held(sums, own), 0.0)
+        alike = [[(a, b) == (c, d) for c, d in zip(own, shared, strict=True)] for a, b in zip(own, shared, strict=True)]
+        drawn = np.where(alike, spread * fewer[:, None], 0.0)
+        gain: Array = np.linalg.solve(differ @ crossed + drawn + _STILL * np.eye(D), crossed[:t].T).T.astype(np.float64)
+        d = np.tensordot(differ, errors, axes=1)
+        return cls(
+            values[:t] - gain @ (differ @ values),
+            errors[:t] - np.tensordot(gain, d, axes=1),
+            V[:t, :t] - gain @ crossed[:t].T - crossed[:t] @ gain.T + gain @ (differ @ crossed) @ gain.T,
+            list(groups),
+            again,
+            gain,
+        )
+
+    def mixed(self, B: Array) -> Array:
+        """(p, t + D) of weights B (p, t) of the means, on all that they were made of."""
+        along = B @ self.gain
+        return np.hstack([B - along @ self.again, along])
+
+    def extended(self, A: Array) -> Array:
+        """(p, t + D) of covariances A (p, t) with what is averaged, for all that is."""
+        return np.hstack([A, A @ self.again.T])
+
+    def within(self, C: Array) -> Array:
+        """(t + D, t + D) of covariances C (t, t) of what is averaged."""
+        return self.extended(self.extended(C).T)
+
+
+def ratios(sums: CrossProducts, forms: Array, counts: Array) -> tuple[Array, Array]:
+    """<W, S> / <N, S> (t,) of forms W and N (t, q, q), and to first order its errors as forms."""
+    n = np.maximum(np.einsum("tkl,kl->t", counts, sums.values), 1.0)
+    found = np.einsum("tkl,kl->t", forms, sums.values) / n
+    return found, (forms - found[:, None, None] * counts) / n[:, None, None]
+
+
+def outer(left: Array, right: Array) -> Array:
+    """Symmetric W with <W, S> = sum_s (l v_s)(r v_s) for each l of `left` with its r of `right`: (t, q, q)."""
+    each = left[:, :, None] * right[:, None, :]
+    return np.asarray((each + each.swapaxes(1, 2)) / 2)
+
+
+def group(one: Array, other: Array) -> Group:
+    """The parties of two presences, (q,) each."""
+    return tuple(sorted({int(one.argmax()), int(other.argmax())}))
+
+
+def held(sums: CrossProducts, groups: Sequence[Group]) -> Array:
+    """How many people each group holds."""
+    return np.array([max(float(sums.values[each[0], each[-1]]), 1.0) for each in groups])
+
+
+def in_common(sums: CrossProducts, groups: Sequence[Group]) -> Array:
+    """K of all groups with all, (groups, groups): Cov(mean over G, mean over H) = k Cov of one person.
+
+    k = 1 / n of the parties in both, and where there is none 1 / N by n_ab = n_a n_b / N.
+    """
+    distinct = sorted(set(groups))
+    n = np.maximum(sums.values[: len(sums.strangers), : len(sums.strangers)], 1.0)
+
+    def common(one: Group, other: Group) -> float:
+        both = sorted(set(one) & set(other))
+        if both:
+            return 1 / float(n[both[0], both[-1]])
+        return float(np.mean([n[a, b] / (n[a, a] * n[b, b]) for a in one for b in other]))
+
+    K = np.array([[common(one, other) for other in distinct] for one in distinct])
+    at = np.array([distinct.index(each) for each in groups], np.intp)
+    return np.asarray(K[np.ix_(at, at)])
