@@ -76,10 +76,13 @@ experiments: .venv/.ready ## list the measurements on tables; E=wang2018 runs on
 tables: .venv/.ready ## make the tables that DATA=DIR lacks from their sources, fetched or in SOURCES=DIR
 	$(BIN)/python -m benchmarks.make_tables $(if $(DATA),--data $(DATA)) $(if $(SOURCES),--sources $(SOURCES))
 
-dist: .venv/.ready ## build wheel and source archive in dist/, with checksums
-	rm -rf dist
-	$(BIN)/hatchling build --directory dist
-	cd dist && sha256sum -- * >SHA256SUMS && cat SHA256SUMS
+DIST := dist
+
+dist: .venv/.ready ## build wheel, source archive and bill of materials in dist/, with checksums
+	rm -rf $(DIST)
+	$(BIN)/hatchling build --directory $(DIST)
+	$(BIN)/uv export --quiet --locked --no-dev --no-emit-project --all-extras --format cyclonedx1.5 --output-file $(DIST)/sbom.cdx.json
+	cd $(DIST) && sha256sum -- * >SHA256SUMS && cat SHA256SUMS
 
 clean:
 	rm -rf .venv demo dist experiments site shared/libloops.so.1

@@ -179,11 +179,9 @@ def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> No
     """Issue a one-time invite for one member; hand it over confidentially."""
     with open_coordinator(home) as hub:
         text, expires = issue_invite(hub, party=party, lifetime=timedelta(hours=expires_hours))
-    emit(
-        {"party": party, "invite": text, "expires": expires.isoformat()},
-        as_json=as_json,
-        text=f"{text}\nfor {party}, until {expires:%Y-%m-%d %H:%M} UTC",
-    )
+    emit({"party": party, "invite": text, "expires": expires.isoformat()}, as_json=as_json, text=text)
+    if not as_json:
+        click.echo(f"for {party}, until {expires:%Y-%m-%d %H:%M} UTC", err=True)
 
 
 @click.command(epilog=examples("revoke --home hub --party clinic-a"))

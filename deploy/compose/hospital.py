@@ -72,7 +72,7 @@ def propose(clinic: str, study: Path) -> None:
     with connect(clinic) as party:
         for key in (study.stem, None):  # the same proposal each time, and another one where that came to nothing
             made = party.propose(asked, key=key)
-            print(f"proposed {made.id[:12]}: {made.study}", *made.outlook, sep="\n", flush=True)  # noqa: T201 - as above
+            print(f"proposed {made.id[:12]}: {made.study}", flush=True)  # noqa: T201 - as above
             over = party.wait(made.id, seconds=_PATIENCE_SECONDS)
             print(f"{over.state} {over.id}", flush=True)  # noqa: T201 - as above
             if over.state == "published":

@@ -17,6 +17,9 @@ from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import ServeCommand, Tracing, traces_option
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
+_PATIENCE_SECONDS = 5.0
+"""A command that asks while no agent runs has the ledger for about a second."""
+
 _SELF_SIGNED = (
     "openssl req -x509 -newkey rsa:3072 -nodes -days 365 -subj /CN=localhost "
     "-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout api.key -out api.pem"
@@ -61,7 +64,7 @@ def serve(
     faults.arm_from(os.environ)
     if place.next_key.exists():  # the coordinator may know the next key already, and only that one
         raise SettingsError("the key is being replaced", remedy="Finish it: commingle party rotate-key")
-    with compose_agents(place) as agents:
+    with compose_agents(place, patience_seconds=_PATIENCE_SECONDS) as agents:
         loops, halt = Loops(agents), partial(os.kill, os.getpid(), signal.SIGTERM)
         address = None if port is None else (host, port)
         with open_services(agents, loops, address, tls) as (services, begin):

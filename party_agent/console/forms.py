@@ -20,7 +20,7 @@ import structlog
 
 from commingle.party_agent.data.ranges import Range, draft_schema, known_ranges
 from commingle.party_agent.edge.api import UnauthorisedError
-from commingle.party_agent.errors import ConflictError, NotFoundError
+from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import (
     EVERY_SCOPE,
@@ -119,7 +119,7 @@ def schema_of(lines: Sequence[Line]) -> list[dict[str, Any]]:
 
 DAYS = (1, 7, 30, 90)
 """How long a token may last."""
-_LONGEST_NAME, _MOST_OF_A_PERSON = 50, 20
+_LONGEST_NAME = 50
 _OF_PEOPLE: frozenset[AgentScope] = frozenset({"read"})
 _log = structlog.get_logger()
 
@@ -149,8 +149,6 @@ class Maker:
             raise SettingsError(
                 "this cannot be a name", remedy=f"Give 1 to {_LONGEST_NAME} characters that can be seen."
             )
-        if self.person and len(self.tokens()) >= _MOST_OF_A_PERSON:  # each is looked at in every request
-            raise ConflictError("you have made as many tokens as you can have", remedy="Revoke one.")
         lifetime = timedelta(days=days)
         made = create_token(self.home, name=name, scopes=granted, lifetime=lifetime, now=self.now, made_by=self.person)
         _log.info("token made", token=name, scopes=",".join(sorted(granted)), by=self.person or "the operator")

@@ -321,6 +321,8 @@ class Home:
         joined = self._in(known or name)
         noted = coordinator.model_dump_json(indent=2).encode()
         if joined.folder.exists():
+            if not present and (meanwhile := self.consortium().pins()):
+                joined.pin(meanwhile, replace=True)
             write_durably(joined.coordinator_file, noted)
         else:
             self._make_folder(joined, noted, take_over=not present)

@@ -36,6 +36,7 @@ SCOPE_WORDS: Mapping[AgentScope, str] = MappingProxyType(
 )
 EVERY_SCOPE: frozenset[AgentScope] = frozenset(SCOPE_WORDS)
 _PREFIX = "commingle-local.v1"
+_MOST_OF_A_PERSON = 20  # made in a console: each is looked at in every request
 _USED_TO_WITHIN = timedelta(minutes=1)  # so that most requests write nothing
 
 
@@ -71,6 +72,10 @@ def _kept(home: Home) -> Mapping[str, LocalToken]:
     return load_settings(_Tokens, path).tokens if path.exists() else {}
 
 
+def _made(token: LocalToken, person: str) -> bool:
+    return not token.person and token.made_by == person
+
+
 def create_token(
     home: Home,
     *,
@@ -81,7 +86,7 @@ def create_token(
     person: str = "",
     made_by: str = "",
 ) -> str:
-    """A new token. Raises ConflictError where there is one of that name."""
+    """A new token. Raises ConflictError where there is one of that name, or its maker has as many as a person can."""
     text = f"{_PREFIX}.{secrets.token_urlsafe(32)}"
     expires = None if lifetime is None else now + lifetime
     token = LocalToken(
@@ -90,6 +95,8 @@ def create_token(
     with _changing(home, now) as known:
         if name in known:
             raise ConflictError(f"there is a token named {name}", remedy="Revoke it, or choose another name.")
+        if made_by and not person and sum(_made(one, made_by) for one in known.values()) >= _MOST_OF_A_PERSON:
+            raise ConflictError("you have made as many tokens as you can have", remedy="Revoke one.")
         known[name] = token
     return text
 

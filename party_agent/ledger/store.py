@@ -17,6 +17,8 @@ from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from threading import RLock
+from time import monotonic, sleep
+from typing import TextIO
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError
 from commingle.shared.documents.dsse import parse_envelope
@@ -58,30 +60,41 @@ CREATE INDEX IF NOT EXISTS proposals_proposer ON proposals (json_extract(CAST(sp
 KEPT = "CREATE TABLE IF NOT EXISTS forecasts (release TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;"
 """What follows from specs and takes long. No part of a version either, and the chain says nothing of it."""
 
+_LOOK_SECONDS = 0.1
+
 RESTORE = "Restore the newest backup, then: commingle party adopt"
+
+
+def _locked(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 class AgentStore:
     """One connection, one writer at a time, one process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, patience_seconds: float = 0.0) -> None:
         """Open or create the file and hold its lock until `close`.
 
         Raises:
-            AgentRunningError: another process has it.
+            AgentRunningError: another process has it, for as long as patience lasts.
             LedgerError: it is not a ledger of this version, or it is damaged. A file that is there and empty is: it
                 is never taken for a new ledger.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".lock").touch(mode=0o600)
         self._lock_file = path.with_suffix(".lock").open("w")
-        try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock_file.close()
-            raise AgentRunningError(
-                f"another agent works on {path.parent}", remedy="Stop it first: one agent process per ledger."
-            ) from None
+        until = monotonic() + patience_seconds
+        while not _locked(self._lock_file):
+            if monotonic() >= until:
+                self._lock_file.close()
+                raise AgentRunningError(
+                    f"another agent works on {path.parent}", remedy="Stop it first: one agent process per ledger."
+                )
+            sleep(_LOOK_SECONDS)
         self._guard = RLock()
         self._path = path
         new = not path.exists()

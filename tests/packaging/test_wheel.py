@@ -1,10 +1,13 @@
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,19 @@ def test_wheel_of_the_sdist_is_the_wheel_of_the_tree(wheel: Path, tmp_path: Path
         archive.extractall(tmp_path / "source", filter="data")
     (source,) = (tmp_path / "source").iterdir()
     assert contents(build(source, "wheel", tmp_path / "again")) == contents(wheel)
+
+
+def test_dry_run_of_a_release_makes_artefacts_whose_checksums_and_materials_hold(tmp_path: Path) -> None:
+    made = tmp_path / "dist"
+    subprocess.run(["make", "-o", ".venv/.ready", "dist", f"DIST={made}"], cwd=ROOT, check=True)  # noqa: S607 - whichever
+    assert sorted(file.suffix for file in made.iterdir()) == ["", ".gz", ".json", ".whl"]
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=made, check=True)  # noqa: S607 - as above
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    locked = {one["name"]: one["version"] for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+    listed = {one["name"]: one["version"] for one in json.loads((made / "sbom.cdx.json").read_text())["components"]}
+    assert {re.split(r"[\[>=<~]", each)[0] for each in asked} <= listed.keys()
+    assert listed.items() <= locked.items()
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """A provider of single sign-on over a real socket: it signs in whom a test says, and can be made to lie."""
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -50,8 +51,8 @@ class SigningProvider:
     def logout_token(self, **changes: Any) -> str:
         """With which it ends u-adams's sessions; a claim that is changed to None is left out."""
         now = int(time.time())
-        claims = {"iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 120, "jti": "1", "sub": "u-adams"}
-        claims |= {"events": {LOGGED_OUT: {}}, **changes}
+        claims = {"iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 120, "sub": "u-adams"}
+        claims |= {"jti": secrets.token_hex(8), "events": {LOGGED_OUT: {}}, **changes}
         return self.signed({name: value for name, value in claims.items() if value is not None})
 
     def application(self) -> Starlette:

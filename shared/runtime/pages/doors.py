@@ -27,7 +27,7 @@ from commingle.shared.documents.model import text_digest
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.cli import say
 from commingle.shared.runtime.errors import SignInError, UnreachableError
-from commingle.shared.runtime.oidc import Principal, Provider, begin, resume
+from commingle.shared.runtime.oidc import Ended, Principal, Provider, begin, resume
 from commingle.shared.runtime.pages.site import HEADERS, Site, read_form
 from commingle.shared.runtime.problem import problem
 from commingle.shared.runtime.server import Application, Served, listen, run
@@ -159,6 +159,8 @@ class SsoDoor:
         self._opening = CapacityLimiter(1)  # of two sessions of one person the later's token is the one that lives
         self._one_at_a_time = CapacityLimiter(1)  # anybody can send logout tokens: who signs in does not wait for them
         self._sessions: dict[str, _Open] = {}
+        self._ends: dict[str, tuple[int, Ended]] = {}  # by the token's name, numbered as they came
+        self._came = 0
 
     def routes(self, site: Site) -> Sequence[BaseRoute]:
         async def callback(request: Request) -> Response:
@@ -221,17 +223,27 @@ class SsoDoor:
     async def _ended(self, token: str) -> Response:
         """The provider itself ends sessions: in no browser, so its signature is what counts, and no origin."""
         try:
-            ended = await to_thread.run_sync(self._provider.ended, token, limiter=self._one_at_a_time)
+            over = self._end(await to_thread.run_sync(self._provider.ended, token, limiter=self._one_at_a_time))
         except CommingleError as error:
             _log.warning("logout refused", reason=str(error))
             return Response(status_code=400, headers=dict(HEADERS))
+        for one in over:
+            await self._close(one, "signed out by the provider")
+        return Response(headers=dict(HEADERS))
+
+    def _end(self, ended: Ended) -> Sequence[_Open]:
+        """Sessions that are over. What was said is kept for who is about to get one, and against being said again."""
+        now = time()
         with self._guard:
+            self._ends = {jti: one for jti, one in self._ends.items() if now < one[1].until + _SIGN_IN_SECONDS}
+            if ended.jti in self._ends:
+                raise SignInError("this logout token was used before", remedy=self.said)
+            self._came += 1
+            self._ends[ended.jti] = self._came, ended
             over = {at: one for at, one in self._sessions.items() if ended.ends(one.principal)}
             for at in over:
                 del self._sessions[at]
-        for one in over.values():
-            await self._close(one, "signed out by the provider")
-        return Response(headers=dict(HEADERS))
+        return tuple(over.values())
 
     async def _close(self, over: _Open, event: str) -> None:
         _log.info(event, subject=over.principal.subject, issuer=over.principal.issuer)
@@ -243,12 +255,13 @@ class SsoDoor:
         try:
             if attempt is None:
                 raise SignInError("this sign-in did not begin in this browser, or long ago", remedy=self.said)
+            came = self._came
             principal = await self._wait(self._provider.principal, attempt, dict(request.query_params))
             about = {"subject": principal.subject, "issuer": principal.issuer}
             if "read" not in principal.scopes:
                 raise SignInError("none of your groups may use this", remedy="Ask its operator.")
             former = request.cookies.get(self.cookie, "")
-            cookie = await to_thread.run_sync(self._open, principal, former, limiter=self._opening)
+            cookie = await to_thread.run_sync(self._open, principal, former, came, limiter=self._opening)
         except UnreachableError as error:
             return self._away(site, error)
         except CommingleError as error:
@@ -259,17 +272,26 @@ class SsoDoor:
         answer.delete_cookie(self._attempt, path="/", secure=self._secure, httponly=True, samesite="lax")
         return answer
 
-    def _open(self, principal: Principal, former: str) -> str:
-        """A session under a new cookie. The browser's former one ends, and the person's in another browser."""
+    def _open(self, principal: Principal, former: str, came: int) -> str:
+        """A session under a new cookie. The browser's former one ends, and the person's in another browser.
+
+        Raises SignInError where the provider has ended it since so many ends had come.
+        """
         session = Session(principal.person, self._opened(principal), principal.name)
         cookie, now = secrets.token_urlsafe(32), self._clock()
         with self._guard:
+            over = any(number > came and ended.ends(principal) for number, ended in self._ends.values())
             self._sessions = {
                 at: one
                 for at, one in self._sessions.items()
                 if at != former and one.session.person != session.person and now < one.ends
             }
-            self._sessions[cookie] = _Open(principal, session, now + 60 * self._settings.session_minutes, now)
+            if not over:
+                self._sessions[cookie] = _Open(principal, session, now + 60 * self._settings.session_minutes, now)
+        if over:
+            with suppress(OSError, CommingleError):  # as where a session is closed
+                self._closed(session.token or "")
+            raise SignInError("the provider has ended this session", remedy=self.said)
         _log.info(
             "signed in", subject=principal.subject, issuer=principal.issuer, scopes=",".join(sorted(principal.scopes))
         )

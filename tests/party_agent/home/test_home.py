@@ -202,6 +202,14 @@ def test_left_consortium_keeps_its_files_and_its_name(tmp_path: Path) -> None:
     assert home.join(where, name="hub.example").pins() == {"lab": "ab" * 32}
 
 
+def test_pins_made_after_the_last_consortium_was_left_go_with_the_one_that_is_joined_again(tmp_path: Path) -> None:
+    home, where = enrolled_home(tmp_path / "h")
+    home.leave(home.join(where, name="hub.example").name)
+    home.consortium().pin({"ward": "cd" * 32})
+    assert home.join(where, name="hub.example").pins() == {"lab": "ab" * 32, "ward": "cd" * 32}
+    assert not (home.root / "pins.json").exists()
+
+
 def test_partitions_are_read_in_this_process_unless_settings_say_otherwise() -> None:
     assert EngineSettings().open() is IN_PROCESS
     assert EngineSettings(kind="dask").open() == Dask(None, 2)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -37,6 +38,11 @@ def test_second_store_on_the_same_file_is_refused_until_the_first_is_closed(stor
         AgentStore(tmp_path / "ledger.sqlite")
     store.close()
     AgentStore(tmp_path / "ledger.sqlite").close()
+
+
+def test_store_that_is_closed_in_time_makes_room_for_one_that_waits(store: AgentStore, tmp_path: Path) -> None:
+    Timer(0.3, store.close).start()
+    AgentStore(tmp_path / "ledger.sqlite", patience_seconds=60).close()
 
 
 @pytest.mark.slow
