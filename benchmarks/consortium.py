@@ -17,8 +17,7 @@ from typing import IO, Any
 
 import httpx
 
-from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.release.checks import Member, build_spec

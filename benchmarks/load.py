@@ -29,8 +29,7 @@ import numpy as np
 from benchmarks.consortium import Commingle
 from benchmarks.harness import Asked, Experiment, Report
 from commingle import ReleaseClient
-from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, Verified, open_envelope, seal
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.services.fit import PreparedMoments
-from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.dsse import Fingerprint
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import Attribute, encoded_columns

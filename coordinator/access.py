@@ -14,7 +14,7 @@ from commingle.coordinator.errors import (
     UnknownError,
 )
 from commingle.coordinator.store.members import TokenRow
-from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.dsse import VerifyingKey
 from commingle.shared.documents.model import text_digest
 from commingle.shared.runtime.errors import ScopeError
 from commingle.shared.runtime.request_signing import RequestHead, SignedRequest, is_signed, verify_request

@@ -19,8 +19,8 @@ from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, ope
 from commingle.coordinator.members import invite as issue_invite
 from commingle.coordinator.members import revoke as revoke_party
 from commingle.coordinator.store.database import check_url
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.invitation import ADDRESS, Invitation
-from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import Name
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option

@@ -13,9 +13,8 @@ from commingle.coordinator.blobs import LEAST_AGE, Blobs
 from commingle.coordinator.errors import OtherBytesError, QuotaError, StateError, UnknownError
 from commingle.coordinator.store.releases import Files, ReleaseRow
 from commingle.coordinator.store.store import Store, Transaction
-from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.dsse import Envelope, SigningKey, Verified, VerifyingKey
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import CoordinatorAudit, member_log

@@ -16,10 +16,9 @@ from commingle.coordinator.coordinator import Coordinator, record, require_relea
 from commingle.coordinator.errors import InviteError, LedgerHeadError, NameTakenError, OtherBytesError, UnknownError
 from commingle.coordinator.store.members import Invite
 from commingle.coordinator.store.store import Transaction
-from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.dsse import Envelope, VerifyingKey
 from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.invitation import INVITE_PREFIX
-from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.linkage import LinkageKeyMessage, open_identity, open_linkage_key
 from commingle.shared.documents.model import decode, text_digest
 from commingle.shared.documents.statements import (

@@ -17,9 +17,8 @@ from commingle.coordinator.coordinator import (
 from commingle.coordinator.errors import TooManyProposalsError
 from commingle.coordinator.store.releases import ReleaseRow
 from commingle.coordinator.store.store import Transaction
-from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.dsse import Envelope, Fingerprint, Verified, VerifyingKey
 from commingle.shared.documents.errors import DocumentError, SpecError
-from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import (
     AlignmentStatement,

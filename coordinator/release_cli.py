@@ -15,8 +15,7 @@ from rich.table import Table
 from commingle.coordinator.cli import examples, home_option
 from commingle.coordinator.errors import StateError
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
-from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch

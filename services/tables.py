@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from commingle.services.errors import TableError
-from commingle.shared.documents.explained import explain
+from commingle.shared.documents.model import explain
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,

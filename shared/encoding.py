@@ -23,8 +23,7 @@ from commingle.shared.documents.schema import (
     as_registered,
 )
 from commingle.shared.documents.subject_ids import EXACT, LONGEST_PART, IdCounts, SubjectKey, canonical_subject
-from commingle.shared.documents.subsets import Subset
-from commingle.shared.documents.terms import PartyTerms
+from commingle.shared.documents.terms import PartyTerms, Subset
 from commingle.shared.dp.fixed_point import (
     FRACTION_BITS,
     SCALE,

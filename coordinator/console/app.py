@@ -7,11 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 
 from commingle.coordinator.coordinator import Coordinator, require_release
-from commingle.coordinator.http.views import (
-    decode_cursor,
-    encode_cursor,
-    release_details,
-)
+from commingle.coordinator.http.views import decode_cursor, encode_cursor, release_details
 from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec

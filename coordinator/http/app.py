@@ -29,9 +29,15 @@ from commingle.coordinator.errors import (
     UnknownError,
 )
 from commingle.coordinator.http.access import SCHEMES, Authenticator, security_of
-from commingle.coordinator.http.contributions import blocks_router, exchanges_router
 from commingle.coordinator.http.members import members_router
-from commingle.coordinator.http.releases import forecasts_router, published_router, releases_router, start_worker
+from commingle.coordinator.http.releases import (
+    blocks_router,
+    exchanges_router,
+    forecasts_router,
+    published_router,
+    releases_router,
+    start_worker,
+)
 from commingle.coordinator.http.streams import Feed, streams_router
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.store import Store
@@ -50,8 +56,7 @@ from commingle.shared.runtime.errors import (
     TooLargeError,
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
-from commingle.shared.runtime.pages.reference import add_reference
-from commingle.shared.runtime.pages.site import Site
+from commingle.shared.runtime.pages.site import Site, add_reference
 from commingle.shared.runtime.pool import WorkPool
 from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems
 from commingle.shared.runtime.tracing import NO_TELEMETRY

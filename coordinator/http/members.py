@@ -6,13 +6,7 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from commingle.coordinator.coordinator import Coordinator, export_member_log
 from commingle.coordinator.http.access import Authenticator
-from commingle.coordinator.http.views import (
-    AfterQuery,
-    HeadsQuery,
-    PageQuery,
-    decode_cursor,
-    encode_cursor,
-)
+from commingle.coordinator.http.views import AfterQuery, HeadsQuery, PageQuery, decode_cursor, encode_cursor
 from commingle.coordinator.members import (
     depart,
     enrol,

@@ -21,8 +21,7 @@ from commingle.coordinator.errors import CoordinatorError, StorageError
 from commingle.coordinator.http.access import Authenticator
 from commingle.coordinator.http.views import EventsQuery, release_details
 from commingle.coordinator.members import require_party
-from commingle.coordinator.store.events import Step
-from commingle.coordinator.store.store import Store
+from commingle.coordinator.store.store import Step, Store
 from commingle.shared.text import ascii_json
 from commingle.shared.wire import EventPage, ReleaseEvent, ReleaseSteps
 

@@ -10,8 +10,7 @@ from sqlalchemy import Row, Select, bindparam, delete, func, insert, select, upd
 
 from commingle.coordinator.store.database import Page, Part, as_recorded
 from commingle.coordinator.store.tables import invites, keys, ledger_heads, linkage_keys, nonces, parties, tokens
-from commingle.shared.documents.dsse import Envelope, parse_envelope
-from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.dsse import Envelope, VerifyingKey, parse_envelope
 from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.statements import LedgerHead, RotationRequest, SignedDocument
 from commingle.shared.wire import PartyKey, PartyRecord, SealedLinkageKey

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from commingle.services.simulation.consortium import write_party_table
 from commingle.services.simulation.dataset import TARGET, cohort
+from commingle.services.simulation.run import write_party_table
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import MechanismName
 

@@ -34,8 +34,7 @@ from commingle.party_agent.operate.membership import enrol as enrol_party
 from commingle.party_agent.operate.membership import leave as leave_consortium
 from commingle.party_agent.operate.membership import rotate_key as rotate_party_key
 from commingle.party_agent.rounds.linkage import publish_identity, receive_linkage_key, send_linkage_key
-from commingle.shared.documents.explained import explain
-from commingle.shared.documents.model import encode
+from commingle.shared.documents.model import encode, explain
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.verification import called

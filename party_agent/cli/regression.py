@@ -31,7 +31,8 @@ from commingle.shared.documents.regression import (
     RowMapping,
 )
 from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option, refuse_beside, say
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option, names_in, refuse_beside, say
+from commingle.shared.runtime.console import coefficients
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.files import write_durably
 
@@ -170,10 +171,8 @@ def regressions(*, home: Home, regression: str | None, finish: bool, out: Path |
 
 
 def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, ...]) -> tuple[str, ...]:
-    """Names given one by one or with commas between them; a name may itself contain a comma."""
     known = [attribute.name for attribute in attributes]
-    names = [name for text in given for name in ([text] if text in known else map(str.strip, text.split(",")))]
-    return tuple(names) or tuple(name for name in known if name != target)
+    return names_in(given, known) or tuple(name for name in known if name != target)
 
 
 def _bounds(text: str) -> tuple[str, tuple[float, float]]:
@@ -222,13 +221,9 @@ def show_regression(console: Console, value: RegressionView, out: Path | None) -
         return
     privacy = result["privacy"]
     n = f"{_about(privacy['adjacency'])}{result['n']}"
-    table = Table(title=f"{result['target']['name']}, n = {n}, {result['method']}", title_justify="left")
-    table.add_column("term")
-    unitless = result["coefficients"][0]["original"] is None
-    table.add_column("coefficient" + (" (encoded, rows divided by their norms)" if unitless else ""), justify="right")
-    for term in result["coefficients"]:
-        table.add_row(term["label"], f"{term['encoded' if unitless else 'original']:.6g}")
-    console.print(table)
+    title = f"{result['target']['name']}, n = {n}, {result['method']}"
+    found = ((term["label"], term["encoded"], term["original"]) for term in result["coefficients"])
+    console.print(coefficients(found, title=title))
     for attribute in parse_attributes(json.dumps([result["target"], *result["features"]]).encode()):
         if words := words_for_missing(attribute):
             console.print(words)

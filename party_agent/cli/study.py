@@ -15,7 +15,7 @@ from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.policy import Finding, Policy, examine_terms, final_reason
 from commingle.party_agent.operate.compose import agent_client, consortium_option
 from commingle.party_agent.wire.answers import ProposalView
-from commingle.shared.documents.explained import explain
+from commingle.shared.documents.model import explain
 from commingle.shared.documents.presets import PRESETS, release_preset
 from commingle.shared.documents.schema import (
     Attribute,
@@ -27,9 +27,9 @@ from commingle.shared.documents.schema import (
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import RECOMMENDED_MECHANISM, AskedAttribute, AskedPart, Study
 from commingle.shared.documents.subject_ids import RULE_NAMES
-from commingle.shared.documents.subsets import Subset, subset_words
+from commingle.shared.documents.terms import Subset, subset_words
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
-from commingle.shared.forecast.words import bent_words
+from commingle.shared.forecast.result import bent_words
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.checks import EPSILON, Share, draft, tried
 from commingle.shared.release.plan import plan_block

@@ -16,8 +16,23 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
-from commingle.party_agent.console.forms import DAYS, MAX_FIELDS, Line, Maker, lines_of, maker_of, propose, schema_of
-from commingle.party_agent.console.pages import WIDTH, budget_of, in_words, may_approve, may_reject, who_asks, worth_of
+from commingle.party_agent.console.pages import (
+    DAYS,
+    MAX_FIELDS,
+    WIDTH,
+    Line,
+    Maker,
+    budget_of,
+    in_words,
+    lines_of,
+    maker_of,
+    may_approve,
+    may_reject,
+    propose,
+    schema_of,
+    who_asks,
+    worth_of,
+)
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import SCOPE_WORDS

@@ -54,7 +54,7 @@ from commingle.party_agent.errors import (
     UnwitnessedError,
 )
 from commingle.party_agent.home.tokens import AgentScope
-from commingle.party_agent.ledger.requests import regression_line, regression_view
+from commingle.party_agent.ledger.store import regression_line, regression_view
 from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.proposals import DecisionNote, Proposal
@@ -93,8 +93,7 @@ from commingle.shared.runtime.errors import (
     SettingsError,
     TooLargeError,
 )
-from commingle.shared.runtime.pages.reference import add_reference
-from commingle.shared.runtime.pages.site import Site
+from commingle.shared.runtime.pages.site import Site, add_reference
 from commingle.shared.runtime.problem import (
     AGAIN,
     PROBLEM_RESPONSES,

@@ -40,7 +40,7 @@ from commingle.shared.dp.accounting import RHO_UNITS, Cost, Loss, Rho
 from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.forecast.forecast import exchange_of
-from commingle.shared.forecast.words import exchange_words
+from commingle.shared.forecast.result import exchange_words
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, Charge, ChargeState, link_digest

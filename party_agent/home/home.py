@@ -19,7 +19,7 @@ from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.ledger.ledger import Cap
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.engine import IN_PROCESS, Dask, Engine
-from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey, parse_fingerprint
+from commingle.shared.documents.dsse import Fingerprint, SigningKey, VerifyingKey, parse_fingerprint
 from commingle.shared.documents.model import Hex32, Name
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import (

@@ -13,9 +13,8 @@ from math import inf, nextafter
 
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
-from commingle.shared.documents.dsse import Envelope, Verified
+from commingle.shared.documents.dsse import Envelope, Fingerprint, Verified
 from commingle.shared.documents.errors import DocumentError, ProtocolError
-from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import LedgerHead, SignedDocument, Spent, open_head
 from commingle.shared.dp.accounting import FREE, Cost, Loss, Rho

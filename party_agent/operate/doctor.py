@@ -19,7 +19,7 @@ from commingle.party_agent.rounds.release_files import Outbox
 from commingle.party_agent.wire.answers import miscounted
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, process_at
 from commingle.shared import loops
-from commingle.shared.documents.keys import VerifyingKey
+from commingle.shared.documents.dsse import VerifyingKey
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import State

@@ -21,8 +21,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from commingle.party_agent.errors import DataError
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.explained import explain
-from commingle.shared.documents.model import WireModel, tagged_by
+from commingle.shared.documents.model import WireModel, explain, tagged_by
 from commingle.shared.documents.schema import AttributeName, Level
 from commingle.shared.encoding import Cells, as_text, readable_numbers
 

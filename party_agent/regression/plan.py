@@ -25,8 +25,8 @@ from commingle.party_agent.private.regression.regress import (
 from commingle.party_agent.private.regression.sums import stages_of
 from commingle.party_agent.regression.forecasts import Outlook, RegressionDesign, assumed_moment, choose, predict
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.explained import explain
 from commingle.shared.documents.manifest import PROTECTS
+from commingle.shared.documents.model import explain
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
     RegressionMethod,

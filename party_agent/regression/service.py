@@ -19,7 +19,7 @@ import structlog
 from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError, UnwitnessedError
 from commingle.party_agent.home.policy import Finding, Usage
-from commingle.party_agent.ledger.requests import Regression, Requests
+from commingle.party_agent.ledger.store import Regression, Requests
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
 from commingle.party_agent.private.snapshot import Debit, Snapshot

@@ -30,9 +30,8 @@ from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.rounds.witnesses import Witness
-from commingle.shared.documents.dsse import Envelope, Verified, seal
+from commingle.shared.documents.dsse import Envelope, Verified, VerifyingKey, seal
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (

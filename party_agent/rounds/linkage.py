@@ -9,9 +9,8 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home, Membership
-from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.dsse import Envelope, SigningKey, VerifyingKey, seal
 from commingle.shared.documents.errors import DocumentError, SignatureError
-from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.linkage import (
     IdentityStatement,
     LinkageKeyMessage,

@@ -10,8 +10,7 @@ from commingle.party_agent.data.datasets import Datasets
 from commingle.party_agent.home.home import Home, Identity
 from commingle.party_agent.home.policy import Finding
 from commingle.party_agent.ledger.ledger import Ledger
-from commingle.party_agent.ledger.requests import Requests
-from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.ledger.store import AgentStore, Requests
 from commingle.party_agent.rounds.jobs import Jobs
 from commingle.party_agent.rounds.proposals import Proposals
 from commingle.party_agent.rounds.release_files import Outbox

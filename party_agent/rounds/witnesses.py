@@ -20,9 +20,8 @@ from commingle.party_agent.home.home import Identity, Membership
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.proposals import Proposals
-from commingle.shared.documents.dsse import Envelope, open_envelope
+from commingle.shared.documents.dsse import Envelope, VerifyingKey, open_envelope
 from commingle.shared.documents.errors import ProtocolError
-from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import (
     NO_HEAD,

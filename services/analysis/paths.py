@@ -12,9 +12,8 @@ from scipy.special import ndtri
 
 from commingle.services.analysis.covariance import Covariance, estimate
 from commingle.services.errors import PenaltyError
-from commingle.services.fit.fitting import fit_prepared
+from commingle.services.fit.fitting import fit_prepared, usable
 from commingle.services.fit.predicting import Predictor, Values, public_ranges
-from commingle.services.fit.subjects import usable
 from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
+from commingle.shared.documents.dsse import Fingerprint, parse_fingerprint
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.keys import Fingerprint, parse_fingerprint
 from commingle.shared.runtime.errors import SettingsError
 
 NO_MEMBERS: Mapping[str, str] = MappingProxyType({})

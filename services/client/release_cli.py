@@ -1,7 +1,7 @@
 """Commands that ask one release: `commingle fit`, `table`, `describe`, `survival`, `export`, `synthesize`."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from commingle.services.plotting import save
 from commingle.services.results import Drawn, Result, ResultTable
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation.method import IntervalFor
-from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, gathered, json_option, say
+from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, gathered, json_option, names_in, say
 from commingle.shared.text import quoted
 
 if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
@@ -97,13 +97,9 @@ def _list_releases(client: "ReleaseClient") -> str:
     return "\n".join(["Published there:", *lines, *more]) if lines else "Nothing is published there yet."
 
 
-def attribute_names(given: Iterable[str], release: Release) -> tuple[str, ...] | None:
-    """Names given one by one or with commas between them; a name may itself contain a comma. None for no name."""
-    attributes = {attribute.name for attribute in release.attributes}
-    names: list[str] = []
-    for text in given:
-        names += [text] if text in attributes else [name.strip() for name in text.split(",")]
-    return tuple(names) or None
+def attribute_names(given: Sequence[str], release: Release) -> tuple[str, ...] | None:
+    """As `names_in`; None for no name."""
+    return names_in(given, {attribute.name for attribute in release.attributes}) or None
 
 
 def _show(

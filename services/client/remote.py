@@ -12,8 +12,8 @@ from commingle.services.client.files import ReleaseCache, ReleaseFiles, largest_
 from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.client.release import Release
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
+from commingle.shared.documents.dsse import Fingerprint, VerifyingKey
 from commingle.shared.documents.errors import ProtocolError, VerificationError
-from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.release.audit import (
     VerifiedLog,
     confirm_by_log,

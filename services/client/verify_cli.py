@@ -20,9 +20,8 @@ from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.explained import as_written
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
-from commingle.shared.documents.model import decode
+from commingle.shared.documents.model import as_written, decode
 from commingle.shared.documents.regression import VerifiedRegression, verify_regression
 from commingle.shared.documents.spec import StatedPurpose
 from commingle.shared.documents.statements import SignedDocument
@@ -40,6 +39,7 @@ from commingle.shared.release.audit import (
 )
 from commingle.shared.release.verification import PublishedRelease, called
 from commingle.shared.runtime.cli import A_PATH, NEW_FILE, emit, json_option
+from commingle.shared.runtime.console import coefficients
 from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, read_plain
 from commingle.shared.text import quoted
 
@@ -219,12 +219,7 @@ def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bo
     about = "" if document.request.n is None else "about "
     size = f"{document.target.name} by {document.method}, n = {about}{document.n}"
     _print_findings(console, f"regression {document.spec}", size, found.findings)
-    table = Table("term")
-    unitless = document.coefficients[0].original is None
-    table.add_column("coefficient" + (" (encoded, rows divided by their norms)" if unitless else ""), justify="right")
-    for term in document.coefficients:
-        table.add_row(Text(term.label), f"{term.encoded if term.original is None else term.original:.6g}")
-    console.print(table)
+    console.print(coefficients((c.label, c.encoded, c.original) for c in document.coefficients))
     cost = f"epsilon {privacy.epsilon:.6g} at delta {privacy.delta:g} ({privacy.adjacency}); {privacy.guarantee}"
     console.print(Text(cost), soft_wrap=True)
     if replacement and privacy.replacement is not None:

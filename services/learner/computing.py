@@ -27,7 +27,7 @@ from commingle.services.learner.requests import (
 from commingle.services.learner.views import ANSWERS, Predictions
 from commingle.services.models import SyntheticRows
 from commingle.services.results import Drawn, Result
-from commingle.shared.documents.explained import explain
+from commingle.shared.documents.model import explain
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.forecast.forecast import plan as make_plan

@@ -32,8 +32,7 @@ from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.runtime.pages.doors import Door, entrance
-from commingle.shared.runtime.pages.reference import Document, add_reference
-from commingle.shared.runtime.pages.site import HEADERS, Site
+from commingle.shared.runtime.pages.site import HEADERS, Document, Site, add_reference
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PAGE = 100

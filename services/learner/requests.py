@@ -13,7 +13,7 @@ from commingle.services.analysis.paths import MAX_PENALTIES
 from commingle.services.fit import ESTIMATORS, fit_prepared
 from commingle.services.learner.views import with_example
 from commingle.services.results import Result
-from commingle.shared.documents.explained import explain
+from commingle.shared.documents.model import explain
 from commingle.shared.documents.spec import MAX_COLUMNS
 from commingle.shared.documents.study import Study
 from commingle.shared.estimation.method import IntervalFor

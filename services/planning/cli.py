@@ -30,6 +30,7 @@ from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, m
 from commingle.shared.release.checks import two_digits
 from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, json_option, refuse_beside, say
+from commingle.shared.runtime.console import figures
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
 
@@ -274,8 +275,8 @@ def _show_encodings(asked: Study, found: "Sequence[Encoded]", console: Console, 
     said = "Leave the numbers as they are." if best.study == asked else f"Take the numbers {best.name}."
     where = "--out DIR writes that study." if out is None else f"That study is {out / 'study.json'}."
     console.print(Text(said if best.study == asked else f"{said} {where}", style="bold green"), soft_wrap=True)
-    table = _table(
-        f"What a fit of {best.forecast.target} is expected to explain", "numbers", "R\N{SUPERSCRIPT TWO}", "range"
+    table = figures(
+        "numbers", "R\N{SUPERSCRIPT TWO}", "range", title=f"What a fit of {best.forecast.target} is expected to explain"
     )
     for each in found:
         between = each.forecast.r_squared_range
@@ -305,7 +306,7 @@ def _tables(found: Sequence[TableForecast]) -> Table:
     one = found[0]
     title = f"Expected of tables by {one.column} = {one.event}: an odds ratio of {one.odds_ratio:g}, 95 % intervals"
     headings = ("odds ratio reads", "a share", "a difference", "noise in a cell", "people needed")
-    table = _table(title, "level against", *headings)
+    table = figures("level against", *headings, title=title)
     for each in found:
         high = "\N{INFINITY}" if each.odds_high is None else f"{each.odds_high:.2f}"
         needed = "-" if each.n_needed is None else f"{each.n_needed:,}"
@@ -321,7 +322,7 @@ def _tables(found: Sequence[TableForecast]) -> Table:
 
 
 def _cuts(found: Sequence[CutForecast]) -> Table:
-    table = _table("Numbers have tables once they are cut", "cuts", "levels", "table with", "noise in a cell")
+    table = figures("cuts", "levels", "table with", "noise in a cell", title="Numbers have tables once they are cut")
     for each in found:
         name = Text(f'{each.attribute}: "{each.cuts}"')
         table.add_row(name, f"{each.levels}", Text(each.with_label), three_digits(each.cell_error))
@@ -329,7 +330,7 @@ def _cuts(found: Sequence[CutForecast]) -> Table:
 
 
 def _terms(f: Forecast) -> Table:
-    table = _table(f"Expected standard errors of a fit of {f.target}", "term", "encoded", "original units")
+    table = figures("term", "encoded", "original units", title=f"Expected standard errors of a fit of {f.target}")
     for term in f.terms:
         table.add_row(Text(term.term), three_digits(term.encoded), three_digits(term.original))
     return table
@@ -339,7 +340,7 @@ def _curve(over: str, points: Sequence[Point], value: Callable[[Point], str]) ->
     r2 = "R\N{SUPERSCRIPT TWO}"
     ranged = any(p.r_squared_range for p in points)
     given = ("k", f"{r2} of a fit", *("range",) * ranged, f"{r2} of the mean", "relative error", "useful")
-    table = _table(f"Over {over}", *dict.fromkeys((over, *given)))
+    table = figures(*dict.fromkeys((over, *given)), title=f"Over {over}")
     for p in points:
         k = [] if over == "k" else ["-" if p.k is None else f"{p.k:,}"]
         between = ["{:.2f} to {:.2f}".format(*p.r_squared_range)] if p.r_squared_range else []
@@ -350,12 +351,4 @@ def _curve(over: str, points: Sequence[Point], value: Callable[[Point], str]) ->
             three_digits(p.relative_error),
         )
         table.add_row(value(p), *k, *cells, "yes" if p.useful else "no", style=None if p.useful else "dim")
-    return table
-
-
-def _table(title: str, first: str, *others: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
     return table

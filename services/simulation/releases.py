@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from commingle.services.simulation.dataset import StudyTable, training_size
 from commingle.services.testing.nodes import DATASET
+from commingle.shared.documents.dsse import Fingerprint
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.explained import explain
-from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.model import explain
 from commingle.shared.documents.presets import ReleasePreset
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty, Subjects

@@ -10,18 +10,34 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.simulation.consortium import Outcome
+from commingle.services.client.release import Release
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
+from commingle.services.simulation.releases import Planned
 from commingle.services.tables import Table as Rows
 from commingle.shared.documents.schema import encoded_columns
 from commingle.shared.estimation.pair_noise import held as counts_of
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.runtime.console import figures
 
 Subjects: TypeAlias = frozenset[str]
 _NO_FIT: dict[str, Any] = {"name": "-", "test_r2": None}
 PICTURE = "coefficients.png"
 _MOST_COUNTS = 15  # on a terminal; the report has all
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """A published release.
+
+    Attributes:
+        release: fetched and verified.
+        seconds: until all had approved, until all blocks were in, until it was published.
+    """
+
+    planned: Planned
+    release: Release
+    seconds: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,15 +241,8 @@ def _title(release: dict[str, Any]) -> str:
     )
 
 
-def _table_of(first: str, *numbers: str) -> Table:
-    table = Table(first)
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    return table
-
-
 def _counts(release: dict[str, Any]) -> Table:
-    table = _table_of("held by", "people", "private", "95 % interval", "used in fits")
+    table = figures("held by", "people", "private", "95 % interval", "used in fits")
     for count in release["subject_counts"][:_MOST_COUNTS]:
         low, high = (count["subjects"] + side * 2 * count["error"] for side in (-1, 1))
         private, within = f"{count['subjects']:,.0f}", f"{max(low, 0):,.0f} to {max(high, 0):,.0f}"
@@ -253,7 +262,7 @@ def _with_intervals(releases: Sequence[dict[str, Any]]) -> tuple[dict[str, Any],
 
 
 def _slopes(fit: dict[str, Any], held: dict[str, bool], truth: dict[str, float]) -> Table:
-    table = _table_of("term", "not private", "private", "95 % interval")
+    table = figures("term", "not private", "private", "95 % interval")
     for term, holds in held.items():
         low, high = fit["intervals"][term]
         cells = (_number(truth[term]), _number(fit["coefficients"][term]), f"{_number(low)} to {_number(high)}")
@@ -263,7 +272,7 @@ def _slopes(fit: dict[str, Any], held: dict[str, bool], truth: dict[str, float])
 
 def _overview(report: dict[str, Any]) -> Table:
     """A line for each release, by its best fit on the held-out people; which fit that is nobody knows beforehand."""
-    table = _table_of("mechanism", "ε per member", "ε per person", "test R²")
+    table = figures("mechanism", "ε per member", "ε per person", "test R²")
     table.add_column("best fit")
     table.add_column("beats mean")
     for release in report["releases"]:
@@ -281,7 +290,7 @@ def _models(release: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _table(release: dict[str, Any], reference: dict[str, Any]) -> Table:
-    table = _table_of("fit", "relative error", "test MSE", "test R²")
+    table = figures("fit", "relative error", "test MSE", "test R²")
     for fit in release["estimators"]:
         beats = fit["test_mse"] < reference["constant_test_mse"]
         cells = (_number(fit["relative_error"]), _number(fit["test_mse"]), _number(fit["test_r2"]))

@@ -11,7 +11,6 @@ from functools import partial
 from io import StringIO
 from json import loads
 from pathlib import Path
-from signal import Signals
 from typing import Any, Self, TextIO
 
 import structlog
@@ -25,15 +24,14 @@ from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.edge.serving import open_services
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import compose_agents
-from commingle.services.testing.errors import ConsortiumError, ProcessError
-from commingle.services.testing.processes import Command, last_lines, printed
+from commingle.services.testing.errors import ProcessError
+from commingle.services.testing.processes import Command, Server, last_lines, only_processes, printed
 from commingle.shared.runtime.files import close_to_others
 from commingle.shared.runtime.server import Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import ServerTls
 
 _RENDERING = (structlog.processors.add_log_level, structlog.processors.JSONRenderer())
-_REMEDY = "Start the consortium with processes=True."
 
 
 @dataclass(slots=True)
@@ -47,7 +45,7 @@ class SkewedClock:
 
 
 @dataclass(slots=True)
-class ServerThread:
+class ServerThread(Server):
     """A server of this process, which can be stopped and started again, always on the same port."""
 
     name: str
@@ -59,33 +57,17 @@ class ServerThread:
     def alive(self) -> bool:
         return self._stack is not None
 
-    @property
-    def pid(self) -> int:
-        raise _only_processes("A server of this process has none of its own")
-
     def begin(self, *, fault: str = "") -> None:
         if fault:
-            raise _only_processes("Only a process can kill itself at a fault point")
+            raise only_processes("Only a process can kill itself at a fault point")
         stack = ExitStack()
         stack.enter_context(self.open(self.clock))
         self._stack = stack
-
-    def await_listening(self) -> None:
-        """Return at once: `begin` returns when it listens."""
 
     def kill(self) -> None:
         if self._stack is not None:
             self._stack.close()
             self._stack = None
-
-    def await_death(self) -> None:
-        raise _only_processes("Only a process can kill itself at a fault point")
-
-    def signal(self, number: Signals) -> None:
-        raise _only_processes(f"Only a process can be sent {number.name}")
-
-    def fill_disk(self, *, full: bool) -> None:
-        raise _only_processes(f"Only a process can have its disk {'filled' if full else 'emptied'}")
 
     def set_clock(self, *, ahead: timedelta) -> None:
         self.clock.ahead = ahead
@@ -151,10 +133,6 @@ class InProcess:
     def _server(self, name: str, opened: Callable[[SkewedClock], AbstractContextManager[None]]) -> ServerThread:
         self._servers.append(ServerThread(name, opened))
         return self._servers[-1]
-
-
-def _only_processes(what: str) -> ConsortiumError:
-    return ConsortiumError(what, remedy=_REMEDY)
 
 
 def _run(name: str, command: Command) -> Any:  # noqa: ANN401 - JSON

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from commingle.services.tables import Unusable, draft, read_table
 from commingle.services.testing.errors import ConsortiumError
 from commingle.services.testing.links import Link
-from commingle.services.testing.processes import Command
+from commingle.services.testing.processes import Command, Server
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.tls import ServerTls
@@ -114,37 +114,6 @@ def self_signed(folder: Path) -> ServerTls:
     plain = serialization.NoEncryption()
     write_durably(tls.key, key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
     return tls
-
-
-class Server(Protocol):
-    """A process, or threads of this one. What it cannot suffer it refuses with ConsortiumError."""
-
-    @property
-    def alive(self) -> bool: ...
-
-    @property
-    def pid(self) -> int: ...
-
-    def begin(self, *, fault: str = "") -> None:
-        """Start it without waiting; it kills itself at the fault point of this name (`shared.runtime.faults`)."""
-
-    def await_listening(self) -> None:
-        """Return when it listens. Raises ProcessError."""
-
-    def await_death(self) -> None:
-        """Return when it has killed itself at its fault point. Raises ProcessError where it ends otherwise."""
-
-    def kill(self) -> None:
-        """Kill it like `kill -9`, or, which is all that a thread allows, let what it has begun come to an end."""
-
-    def signal(self, number: Signals) -> None:
-        """Send it a signal."""
-
-    def fill_disk(self, *, full: bool) -> None:
-        """Let no file of it grow, logs included, or lift that limit. Linux only."""
-
-    def set_clock(self, *, ahead: timedelta) -> None:
-        """Set its clock ahead of the true time."""
 
 
 class Backend(Protocol):

@@ -14,8 +14,8 @@ from hashlib import sha256
 
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from commingle.shared.documents.dsse import Fingerprint
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.text import printable
 
 INVITE_PREFIX = "commingle-invite.v1"

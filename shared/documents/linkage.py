@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AwareDatetime, StringConstraints
 
-from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
+from commingle.shared.documents.dsse import Envelope, Verified, VerifyingKey, open_envelope
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import Digest, Hex32, Name, Version, WireModel
 
 _CONTEXT = b"commingle/v1/linkage-key"

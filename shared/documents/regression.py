@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from commingle.shared.documents.dsse import Fingerprint, parse_fingerprint
 from commingle.shared.documents.errors import require
-from commingle.shared.documents.keys import Fingerprint, parse_fingerprint
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, AttributeName, EncodedColumn, NumericAttribute, encoded_columns

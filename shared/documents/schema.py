@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, WithJsonSchema, model_validator
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.explained import as_written, explain
-from commingle.shared.documents.model import LEFT_OUT, WireModel, tagged_by
+from commingle.shared.documents.model import LEFT_OUT, WireModel, as_written, explain, tagged_by
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import IntegerMap, quantise, within_unit
 from commingle.shared.dp.sensitivity import Geometry, contrast_geometry

@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal, NewType, Self
 
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationInfo, model_validator
 
+from commingle.shared.documents.dsse import VerifyingKey
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Checks, Count, Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.schema import (
     Attribute,

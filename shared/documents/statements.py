@@ -16,9 +16,8 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from commingle.shared.documents.dsse import Envelope, Verified, open_envelope, seal
+from commingle.shared.documents.dsse import Envelope, SigningKey, Verified, VerifyingKey, open_envelope, seal
 from commingle.shared.documents.errors import DocumentError, ExchangeError
-from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Model, Name, Version, WireModel
 from commingle.shared.documents.spec import MAX_COLUMNS, Paragraph, PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import Loss, Rho

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from commingle.shared.documents.explained import explain
-from commingle.shared.documents.model import LEFT_OUT, Name, WireModel
+from commingle.shared.documents.model import LEFT_OUT, Name, WireModel, explain
 from commingle.shared.documents.schema import (
     Attribute,
     AttributeName,
@@ -24,8 +23,7 @@ from commingle.shared.documents.schema import (
     weight_problems,
 )
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Asked
-from commingle.shared.documents.subsets import Subset, require_people
-from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, PartyShare
+from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, PartyShare, Subset, require_people
 
 Subjects = Literal["keyed", "listed"]
 RECOMMENDED_MECHANISM = "moments"

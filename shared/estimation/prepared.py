@@ -16,8 +16,7 @@ from commingle.shared.documents.row_maps import may_cut, undone
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
-from commingle.shared.documents.subsets import subset_words
-from commingle.shared.documents.terms import expected_kept
+from commingle.shared.documents.terms import expected_kept, subset_words
 from commingle.shared.dp.first_stage import FirstStage, mean_squares
 from commingle.shared.dp.fixed_point import SCALE, IntegerMap, presence
 from commingle.shared.estimation.entry_noise import Array, PairLaw

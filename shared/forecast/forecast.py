@@ -18,10 +18,9 @@ from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.errors import PlanningError
-from commingle.shared.forecast.result import Forecast, Plan, Point, TermForecast
+from commingle.shared.forecast.result import Forecast, Plan, Point, TermForecast, advice, exchange_words, sentences
 from commingle.shared.forecast.tables import cut_forecasts, sentence_of, table_forecasts
 from commingle.shared.forecast.task import Assumptions, assumptions_of, ends, expected, populations, task_of
-from commingle.shared.forecast.words import advice, exchange_words, sentences
 from commingle.shared.mechanisms.interface import ExchangeCost
 from commingle.shared.mechanisms.prediction import Prediction, RegressionTask
 from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_of

@@ -19,9 +19,8 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import AwareDatetime
 
-from commingle.shared.documents.dsse import Envelope, Verified, open_envelope
+from commingle.shared.documents.dsse import Envelope, Fingerprint, Verified, VerifyingKey, open_envelope
 from commingle.shared.documents.errors import VerificationError, require
-from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.model import Digest, Name, decode
 from commingle.shared.documents.regression import RegressionResult, is_charged
 from commingle.shared.documents.spec import ReleaseSpec

@@ -14,9 +14,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Verified
+from commingle.shared.documents.dsse import Fingerprint, Verified, VerifyingKey
 from commingle.shared.documents.errors import VerificationError, require
-from commingle.shared.documents.keys import Fingerprint, VerifyingKey
 from commingle.shared.documents.manifest import Manifest, PrivacyStatement, SecondMoments
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec

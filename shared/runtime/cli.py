@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from inspect import signature
@@ -44,6 +44,11 @@ def refuse_beside(option: str, *names: str) -> None:
         given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         if given and parameter.name in names:
             raise click.UsageError(f"{option} sets {'/'.join(parameter.opts)}: leave it out.")
+
+
+def names_in(given: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+    """Names given one by one or with commas between them; a name that is known may itself contain a comma."""
+    return tuple(name for text in given for name in ([text] if text in known else map(str.strip, text.split(","))))
 
 
 def together(*options: Options[Any]) -> Options[Any]:

@@ -1,13 +1,16 @@
 """The one console that commands print on: no text on it can be an order to the terminal, no matter who wrote it."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
 from commingle.shared.text import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 class PlainConsole(Console):
@@ -29,3 +32,24 @@ class PlainConsole(Console):
         """As rich does it, piece by piece, every text in it made printable."""
         for piece in super().render(renderable, options):
             yield piece if piece.control else Segment(printable(piece.text, keep_lines=True), piece.style)
+
+
+def figures(first: str, *others: str, title: str | None = None) -> "Table":
+    """A table of names and, on the right below each other heading, of what is counted or computed."""
+    from rich.table import Table  # noqa: PLC0415 - most that is printed has none
+
+    table = Table(first, title=title, title_justify="left")
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def coefficients(terms: Iterable[tuple[str, float, float | None]], *, title: str | None = None) -> "Table":
+    """The table of a regression: label, encoded coefficient, and the one in original units where there is one."""
+    shown = tuple(terms)
+    unitless = any(original is None for _, _, original in shown)
+    note = " (encoded, rows divided by their norms)" if unitless else ""
+    table = figures("term", f"coefficient{note}", title=title)
+    for label, encoded, original in shown:
+        table.add_row(Text(label), f"{encoded if original is None else original:.6g}")
+    return table

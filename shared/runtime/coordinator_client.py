@@ -7,9 +7,8 @@ from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
 import httpx
 
-from commingle.shared.documents.dsse import Envelope
+from commingle.shared.documents.dsse import Envelope, VerifyingKey
 from commingle.shared.documents.errors import ProtocolError
-from commingle.shared.documents.keys import VerifyingKey
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument, open_head
 from commingle.shared.release.checks import Member
 from commingle.shared.release.matrix import ARROW_STREAM

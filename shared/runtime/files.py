@@ -16,8 +16,8 @@ from typing import Protocol, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from commingle.shared.documents.dsse import SigningKey, parse_fingerprint
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.keys import SigningKey, parse_fingerprint
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import KeyFileError, NoRoomError
 from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, open_plain, read_given

@@ -16,7 +16,7 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from commingle.shared import __version__
-from commingle.shared.documents.explained import explain
+from commingle.shared.documents.model import explain
 from commingle.shared.runtime.errors import (
     NonsenseError,
     RemoteProblemError,

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from http_message_signatures import HTTPMessageSigner, HTTPMessageVerifier, HTTPSignatureKeyResolver, algorithms
 from http_message_signatures.exceptions import HTTPMessageSignaturesException
 
-from commingle.shared.documents.keys import Fingerprint, SigningKey, VerifyingKey
+from commingle.shared.documents.dsse import Fingerprint, SigningKey, VerifyingKey
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import ClockSkewError, RequestSignatureError
 from commingle.shared.runtime.settings import Clock, system_clock

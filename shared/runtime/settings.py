@@ -16,8 +16,7 @@ import click
 from click.core import ParameterSource
 from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError
 
-from commingle.shared.documents.explained import as_written, explain
-from commingle.shared.documents.model import Version
+from commingle.shared.documents.model import Version, as_written, explain
 from commingle.shared.runtime.cli import NEW_FILE, emit, gathered, json_option
 from commingle.shared.runtime.errors import ANOTHER_VERSION, SettingsError
 from commingle.shared.runtime.plain_files import read_given

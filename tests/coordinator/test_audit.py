@@ -13,8 +13,8 @@ import pytest
 from commingle.coordinator.coordinator import export_audit
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.members import revoke, rotate
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.terms import Bounds

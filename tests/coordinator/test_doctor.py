@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from commingle.__main__ import main
-from commingle.coordinator.doctor import examine_home
 from commingle.coordinator.home import CoordinatorHome, open_coordinator
+from commingle.coordinator.upkeep_cli import examine_home
 from commingle.shared.runtime.settings import system_clock
 from tests.world.command import Command
 from tests.world.coordinator import Honest, Hub, Proposed, key_of, problem

@@ -8,8 +8,7 @@ import pytest
 from commingle.coordinator.coordinator import export_audit
 from commingle.coordinator.errors import NameTakenError, UnknownError
 from commingle.coordinator.members import depart, revoke
-from commingle.shared.documents.dsse import Envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, seal
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import Departure, Enrolment, RotationRequest, SignedDocument
 from commingle.shared.release.audit import verify_coordinator_audit

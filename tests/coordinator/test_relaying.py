@@ -7,8 +7,7 @@ import pytest
 
 from commingle.coordinator.members import rotate
 from commingle.coordinator.store.members import MOST_HEADS
-from commingle.shared.documents.dsse import Envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, seal
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import NO_HEAD, LedgerHead, SignedDocument, open_head

@@ -15,8 +15,7 @@ import pytest
 
 from benchmarks.consortium import Commingle
 from commingle.party_agent.home.home import Home
-from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.request_signing import RequestSigner

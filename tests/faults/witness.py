@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.ledger.requests import Regression
+from commingle.party_agent.ledger.store import Regression
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import verify_regression

@@ -16,8 +16,7 @@ from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.rounds.linkage import signed_identity
-from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.linkage import LinkageKeyMessage, check_value, sealing_info
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import (

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from commingle.shared.documents.dsse import Envelope, Signature
+from commingle.shared.documents.dsse import Envelope, Signature, SigningKey
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS, Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import SignedDocument

@@ -18,7 +18,7 @@ from commingle.party_agent.home.tokens import local_tokens
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.operate.backup import restore_backup
 from commingle.party_agent.operate.compose import compose_agents
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec

@@ -21,8 +21,7 @@ from commingle.party_agent.private.privatise import BlockRequest, PrivateBlock, 
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.private.snapshot import Debit, Snapshot, write_snapshot
 from commingle.party_agent.private.sources import SourceTable
-from commingle.shared.documents.dsse import Envelope, Verified, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, Verified, seal
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.schema import (
     Attribute,

@@ -39,8 +39,7 @@ from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.blocks import Made
 from commingle.services.client.files import ReleaseFiles
-from commingle.shared.documents.dsse import Envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, seal
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import WireModel, decode
 from commingle.shared.documents.spec import ReleaseSpec

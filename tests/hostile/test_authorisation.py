@@ -15,8 +15,7 @@ from fastapi import FastAPI
 from commingle.coordinator.access import CoordinatorScope, create_token
 from commingle.coordinator.http.app import create_app
 from commingle.coordinator.http.streams import Feed
-from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import Departure, Rotation, RotationRequest, SignedDocument

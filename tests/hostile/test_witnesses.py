@@ -12,7 +12,7 @@ from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branc
 from commingle.party_agent.operate.membership import rotate_key
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import Proposal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument, open_head
 from commingle.shared.errors import CommingleError

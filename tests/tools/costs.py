@@ -29,8 +29,7 @@ from benchmarks.harness import heading, row
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import LoadedRelease
-from commingle.shared.documents.dsse import parse_envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey, parse_envelope, seal
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import NumericAttribute

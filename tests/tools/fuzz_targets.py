@@ -13,8 +13,7 @@ import httpx
 import numpy as np
 
 from commingle.party_agent.regression.plan import plan_regression
-from commingle.shared.documents.dsse import open_envelope, parse_envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey, open_envelope, parse_envelope, seal
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.regression import (

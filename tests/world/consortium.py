@@ -24,8 +24,7 @@ from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents, assemble
-from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,
@@ -36,8 +35,7 @@ from commingle.shared.documents.schema import (
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.documents.study import Study, StudyParty
-from commingle.shared.documents.subsets import Subset
-from commingle.shared.documents.terms import Bounds, MechanismName, Projection
+from commingle.shared.documents.terms import Bounds, MechanismName, Projection, Subset
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import Charge
 from commingle.shared.release.checks import Member, build_spec

@@ -24,8 +24,7 @@ from commingle.coordinator.members import invite
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.database import Database
 from commingle.coordinator.store.store import Store, open_store
-from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, parse_envelope, seal
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec

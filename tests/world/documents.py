@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, Signature, Verified, payload_type, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, Signature, SigningKey, Verified, payload_type, seal
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import Digest, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec

@@ -12,8 +12,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, parse_envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, parse_envelope, seal
 from commingle.shared.documents.row_maps import row_bound
 from commingle.shared.dp.fixed_point import clip_rows
 from commingle.shared.dp.noise import rounded_gaussian

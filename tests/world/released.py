@@ -22,8 +22,7 @@ from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.remote import ReleaseClient
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
-from commingle.shared.documents.dsse import Envelope, Verified, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, Verified, seal
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import encode

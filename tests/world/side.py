@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, seal
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Sums

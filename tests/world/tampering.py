@@ -19,8 +19,7 @@ from commingle.coordinator.members import invite, newest_heads
 from commingle.coordinator.proposals import propose
 from commingle.coordinator.store.releases import ReleaseRow
 from commingle.party_agent.ledger.ledger import Ledger
-from commingle.shared.documents.dsse import Envelope, open_envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, open_envelope, seal
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.dp.accounting import Cost, Loss, Rho

@@ -19,7 +19,7 @@ import pytest
 import structlog
 
 from commingle.party_agent.console.app import create_console
-from commingle.party_agent.console.forms import maker_of
+from commingle.party_agent.console.pages import maker_of
 from commingle.party_agent.edge.api import LocalApi, UnauthorisedError
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.client import PartyClient

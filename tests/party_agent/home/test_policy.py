@@ -22,7 +22,7 @@ from commingle.party_agent.home.policy import (
     examine_again,
 )
 from commingle.party_agent.private.sources import FileSource
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyParty

@@ -9,8 +9,7 @@ from typing import Any
 from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.snapshot import Debit
-from commingle.shared.documents.dsse import Envelope, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, seal
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.release.charge import GENESIS, Charge, ChargeState, ChargeTerms

@@ -14,8 +14,7 @@ from commingle.party_agent.operate.membership import leave, rotate_key
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.linkage import publish_identity, receive_linkage_key, send_linkage_key
 from commingle.party_agent.rounds.proposals import Decision
-from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.keys import Fingerprint
+from commingle.shared.documents.dsse import Envelope, Fingerprint
 from commingle.shared.documents.linkage import IdentityStatement
 from commingle.shared.documents.model import decode
 from commingle.shared.errors import CommingleError

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
 from commingle.party_agent.private.snapshot import Debit, Snapshot
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.study import Study, StudyParty

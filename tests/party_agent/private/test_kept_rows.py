@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.kept_rows import KeptRows
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import Bounds

@@ -7,7 +7,7 @@ import numpy as np
 
 from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
-from commingle.party_agent.ledger.requests import Regression
+from commingle.party_agent.ledger.store import Regression
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.model import decode

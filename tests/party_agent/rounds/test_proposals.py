@@ -12,9 +12,8 @@ from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.tokens import AgentScope
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import RETENTION
-from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.rounds import State

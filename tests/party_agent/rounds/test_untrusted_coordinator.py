@@ -15,9 +15,8 @@ from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.proposals import Decision
-from commingle.shared.documents.dsse import Envelope, seal
+from commingle.shared.documents.dsse import Envelope, SigningKey, seal
 from commingle.shared.documents.errors import DocumentError, SignatureError, SpecError
-from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.statements import BlockStatement, Rejection
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.errors import CommingleError

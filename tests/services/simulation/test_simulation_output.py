@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from commingle.services.client.release import Release
-from commingle.services.simulation.consortium import write_party_files, write_party_table
 from commingle.services.simulation.dataset import cohort
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.picture import Panel, draw, figure_of
 from commingle.services.simulation.progress import open_stages
 from commingle.services.simulation.report import show, show_first, subject_counts, verdict
+from commingle.services.simulation.run import write_party_files, write_party_table
 from commingle.services.tables import Table
 from tests.world.released import published
 

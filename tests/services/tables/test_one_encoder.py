@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.private.sources import FileSource, SourceTable, open_source
 from commingle.services.planning.public_table import encode
-from commingle.services.simulation.consortium import write_party_files
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.parties import Wanted
 from commingle.services.simulation.preparing import prepare
+from commingle.services.simulation.run import write_party_files
 from commingle.services.tables import conform, read_table
 from commingle.shared.documents.schema import (
     Attribute,

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from commingle.shared.documents.dsse import Envelope, Signature, open_envelope, payload_type, seal
+from commingle.shared.documents.dsse import Envelope, Signature, SigningKey, open_envelope, payload_type, seal
 from commingle.shared.documents.errors import DocumentError
-from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import WireModel, decode, decode_canonical, encode

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from commingle.shared.documents.dsse import (
     Envelope,
     Signature,
+    SigningKey,
+    VerifyingKey,
     open_envelope,
     parse_envelope,
     payload_type,
@@ -19,7 +21,6 @@ from commingle.shared.documents.dsse import (
     seal,
 )
 from commingle.shared.documents.errors import DocumentError, SignatureError
-from commingle.shared.documents.keys import SigningKey, VerifyingKey
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.statements import Enrolment
 from commingle.shared.errors import CommingleError

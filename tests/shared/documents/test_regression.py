@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.errors import DocumentError, SignatureError, VerificationError
-from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from commingle.shared.documents.dsse import Fingerprint
 from commingle.shared.documents.errors import DocumentError, SpecError
-from commingle.shared.documents.keys import Fingerprint
 from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.spec import ReleaseSpec, require_plain_text

@@ -10,7 +10,7 @@ from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.documents.subsets import Subset
+from commingle.shared.documents.terms import Subset
 from commingle.shared.release.checks import read_spec
 from tests.shared.documents.test_study import PARTY, STUDY, build
 

@@ -18,8 +18,8 @@ from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.errors import CommingleError
 from commingle.shared.forecast.forecast import forecast, plan, predicted, weight_words, with_best_k, with_sketch
+from commingle.shared.forecast.result import advice
 from commingle.shared.forecast.task import Assumptions, task_of
-from commingle.shared.forecast.words import advice
 from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS

@@ -17,9 +17,8 @@ from commingle.party_agent.errors import LedgerError
 from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.snapshot import Debit
-from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.errors import VerificationError
-from commingle.shared.documents.keys import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import Rejection, SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.dsse import Envelope, Verified, seal
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import Envelope, SigningKey, Verified, seal
 from commingle.shared.documents.model import WireModel, canonical_json, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
 from commingle.shared.runtime.files import (
     close_to_others,

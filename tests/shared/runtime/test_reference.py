@@ -9,8 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from commingle.shared.runtime.pages.reference import add_reference, kind_of, model_of
-from commingle.shared.runtime.pages.site import Site
+from commingle.shared.runtime.pages.site import Site, add_reference, kind_of, model_of
 from tests.world.pages import Tags
 from tests.world.transport import InProcess
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.shared.documents.keys import SigningKey, VerifyingKey
+from commingle.shared.documents.dsse import SigningKey, VerifyingKey
 from commingle.shared.runtime.errors import ClockSkewError, RequestSignatureError
 from commingle.shared.runtime.request_signing import (
     WINDOW,

@@ -14,7 +14,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import Cost, Loss, delta_left, rho_left
 from commingle.shared.dp.calibration import DRAWN, Calibration
 from commingle.shared.forecast.forecast import exchange_of
-from commingle.shared.forecast.words import exchange_words
+from commingle.shared.forecast.result import exchange_words
 from commingle.shared.mechanisms.moments.block import MOMENTS, TAIL, exchange_delta
 from commingle.shared.mechanisms.moments.exchange.sizes import exchange_cost
 from commingle.shared.mechanisms.registry import mechanism_of

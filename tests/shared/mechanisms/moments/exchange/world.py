@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.keys import SigningKey
+from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import (
