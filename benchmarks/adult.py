@@ -1,11 +1,12 @@
-"""What tables of "Adult" cost three members: from the last approval to tables that a learner has, bounds proved.
+"""What answers of "Adult" cost three members: from the last approval to a learner's synthetic rows, bounds proved.
 
 Made-up rows with the attributes of that census table, as many as it has: nine with as many levels, six numbers that are
 cut into four intervals, five attributes at each member, listed subjects, epsilon 1. Processes as an installation runs
 them: a coordinator and three agents, then a learner who fetches, verifies and counts a table, and one who counts a
-table or fits a model of the saved release. Megabytes are the kernel's peak of the largest agent during the release
-(VmHWM), CPU seconds those of all agents and the coordinator from proposal to publication. The machine is what it is:
-`unit` is the CPU seconds that CPython takes for ten million additions, before and after.
+table, fits a model or draws as many synthetic rows of all attributes from the saved release. Megabytes are the kernel's
+peak of the largest agent during the release (VmHWM), CPU seconds those of all agents and the coordinator from proposal
+to publication. The machine is what it is: `unit` is the CPU seconds that CPython takes for ten million additions,
+before and after.
 """
 
 import os
@@ -86,11 +87,12 @@ def measure(asked: Asked) -> Report:
         release, seconds = consortium.release(http, consortium.approve, **asked_for)
         used += sum(map(cpu_seconds, processes))
         megabytes = max(agent.peak() for agent in agents)
-        run, out = consortium.commingle.run, consortium.root / "published"
+        run, out, rows = consortium.commingle.run, consortium.root / "published", consortium.root / "rows.csv"
         learner = {
             "fetch, verify, table": _timed(lambda: run("table", url, *TABLE, "--release", release, "--save", out)),
             "table": _timed(lambda: run("table", out, *TABLE)),
             "fit": _timed(lambda: run("fit", out, "--target", "income", "--features", MODEL, "--family", "binomial")),
+            "synthetic rows": _timed(lambda: run("synthesize", out, "--rows", str(n), "--out", rows)),
         }
         help_alone = _timed(lambda: run("table", "--help"))
     return {

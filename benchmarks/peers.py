@@ -1,20 +1,22 @@
-"""Other programs on a trusted holder's joined rows, for `benchmarks.questions` and `.choice`; this needs none of ours.
+"""Other programs on a trusted holder's joined rows, for `benchmarks.synthetic` and `.choice`; this needs none of ours.
 
-PYTHON -m benchmarks.peers NAME FILE, PYTHON being of an environment that has the program. FILE is JSON: `codes`, places
-of levels for each person, `sizes`, how many levels there are, `epsilon`, `delta`, and `rho` of the Gaussian mechanism
-at that guarantee. It prints the counts of every pair of attributes.
+PYTHON -m benchmarks.peers NAME FILE, PYTHON being of an environment that has the program. FILE is JSON; `cpu_seconds`
+in it ends the program after as many, or where it asks for more than 12 GiB.
 
 diffprivlib: `diffprivlib`, which needs `scikit-learn<1.9`. FILE has `files` of NumPy with rows (n, d), a column of ones
 first and all within [-1, 1], and a label; and `epsilon`. It prints coefficients for each file.
 
-opendp-mbi: `opendp[mbi]`, contingency tables of all pairs, made consistent by Private-PGM.
-aim, mst: `smartnoise-synth`, rows synthesised from tables of its choice; it is given how many people there are.
+All others print synthetic rows, as places of levels. FILE has `codes` of each person, `sizes`, how many levels there
+are, `rows`, how many to draw, and one guarantee, add or remove one person, as `rho` and as `epsilon` and `delta`.
+opendp-fixed, opendp-mst, opendp-aim: `opendp[mbi]`; `fixed` is all pairs of attributes with the same noise.
+smartnoise-mst, smartnoise-aim: `smartnoise-synth`, `private-pgm`; it is told the levels and how many people there are.
 """
 
 import json
+import resource
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
@@ -22,68 +24,76 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 Asked = dict[str, Any]
+Rows = list[list[float]]
+_MOST_BYTES = 12 << 30
+SYNTHETIC = ("opendp-fixed", "opendp-mst", "opendp-aim", "smartnoise-mst", "smartnoise-aim")
 
 
-def opendp(asked: Asked) -> Iterator[list[float]]:
-    """Every pair with the same noise."""
+def opendp(algorithm: str, asked: Asked) -> Rows:
     dp: Any = import_module("opendp.prelude")
     pl: Any = import_module("polars")
 
     dp.enable_features("contrib")
     names = [f"c{i}" for i in range(len(asked["sizes"]))]
+    pairs = [dp.mbi.Count(pair) for pair in combinations(names, 2)]
+    made = {
+        "fixed": lambda: dp.mbi.Fixed(queries=pairs),
+        "mst": dp.mbi.MST,
+        "aim": lambda: dp.mbi.AIM(queries=pairs),
+    }
     frame = pl.LazyFrame(asked["codes"], schema=dict.fromkeys(names, pl.Int64), orient="row")
-    pairs = list(combinations(names, 2))
-    held = dp.Context.compositor(
-        data=frame, privacy_unit=dp.unit_of(contributions=1), privacy_loss=dp.loss_of(rho=asked["rho"])
-    )
+    loss = dp.loss_of(rho=asked["rho"])
+    held = dp.Context.compositor(data=frame, privacy_unit=dp.unit_of(contributions=1), privacy_loss=loss)
     keys = {name: list(range(size)) for name, size in zip(names, asked["sizes"], strict=True)}
-    algorithm = dp.mbi.Fixed(queries=[dp.mbi.Count(pair) for pair in pairs])
-    table = held.query(rho=asked["rho"]).contingency_table(keys=keys, algorithm=algorithm).release()
-    for pair in pairs:
-        counts = table.project(pair)
-        yield [float(count) for row in counts for count in row]
+    table = held.query(rho=asked["rho"]).contingency_table(keys=keys, algorithm=made[algorithm]()).release()
+    rows: Rows = table.synthesize(rows=asked["rows"]).drop_nulls().to_numpy().tolist()  # null: a level it adds
+    return rows
 
 
-def smartnoise(name: str, asked: Asked) -> Iterator[list[float]]:
-    """Of 200,000 synthetic rows."""
+def smartnoise(algorithm: str, asked: Asked) -> Rows:
     synthesizer: Any = import_module("snsynth").Synthesizer
 
     columns = [f"c{i}" for i in range(len(asked["sizes"]))]
     frame = import_module("pandas").DataFrame(asked["codes"], columns=columns)
-    made = synthesizer.create(name, epsilon=asked["epsilon"], delta=asked["delta"])
+    made = synthesizer.create(algorithm, epsilon=asked["epsilon"], delta=asked["delta"])
     made.fit(frame, categorical_columns=columns)
-    rows = made.sample(200_000)
-    for (i, one), (j, other) in combinations(enumerate(columns), 2):
-        counts = rows.groupby([one, other]).size()
-        sizes = asked["sizes"]
-        yield [float(counts.get((a, b), 0)) for a in range(sizes[i]) for b in range(sizes[j])]
+    rows: Rows = made.sample(asked["rows"])[columns].to_numpy().tolist()
+    return rows
 
 
-def diffprivlib(asked: Asked) -> Iterator[list[float]]:
+def diffprivlib(asked: Asked) -> Rows:
     """The intercept, then slopes; pure epsilon, one row replaced."""
     numpy: Any = import_module("numpy")
     model: Any = import_module("diffprivlib.models").LinearRegression
+    found = []
     for seed, file in enumerate(asked["files"]):
         held = numpy.load(file)
         chosen = model(epsilon=asked["epsilon"], bounds_X=(-1, 1), bounds_y=(-1, 1), random_state=seed)
         fitted = chosen.fit(held["x"][:, 1:], held["y"])
-        yield [float(fitted.intercept_), *fitted.coef_.tolist()]
+        found.append([float(fitted.intercept_), *fitted.coef_.tolist()])
+    return found
 
 
-def by_peer(name: str, python: str, asked: Asked) -> list[list[float]]:
+def by_peer(name: str, python: str, asked: Asked) -> Rows:
+    """Raises CalledProcessError, with what the program said."""
     with TemporaryDirectory() as folder:
         file = Path(folder, "asked.json")
         file.write_text(json.dumps(asked))
         command = [python, str(__file__), name, str(file)]
-        found: list[list[float]] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: Rows = json.loads(said.splitlines()[-1])
     return found
 
 
 def main(words: Sequence[str]) -> None:
     name, file = words
     asked = json.loads(Path(file).read_text())
-    others = {"opendp-mbi": opendp, "diffprivlib": diffprivlib}
-    print(json.dumps(list(others[name](asked) if name in others else smartnoise(name, asked))))
+    if seconds := asked.get("cpu_seconds"):
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES,) * 2)
+    of = {"opendp": opendp, "smartnoise": smartnoise}
+    program, _, algorithm = name.partition("-")
+    print(json.dumps(of[program](algorithm, asked) if program in of else diffprivlib(asked)))
 
 
 if __name__ == "__main__":

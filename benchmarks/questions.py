@@ -3,10 +3,8 @@
 Counts are of all pairs of nine attributes of diabetes130_raw (made-up people where it is not at hand), at three parties
 that hold the same people: as `table` has them, and those of the weighted rows that `synthesize` draws from. Beside them
 stands a trusted holder of the joined table at the same guarantee of a person, add or remove: OpenDP's Gaussian
-mechanism on all pair tables, and, for the first releases alone, the programs of `benchmarks.peers` whose environments
---peer names. Total variation is half the sum of |share - that of the rows|, a
-mean over pairs and releases; of keyed subjects not all count. Coverage is of the population: people are drawn anew for
-every release.
+mechanism on all pair tables. Total variation is half the sum of |share - that of the rows|, a mean over pairs and
+releases; of keyed subjects not all count. Coverage is of the population: people are drawn anew for every release.
 """
 
 from collections.abc import Sequence
@@ -14,12 +12,10 @@ from itertools import combinations
 from math import sqrt
 from typing import Any
 
-import click
 import numpy as np
 import opendp.prelude as dp
 from numpy.typing import NDArray
 
-from benchmarks import peers
 from benchmarks.harness import Asked, Experiment, Report, as_table, generator
 from benchmarks.keyed import release_of
 from benchmarks.labelled import DIABETES, Labelled
@@ -32,19 +28,15 @@ from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
 
 PEOPLE, ATTRIBUTES, DELTA = 13_903, 9, 1e-5
-BY_PEERS = 2
-"""Releases that other programs make too."""
 EPSILONS = (1.0, 3.0)
 SETTINGS = ((4_000, 1.0, 1.0), (4_000, 0.8, 1.0), (2_000, 0.9, 3.0), (800, 1.0, 1.0))
 """People, the chance that a party holds one, epsilon."""
 STAGES, STAGE_SHARES, EVENTS = ("i", "ii", "iii"), np.array([0.5, 0.3, 0.2]), np.array([0.18, 0.23, 0.29])
 MEAN = 55.0
 _SEED = bytes(32)
-Peers = Sequence[tuple[str, str]]
-"""Names for `benchmarks.peers`, each with the Python that has it."""
 
 
-def variations(people: Labelled, others: Peers, *, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
+def variations(people: Labelled, *, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
     """Total variation of one release, a mean over pairs, and of a trusted holder's tables."""
     chosen = draw.choice(len(people.y), min(PEOPLE, len(people.y)), replace=False)
     attributes, codes = people.attributes, people.both[chosen]
@@ -62,10 +54,6 @@ def variations(people: Labelled, others: Peers, *, epsilon: float, draw: np.rand
         "rows": [pair_table(law.codes[:, pair], s, law.weights) for pair, s in zip(pairs, shapes, strict=True)],
         "opendp": noisy(truth, sqrt(len(pairs)) / sqrt(2 * rho)),  # a person is one cell of each table
     }
-    asked = {"codes": codes.tolist(), "sizes": sizes, "epsilon": epsilon, "delta": DELTA, "rho": rho}
-    for name, python in others:
-        tables = peers.by_peer(name, python, asked)
-        found[name] = [np.array(t).reshape(of.shape) for t, of in zip(tables, truth, strict=True)]
     return {name: float(np.mean(list(map(variation, tables, truth)))) for name, tables in found.items()}
 
 
@@ -123,14 +111,9 @@ def _held(intervals: Array, truth: Array) -> float:
 
 
 def measure(asked: Asked) -> Report:
-    people, releases, others = DIABETES.read(asked.data).first(ATTRIBUTES), asked.times(1, 20), asked.given["peers"]
+    people, releases = DIABETES.read(asked.data).first(ATTRIBUTES), asked.times(1, 20)
     counted = {
-        f"{epsilon:g}": _mean(
-            [
-                variations(people, others if i < BY_PEERS else (), epsilon=epsilon, draw=generator(50, i))
-                for i in range(releases)
-            ]
-        )
+        f"{epsilon:g}": _mean([variations(people, epsilon=epsilon, draw=generator(50, i)) for i in range(releases)])
         for epsilon in (EPSILONS[:1] if asked.quick else EPSILONS)
     }
     settings, times = SETTINGS[:1] if asked.quick else SETTINGS, asked.times(3, 1000)
@@ -142,7 +125,6 @@ def measure(asked: Asked) -> Report:
     return {
         "people": min(PEOPLE, len(people.y)),
         "releases": releases,
-        "by_peers": min(BY_PEERS, releases) if others else 0,
         "counted": counted,
         "times": times,
         "covered": covered,
@@ -150,8 +132,7 @@ def measure(asked: Asked) -> Report:
 
 
 def _mean(trials: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Of the trials that have a figure; the first has all."""
-    return {name: float(np.mean([trial[name] for trial in trials if name in trial])) for name in trials[0]}
+    return {name: float(np.mean([trial[name] for trial in trials])) for name in trials[0]}
 
 
 def lines(report: Report) -> list[str]:
@@ -159,12 +140,7 @@ def lines(report: Report) -> list[str]:
     return [*as_table(counted), "", *as_table(report["covered"])]
 
 
-OPTIONS = (
-    click.Option(
-        ["--peer", "peers"], type=(click.Choice(["opendp-mbi", "aim", "mst"]), str), multiple=True, help="Its Python."
-    ),
-)
-EXPERIMENT = Experiment("questions", __doc__, measure, lines, options=OPTIONS)
+EXPERIMENT = Experiment("questions", __doc__, measure, lines)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from commingle.services.errors import OutputError, RowCountError
 from commingle.services.fit.fitting import about_tables
-from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, weighted_rows
+from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, level_pairs, weighted_rows
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text
 from commingle.shared.documents.schema import Levelled, NumericAttribute
 from commingle.shared.errors import MissingExtraError
@@ -212,7 +212,7 @@ def synthesize(
     sums = CrossProducts.of(prepared)
     factors, left_out = _factors(sums, attributes)
     sums, factors, _ = in_use(sums, factors)
-    law = weighted_rows(sums, factors, entropy=entropy)
+    law = weighted_rows(sums, factors, entropy=entropy, to_be_drawn=True)
     index = _drawn(law, rows, np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1,))))
     codes = law.codes.astype(np.int16)
     schema = [a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)]  # none is
@@ -221,6 +221,11 @@ def synthesize(
     distances, by_noise, beyond = found.reshape(-1, 3).T
     whose = about_tables(prepared, (f.name for f in factors))
     said = [f"Left out, as they have no levels that can be counted: {', '.join(left_out)}."] if left_out else []
+    if (pairs := len(level_pairs(factors))) > (fitted := len(law.V)):
+        said.append(
+            f"These attributes have {pairs:,} pairs of levels. The rows fit the {fitted:,} that are farthest from "
+            "independence, and the others follow from those. Read how far each table is off beyond noise."
+        )
     return SyntheticRows(
         rows=rows,
         different=int(np.count_nonzero(weights)),

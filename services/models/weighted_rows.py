@@ -229,6 +229,7 @@ def weighted_rows(
     entropy: int | Sequence[int] = 0,
     size: int = SIZE,
     ridge: float | None = None,
+    to_be_drawn: bool = False,
 ) -> WeightedRows:
     """Rows of these attributes of a release.
 
@@ -238,21 +239,28 @@ def weighted_rows(
         entropy: of the drawing of rows.
         size: as `SIZE`.
         ridge: lambda; by evidence where left out.
+        to_be_drawn: for answers without intervals: where there are too many pairs of levels, those that are farthest
+            from independence are fitted, and the others follow.
 
     Raises:
         FeaturesError: too many levels to be fitted together.
     """
     factors = tuple(factors)
-    pairs = _pairs(factors)
-    if len(pairs) > MAX_FEATURES or len(pairs) * len(factors[0].present) ** 2 > MAX_ENTRIES:
+    every = level_pairs(factors)
+    most = min(MAX_FEATURES, MAX_ENTRIES // len(factors[0].present) ** 2)
+    least = sum(len(f.labels) - 1 for f in factors) if to_be_drawn else len(every)
+    if least > most:
         raise FeaturesError(
-            f"the levels of these attributes make {len(pairs):,} pairs, and at most {MAX_FEATURES:,} can be fitted "
-            "together, fewer where an attribute has very many",
+            f"the levels of these attributes make {len(every):,} pairs, and at most {most:,} can be fitted together",
             remedy="Name fewer features, or ask for fewer levels.",
         )
+    shares = _shares_of(sums, factors, every)
+    fitted = _farthest(every, shares, most)
+    pairs = every[fitted]
     means = _released(sums, factors, pairs)
-    m = means.values
-    codes, base, edges = tree_rows(sums, factors, _tables_of(factors, pairs, m), np.random.default_rng(entropy), size)
+    m = shares[fitted] = means.values
+    tables = _tables_of(factors, every, shares)
+    codes, base, edges = tree_rows(sums, factors, tables, np.random.default_rng(entropy), size)
     points = Points.of(factors, codes, pairs)
     C = points.covariance(base)
     V = means.covariance + _LEAST * np.diag(np.maximum(np.diag(C), _LEAST))
@@ -264,11 +272,35 @@ def weighted_rows(
     return WeightedRows(factors, codes, points, weights, means, V, ridge, moving)
 
 
-def _pairs(factors: Sequence[Factor]) -> NDArray[np.intp]:
+def level_pairs(factors: Sequence[Factor]) -> NDArray[np.intp]:
+    """(F, 2) as `Points.pairs`: all levels but the first, with the ones, then with each other, table by table."""
     ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)]).tolist()
     blocks = [range(first, last) for first, last in pairwise(ends)]
     alone = [(0, a) for block in blocks for a in block]
     return np.array(alone + [(a, b) for one, other in combinations(blocks, 2) for a in one for b in other], np.intp)
+
+
+def _columns(factors: Sequence[Factor]) -> tuple[Array, Array]:
+    """Forms of the columns of X, and of who has them."""
+    columns = np.vstack([np.zeros_like(factors[0].present), *(f.indicators[1:] for f in factors)])
+    return columns, np.vstack([factors[0].present, *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in factors)])
+
+
+def _shares_of(sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np.intp]) -> Array:
+    """(F,) how many of those who have both have these levels, as released."""
+    (columns, present), (left, right) = _columns(factors), pairs.T
+    of_one, of_two = columns @ sums.values, present @ sums.values
+    alone = np.sum(of_one * present, axis=1) / np.maximum(np.sum(of_two * present, axis=1), 1.0)
+    both = of_one @ columns.T / np.maximum(of_two @ present.T, 1.0)
+    return np.asarray(np.where(left == 0, alone[right], both[left, right]))
+
+
+def _farthest(pairs: NDArray[np.intp], shares: Array, most: int) -> NDArray[np.intp]:
+    """Places of all single levels, and of the pairs whose share is farthest from what independence leads to expect."""
+    left, right = pairs.T
+    alone = np.append(1.0, shares[left == 0])
+    far = np.where(left == 0, np.inf, np.abs(shares - alone[left] * alone[right]))
+    return np.sort(np.argsort(-far, kind="stable")[:most])
 
 
 def _features(factors: Sequence[Factor], pairs: NDArray[np.intp], edges: set[tuple[int, int]]) -> NDArray[np.intp]:
@@ -279,8 +311,7 @@ def _features(factors: Sequence[Factor], pairs: NDArray[np.intp], edges: set[tup
 
 def _released(sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np.intp]) -> Balanced:
     """Means m over the people of the pair of parties; those of one level are said again with each other party."""
-    columns = np.vstack([np.zeros_like(factors[0].present), *(f.indicators[1:] for f in factors)])
-    present = np.vstack([factors[0].present, *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in factors)])
+    columns, present = _columns(factors)
     left, right = pairs.T
     alone = (left == 0)[:, None]
     parties = sorted({int(f.present.argmax()) for f in factors}) if len(sums.strangers) > 1 else []

@@ -91,3 +91,10 @@ def tables(people: Mapping[str, NDArray[Any]], *, seed: int) -> dict[str, dict[s
 
 def parties() -> list[dict[str, Any]]:
     return [{"name": owner, "dataset": "main", "attributes": asked} for owner, asked in ASKED.items()]
+
+
+def kaplan_meier(months: NDArray[np.float64], died: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """When somebody died, and the share alive after that, of rows in one place."""
+    times = np.unique(months[died])
+    at_risk = np.array([(months >= t).sum() for t in times])
+    return times, np.cumprod(1 - np.array([(died & (months == t)).sum() for t in times]) / at_risk)

@@ -69,12 +69,6 @@ def ratios(release: Release, frame: pd.DataFrame) -> Rows:
     )
 
 
-def kaplan_meier(months: NDArray[np.float64], died: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-    times = np.unique(months[died])
-    at_risk = np.array([(months >= t).sum() for t in times])
-    return times, np.cumprod(1 - np.array([(died & (months == t)).sum() for t in times]) / at_risk)
-
-
 def draw_rows(ax: Axes, rows: Rows, *, title: str, null: float | None) -> None:
     if null is not None:
         ax.axvline(null, color=INK, linewidth=0.9)
@@ -95,7 +89,7 @@ def draw_curves(ax: Axes, found: Survival, frame: pd.DataFrame) -> None:
     found.plot(ax)
     for colour, name in zip(COLOURS, found.groups, strict=False):
         own = frame[frame.smoker == name]
-        times, share = kaplan_meier(own.followup.to_numpy(), (own.died == "yes").to_numpy())
+        times, share = story.kaplan_meier(own.followup.to_numpy(), (own.died == "yes").to_numpy())
         within = times <= found.ends[-2]
         ax.step(times[within], 100 * share[within], where="post", color=INK, linewidth=0.8, linestyle="--")
         ax.annotate(name, (times[within][-1] + 0.7, 100 * share[within][-1]), color=colour, va="center", fontsize=10)

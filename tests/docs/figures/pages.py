@@ -316,13 +316,14 @@ def moments_cost() -> tuple[Figures, Tables]:
     kinds = ("made", "proved", "verified", "read", "multiplied")
     figures |= {f"seconds_{kind}": f"{value:g}" for kind, value in zip(kinds, SECONDS, strict=True)}
     adult = read("adult")
-    release, units = adult["release"], adult["unit"]
+    release, units, drawn = adult["release"], adult["unit"], adult["learner"]["synthetic rows"]
     figures |= {
         "adult_rows": f"{adult['rows']:,}",
         "adult_columns": f"{adult['columns']}",
         "adult_megabytes": f"{release['megabytes']:.0f} MiB",
         "adult_unit": f"{sum(units) / len(units):.2f}",
         "adult_release": f"{release['cpu_seconds']:.1f}",
+        "adult_rows_drawn": f"{drawn['cpu_seconds']:.1f}",
     }
     return figures, transcribed("moments-cost")
 
@@ -393,25 +394,35 @@ def odds_ratios() -> tuple[Figures, Tables]:
 
 def questions() -> tuple[Figures, Tables]:
     found = read("questions")
-    made = {
-        "release": "`table`",
-        "rows": "weighted rows",
-        "opendp": "OpenDP",
-        "mst": "SmartNoise MST",
-        "aim": "SmartNoise AIM",
-    }
-    made = {name: title for name, title in made.items() if all(name in c for c in found["counted"].values())}
+    made = ("release", "rows", "opendp")
     counted = ([e, *(f"{c[name]:.4f}" for name in made)] for e, c in found["counted"].items())
     shown = ("shares", "risk differences", "risk ratios", "odds ratios", "means", "test of means", "test of a table")
     covered = (
         [f"{r['n']:,}", f"{r['overlap']:g}", f"{r['epsilon']:g}", *(f"{r[name]:.3f}" for name in (*shown, "unbounded"))]
         for r in found["covered"]
     )
-    figures = {"counted_releases": f"{found['releases']}", "peer_releases": f"{found['by_peers']}"}
-    return figures, {
-        "counted": rows(["ε", *made.values()], counted),
+    return {"counted_releases": f"{found['releases']}"}, {
+        "counted": rows(["ε", "`table`", "weighted rows", "OpenDP"], counted),
         "covered": rows(["people", "held", "ε", *shown, "no upper end"], covered),
     }
+
+
+def synthetic() -> tuple[Figures, Tables]:
+    cells = read("synthetic")["cells"]
+    names = list(cells[0]["programs"])
+
+    def shown(found: dict[str, Any]) -> str:
+        return found.get("failed") or f"{found['variation']:.4f}, {found['auc']:.3f}"
+
+    about = ([c["table"], f"{c['n']:,}", f"{c['attributes']}", f"{c['epsilon']:g}"] for c in cells)
+    body = ([*one, *(shown(c["programs"][name]) for name in names)] for one, c in zip(about, cells, strict=True))
+    figures = {
+        "synthetic_nearer": share(
+            c["programs"]["release"]["variation"] < c["programs"]["people"]["variation"] for c in cells
+        ),
+        "synthetic_auc": f"{max(c['programs']['people']['auc'] - c['programs']['release']['auc'] for c in cells):.3f}",
+    }
+    return figures, {"synthetic": rows(["table", "people", "attributes", "ε", *names], body)}
 
 
 def choice() -> tuple[Figures, Tables]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from commingle import Release
 from commingle.services.errors import OutputError, RowCountError
-from commingle.services.models import SyntheticRows, glm, synthesize
+from commingle.services.models import SyntheticRows, glm, synthesize, weighted_rows
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,
@@ -101,6 +101,20 @@ def test_noise_explains_its_part_of_the_distance() -> None:
 def test_same_entropy_draws_the_same_rows_and_another_one_others() -> None:
     assert synthesize(release(), 50, entropy=3).columns == synthesize(release(), 50, entropy=3).columns
     assert synthesize(release(), 50, entropy=3).columns != synthesize(release(), 50, entropy=4).columns
+
+
+def test_rows_of_too_many_levels_fit_the_pairs_that_are_farthest_from_independence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    all_pairs = synthesize(release(), 20_000)
+    monkeypatch.setattr(weighted_rows, "MAX_FEATURES", 10)  # six single levels and four of twelve pairs
+    found = synthesize(release(), 20_000)
+    assert not any("pairs of levels" in warning for warning in all_pairs.warnings)
+    assert any("18 pairs of levels. The rows fit the 10" in warning for warning in found.warnings)
+    assert all_pairs.mean < found.mean < 0.02
+    monkeypatch.setattr(weighted_rows, "MAX_FEATURES", 5)
+    with pytest.raises(FeaturesError, match="at most 5 can be fitted"):
+        synthesize(release(), 10)
 
 
 def test_number_without_cuts_is_left_out_by_name_unless_it_is_asked_for() -> None:

@@ -1,0 +1,131 @@
+"""Synthetic rows of a release and of other programs: tables of two attributes, and what a fit on the rows predicts.
+
+Four tables, a fifth of each kept for tests (made-up people where one is not at hand). Three members that hold all
+people release `moments` of keyed ones at epsilon each. A peer of `benchmarks.peers` is a trusted holder of the joined
+table and spends what a person loses to everybody by all members together. Everyone draws 40,000 rows.
+Variation is half the sum of |share - that of the people|, a mean over pairs of attributes. AUC is of the tested people,
+by a logistic fit of the outcome on all other attributes of the rows. `people` are the released people themselves: their
+variation is that of the tested ones. A peer without rows says why.
+"""
+
+import resource
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations
+from subprocess import CalledProcessError
+from typing import Any
+
+import click
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from benchmarks.harness import Asked, Experiment, Report, as_table, generator
+from benchmarks.keyed import release_of
+from benchmarks.labelled import BINARY, Codes, Labelled, Question
+from benchmarks.odds_ratios import auc
+from benchmarks.peers import SYNTHETIC, by_peer
+from benchmarks.questions import pair_table, variation
+from benchmarks.release_law import of_parties, party_sizes, proposed, study_of
+from commingle.services.models.synthetic import SyntheticRows, synthesize
+from commingle.shared.release.plan import privacy_statement
+
+QUESTIONS, EPSILONS, ROWS = BINARY[:4], (1.0, 3.0), 40_000
+_PARTIES, _TESTED, _SAID = 3, 5, 200
+
+
+def sizes_of(people: Labelled) -> list[int]:
+    return [int(column.max()) + 1 for column in people.both.T]
+
+
+def judged(rows: Codes, people: Labelled, tested: Labelled) -> dict[str, float]:
+    """Variation from the people, and AUC of the tested ones; rows (N, d) have the outcome first."""
+    sizes = sizes_of(people)
+    found = [
+        variation(*(pair_table(each[:, [i, j]], (sizes[i], sizes[j])) for each in (rows, people.both)))
+        for i, j in combinations(range(len(sizes)), 2)
+    ]
+    X, Z = (
+        np.hstack([np.eye(size)[column, 1:] for size, column in zip(sizes[1:], codes.T, strict=True)])
+        for codes in (rows[:, 1:], tested.codes)
+    )
+    fit = LogisticRegression(max_iter=1000).fit(X, rows[:, 0])
+    return {"variation": float(np.mean(found)), "auc": auc(fit.decision_function(Z), tested.y == 1)}
+
+
+def codes_of(rows: SyntheticRows) -> Codes:
+    columns: Any = rows.coded.combine_chunks().columns
+    return np.column_stack([column.chunk(0).indices for column in columns]).astype(np.intp)
+
+
+def by_program(name: str, python: str, given: Mapping[str, Any]) -> tuple[Codes | str, float]:
+    """Its rows, or why there are none, and CPU seconds."""
+
+    def used() -> float:
+        of = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return of.ru_utime + of.ru_stime
+
+    before = used()
+    try:
+        made: Codes | str = np.array(by_peer(name, python, dict(given)), np.intp)
+    except CalledProcessError as error:
+        late = error.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+        limit = f"not within {given['cpu_seconds'] / 60:g} CPU minutes"
+        made = limit if late else " ".join(str(error.stderr).rpartition("Traceback")[2].split())[-_SAID:]
+    return made, used() - before
+
+
+def cell(question: Question, asked: Asked, epsilon: float, *key: int) -> Report:
+    """Of one table: variation, AUC and CPU seconds by program, or why it has no rows."""
+    draw, whole = generator(*key), question.read(asked.data)
+    part = np.array_split(draw.permutation(len(whole.y)), _TESTED)
+    people, tested = (replace(whole, y=whole.y[i], codes=whole.codes[i]) for i in (np.concatenate(part[1:]), part[0]))
+    attributes, members = people.attributes, party_sizes(people.both.shape[1], _PARTIES)
+    cells = people.cells(np.arange(len(people.y)))
+    prepared = release_of(attributes, cells, members, epsilon=epsilon, overlap=1.0, draw=draw)
+    study = study_of(attributes, members, len(people.y), epsilon, mechanism="moments", subjects="keyed")
+    lost = privacy_statement(proposed(of_parties(study, first_stage_share=None))).per_subject.own
+    before = time.process_time()
+    drawn = synthesize(prepared, ROWS)
+    seconds = time.process_time() - before
+    programs: dict[str, Report] = {
+        "people": {
+            **judged(people.both, people, tested),
+            "variation": judged(tested.both, people, tested)["variation"],
+        },
+        "release": {**judged(codes_of(drawn), people, tested), "cpu_seconds": seconds},
+    }
+    given: Report = {"rows": ROWS, "rho": lost.rho, "epsilon": lost.epsilon, "delta": study.delta}
+    given |= {"codes": people.both.tolist(), "sizes": sizes_of(people), "cpu_seconds": 60 * asked.given["cpu_minutes"]}
+    for name, python in asked.given["peers"]:
+        made, seconds = by_program(name, python, given)
+        programs[name] = {"cpu_seconds": seconds} | (
+            {"failed": made} if isinstance(made, str) else judged(made, people, tested)
+        )
+    about = {"table": question.table, "n": len(people.y), "attributes": len(attributes), "epsilon": epsilon}
+    return {**about, "together": lost.epsilon, "programs": programs}
+
+
+def measure(asked: Asked) -> Report:
+    cells = [(e, q) for e in EPSILONS for q in enumerate(QUESTIONS)][: 1 if asked.quick else None]
+    return {"rows": ROWS, "cells": [cell(question, asked, e, 70, i) for e, (i, question) in cells]}
+
+
+def lines(report: Report) -> list[str]:
+    flat = (
+        {**{k: v for k, v in c.items() if k != "programs"}, "program": name, **found}
+        for c in report["cells"]
+        for name, found in c["programs"].items()
+    )
+    return as_table([*flat])
+
+
+OPTIONS = (
+    click.Option(["--peer", "peers"], type=(click.Choice(SYNTHETIC), str), multiple=True, help="Its Python."),
+    click.Option(["--cpu-minutes"], type=click.IntRange(1), default=5, show_default=True, help="Of a peer's rows."),
+)
+EXPERIMENT = Experiment("synthetic", __doc__, measure, lines, options=OPTIONS)
+
+if __name__ == "__main__":
+    EXPERIMENT.command()
