@@ -21,6 +21,7 @@ from commingle.shared.documents.dsse import Envelope, Fingerprint, Verified, Ver
 from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import (
+    REJECTED_BECAUSE,
     AlignmentStatement,
     Approval,
     ApprovalRequest,
@@ -106,18 +107,24 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
         found = require_release(tx, release)
         if is_repetition(found.shares[party].rejection, envelope, what=f"rejection by {party}"):
             return False
-        reason, about = rejection.document.reason, rejection.document.about
-        said = reason if about is None else f"{reason} with {about}"
-        if rejection.document.said is not None:
-            said = f"{said}: {quoted(rejection.document.said, longest=2000)}"
-        if rejection.document.evidence is not None:
-            said += ", who signed two sets of columns"
-        after = advance_round(found.round, Reject(party, said), coordinator)
+        after = advance_round(found.round, Reject(party, _why(rejection.document)), coordinator)
         tx.releases.save_signed(release, party, envelope, kind="rejection")
         record(tx, coordinator, release, after, kind="rejection", party=party, document=rejection.digest)
     faults.reach("coordinator.rejection.committed")
     _log.info("rejected", release=release, party=party, state=after.state)
     return True
+
+
+def _why(rejection: Rejection) -> str:
+    said = REJECTED_BECAUSE[rejection.reason]
+    if rejection.about is not None:
+        said = f"messages of {rejection.about} do not follow the exchange"
+    if rejection.evidence is not None:
+        said += ", and it signed two sets of columns"
+    if rejection.said is None:
+        return said
+    own = quoted(rejection.said, longest=2000)
+    return own if rejection.reason == "operator" else f"{said}: {own}"
 
 
 def _proposers(tx: Transaction, coordinator: Coordinator, envelope: Envelope) -> list[VerifyingKey]:

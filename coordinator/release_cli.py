@@ -30,12 +30,12 @@ from commingle.shared.runtime.remote import connect, reaching
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import load_settings, system_clock
 from commingle.shared.runtime.tls import ca_option, http_option
-from commingle.shared.text import quoted
+from commingle.shared.text import printable, quoted
 from commingle.shared.wire import ReleaseDetails, ReleaseSummary
 
 _FOLLOW_SECONDS = 0.5
 _TIMEOUT_SECONDS = 60.0  # a busy coordinator waits half of that for its database, and to repeat a proposal is another
-_SHOWN_ID, _SHOWN_STUDY = 12, 60
+_SHOWN_ID, _SHOWN_STUDY, _SHOWN_REASON = 12, 60, 160
 _PORT = 8000
 
 
@@ -92,7 +92,7 @@ def propose(*, study: Path, files: tuple[Path, ...], wait: bool, as_json: bool, 
 def releases(*, release: str | None, state: str | None, as_json: bool, **where: Any) -> None:  # noqa: ANN401 - click
     """List releases, the newest first.
 
-    RELEASE, the beginning of an id, shows that one alone.
+    RELEASE, an id or its first letters, shows that one alone, and says what it waits for.
     """
     with _client(**where) as (_, client):
         items = list(client.listed(state=state))
@@ -107,7 +107,8 @@ def releases(*, release: str | None, state: str | None, as_json: bool, **where: 
 def _only(items: list[ReleaseSummary], release: str) -> str:
     matching = [item.id for item in items if item.id.startswith(release)]
     if len(matching) != 1:
-        raise click.UsageError(f"{len(matching)} releases have an id that begins with {release}")
+        found = "several releases have" if matching else "no release has"
+        raise click.UsageError(f"{found} an id that begins with {release}")
     return matching[0]
 
 
@@ -164,11 +165,18 @@ def _print_release(console: Console, release: ReleaseDetails) -> None:
 def _print_one(console: Console, release: ReleaseDetails) -> None:
     _print_release(console, release)
     if release.reason:
-        console.print(f"reason: {quoted(release.reason)}")
-    table = Table("party", "approved", "block is in")
+        console.print(f"It ended: {printable(release.reason)}")
+    if waits := release.waits_for:
+        console.print(waits)
+    table = Table("member", "approved", "block is in")
     for party in release.parties:
-        table.add_row(party.name, *("yes" if done else "no" for done in (party.approved, party.uploaded)))
+        approved = "rejected" if party.name in release.rejections else _yes(party.approved)
+        table.add_row(party.name, approved, _yes(party.uploaded))
     console.print(table)
+
+
+def _yes(done: bool) -> str:
+    return "yes" if done else "no"
 
 
 def _print_releases(console: Console, items: list[ReleaseSummary]) -> None:
@@ -180,6 +188,8 @@ def _print_releases(console: Console, items: list[ReleaseSummary]) -> None:
         done = [sum(p.approved for p in release.parties), sum(p.uploaded for p in release.parties)]
         counts = [f"{count} of {of}" for count in done]
         study = f"{quoted(release.study, longest=_SHOWN_STUDY)}\n{release.created:%Y-%m-%d %H:%M}"
+        if release.reason:
+            study += f"\n{quoted(release.reason, longest=_SHOWN_REASON)}"
         table.add_row(release.id[:_SHOWN_ID], study, release.mechanism, release.state, *counts)
     console.print(table)
     if items:

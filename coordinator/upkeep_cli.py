@@ -44,7 +44,7 @@ from commingle.shared.runtime.remote import call, connect, json_of
 from commingle.shared.runtime.settings import load_settings, system_clock
 from commingle.shared.runtime.sso import Place, console_options, require_sso
 from commingle.shared.runtime.tls import ca_option, http_option
-from commingle.shared.text import quoted
+from commingle.shared.text import counted, quoted
 from commingle.shared.wire import ReleaseSummary
 
 _TIMEOUT_SECONDS = 10.0
@@ -127,7 +127,9 @@ def _documents(_: Database, store: Store) -> str:
                     f"what is recorded of {what[:30]} is not what the events tell",
                     remedy=_CHANGED,
                 )
-    return f"what is recorded of {len(told)} releases and members is what the events tell"
+    return (
+        f"what is recorded of {counted(len(told), 'release or member', 'releases and members')} is what the events tell"
+    )
 
 
 @as_recorded()

@@ -43,6 +43,7 @@ from commingle.shared.errors import DataError
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat
 from commingle.shared.runtime.csv_records import FileBatch
 from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_format, is_parquet, read_batches
+from commingle.shared.text import counted
 
 _FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
 _SAYING = "--encoding, --separator, --decimal, --lines-per-record"
@@ -78,7 +79,7 @@ class Table:
         return type(self)(np.concatenate([self.subjects, more.subjects]), both)
 
     def __repr__(self) -> str:
-        return f"<Table of {self.n:,} rows and {len(self.columns)} columns>"
+        return f"<Table of {counted(self.n, 'row')} and {counted(len(self.columns), 'column')}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,7 +201,8 @@ def _well_formed(path: Path, batches: Iterable[FileBatch]) -> list[pa.RecordBatc
     if wrong:
         count = sum(batch.unreadable + batch.uneven for batch in read)
         raise TableError(
-            f"{path} is not a table: {count} records have other cells than the header, or quotes that do not match; "
+            f"{path} is not a table: {counted(count, 'record has', 'records have')} other cells than the "
+            "header, or quotes that do not match; "
             f"the first is record {wrong[0]}",
             remedy=f"Correct them, or say how the CSV is written ({_SAYING}).",
         )

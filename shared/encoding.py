@@ -23,7 +23,8 @@ from commingle.shared.documents.schema import (
     as_registered,
 )
 from commingle.shared.documents.subject_ids import EXACT, LONGEST_PART, IdCounts, SubjectKey, canonical_subject
-from commingle.shared.documents.terms import PartyTerms, Subset
+from commingle.shared.documents.subsets import Subset
+from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.dp.fixed_point import (
     FRACTION_BITS,
     SCALE,
@@ -37,6 +38,7 @@ from commingle.shared.dp.fixed_point import (
 )
 from commingle.shared.dp.sensitivity import codebook
 from commingle.shared.errors import DataError
+from commingle.shared.text import counted
 
 Cells: TypeAlias = "pa.Array[Any]"
 """One column of some rows, of whatever type the source has."""
@@ -134,7 +136,7 @@ def encode_conforming(attribute: Attribute, *cells: Cells, gaps: bool = False) -
     encoded, name = encode_attribute(attribute, *cells), attribute.name
     if encoded.missing and not gaps and attribute.missing == "error":
         raise DataError(
-            f"column {name}: {encoded.missing} missing values",
+            f"column {name}: {counted(encoded.missing, 'missing value')}",
             remedy='Complete them, leave the rows out, or allow them in the schema: "missing": "indicator", or '
             '"midpoint" (numeric and binary attributes).',
         )
@@ -142,13 +144,14 @@ def encode_conforming(attribute: Attribute, *cells: Cells, gaps: bool = False) -
         raise _not_numbers(name, encoded.unreadable)
     if encoded.unreadable and not isinstance(attribute, NumericAttribute):
         raise DataError(
-            f"column {name}: {encoded.unreadable} values are not among the levels {', '.join(attribute.levels)}",
+            f"column {name}: {counted(encoded.unreadable, 'value is', 'values are')} not among the levels "
+            f"{', '.join(attribute.levels)}",
             remedy="Correct the values, add the levels to the schema, or name each text that the column holds in "
             f"--derive '{name} = recode({name}, OLD=NEW, ...)'.",
         )
     if encoded.not_finite:
         raise DataError(
-            f"column {name}: {encoded.not_finite} values are NaN or infinite",
+            f"column {name}: {counted(encoded.not_finite, 'value is', 'values are')} NaN or infinite",
             remedy="Store missing values as empty cells and correct the rest.",
         )
     return encoded
@@ -466,7 +469,7 @@ def _number_text(numbers: Cells) -> Cells:
 
 def _not_numbers(name: str, count: int) -> DataError:
     return DataError(
-        f"column {name}: {count} values are not numbers",
+        f"column {name}: {counted(count, 'value is no number', 'values are not numbers')}",
         remedy="Correct them (no thousands separator; decimal commas: --decimal ,) or make the attribute categorical.",
     )
 

@@ -31,6 +31,11 @@ def quoted(text: str, *, longest: int = _LONGEST) -> str:
     return f"\u201c{shown if len(shown) <= longest else shown[: longest - 1] + '…'}\u201d"
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number and what it counts: "1 charge", "12,000 charges"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def ascii_json(value: object) -> bytes:
     """Compact JSON in ASCII and without NaN: no name in it is an order to the terminal that it is just printed to."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")

@@ -197,6 +197,20 @@ class ReleaseDetails(ReleaseSummary):
     rejections: dict[str, Envelope]
     exchange: ExchangeProgress | None = Field(None, description="where members exchange before they upload")
 
+    @property
+    def waits_for(self) -> str:
+        """What has to happen next, in a sentence; empty where nothing has."""
+        if self.state.final:
+            return ""
+        if self.state is State.PROPOSED:
+            return f"It waits for the approval of {', '.join(p.name for p in self.parties if not p.approved)}."
+        exchanged = () if self.exchange is None else (self.exchange.columns, self.exchange.replies)
+        uploaded = [party.name for party in self.parties if party.uploaded]
+        for what, done in (*zip(("columns", "replies"), exchanged, strict=False), ("block", uploaded)):
+            if lacking := [party.name for party in self.parties if party.name not in done]:
+                return f"It waits for the {what} of {', '.join(lacking)}."
+        return "Everything is in: it is being published."
+
     def signed(self, kind: str) -> Mapping[str, Envelope]:
         """What members are said to have signed of one kind, by member."""
         exchange = self.exchange or ExchangeProgress()

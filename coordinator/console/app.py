@@ -11,10 +11,8 @@ from commingle.coordinator.http.views import decode_cursor, encode_cursor, relea
 from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
-from commingle.shared.release.rounds import State
 from commingle.shared.runtime.pages.doors import ConsolePages, Door
 from commingle.shared.runtime.pages.site import Site
-from commingle.shared.wire import ReleaseDetails
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PAGES = (("/", "Rounds"), ("/members", "Members"))
@@ -70,7 +68,7 @@ class _Pages:
             "it": it,
             "headline": it.study if spec is None else headline_of(it.study, spec.stated),
             "stated": () if spec is None else spec.stated_sentences,
-            "waits": waits_for(it),
+            "waits": it.waits_for,
             "events": events[::-1],
         }
 
@@ -80,22 +78,3 @@ class _Pages:
             found = tx.members.page(after=decode_cursor(cursor), limit=_PAGE)
         fingerprint = self._coordinator.key.fingerprint
         return {"items": found.items, "fingerprint": fingerprint, "next": encode_cursor(found.next)}
-
-
-def waits_for(it: ReleaseDetails) -> str:
-    """What has to happen next, in a sentence; empty where nothing has."""
-    if it.state.final:
-        return ""
-    if it.state is State.PROPOSED:
-        return "It waits for the approval of " + _listed(p.name for p in it.parties if not p.approved)
-    if it.exchange is not None:
-        for what, sent in (("columns", it.exchange.columns), ("replies", it.exchange.replies)):
-            if lacking := [party.name for party in it.parties if party.name not in sent]:
-                return f"It waits for the {what} of {_listed(lacking)}"
-    if lacking := [party.name for party in it.parties if not party.uploaded]:
-        return f"It waits for the block of {_listed(lacking)}"
-    return "Everything is in: it is being published."
-
-
-def _listed(names: Any) -> str:  # noqa: ANN401 - any iterable of names
-    return ", ".join(names) + "."

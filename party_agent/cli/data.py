@@ -25,6 +25,7 @@ from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.plain_files import read_given
+from commingle.shared.text import counted
 
 _WARNING = (
     "The matrix becomes part of the proposal and is published. It may come from PUBLIC rows only: made from private "
@@ -179,17 +180,24 @@ def say_found(console: Console, found: DatasetView) -> None:
     if found.read is None:
         console.print(f"Data set {found.name}: its rows are pushed (docs/party-systems.md).")
         return
-    console.print(f"Data set {found.name}: {found.n} people, {found.subjects} ({found.unit}).")
+    console.print(
+        f"Data set {found.name}: {counted(found.n or 0, 'person', 'people')}, {found.subjects} ({found.unit})."
+    )
     for made in found.derived or ():
         console.print(f"  {made}")
     if found.ids_changed:
-        console.print(f"  {found.ids_changed} ids are written otherwise by {', '.join(found.id_rules or ())}")
+        console.print(
+            f"  {counted(found.ids_changed, 'id is', 'ids are')} written otherwise by {', '.join(found.id_rules or ())}"
+        )
     if words := id_words(found.id_forms or (), found.id_rules or EXACT):
         console.print(f"  {words}.")
     for attribute, count in (found.clipped or {}).items():
         if count:
             doubt = ": are the bounds in the unit of the table?" if 2 * count > (found.n or 0) else ""
-            console.print(f"  {attribute}: {count} values were outside the bounds and are clipped{doubt}")
+            said = counted(
+                count, "value was outside the bounds and is clipped", "values were outside the bounds and are clipped"
+            )
+            console.print(f"  {attribute}: {said}{doubt}")
     for one in found.attributes:
         if words := words_for_missing(one, (found.missing or {}).get(one.name)):
             console.print(f"  {words}")

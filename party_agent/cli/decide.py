@@ -81,7 +81,9 @@ def proposals(*, home: Home, release: str | None, as_json: bool) -> None:
 
     def text(console: Console) -> None:
         for item in found:
-            show_proposal(console, item)
+            show_proposal(console, item, whole=release is not None)
+        if found and release is None:
+            console.print(f"All of one: commingle party proposals --home {home.root} {found[0].id[:12]}")
         if not found:
             console.print("No proposals.")
 
@@ -236,12 +238,14 @@ def _find(agent: PartyClient, release: str) -> ProposalView:
     return matching[0]
 
 
-def show_proposal(console: Console, item: ProposalView) -> None:
-    """What a person decides by."""
+def show_proposal(console: Console, item: ProposalView, *, whole: bool = True) -> None:
+    """What a person decides by; if not whole, without the details of the forecast."""
     k = f", {item.projection or 'dense'} mixing, k = {item.k}" if item.k else ""
     console.print(_where_it_stands(item))
     if item.reason:
         console.print(f"  It ended: {quoted(item.reason)}")
+    for finding in item.findings:
+        console.print(Text.assemble(("  speaks against it: ", "red"), finding))
     for sentence in item.stated_sentences or ["Nothing is said of what it is for."]:
         console.print(f"  {sentence}")
     counted = f", of whom about {item.kept} count" if item.kept is not None else ""
@@ -270,10 +274,8 @@ def show_proposal(console: Console, item: ProposalView) -> None:
         f"outsiders epsilon {item.per_subject_outsiders_epsilon:.3g}; to everybody, fellow members included, epsilon "
         f"{item.per_subject_epsilon:.3g}."
     )
-    for sentence in (lost, item.protects, item.trust, *item.outlook):
+    for sentence in (lost, item.protects, item.trust, *item.outlook[: None if whole else 1]):
         console.print(f"  {sentence}")
-    for finding in item.findings:
-        console.print(Text.assemble(("  speaks against it: ", "red"), finding))
     _show_decided(console, item.decided, before="  ")
 
 

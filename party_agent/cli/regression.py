@@ -231,6 +231,7 @@ def show_regression(console: Console, value: RegressionView, out: Path | None) -
         f"epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} ({privacy['adjacency']}). "
         f"{privacy['guarantee']}"
     )
+    console.print("There are no intervals: no method of one member publishes how far off each coefficient may be.")
     for stability in result["published"].get("stability", ()):
         if stability < STABLE:
             console.print(

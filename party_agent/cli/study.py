@@ -27,7 +27,7 @@ from commingle.shared.documents.schema import (
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import RECOMMENDED_MECHANISM, AskedAttribute, AskedPart, Study
 from commingle.shared.documents.subject_ids import RULE_NAMES
-from commingle.shared.documents.terms import Subset, subset_words
+from commingle.shared.documents.subsets import Subset, subset_words
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
 from commingle.shared.forecast.result import bent_words
 from commingle.shared.mechanisms.registry import MECHANISMS
@@ -126,7 +126,7 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
     shares = _shares(members or tuple(_ask_members() if asks else ()))
     try:
         shares = _chosen(shares, options["chosen"])
-        shares = _crossed(_cut(shares, options["cuts"]), options["crossed"])
+        shares = _varying(_crossed(_cut(shares, options["cuts"]), options["crossed"]), options)
         asked = _asked(options, shares, asks=asks)
         if preset is None:
             made = draft(shares, **asked)
@@ -244,7 +244,10 @@ def _cut(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Shar
     def each(attribute: Attribute) -> Attribute:
         if attribute.name not in cuts:
             return attribute
-        return _ASKED.validate_python(attribute.model_dump(exclude_none=True) | {"cuts": cuts[attribute.name]})
+        try:
+            return _ASKED.validate_python(attribute.model_dump(exclude_none=True) | {"cuts": cuts[attribute.name]})
+        except ValidationError as error:
+            raise click.UsageError(f"--cut {attribute.name}: {explain(error)}") from None
 
     return {name: replace(s, attributes=tuple(map(each, s.attributes))) for name, s in shares.items()}
 
@@ -283,6 +286,17 @@ def _chosen(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, S
         for owner, attribute in owners:
             whom = _range(attribute, text) if isinstance(attribute, NumericAttribute) else _levels(attribute, text)
             found[owner] = replace(found[owner], where=(*found[owner].where, whom))
+    return found
+
+
+def _varying(shares: Mapping[str, Share], options: Mapping[str, Any]) -> Mapping[str, Share]:
+    """Without columns that --where leaves one level of, which cost noise and tell nothing; unless they are named."""
+    named = {options["target"], *(_list(options["features"]) or ()), *(_list(options["columns"]) or ())}
+    found = dict(shares)
+    for name, share in shares.items():
+        fixed = [whom.attribute for whom in share.where if len(whom.levels) == 1]
+        kept = tuple(a for a in share.attributes if a not in fixed or a.name in named)
+        found[name] = replace(share, attributes=kept or share.attributes)
     return found
 
 

@@ -29,7 +29,7 @@ from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_of
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.runtime.settings import HomeFile, Settings
-from commingle.shared.text import printable, quoted
+from commingle.shared.text import counted, printable, quoted
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Approvals = Literal[1, 2]
@@ -285,7 +285,7 @@ def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situat
             lifetime.total_seconds() <= policy.max_lifetime_hours * 3600,
             f"it stays open for {lifetime}, longer than {policy.max_lifetime_hours:g} hours",
         ),
-        ("min_n", spec.n >= policy.min_n, f"{spec.n} people are fewer than {policy.min_n}"),
+        ("min_n", spec.n >= policy.min_n, f"n = {spec.n} is less than {policy.min_n}"),
     )
     return tuple(Finding(rule, message, "policy") for rule, holds, message in checks if not holds)
 
@@ -317,7 +317,8 @@ def _against_time(spec: ReleaseSpec, situation: Situation) -> Iterator[Finding]:
     if spec.expired(situation.now):
         yield Finding("expires", "the proposal has expired", "expired")
     if most is not None and situation.usage.approved_today >= most:
-        message = f"{situation.usage.approved_today} releases were approved within 24 hours, and {most} are allowed"
+        approved = counted(situation.usage.approved_today, "release")
+        message = f"{approved} approved within 24 hours, and the policy allows {most}"
         yield Finding("max_releases_per_day", message, None)
     if not situation.linked:
         message = "no linkage key yet; a fellow member sends it: commingle party linkage send"

@@ -34,6 +34,7 @@ from commingle.shared.release.charge import Charge, ChargeState, link_digest
 from commingle.shared.release.ledger_fold import LedgerFold
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import ANOTHER_VERSION
+from commingle.shared.text import counted
 
 VERSION = 1
 _CHECKED = ("entries", "signatures", "datasets", "snapshots", "to_read", "proposals", "regressions", "heads")
@@ -248,7 +249,7 @@ def verify_ledger(db: sqlite3.Connection, *, population: str) -> LedgerFold:
 
 def in_words(told: LedgerFold) -> str:
     """How far a ledger has come."""
-    return f"{told.length} entries and {len(told.charges)} charges"
+    return f"{counted(told.length, 'entry', 'entries')} and {counted(len(told.charges), 'charge')}"
 
 
 def catch_up(db: sqlite3.Connection, told: LedgerFold) -> LedgerFold:

@@ -26,7 +26,7 @@ from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import call, connect, json_of
-from commingle.shared.text import quoted
+from commingle.shared.text import counted, quoted
 
 _TIMEOUT_SECONDS = 10.0
 _DAY = timedelta(days=1)
@@ -66,7 +66,7 @@ def _keys(home: Home) -> str:
 
 
 def _pins(membership: Membership) -> str:
-    return f"{len(membership.pins())} members pinned"
+    return f"{counted(len(membership.pins()), 'member')} pinned"
 
 
 def _linkage_key(membership: Membership) -> str:
@@ -122,7 +122,11 @@ def _datasets(home: Home, viewer: Viewer) -> str:
                 remedy=f"Read it again: commingle party datasets read {dataset.name}; or push its rows.",
             )
         missing = dataset.missing_words(a.name for a in dataset.attributes)
-        when = f"{dataset.n} people, read {dataset.read:%Y-%m-%d %H:%M} UTC" if dataset.read else "not pushed yet"
+        when = (
+            f"{counted(dataset.n or 0, 'person', 'people')}, read {dataset.read:%Y-%m-%d %H:%M} UTC"
+            if dataset.read
+            else "not pushed yet"
+        )
         rules = ", ".join(dataset.id_rules or ())
         written = [f"{dataset.ids_changed} ids are written otherwise by {rules}"] if dataset.ids_changed else []
         forms = [] if dataset.id_words is None else [dataset.id_words]

@@ -27,7 +27,7 @@ from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.sorting import ENTRY, Records, nonce, packed, unpacked
 from commingle.shared.documents.schema import Attribute, as_registered, encoded_columns
-from commingle.shared.documents.terms import Subset
+from commingle.shared.documents.subsets import Subset
 from commingle.shared.encoding import Cells, as_released, encode_attribute, length_prefixed, within
 from commingle.shared.runtime.files import write_durably
 

@@ -38,6 +38,7 @@ from commingle.shared.documents.statements import ChargedLoss
 from commingle.shared.dp.calibration import stated_epsilon
 from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.text import counted
 
 Method = ExactMethod | FloatingMethod | PublicMethod | StagedMethod
 _EVERY: Mapping[str, Method] = {**STAGED, **METHODS, **WITH_PUBLIC_ROWS}
@@ -265,7 +266,7 @@ def examine_regression(
         (
             "max_releases_per_day",
             most is None or usage.approved_today < most,
-            f"{usage.approved_today} releases and regressions were paid for within 24 hours, and {most} are allowed",
+            f"{counted(usage.approved_today, 'payment')} within 24 hours, and the policy allows {most}",
         ),
     )
     findings = tuple(Finding(rule, message, "policy") for rule, holds, message in checks if not holds)

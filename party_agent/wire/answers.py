@@ -452,7 +452,7 @@ CHARGE_STATES = {  # of a charge, as people say it
     "stored": "spent",
     "acked": "spent, delivered",
     "released": "given back",
-    "withdrawn": "spent, then withdrawn",
+    "withdrawn": "spent, then it ended",
     "adopted": "spent, taken over from witnesses",
 }
 

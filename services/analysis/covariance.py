@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commingle.services.errors import NoSignalError
+from commingle.services.fit.subjects import cut_words, of_those_who_have, whose
 from commingle.services.plotting import COLOURS, INK, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.entry_noise import Array
@@ -34,6 +35,7 @@ class Covariance:
         buried: directions in which `total` has less than `noise`, so that the prior has the say.
         rows: degrees of freedom in `total`.
         doubts: warnings about how many these are.
+        subsets: whom a study chose at the members of these columns, a sentence each.
     """
 
     labels: tuple[str, ...]
@@ -45,6 +47,7 @@ class Covariance:
     rows: int
     n: int
     doubts: tuple[str, ...]
+    subsets: tuple[str, ...]
 
     @property
     def deviations(self) -> Array:
@@ -86,7 +89,8 @@ def estimate(prepared: PreparedMoments, columns: tuple[int, ...]) -> Covariance:
     roots, axes = np.linalg.eigh(values)
     root = np.sqrt(np.maximum(roots, 0.0))[:, None] * axes.T
     n, doubts = prepared.shared(columns), prepared.misjudged(columns)
-    return Covariance(system.terms[1:], total, V, values, root, buried, c.rows, n, doubts)
+    who = whose(prepared, columns)
+    return Covariance(system.terms[1:], total, V, values, root, buried, c.rows, n, doubts, who)
 
 
 def _per_subject(system: System, of_a_row: Array) -> Array:
@@ -146,6 +150,7 @@ class PrincipalComponents(Result):
     n: int
     rows: int
     warnings: tuple[str, ...]
+    subjects: tuple[str, ...] = ()
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw where each column lies on the first two components; on `ax` or a new figure.
@@ -187,6 +192,7 @@ class PrincipalComponents(Result):
                 ResultColumn("signal to noise", self.signal_to_noise, ".3g"),
                 *(ResultColumn(label, self.loadings[:, i], ".3f") for i, label in enumerate(self.labels)),
             ),
+            notes=self.subjects,
             warnings=self.warnings,
         )
 
@@ -207,7 +213,10 @@ def pca(
     Raises:
         EstimationError: an unknown attribute, or one that the noise covers wholly.
     """
-    covariance = estimate(prepared, columns_of(prepared, attributes))
+    names = names_of(prepared.attributes if attributes is None else attributes)
+    prepared = of_those_who_have(prepared, names)
+    columns = columns_of(prepared, names)
+    covariance = estimate(prepared, columns)
     units = covariance.deviations if standardise else np.ones(len(covariance.labels))
     _, roots, loadings = np.linalg.svd(covariance.root / units)
     loadings *= np.sign(loadings[np.arange(len(units)), np.abs(loadings).argmax(axis=1)])[:, None]
@@ -222,7 +231,8 @@ def pca(
         signal_to_noise=signal_to_noise,
         n=covariance.n,
         rows=prepared.rows,
-        warnings=(*covariance.warnings, *_faint(covariance, signal_to_noise)),
+        subjects=covariance.subsets,
+        warnings=(*covariance.warnings, *cut_words(prepared, columns), *_faint(covariance, signal_to_noise)),
     )
 
 
@@ -264,6 +274,7 @@ class PartialCorrelations(Result):
     n: int
     rows: int
     warnings: tuple[str, ...]
+    subjects: tuple[str, ...] = ()
 
     def table(self) -> ResultTable:
         return ResultTable(
@@ -272,7 +283,7 @@ class PartialCorrelations(Result):
             heading="column",
             labels=self.labels,
             columns=tuple(ResultColumn(label, self.values[:, i], ".3f") for i, label in enumerate(self.labels)),
-            notes=(f"Standard errors: {_extent(self.standard_errors)}.",),
+            notes=(f"Standard errors: {_extent(self.standard_errors)}.", *self.subjects),
             warnings=self.warnings,
         )
 
@@ -287,7 +298,10 @@ def partial_correlations(
         EstimationError: an unknown attribute or interval.
     """
     require_interval(interval_for)
-    covariance = estimate(prepared, columns_of(prepared, attributes))
+    names = names_of(prepared.attributes if attributes is None else attributes)
+    prepared = of_those_who_have(prepared, names)
+    columns = columns_of(prepared, names)
+    covariance = estimate(prepared, columns)
     units = covariance.deviations
     R = covariance.values / np.outer(units, units)
     if covariance.buried or np.linalg.eigvalsh(R)[0] <= _SINGULAR:
@@ -307,7 +321,8 @@ def partial_correlations(
         interval_for=interval_for,
         n=covariance.n,
         rows=prepared.rows,
-        warnings=(*covariance.warnings, *_unsure(errors)),
+        subjects=covariance.subsets,
+        warnings=(*covariance.warnings, *cut_words(prepared, columns), *_unsure(errors)),
     )
 
 

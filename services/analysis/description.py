@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from commingle.services.analysis.tables import independence, trend
-from commingle.services.fit.fitting import about_tables
+from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, NEGATIVE, around, normal_reach, percent
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc
 
 from commingle.services.errors import InstrumentsError, NestedError
-from commingle.services.fit.fitting import about_subjects, fit_prepared, usable
+from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.result import Fit
+from commingle.services.fit.subjects import about_subjects, usable
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import (

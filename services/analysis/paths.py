@@ -12,8 +12,9 @@ from scipy.special import ndtri
 
 from commingle.services.analysis.covariance import Covariance, estimate
 from commingle.services.errors import PenaltyError
-from commingle.services.fit.fitting import fit_prepared, usable
+from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.predicting import Predictor, Values, public_ranges
+from commingle.services.fit.subjects import usable
 from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
@@ -65,6 +66,7 @@ class CoefficientPath(Result):
     warnings: tuple[str, ...]
     schema: tuple[Attribute, ...] = field(repr=False)
     response: Attribute = field(repr=False)
+    subjects: tuple[str, ...] = ()
 
     def predict(self, rows: Mapping[str, Values], *, at: int | None = None, extrapolate: bool = False) -> Array:
         """Expected target, (m,), by the coefficients of penalty number `at`, or the best.
@@ -116,6 +118,7 @@ class CoefficientPath(Result):
                 ResultColumn("expected R²", self.r_squared, ".3f"),
                 *(ResultColumn(term, self.coefficients[:, i]) for i, term in enumerate(self.terms)),
             ),
+            notes=self.subjects,
             warnings=self.warnings,
         )
 
@@ -248,6 +251,7 @@ def _path(
         ),
         schema=plain.schema,
         response=plain.response,
+        subjects=plain.subjects,
     )
 
 

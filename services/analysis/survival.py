@@ -15,7 +15,7 @@ from scipy.special import chdtrc
 
 from commingle.services.analysis.tables import facts_of_test
 from commingle.services.errors import LevelError
-from commingle.services.fit.fitting import about_tables
+from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, normal_reach, percent, standard_errors
 from commingle.services.plotting import COLOURS, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text

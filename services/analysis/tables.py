@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from commingle.services.errors import LevelError
-from commingle.services.fit.fitting import about_tables
+from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, NEGATIVE, normal_reach, percent
 from commingle.services.plotting import Axes, Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text

@@ -19,6 +19,7 @@ import numpy as np
 from commingle.services.analysis.covariance import Covariance, columns_of, estimate
 from commingle.services.client.metadata import Distribution, citation, croissant, dcat, privacy_sentence
 from commingle.services.errors import NoSignalError, OutputError
+from commingle.services.fit.subjects import cut_words, of_those_who_have, whose
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text, markdown_row
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.estimation.cells import Cells
@@ -68,6 +69,7 @@ class Export(Result):
     means: Array
     deviations: Array
     warnings: tuple[str, ...]
+    subjects: tuple[str, ...]
     files: Mapping[str, bytes] = field(repr=False)
 
     def table(self) -> ResultTable:
@@ -78,7 +80,7 @@ class Export(Result):
             heading="variable",
             labels=tuple(variables),
             columns=(ResultColumn("mean", self.means), ResultColumn("standard deviation", self.deviations)),
-            notes=(_IGNORED,),
+            notes=(_IGNORED, *self.subjects),
             warnings=self.warnings,
         )
 
@@ -104,10 +106,12 @@ def export(
     """
     columns = columns_of(prepared, attributes)
     names = [name for name, at in prepared.columns.items() if set(at) <= set(columns)]
+    moved = of_those_who_have(prepared, names)
+    columns = columns_of(moved, names)
     variables = dict(zip(columns, variable_names([prepared.labels[i] for i in columns]), strict=True))
-    kept, covariance, warnings = _covariance(prepared, names)
+    kept, covariance, warnings = _covariance(moved, names)
     scale = prepared.scale[list(kept)]
-    means = prepared.offset[list(kept)] + scale * prepared.gram[0, list(kept)] / prepared.gram[0, 0]
+    means = prepared.offset[list(kept)] + scale * moved.gram[0, list(kept)] / moved.gram[0, 0]
     values = np.zeros((0, 0)) if covariance is None else covariance.values * np.outer(scale, scale)
     deviations, n = np.sqrt(np.diag(values)), 0 if covariance is None else covariance.n
     called = tuple(variables[i] for i in kept)
@@ -135,6 +139,7 @@ def export(
         means=means,
         deviations=deviations,
         warnings=tuple(warnings),
+        subjects=whose(moved, kept),
         files={
             **{file.name: data for file, data in files},
             "codebook.md": _markdown(published, book).encode(),
@@ -166,7 +171,7 @@ def _covariance(
         found = estimate(prepared, tuple(kept))
     except EstimationError as error:
         return (), None, [*said, f"There is no covariance: {error}. {error.remedy}"]
-    return tuple(kept), found, [*said, *found.warnings]
+    return tuple(kept), found, [*said, *found.warnings, *cut_words(prepared, kept)]
 
 
 def _parts(attribute: Attribute) -> set[str]:
@@ -198,20 +203,23 @@ def _codebook(
     member = {a.name: party.name for party in published.spec.parties for a in party.attributes}
     for name in names:
         attribute = prepared.attributes[name]
-        by_label = {prepared.labels[i]: variables[i] for i in prepared.columns[name]}
+        by_label = {prepared.labels[i]: variables.get(i, "") for i in prepared.columns[name]}
+        marked = any(by_label.values()) and "" in by_label.values()
         levels = ("",) if isinstance(attribute, NumericAttribute) else attribute.levels
         of = attribute if isinstance(attribute, NumericAttribute) else attribute.intervals
         bounds = ("", "", "") if of is None else (of.unit or "", of.lower, of.upper)
         gap = (GAP,) if f"{name}[{GAP}]" in by_label else ()
         for level in (*levels, *gap):
             label = f"{name}[{level}]" if level else name
-            about = (name, attribute.kind, level, member[name], *bounds, _missing(attribute))
+            about = (name, attribute.kind, level, member[name], *bounds, _missing(attribute, left_out=marked))
             yield (by_label.get(label, ""), label, *about)
 
 
-def _missing(attribute: Attribute) -> str:
+def _missing(attribute: Attribute, *, left_out: bool) -> str:
     if attribute.missing == "error":
         return ""
+    if left_out:
+        return "counts for nobody: figures are of those who have one"
     beside = f", beside {attribute.name}[{GAP}]" if attribute.missing == "indicator" else ""
     return f"counts as {attribute.stand_in}{beside}"
 

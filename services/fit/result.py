@@ -124,7 +124,8 @@ def _terms(fit: "Fit", name: str, values: list[float]) -> Array:
 
 COVERED = {
     "table": "Intervals are for the same fit on the full private table.",
-    "population": "Intervals are for the population the table was drawn from, if residuals spread alike everywhere.",
+    "population": "Intervals are for the population the table was drawn from, if residuals spread alike everywhere; "
+    "where they do not, they may hold a slope far less often (docs/coverage.md).",
     "release": "Intervals are for the noisy release itself, not for the private table.",
     "none": "There are no intervals for this fit.",
 }

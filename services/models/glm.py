@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from commingle.services.fit.fitting import about_tables
 from commingle.services.fit.predicting import Values, level_places
+from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import (
     LogRatios,
     normal_reach,

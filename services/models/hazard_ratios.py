@@ -21,7 +21,7 @@ from scipy.special import chdtrc
 from commingle.services.analysis.survival import time_by_event
 from commingle.services.analysis.tables import facts_of_test
 from commingle.services.errors import LevelError
-from commingle.services.fit.fitting import about_tables
+from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, LogRatios, percent, require_confidence, two_sided
 from commingle.services.models.formula import Formula
 from commingle.services.models.score import Equation, Law

@@ -11,7 +11,7 @@ import numpy as np
 
 from commingle.services.analysis import cross_table
 from commingle.services.errors import LevelError
-from commingle.services.fit.fitting import about_tables
+from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, LogRatios, normal_reach, percent, standard_errors
 from commingle.services.models.balance import in_common
 from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, weighted_rows

@@ -33,6 +33,7 @@ from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, json_
 from commingle.shared.runtime.console import figures
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
+from commingle.shared.text import counted
 
 if TYPE_CHECKING:
     from commingle.services.planning.public_table import Encoded
@@ -152,7 +153,7 @@ def _counted(tables: Sequence[Path], csv_format: CsvFormat | None, said: int | N
 
     counts = {path: read_table(path, csv_format=csv_format).table.n for path in tables}
     for path, count in counts.items():
-        say(f"{path}: {count:,} rows")
+        say(f"{path}: {counted(count, 'row')}")
     if listed:
         if len({*counts.values()}) > 1:
             raise click.UsageError("members hold the same people where data sets are listed, and these are not as many")

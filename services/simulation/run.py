@@ -45,6 +45,7 @@ from commingle.shared.release.resolve import terms_of
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.remote import connect
+from commingle.shared.text import counted
 from commingle.shared.wire import ReleaseEvent, ReleaseSummary
 
 _FORMATS = (".parquet", ".csv")
@@ -248,7 +249,7 @@ def simulate(
     training_rows, held_out_rows = holdout(dataset.table.n, seed=seed)
     made: list[Made] = []
     with stop_on_signals(), _work_folder(out, keep=keep) as work, ExitStack() as stack:
-        with stages.stage("split", f"Dividing the table of {dataset.table.n:,} people"):
+        with stages.stage("split", f"Dividing the table of {counted(dataset.table.n, 'person', 'people')}"):
             training = dataset.table.rows(training_rows)
             judge = reference(dataset, training, dataset.table.rows(held_out_rows))
             files = write_party_files(dataset, training, work, seed=seed, overlap=overlap)

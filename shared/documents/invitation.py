@@ -49,7 +49,8 @@ class Invitation:
         if match is None or len(set(names)) < len(names):
             raise DocumentError(
                 "this is not an invitation",
-                remedy="Paste the whole line that `commingle coordinator new-consortium` printed for this member.",
+                remedy="Paste the whole line that `commingle coordinator new-consortium` printed for this member; an "
+                "invite of `commingle coordinator invite` is for `commingle party enrol`.",
             )
         coordinator_of(match[1])
         return cls(match[1], names, match[3])

@@ -25,6 +25,7 @@ from commingle.shared.documents.schema import (
     weight_problems,
 )
 from commingle.shared.documents.subject_ids import EXACT, IdRules
+from commingle.shared.documents.subsets import contradiction
 from commingle.shared.documents.terms import (
     Bounds,
     CrossWeight,
@@ -300,6 +301,8 @@ def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
     found += [problem for party in spec.parties for problem in _map_problems(party)]
     if not spec.keyed and spec.terms.subset_words:
         found.append("where chooses among keyed people, and these are listed: leave one of the two out")
+    if by := contradiction(subset for party in spec.parties for subset in party.where or ()):
+        found.append(f"nobody is in the subsets of all members by {by!r}: choose the same people at each")
     found += purpose_problems(spec, attributes)
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])

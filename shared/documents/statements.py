@@ -26,6 +26,17 @@ Sums = Annotated[
     tuple[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)], ...], Field(min_length=1, max_length=2 * MAX_COLUMNS)
 ]
 RejectionReason = Literal["policy", "operator", "budget", "dataset", "subjects", "block_lost", "exchange", "expired"]
+REJECTED_BECAUSE: Mapping[RejectionReason, str] = {
+    "policy": "its policy does not allow it",
+    "operator": "a person decided so",
+    "budget": "it would go beyond a cap on its budget",
+    "dataset": "its data set is not what the study asks for",
+    "subjects": "its data set holds another number of people",
+    "block_lost": "its agent no longer has its block",
+    "exchange": "messages of the exchange do not follow it",
+    "expired": "the proposal expired",
+}
+"""Each reason, as people are shown it."""
 
 
 class DeviationError(ExchangeError):

@@ -1,7 +1,6 @@
 """A study as a person writes it down; `release.checks.build_spec` makes a release spec of it."""
 
 from decimal import Decimal
-from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError, model_validator
@@ -23,7 +22,8 @@ from commingle.shared.documents.schema import (
     weight_problems,
 )
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, Asked
-from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, PartyShare, Subset, require_people
+from commingle.shared.documents.subsets import Subset, require_people
+from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, PartyShare
 
 Subjects = Literal["keyed", "listed"]
 RECOMMENDED_MECHANISM = "moments"
@@ -34,7 +34,8 @@ class CutNumber(NumericAttribute):
     """A number that is released as the interval which it is in.
 
     Attributes:
-        cuts: public numbers between the bounds, increasing, at which intervals begin; or "every 10", from `lower` on.
+        cuts: public numbers between the bounds, increasing, at which intervals begin; or "every 10", the
+            multiples of 10 between them.
     """
 
     cuts: tuple[float, ...] | Annotated[str, StringConstraints(pattern=r"^every [0-9]{1,9}(\.[0-9]{1,9})?$")]
@@ -53,8 +54,9 @@ class CutNumber(NumericAttribute):
     def _every(self, step: Decimal) -> tuple[float, ...]:
         if not step or (self.upper - self.lower) / float(step) > MAX_COLUMNS:
             raise ValueError(f"cuts {self.cuts} are more than {MAX_COLUMNS}")
-        each = (float(Decimal(repr(self.lower)) + number * step) for number in range(1, MAX_COLUMNS + 1))
-        return tuple(takewhile(lambda cut: cut < self.upper, each))
+        first = int(Decimal(repr(self.lower)) // step)  # rounded towards zero: one more may be below the bounds
+        each = (float(number * step) for number in range(first, first + MAX_COLUMNS + 3))
+        return tuple(cut for cut in each if self.lower < cut < self.upper)
 
 
 _SHORT = (("cuts", "cut", "levels"), ("cross", "crossed", "levels"), ("product", "product", "lower"))

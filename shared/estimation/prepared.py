@@ -16,7 +16,8 @@ from commingle.shared.documents.row_maps import may_cut, undone
 from commingle.shared.documents.schema import Attribute, encoded_columns
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
-from commingle.shared.documents.terms import expected_kept, subset_words
+from commingle.shared.documents.subsets import subset_words
+from commingle.shared.documents.terms import expected_kept
 from commingle.shared.dp.first_stage import FirstStage, mean_squares
 from commingle.shared.dp.fixed_point import SCALE, IntegerMap, presence
 from commingle.shared.estimation.entry_noise import Array, PairLaw
@@ -203,7 +204,8 @@ class PreparedMoments:
         if self.pairs is None:
             return ()
         parties: list[int] = np.unique(self.pairs.owner[self.pairs.party[np.array(columns, np.intp) - 1]]).tolist()
-        found = filter(None, map(self.pairs.misjudged, parties))
+        whole = [p for p in parties if self.pairs.names[p] not in self.subsets]  # n is of all whom a member holds
+        found = filter(None, map(self.pairs.misjudged, whole))
         return tuple(f"{said}: it was planned for that many. Ask for a release with the right n." for said in found)
 
     @classmethod

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from math import ceil, isfinite, sqrt
+from math import ceil, floor, isfinite, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -248,15 +248,14 @@ def _label(terms: Terms, assumed: Assumptions) -> Levelled | None:
 
 
 def _cuts(number: NumericAttribute) -> list[CutNumber]:
-    width = number.upper - number.lower
-    found: dict[int, str] = {}
+    found: dict[str, int] = {}
     for exponent in range(_MOST_DIGITS, -_MOST_DIGITS - 1, -1):
         for step in (round(base * 10.0**exponent, _MOST_DIGITS) for base in reversed(_ROUND)):
-            levels = ceil(round(width / step, 6)) if step else 0
+            levels = ceil(round(number.upper / step, 6)) - floor(round(number.lower / step, 6)) if step else 0
             if _LEAST <= levels <= _MOST and step < 10.0**_MOST_DIGITS:
-                found.setdefault(levels, f"every {step:.9f}".rstrip("0").rstrip("."))
+                found[f"every {step:.9f}".rstrip("0").rstrip(".")] = levels
     said = number.model_dump() | {"kind": "numeric"}
-    return [CutNumber.model_validate(said | {"cuts": cuts}) for _, cuts in sorted(found.items())]
+    return [CutNumber.model_validate(said | {"cuts": cuts}) for cuts in sorted(found, key=found.__getitem__)]
 
 
 def _with(terms: Terms, cut: CutNumber) -> Terms:

@@ -18,7 +18,8 @@ from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.spec import Asked, PartySpec, ReleaseSpec
 from commingle.shared.documents.study import Study, StudyParty
-from commingle.shared.documents.terms import Subset, allowed_rho
+from commingle.shared.documents.subsets import Subset
+from commingle.shared.documents.terms import allowed_rho
 from commingle.shared.dp.errors import PrivacyError
 from commingle.shared.dp.fixed_point import check_exact_range
 from commingle.shared.mechanisms.registry import mechanism_of, sketched_names

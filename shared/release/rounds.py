@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
+from commingle.shared.text import counted
+
 
 class State(StrEnum):
     """Where a release stands. The last four are final."""
@@ -173,5 +175,7 @@ def _who_agrees(alignments: Mapping[str, Alignment]) -> str:
     groups = defaultdict(list)
     for party in sorted(alignments):
         groups[alignments[party]].append(party)
-    said = "; ".join(f"{' and '.join(names)}: {key.subjects} people" for key, names in groups.items())
+    said = "; ".join(
+        f"{' and '.join(names)}: {counted(key.subjects, 'person', 'people')}" for key, names in groups.items()
+    )
     return f"the members do not hold the same people ({said}; members named together agree)"

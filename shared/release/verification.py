@@ -31,6 +31,7 @@ from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import content_digest, decode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns
+from commingle.shared.text import counted
 
 _REMEDY = "Do not use this release; ask its coordinator and members which bytes they signed."
 _require = partial(require, remedy=_REMEDY)
@@ -72,7 +73,7 @@ class PublishedRelease:
     @property
     def size(self) -> str:
         """What was published about how many people, in words."""
-        what, columns = mechanism_of(self.spec).publishes, f"{len(self.spec.matrix_columns)} columns"
+        what, columns = mechanism_of(self.spec).publishes, counted(len(self.spec.matrix_columns), "column")
         rows = f"{self.moments.rows:,} {what} x" if mechanism_of(self.spec).of_rows else f"{what} of"
         return f"{rows} {columns} on {self.spec.n:,} people"
 

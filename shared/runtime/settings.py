@@ -122,7 +122,7 @@ def _refused(where: str, error: ValidationError, said: object, kind: type[BaseMo
 
 
 def _read(path: Path) -> bytes:
-    return read_given(path, remedy="Run the init command first, or check the path.")
+    return read_given(path, remedy="Check the path; the init command makes a home.")
 
 
 def _value(text: str) -> object:

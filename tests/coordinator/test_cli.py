@@ -212,7 +212,7 @@ def test_releases_fit_into_a_terminal_and_one_is_shown_alone(
         ]
         assert command.json("releases", *at, "bbbb")["reason"] == "insurer: policy"
         code, _, err = command("releases", *at, "c")
-        assert (code, "0 releases have an id that begins with c" in err) == (2, True)
+        assert (code, "no release has an id that begins with c" in err) == (2, True)
 
 
 NAMES = ("ward", "laboratory", "registration")

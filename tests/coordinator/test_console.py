@@ -6,7 +6,7 @@ from html import unescape
 import httpx
 import pytest
 
-from commingle.coordinator.console.app import create_console, waits_for
+from commingle.coordinator.console.app import create_console
 from commingle.coordinator.http.views import release_details
 from commingle.shared.runtime.oidc import Provider
 from commingle.shared.runtime.pages.doors import LinkDoor, Session, SsoDoor
@@ -88,7 +88,7 @@ def test_exchange_is_followed_message_by_message(hub: Hub, exchanging: Relayed) 
     with hub.store.read() as tx:
         row = tx.releases.get(exchanging.proposed.id)
     assert row is not None
-    assert waits_for(release_details(row)).startswith("It waits for the columns of clinic")
+    assert release_details(row).waits_for.startswith("It waits for the columns of clinic")
 
 
 def test_people_sign_on_if_their_group_may_read(hub: Hub, parties: Parties) -> None:

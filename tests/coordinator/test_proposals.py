@@ -239,7 +239,7 @@ def test_rejection_ends_a_proposal(hub: Hub, parties: Parties, clinic: Honest, r
     proposed = hub.proposed(parties)
     answer = hub.reject(proposed, "clinic", clinic.rejection(proposed, "budget"))
     assert (answer.status_code, answer.json()["state"]) == (201, "rejected")
-    assert answer.json()["reason"] == "clinic rejected it: budget"
+    assert answer.json()["reason"] == "clinic rejected it: it would go beyond a cap on its budget"
     assert list(hub.show(proposed)["rejections"]) == ["clinic"]
     assert hub.reject(proposed, "clinic", clinic.rejection(proposed, "budget")).status_code == 200
     assert problem(hub.reject(proposed, "clinic", clinic.rejection(proposed, "policy"))) == (409, "other-bytes")
@@ -252,7 +252,7 @@ def test_withdrawal_after_approval_aborts(hub: Hub, parties: Parties, clinic: Ho
     hub.upload(proposed, "registry", hub.block(proposed, registry))
     answer = hub.reject(proposed, "clinic", clinic.rejection(proposed, "block_lost"))
     assert answer.json()["state"] == "aborted"
-    assert answer.json()["reason"] == "clinic withdrew: block_lost"
+    assert answer.json()["reason"] == "clinic withdrew: its agent no longer has its block"
 
 
 def test_rejection_with_a_wrong_key_is_refused(hub: Hub, parties: Parties, clinic: Honest) -> None:

@@ -123,7 +123,7 @@ def test_nan_and_infinity_are_refused_with_count(attribute: Attribute, values: "
     ids=lambda v: str(v.type),
 )
 def test_text_in_a_number_is_refused_and_counted(values: "pa.Array[Any]") -> None:
-    with pytest.raises(DataError, match=r"column x: [1-3] values are not numbers"):
+    with pytest.raises(DataError, match=r"column x: (1 value is no number|[23] values are not numbers)"):
         encode_conforming(NUMBER, values)
 
 

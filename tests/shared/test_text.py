@@ -4,7 +4,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.shared.text import hidden_text, printable, quoted
+from commingle.shared.text import counted, hidden_text, printable, quoted
 
 HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=[]))
@@ -21,6 +21,11 @@ def test_every_code_point_is_shown_or_left_out_by_its_category() -> None:
             assert shown in {"", " "}
         else:
             assert shown == chr(point)
+
+
+def test_one_of_a_thing_has_no_plural() -> None:
+    assert [counted(n, "charge") for n in (0, 1, 12_000)] == ["0 charges", "1 charge", "12,000 charges"]
+    assert [counted(n, "person", "people") for n in (1, 2)] == ["1 person", "2 people"]
 
 
 @given(ANY_TEXT)

@@ -35,7 +35,8 @@ from commingle.shared.documents.schema import (
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.documents.study import Study, StudyParty
-from commingle.shared.documents.terms import Bounds, MechanismName, Projection, Subset
+from commingle.shared.documents.subsets import Subset
+from commingle.shared.documents.terms import Bounds, MechanismName, Projection
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import Charge
 from commingle.shared.release.checks import Member, build_spec

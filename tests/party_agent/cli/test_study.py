@@ -10,6 +10,7 @@ import pytest
 
 from commingle.party_agent.home.policy import Policy, examine_terms
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.study import CutNumber
 from commingle.shared.release.checks import Share, draft, tried, two_digits
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.rounds.test_proposals import STUDY
@@ -91,6 +92,28 @@ def test_numbers_are_cut_and_columns_crossed_by_options(
     assert set(levels) == {"both", "age"}
     assert len(levels["both"]) == 3 * len(levels["age"]) == 9
     assert all(each["allowed"] for each in command.json("check", out)["answers"])
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "step", "cuts"),
+    [(17, 40, "10", [20, 30]), (20, 40, "10", [30]), (-15, 15, "10", [-10, 0, 10]), (0.25, 1, "0.5", [0.5])],
+)
+def test_cuts_at_every_step_are_its_multiples_between_the_bounds(
+    lower: float, upper: float, step: str, cuts: list[float]
+) -> None:
+    number = {"kind": "numeric", "name": "x", "lower": lower, "upper": upper, "cuts": f"every {step}"}
+    levels = CutNumber.model_validate(number).as_levels
+    assert levels.intervals is not None
+    assert [*levels.intervals.cuts] == cuts
+
+
+def test_column_that_has_one_level_left_is_not_released(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "ward.json").write_text(json.dumps([STAY, SEX]))
+    asked = ("--member", f"ward={tmp_path / 'ward.json'}", "--title", "x", "--n", 2000, "--where", "sex=f")
+    for number, (more, left) in enumerate([((), ["stay"]), (("--columns", "stay,sex"), ["stay", "sex"])]):
+        (ward,) = command.json("new", *asked, *more, "--out", tmp_path / f"{number}.json")["study"]["parties"]
+        assert [a["name"] for a in ward["attributes"]] == left
+        assert ward["where"] == [{"attribute": SEX, "levels": ["f"]}]
 
 
 def test_people_are_chosen_at_each_member_that_has_the_column(command: Command, tmp_path: Path) -> None:

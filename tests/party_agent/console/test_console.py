@@ -289,7 +289,7 @@ def test_approval_is_the_agents_own_with_name_and_reason(
     assert inside.post(f"/proposals/{release}", data=why).status_code == 303
     consortium.step("insurer")  # where the one who asked, and every other member, reads why
     with consortium.agents("insurer") as insurer:
-        assert insurer.proposals.get(release).reason == "clinic rejected it: operator: “no vote for this”"
+        assert insurer.proposals.get(release).reason == "clinic rejected it: “no vote for this”"
     assert local.agents.proposals.get(release).decision == "rejected"
     page = inside.get(f"/proposals/{release}").text
     assert "There is nothing left to decide." in page

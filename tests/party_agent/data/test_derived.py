@@ -262,7 +262,7 @@ def test_rows_that_are_pushed_are_held_against_what_is_made_of_them(pair: Consor
                 http.put(upload)
                 odd, kind = csv_of([{**ROWS[0], "born": "?"}]), {"content-type": media}
                 refused = http.put(f"{upload}/pieces/1", content=odd, headers={"content-type": CSV})
-                assert f"row 1, column age: 1 missing values in {AGE}" in refused.json()["detail"]
+                assert f"row 1, column age: 1 missing value in {AGE}" in refused.json()["detail"]
                 assert http.put(f"{upload}/pieces/1", content=body, headers=kind).status_code == 200
                 assert http.post(f"{upload}/close", json={"pieces": 1}).json()["derived"] == list(DERIVE)
                 dataset = agent.datasets.get("stays")

@@ -112,7 +112,7 @@ def test_neither_answer_nor_log_tells_a_value_of_a_piece_that_is_refused(
     with structlog.testing.capture_logs() as logs:
         refused = put(etl, 1, csv_of([*ROWS[:2], {**ROWS[2], "age": "x9713.25"}]))
     assert problem(refused) == (422, "data")
-    assert refused.json()["detail"] == "row 3, column age: 1 values are not numbers"
+    assert refused.json()["detail"] == "row 3, column age: 1 value is no number"
     assert "9713.25" not in refused.text + repr(logs) + "".join(capsys.readouterr())
     assert etl.get(PLACE).json()["pieces"] == []
 
@@ -217,7 +217,7 @@ def test_client_goes_on_with_what_was_interrupted_and_passes_on_the_agents_words
     with PartyClient(
         "http://agent", token=token_of(agent, "register", name="own"), transport=InProcess(network_app(agent))
     ) as party:
-        with pytest.raises(RemoteProblemError, match=r"^row 2, column age: 1 values are not numbers$") as refused:
+        with pytest.raises(RemoteProblemError, match=r"^row 2, column age: 1 value is no number$") as refused:
             party.push("stays", bad, upload="u", rows_at_once=3)
         assert refused.value.problem == "data"
         sent = party.push("stays", ROWS[:8], upload="u", rows_at_once=3)

@@ -67,7 +67,7 @@ def test_cell_that_is_no_text_is_refused_by_its_row() -> None:
 
 def test_first_of_several_rows_that_do_not_fit_is_the_one_that_is_named() -> None:
     rows = [{**row, "age": "old" if i in {16, 17, 39} else row["age"]} for i, row in enumerate(ROWS)]
-    with pytest.raises(DataError, match=r"^row 17, column age: 1 values"):
+    with pytest.raises(DataError, match=r"^row 17, column age: 1 value is"):
         read_piece(csv_of(rows), CSV, KEY, SCHEMAS["clinic"])
 
 

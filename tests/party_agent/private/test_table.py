@@ -124,9 +124,9 @@ def test_table_without_rows_is_refused_and_read_as_nobody_by_whoever_may_not_be_
 @pytest.mark.parametrize(
     ("cells", "said", "have_one"),
     [
-        (["1", "SENTINEL", "3"], "column x: 1 values are not numbers", b"ac"),
+        (["1", "SENTINEL", "3"], "column x: 1 value is no number", b"ac"),
         (["1", None, None], "column x: 2 missing", b"a"),
-        ([1.0, float("inf"), 2.0], "column x: 1 values", b"abc"),
+        ([1.0, float("inf"), 2.0], "column x: 1 value is", b"abc"),
     ],
 )
 def test_cells_that_do_not_fit_are_refused_with_column_and_count_and_read_on_otherwise(

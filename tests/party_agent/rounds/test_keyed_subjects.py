@@ -20,7 +20,8 @@ from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import CategoricalAttribute, Intervals, Missing
 from commingle.shared.documents.statements import AlignmentStatement, ApprovalRequest
-from commingle.shared.documents.terms import MechanismName, Subset
+from commingle.shared.documents.subsets import Subset
+from commingle.shared.documents.terms import MechanismName
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.estimation.errors import NoOverlapError

@@ -46,13 +46,21 @@ def test_covariance_and_means_are_near_those_of_the_people() -> None:
     assert float(moments["age"]["mean"]) == pytest.approx(50, abs=1)
     assert float(moments["age"]["sd"]) == pytest.approx(60 / np.sqrt(12), rel=0.03)
     assert float(moments["stage_iii"]["mean"]) == pytest.approx(0.2, abs=0.03)
-    assert {row["n"] for row in moments.values()} == {"3000"}
+    assert {row["n"] for row in moments.values()} == {str(found.n)}
+    assert exported(("age", "stage")).n == 3000
+    assert found.n == pytest.approx(2700, abs=60)
     covariances = rows_of(found, "covariance.csv")
     assert [row["variable"] for row in covariances] == [*found.variables]
     S = np.array([[float(row[name]) for name in found.variables] for row in covariances])
     assert np.sqrt(np.diag(S)) == pytest.approx(found.deviations)
     assert np.linalg.eigvalsh(S).min() > 0
     assert found.table().labels[1] == "stage_ii: stage[ii]"
+
+
+def test_missing_cells_move_no_mean() -> None:
+    moments = {row["variable"]: row for row in rows_of(exported(), "moments.csv")}
+    assert float(moments["smoker_yes"]["mean"]) == pytest.approx(1 / 3, abs=0.04)
+    assert "smoker_missing" not in moments
 
 
 def test_tables_are_those_of_the_release() -> None:
@@ -68,9 +76,9 @@ def test_tables_are_those_of_the_release() -> None:
 
 def test_codebook_has_every_level_and_says_what_a_missing_cell_counts_as() -> None:
     book = rows_of(exported(("stage", "smoker")), "codebook.csv")
-    assert [row["variable"] for row in book] == ["", "stage_ii", "stage_iii", "", "smoker_yes", "smoker_missing"]
+    assert [row["variable"] for row in book] == ["", "stage_ii", "stage_iii", "", "smoker_yes", ""]
     assert {row["member"] for row in book} == {"clinic", "insurer"}
-    assert "halfway between no and yes, beside smoker[missing]" in book[-1]["missing"]
+    assert book[-1]["missing"] == "counts for nobody: figures are of those who have one"
     assert "| stage_ii | stage[ii] |" in exported().files["codebook.md"].decode()
 
 

@@ -121,7 +121,7 @@ def test_file_that_cannot_be_read_is_refused(
 
 def test_table_shows_no_row_in_its_repr(tmp_path: Path) -> None:
     source = read_table(_csv(tmp_path, "x\n424242\n"))
-    assert repr(source.table) == "<Table of 1 rows and 1 columns>"
+    assert repr(source.table) == "<Table of 1 row and 1 column>"
     assert "424242" not in repr(source)
 
 
@@ -249,12 +249,12 @@ def test_column_conforms_to_a_schema(attribute: Any, values: "pa.Array[Any]", re
 @pytest.mark.parametrize(
     ("attribute", "values", "said"),
     [
-        (UNIT, texts("a"), "1 values are not numbers"),
-        (UNIT, numbers(-np.inf), "1 values are NaN"),
+        (UNIT, texts("a"), "1 value is no number"),
+        (UNIT, numbers(-np.inf), "1 value is NaN"),
         (
             CategoricalAttribute(name="x", levels=("a", "b", "d")),
             texts("a", "c", None),
-            "1 values are not among the levels a, b, d",
+            "1 value is not among the levels a, b, d",
         ),
     ],
 )

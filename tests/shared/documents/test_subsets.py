@@ -10,7 +10,7 @@ from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
-from commingle.shared.documents.terms import Subset
+from commingle.shared.documents.subsets import Subset
 from commingle.shared.release.checks import read_spec
 from tests.shared.documents.test_study import PARTY, STUDY, build
 
@@ -78,6 +78,26 @@ def test_subsets_that_share_nobody_are_refused() -> None:
     with pytest.raises(DocumentError, match="nobody is in two subsets by 'sex': name all its levels in one"):
         study(WOMEN, {**WOMEN, "levels": ["male"]})
     assert study(WOMEN, WOMEN).parties[0].where is not None
+
+
+def ages(*levels: str, cuts: tuple[int, ...]) -> dict[str, Any]:
+    return {"attribute": {**AGE, "cuts": cuts}, "levels": list(levels)}
+
+
+def test_ranges_that_share_nobody_are_refused_whatever_their_cuts() -> None:
+    young, old = ages("[0, 40)", cuts=(40,)), ages("[60, 120]", cuts=(60,))
+    with pytest.raises(DocumentError, match="nobody is in two subsets by 'age'"):
+        study(young, old)
+    assert study(old, ages("[50, 120]", cuts=(50,))).parties[0].where is not None
+
+
+def test_members_whose_ranges_share_nobody_get_no_release() -> None:
+    clinic = {**PARTY, "where": [ages("[18, 40)", cuts=(18, 40))]}
+    lab = {**PARTY, "name": "lab", "attributes": [{**AGE, "name": "iron"}]}
+    apart, near = ({**lab, "where": [ages(f"[{cut}, 120]", cuts=(cut,))]} for cut in (60, 30))
+    with pytest.raises(SpecError, match="nobody is in the subsets of all members by 'age'"):
+        build(decode(Study, json.dumps({**STUDY, "parties": [clinic, apart]}).encode()))
+    assert build(decode(Study, json.dumps({**STUDY, "parties": [clinic, near]}).encode())).parties[1].where
 
 
 def test_list_of_people_has_no_subset() -> None:

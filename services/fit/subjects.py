@@ -1,0 +1,166 @@
+"""Whom a fit is of: where cells are missing, those who have a target, which is made up for nobody.
+
+Of keyed subjects it says how many are shared, and whether those differ from the others.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.shared.documents.schema import words_for_missing
+from commingle.shared.estimation.diagnostics import cut_rows
+from commingle.shared.estimation.errors import ImputedTargetError
+from commingle.shared.estimation.gaps import LISTED, faint_marks, without_gaps
+from commingle.shared.estimation.pair_noise import Held, Selection, held, selections, suspicious
+from commingle.shared.estimation.pairwise import Pairs
+from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.mechanisms.registry import KEYED
+from commingle.shared.text import counted
+
+
+def usable(prepared: PreparedMoments, target: str, features: Sequence[str]) -> tuple[PreparedMoments, tuple[str, ...]]:
+    """Moments for fits of a target by these features, and a sentence on the missing cells of each attribute in use.
+
+    Missing cells of the target, and of features with few of them, count for nobody in these moments.
+
+    Raises:
+        ImputedTargetError: missing cells of the target count as a value, or its release does not tell them apart.
+        UnknownAttributeError: a name that the release does not have.
+    """
+    attribute, pairwise = prepared.attribute(target), prepared.mechanism in KEYED
+    if attribute.missing == "midpoint":
+        raise ImputedTargetError(
+            f"missing cells of {target} count as {attribute.stand_in}: a fit would take that for what people have",
+            remedy='Propose the study with "missing": "indicator" for it: its fits then use those who have one.',
+        )
+    if attribute.missing == "indicator" and not pairwise:
+        raise ImputedTargetError(
+            f"cells of {target} may be missing, and a release of {prepared.mechanism} cannot be fitted without these",
+            remedy='Propose the study with another mechanism, such as "moments".',
+        )
+    faint = faint_marks(prepared, features) if pairwise else ()
+    found = without_gaps(prepared, (target, *faint))
+    marked = filter(None, (words_for_missing(found.attributes[name]) for name in features))
+    return found, (*_of_target(found, target), *(_of_feature(found, name) for name in faint), *marked)
+
+
+def of_those_who_have(prepared: PreparedMoments, names: Iterable[str]) -> PreparedMoments:
+    """Moments in which missing cells of these attributes count for nobody, where the release tells them apart.
+
+    Raises UnknownAttributeError.
+    """
+    return without_gaps(prepared, tuple(names)) if prepared.mechanism in KEYED else prepared
+
+
+def _of_target(found: PreparedMoments, target: str) -> tuple[str, ...]:
+    place = -1 if found.pairs is None else int(found.pairs.party[found.columns[target][0] - 1])
+    if found.pairs is None or found.pairs.owner[place] == place:
+        return ()
+    said = _share(found.pairs, place, target)
+    return (f"{said}. Sums with it are of those; the fit holds for all if who lacks one does not depend on values.",)
+
+
+def _of_feature(found: PreparedMoments, name: str) -> str:
+    if found.pairs is None:
+        raise TypeError("an attribute without gaps is of pairs")
+    said = _share(found.pairs, int(found.pairs.party[found.columns[name][0] - 1]), name)
+    return f"{said}: too few lack one for a term of their own, so sums with it are of those who have one."
+
+
+def _share(pairs: Pairs, place: int, name: str) -> str:
+    whole = int(pairs.owner[place])
+    held, everybody, error = pairs.counts.held[place, place], pairs.counts.held[whole, whole], pairs.counts.errors
+    subjects = f"about {min(max(held, 0), everybody):,.0f} of {everybody:,.0f} people have one"
+    return f"{name}: {subjects}, give or take {2 * error[place, place]:,.0f}"
+
+
+def words_for_counts(found: Held) -> str:
+    """One count in words, with the half width of its 95 % interval, and how many of them met nobody in a bucket."""
+    said = f"about {max(found.subjects, 0):,.0f} people, give or take {2 * found.error:,.0f}"
+    if found.kept != found.subjects:
+        said += f", of whom about {max(found.kept, 0):,.0f} count"
+    if len(found.parties) == 1:
+        return f"{found.parties[0]} holds {said}."
+    return f"{found.parties[0]} and {found.parties[1]} share {said}."
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """Whom a fit rests on.
+
+    Attributes:
+        counts: how many each party of its columns holds, each two of them share, and have the target; or all of a list.
+        notes: the same in sentences, where it is not known exactly, and whether these people differ from the others.
+        doubts: warnings, where they do.
+    """
+
+    counts: tuple[Held, ...]
+    notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> Subjects:
+    """Whom moments of these columns are of, the target's last."""
+    pairs = prepared.pairs
+    if pairs is None:
+        return Subjects((Held((LISTED,), float(prepared.n), 0.0, float(prepared.n)),))
+    places = pairs.party[columns]
+    # few lack what is a part of its own besides the target
+    kept = (pairs.owner[places] == places) | (places == places[-1])
+    used = np.union1d(places[kept], pairs.owner[places])
+    names = {pairs.names[i] for i in used}
+    parts = {pairs.names[i]: {pairs.names[i], pairs.names[pairs.owner[i]]} for i in used if pairs.owner[i] != i}
+    counts = tuple(found for found in held(pairs) if names.issuperset(found.parties))
+    told = [found for found in counts if found.parties != (LISTED,)]
+    told = [found for found in told if not any(whole.issuperset(found.parties) for whole in parts.values())]
+    notes = [*whose(prepared, 1 + columns), *(words_for_counts(found) for found in told)]
+    if pairs.counts.below is not None:
+        notes.append(f"This is so if no member holds more than {pairs.counts.below:,}: more would look like fewer.")
+    tests = selections(pairs, columns[kept])
+    doubts = suspicious(tests)
+    if tests and not doubts:
+        least = min(test.p_value for test in tests)
+        made = counted(len(tests), "test")
+        who = "shared people" if told else "those who have it"
+        notes.append(f"Nothing shows that {who} differ from the others ({made}, the least p {least:.2g}).")
+    warnings = [
+        f"{_differ(test, parts)} (chi-squared {test.statistic:.0f} on {test.degrees}, p = {test.p_value:.1g}; most in "
+        f"{prepared.labels[1 + test.column]}): who is missing depends on values, so coefficients may not hold for "
+        "everybody and intervals do not count that."
+        for test in doubts
+    ]
+    return Subjects(counts, tuple(notes), (*warnings, *prepared.misjudged((1 + columns).tolist())))
+
+
+def whose(prepared: PreparedMoments, columns: Sequence[int] | NDArray[np.intp]) -> tuple[str, ...]:
+    """Whom a study chose at the members of these columns, a sentence each; nothing where that is everybody."""
+    if prepared.pairs is None:
+        return ()
+    owners = prepared.pairs.owner[prepared.pairs.party[np.array(columns, np.intp) - 1]]
+    names = dict.fromkeys(prepared.pairs.names[place] for place in owners)
+    return tuple(prepared.subsets[name] for name in names if name in prepared.subsets)
+
+
+def about_tables(prepared: PreparedMoments, names: Iterable[str]) -> Subjects:
+    """Whom counts of these attributes are of; `doubts` say too that rows were cut, which no interval of counts holds.
+
+    Raises UnknownAttributeError.
+    """
+    used = np.array([i for name in names for i in prepared.columns[name]], np.intp)
+    found = about_subjects(prepared, used - 1)
+    return replace(found, doubts=(*cut_words(prepared, used), *found.doubts))
+
+
+def cut_words(prepared: PreparedMoments, columns: Sequence[int] | NDArray[np.intp]) -> list[str]:
+    """That rows were cut, which bends figures of these columns that are no coefficients of a fit."""
+    return cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[np.array(columns)], counted=False)
+
+
+def _differ(test: Selection, parts: Collection[str]) -> str:
+    if test.other in parts:
+        return f"T{test.other[1:]} differ from all people of {test.party}"
+    if test.party in parts:
+        return f"T{test.party[1:]} whom {test.other} holds differ from all {test.party}"
+    return f"People whom {test.party} shares with {test.other} differ from all its own"

@@ -1,0 +1,81 @@
+"""Whom a member contributes: those of its people who are in public subsets, each told by levels of one attribute."""
+
+from collections.abc import Iterable
+from math import inf
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from commingle.shared.documents.model import WireModel
+from commingle.shared.documents.schema import Level, Levelled
+
+
+class Subset(WireModel):
+    """People who have one of some levels of an attribute. Who lacks the attribute is not among them.
+
+    Attributes:
+        attribute: as the agent has it, or intervals of a number that it has; it need not be released.
+        levels: those of the people who count.
+    """
+
+    attribute: Levelled
+    levels: Annotated[tuple[Level, ...], Field(min_length=1, max_length=255, fail_fast=True)]
+
+    @model_validator(mode="after")
+    def _chooses(self) -> Self:
+        name, known = self.attribute.name, self.attribute.levels
+        if strange := [level for level in self.levels if level not in known]:
+            raise ValueError(f"attribute {name!r} has no level {strange[0]!r}, but {' | '.join(known)}")
+        if len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"a level of {name!r} is named twice")
+        if len(self.levels) == len(known) and self.attribute.missing == "error":
+            raise ValueError(f"all levels of {name!r} are named, so everybody is in it: leave it out")
+        if self.attribute.missing == "midpoint":
+            raise ValueError(
+                f'missing cells of {name!r} would count as a level; its member registers it with "missing": "indicator"'
+            )
+        return self
+
+    @property
+    def pieces(self) -> tuple[str, set[tuple[float, float]]] | None:
+        """The number that it chooses by and the pieces of it, what is beyond the bounds in the outer ones; or None."""
+        if (cut := self.attribute.intervals) is None:
+            return None
+        ends = (-inf, *cut.cuts, inf)
+        at = [self.attribute.levels.index(level) for level in self.levels]
+        return f"{self.attribute.name} ({cut.unit or ''})", {(ends[i], ends[i + 1]) for i in at}
+
+    def __str__(self) -> str:
+        return f"{self.attribute.name} is {' or '.join(self.levels)}"
+
+
+def require_people(subsets: tuple[Subset, ...] | None) -> tuple[Subset, ...] | None:
+    """These subsets, if somebody can be in all. Raises ValueError: two share no level of an attribute."""
+    if by := contradiction(subsets or ()):
+        raise ValueError(f"nobody is in two subsets by {by!r}: name all its levels in one")
+    return subsets
+
+
+def contradiction(subsets: Iterable[Subset]) -> str | None:
+    """The attribute by which nobody is in all of these, whatever its cuts are in each; None where there is none."""
+    levels, left = dict[str, set[str]](), dict[str, set[tuple[float, float]]]()
+    for subset in subsets:
+        own = levels.setdefault(subset.attribute.model_dump_json(), set(subset.attribute.levels))
+        own &= set(subset.levels)
+        if subset.pieces is not None:
+            name, pieces = subset.pieces
+            both = ((max(a, c), min(b, d)) for a, b in left.get(name, {(-inf, inf)}) for c, d in pieces)
+            left[name] = {(low, high) for low, high in both if low < high}
+            own &= own if left[name] else set()
+        if not own:
+            return subset.attribute.name
+    return None
+
+
+Subsets = Annotated[tuple[Subset, ...] | None, Field(min_length=1, max_length=8), AfterValidator(require_people)]
+
+
+def subset_words(party: str, subsets: Iterable[Subset] | None) -> str | None:
+    """Whom a member's share speaks of, as a sentence; None where that is everybody whom it holds."""
+    said = " and whose ".join(map(str, subsets or ()))
+    return f"Only those of {party}'s people count whose {said}." if said else None
