@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
+from random import Random
 from socket import socket
 from threading import Lock
 from typing import Any, Literal
@@ -50,6 +52,21 @@ class Injected:
     struck: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a connection is like.
+
+    Attributes:
+        seconds: how long a message and its answer are on their way, besides their bytes.
+        bytes_per_second: in each direction, of each connection.
+        lost: the share of messages whose connection breaks, of answers too.
+    """
+
+    seconds: float = 0.0
+    bytes_per_second: float = inf
+    lost: float = 0.0
+
+
 @dataclass(eq=False)
 class Link:
     """One agent's way to the coordinator.
@@ -68,6 +85,8 @@ class Link:
     _loop: asyncio.AbstractEventLoop | None = None
     _passing: set[asyncio.Task[None]] = field(default_factory=set)
     _down: bool = False
+    _line: Line = Line()
+    _draw: Random = field(default_factory=lambda: Random(0))  # noqa: S311 - for faults
 
     @property
     def url(self) -> str:
@@ -99,6 +118,16 @@ class Link:
             self._faults.append(injected)
         return injected
 
+    def slow(self, *, seconds: float = 0.2, bytes_per_second: float = 125_000, lost: float = 0.01) -> None:
+        """Carry all messages as a slow line does, from now on: at first 200 ms, 1 Mbit/s, and one of a hundred lost.
+
+        Args:
+            seconds: how long a message and its answer are on their way, besides their bytes.
+            bytes_per_second: in each direction, of each connection.
+            lost: the share of messages whose connection breaks, of answers too.
+        """
+        self._line = Line(seconds, bytes_per_second, lost)
+
     def cut(self) -> None:
         """Break every open connection, and let no message arrive until `mend`."""
         self._down = True
@@ -114,7 +143,7 @@ class Link:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        body = await _body_of(receive)
+        body = await _body_of(receive, self._line)
         passing = asyncio.create_task(self._pass(partial(self._request, scope), body, send))
         gone = asyncio.create_task(_gone(receive))
         self._passing.add(passing)
@@ -157,8 +186,11 @@ class Link:
         """What `cut` cancels: all of one message's way. Without an answer the agent's connection breaks."""
         answered = False
         try:
-            struck = self._strike(request(b""))
+            struck, line = self._strike(request(b"")), self._line
             fault = None if struck is None else struck.fault
+            await asyncio.sleep(line.seconds)
+            if self._loses(line):
+                return
             if struck is not None and fault == "delay":
                 await asyncio.sleep(struck.seconds)
             if self._down or fault == "drop":
@@ -169,13 +201,17 @@ class Link:
             if fault == "lose answer":
                 return
             async with self._answer(request(_garbled(body) if fault == "garble" else body)) as answer:
-                answered = True
-                await _forward(answer, send, garble=fault == "garble answer")
+                answered = not self._loses(line)
+                if answered:
+                    await _forward(answer, send, line, garble=fault == "garble answer")
         except httpx.TransportError:
             pass
         finally:
             if not answered:
                 await _cut(send)
+
+    def _loses(self, line: Line) -> bool:
+        return self._draw.random() < line.lost
 
     @asynccontextmanager
     async def _answer(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
@@ -187,21 +223,23 @@ class Link:
             await answer.aclose()
 
 
-async def _body_of(receive: _Receive) -> bytes:
+async def _body_of(receive: _Receive, line: Line) -> bytes:
     pieces, more = [], True
     while more:
         message = await receive()
         pieces.append(message.get("body", b""))
+        await asyncio.sleep(len(pieces[-1]) / line.bytes_per_second)  # meanwhile the sender has to wait
         more = message.get("more_body", False)
     return b"".join(pieces)
 
 
-async def _forward(answer: httpx.Response, send: _Send, *, garble: bool) -> None:
+async def _forward(answer: httpx.Response, send: _Send, line: Line, *, garble: bool) -> None:
     kept = [(name, value) for name, value in answer.headers.raw if name.lower() not in _HOP_BY_HOP]
     await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
     async for piece in answer.aiter_raw():
         body = _garbled(piece) if garble else piece
         garble = False
+        await asyncio.sleep(len(body) / line.bytes_per_second)
         await send({"type": "http.response.body", "body": body, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -1,8 +1,10 @@
 """The code of docs/testing.md, and what the consortium for tests says and refuses."""
 
 import re
+import time
 from collections.abc import Iterator
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from signal import SIGSTOP
 from typing import Any
@@ -64,6 +66,27 @@ def test_release_is_published_whatever_happens_to_one_message(
     injected = consortium.agents["clinic"].link.inject(fault, method=method, path=path, seconds=0.2)
     assert consortium.wait(consortium.propose(consortium.study())) == "published"
     assert injected.struck == 1
+
+
+def test_release_is_published_over_lines_that_are_slow_and_lose_every_fifth_message(consortium: Consortium) -> None:
+    links = [agent.link for agent in consortium.agents.values()]
+    for link in links:
+        link.slow(seconds=0.02, bytes_per_second=4e6, lost=0.2)
+    sent = [len(link.requests) for link in links]
+    assert consortium.wait(consortium.propose(consortium.study()), seconds=300) == "published"
+    again = [link.requests[before:] for link, before in zip(links, sent, strict=True)]
+    assert any(len({*requests}) < len(requests) for requests in again)
+    for link in links:
+        link.slow(seconds=0.0, bytes_per_second=inf, lost=0.0)
+
+
+def test_message_takes_as_long_as_the_line_needs_for_its_bytes(consortium: Consortium) -> None:
+    link = consortium.agents["ward"].link
+    link.slow(seconds=0.1, bytes_per_second=100_000, lost=0.0)
+    start = time.monotonic()
+    httpx.put(f"{link.url}/v1/nothing", content=bytes(50_000), timeout=30)
+    assert time.monotonic() - start >= 0.6
+    link.slow(seconds=0.0, bytes_per_second=inf, lost=0.0)
 
 
 def test_agent_that_was_cut_off_goes_on_when_its_link_is_mended(consortium: Consortium) -> None:
