@@ -41,7 +41,7 @@ _TEST = """
 _PATH = """
 "method": "ridge", "target": "charges, yearly", "features": ["age"], "terms": ["(intercept)", "age"],
 "penalties": [0.1, 0.01], "coefficients": [[6.44, 1.82], [1.03, 1.98]], "r_squared": [0.985, 0.993], "best": 1,
-"l1_ratio": 0.0, "noise_penalty": null, "n": 2000, "rows": 400
+"l1_ratio": 0.0, "noise_penalty": null, "n": 2000, "rows": 400, "subjects": []
 """
 _GLM = """
 "family": "binomial", "outcome": "readmitted[yes]", "features": ["sex"], "terms": ["(intercept)", "sex[m]"],
@@ -67,11 +67,12 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
         "pca": (
             '"labels": ["age", "bmi"], "loadings": [[0.71, 0.71], [-0.71, 0.71]], "shares": [0.52, 0.48]',
             '"variances": [1.03, 0.97], "signal_to_noise": [3960.7, 3706.7], "standardised": true',
-            '"n": 2000, "rows": 400',
+            '"n": 2000, "rows": 400, "subjects": []',
         ),
         "partial-correlations": (
             '"labels": ["age", "bmi"], "values": [[1.0, 0.05], [0.05, 1.0]]',
             '"standard_errors": [[null, 0.05], [0.05, null]], "interval_for": "table", "n": 2000, "rows": 400',
+            '"subjects": []',
         ),
         "table": (
             '"row": "smoker", "column": "readmitted", "rows": ["no", "yes"], "columns": ["no", "yes"]',
