@@ -117,10 +117,10 @@ def reject(coordinator: Coordinator, release: str, party: str, envelope: Envelop
 
 def _why(rejection: Rejection) -> str:
     said = REJECTED_BECAUSE[rejection.reason]
-    if rejection.about is not None:
+    if rejection.reason == "exchange" and rejection.about is not None:
         said = f"messages of {rejection.about} do not follow the exchange"
     if rejection.evidence is not None:
-        said += ", and it signed two sets of columns"
+        said += f", and {rejection.about} signed two sets of columns"
     if rejection.said is None:
         return said
     own = quoted(rejection.said, longest=2000)

@@ -123,13 +123,9 @@ def _documents(_: Database, store: Store) -> str:
                 found = tx.releases.get(what)
                 agrees = found is not None and _agrees(found, events)
             if not agrees:
-                raise StorageError(
-                    f"what is recorded of {what[:30]} is not what the events tell",
-                    remedy=_CHANGED,
-                )
-    return (
-        f"what is recorded of {counted(len(told), 'release or member', 'releases and members')} is what the events tell"
-    )
+                raise StorageError(f"what is recorded of {what[:30]} is not what the events tell", remedy=_CHANGED)
+    recorded = counted(len(told), "release or member", "releases and members")
+    return f"what is recorded of {recorded} is what the events tell"
 
 
 @as_recorded()
@@ -218,7 +214,7 @@ def _published(store: Store, blobs: Blobs) -> str:
                 blobs.open(digest).close()
             count += 1
         if (before := page.next) is None:
-            return f"files of {count} published releases are there and as they were published"
+            return f"files of {counted(count, 'published release')} are there and as they were published"
 
 
 def _service(home: CoordinatorHome, url: str, ca_file: Path | None, now: datetime, *, allow_http: bool) -> str:
@@ -283,12 +279,12 @@ def doctor(*, home: Path, url: str | None, ca_file: Path | None, allow_http: boo
 
 def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_json: bool) -> None:
     kinds = dict(Counter(event.kind for event in history.entries))
-    counted = ", ".join(f"{kind}: {count}" for kind, count in kinds.items()) or "nothing yet"
+    each = ", ".join(f"{kind}: {count}" for kind, count in kinds.items()) or "nothing yet"
     value = {**more, "entries": len(history.entries), "kinds": kinds, "head": history.chain.head}
     value["members"] = {
         name: {"keys": list(keys), "revoked": name in history.revoked} for name, keys in history.members.items()
     }
-    emit(value, as_json=as_json, text=f"{said}\n{counted}\nhead {history.chain.head}")
+    emit(value, as_json=as_json, text=f"{said}\n{each}\nhead {history.chain.head}")
 
 
 def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) -> int:

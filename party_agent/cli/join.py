@@ -21,7 +21,7 @@ from commingle.party_agent.operate.membership import (
     roster,
     share_linkage_key,
 )
-from commingle.shared.documents.invitation import LETTERS, Invitation
+from commingle.shared.documents.invitation import INVITE_PREFIX, LETTERS, Invitation
 from commingle.shared.runtime.cli import NEW_FILE, say
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
@@ -35,9 +35,10 @@ _IN_A_ROW = 4
 
 
 def _invitation(_: click.Context, __: click.Parameter, given: str) -> Invitation:
-    """As given, or from the file of that name, which has no `+` in it."""
+    """As given, or from the file of that name, which has no `+` in it and is no invite."""
+    typed = "+" in given or given.startswith(f"{INVITE_PREFIX}.")
     try:
-        return Invitation.parse(given if "+" in given else read_plain(given).decode(errors="replace"))
+        return Invitation.parse(given if typed else read_plain(given).decode(errors="replace"))
     except OSError as error:
         raise click.BadParameter(f"neither an invitation nor a file that can be read ({error.strerror})") from None
 

@@ -1,6 +1,7 @@
-"""What the local API answers, as a person reads it on one page. Nothing here decides anything.
+"""What the local API answers, as a person reads it on one page, and what the console's forms make of what is typed.
 
-What the console's forms make: a schema that its owner writes column by column, and tokens for systems.
+The forms make a schema, which its owner writes column by column, and tokens for systems. Nothing here decides about a
+release.
 
 Columns begin with what is public knowledge of columns of these names. No row is looked at: bounds that were read off
 the rows would tell of them, without noise and without a charge.

@@ -38,6 +38,8 @@ from commingle.party_agent.edge.views import (
     ledger_view,
     metrics_text,
     proposal_view,
+    regression_line,
+    regression_view,
     status_view,
 )
 from commingle.party_agent.errors import (
@@ -54,7 +56,6 @@ from commingle.party_agent.errors import (
     UnwitnessedError,
 )
 from commingle.party_agent.home.tokens import AgentScope
-from commingle.party_agent.ledger.store import regression_line, regression_view
 from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.proposals import DecisionNote, Proposal

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.ledger.ledger import Cap, Ledger
+from commingle.party_agent.ledger.store import Regression
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecasts, compute
@@ -28,11 +29,16 @@ from commingle.party_agent.wire.answers import (
     LedgerView,
     LossView,
     ProposalView,
+    RegressionCharge,
+    RegressionLine,
+    RegressionView,
     StatusView,
     WhiteningView,
 )
 from commingle.shared import __version__
 from commingle.shared.documents.manifest import PrivacyStatement
+from commingle.shared.documents.model import decode
+from commingle.shared.documents.regression import RegressionResult
 from commingle.shared.documents.schema import as_registered, asked_as, words_for_missing
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, StatedPurpose
 from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
@@ -339,3 +345,38 @@ def metrics_text(agents: Agents, loops: Loops | None) -> bytes:
             contact.labels(loop.agent.membership.name).set(loop.last_contact)
             postponed.labels(loop.agent.membership.name).set(len(loop.releases))
     return generate_latest(registry)
+
+
+_REGRESSION_STATES = {
+    ChargeState.DEBITED: "interrupted: paid for, no result yet; the agent goes on with it while it serves",
+    ChargeState.STORED: "published",
+}
+_UNWITNESSED = "kept: shown as soon as a coordinator has witnessed its charge"
+
+
+def regression_line(regression: Regression) -> RegressionLine:
+    """One line of the list."""
+    request, charge = regression.request, regression.charge
+    kept = charge.state is ChargeState.STORED and regression.document is None
+    return RegressionLine(
+        id=request.id,
+        state=_UNWITNESSED if kept else _REGRESSION_STATES.get(charge.state, charge.state.value),
+        dataset=request.dataset,
+        target=request.target,
+        method=request.method,
+        epsilon=request.epsilon,
+        delta=request.delta,
+        charge=RegressionCharge(unit=charge.cost.unit, rho=float(charge.loss.rho), delta=charge.loss.delta),
+    )
+
+
+def regression_view(regression: Regression) -> RegressionView:
+    """One of them: as asked, what came out in plain, and the signed document that others can verify."""
+    document = regression.document
+    result = None if document is None else decode(RegressionResult, document.envelope.payload_bytes)
+    return RegressionView(
+        **dict(regression_line(regression)),
+        request=regression.request.model_dump(mode="json"),
+        result=result and result.model_dump(mode="json", exclude={"request"}),
+        document=document,
+    )

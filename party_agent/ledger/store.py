@@ -24,13 +24,12 @@ from time import monotonic, sleep
 from typing import TextIO
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError, NotFoundError
-from commingle.party_agent.wire.answers import RegressionCharge, RegressionLine, RegressionView
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.regression import RegressionMethod, RegressionRequest, RegressionResult
+from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.release.charge import Charge, ChargeState, link_digest
+from commingle.shared.release.charge import Charge, link_digest
 from commingle.shared.release.ledger_fold import LedgerFold
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import ANOTHER_VERSION
@@ -362,38 +361,3 @@ class Requests:
         with self.store.reading() as db:
             rows = db.execute("SELECT created FROM regressions").fetchall()
         return sum(datetime.fromisoformat(row["created"]) > moment for row in rows)
-
-
-_STATES = {
-    ChargeState.DEBITED: "interrupted: paid for, no result yet; the agent goes on with it while it serves",
-    ChargeState.STORED: "published",
-}
-_UNWITNESSED = "kept: shown as soon as a coordinator has witnessed its charge"
-
-
-def regression_line(regression: Regression) -> RegressionLine:
-    """One line of the list."""
-    request, charge = regression.request, regression.charge
-    kept = charge.state is ChargeState.STORED and regression.document is None
-    return RegressionLine(
-        id=request.id,
-        state=_UNWITNESSED if kept else _STATES.get(charge.state, charge.state.value),
-        dataset=request.dataset,
-        target=request.target,
-        method=request.method,
-        epsilon=request.epsilon,
-        delta=request.delta,
-        charge=RegressionCharge(unit=charge.cost.unit, rho=float(charge.loss.rho), delta=charge.loss.delta),
-    )
-
-
-def regression_view(regression: Regression) -> RegressionView:
-    """One of them: as asked, what came out in plain, and the signed document that others can verify."""
-    document = regression.document
-    result = None if document is None else decode(RegressionResult, document.envelope.payload_bytes)
-    return RegressionView(
-        **dict(regression_line(regression)),
-        request=regression.request.model_dump(mode="json"),
-        result=result and result.model_dump(mode="json", exclude={"request"}),
-        document=document,
-    )

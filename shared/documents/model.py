@@ -1,7 +1,7 @@
 """Wire models: frozen, strict, nothing unknown allowed; and what is wrong with a document, in the words of people.
 
-Signed documents are bytes, models are a view of them. Of what a person has written, errors name the column, and what to
-type.
+Signed documents are bytes, models are a view of them. An error in what a person has written says which column is wrong
+and what to type.
 """
 
 import inspect

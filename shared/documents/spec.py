@@ -302,7 +302,10 @@ def _problems(spec: ReleaseSpec, checks: Checks | None) -> list[str]:
     if not spec.keyed and spec.terms.subset_words:
         found.append("where chooses among keyed people, and these are listed: leave one of the two out")
     if by := contradiction(subset for party in spec.parties for subset in party.where or ()):
-        found.append(f"nobody is in the subsets of all members by {by!r}: choose the same people at each")
+        found.append(
+            f"nobody is in the subsets of all members by {by!r}: choose the same people at each, "
+            "or give the attributes two names if they are two things"
+        )
     found += purpose_problems(spec, attributes)
     found += _duplicates("party", [p.name for p in spec.parties])
     found += _duplicates("signing key", [p.signing_key for p in spec.parties])

@@ -1,6 +1,8 @@
 """Whom a member contributes: those of its people who are in public subsets, each told by levels of one attribute."""
 
+from collections import defaultdict
 from collections.abc import Iterable
+from itertools import accumulate
 from math import inf
 from typing import Annotated, Self
 
@@ -37,13 +39,17 @@ class Subset(WireModel):
         return self
 
     @property
-    def pieces(self) -> tuple[str, set[tuple[float, float]]] | None:
-        """The number that it chooses by and the pieces of it, what is beyond the bounds in the outer ones; or None."""
-        if (cut := self.attribute.intervals) is None:
-            return None
-        ends = (-inf, *cut.cuts, inf)
-        at = [self.attribute.levels.index(level) for level in self.levels]
-        return f"{self.attribute.name} ({cut.unit or ''})", {(ends[i], ends[i + 1]) for i in at}
+    def chooses_by(self) -> str:
+        """What it chooses by: subsets by a number choose by the same, whatever its cuts are in each."""
+        cut = self.attribute.intervals
+        return self.attribute.model_dump_json() if cut is None else f"{self.attribute.name} ({cut.unit or ''})"
+
+    @property
+    def pieces(self) -> tuple[tuple[float, float], ...]:
+        """Its levels on a line, each from where it begins to where it ends, what is beyond the bounds in the outer."""
+        cut, at = self.attribute.intervals, map(self.attribute.levels.index, self.levels)
+        ends = (-inf, *cut.cuts, inf) if cut is not None else range(len(self.attribute.levels) + 1)
+        return tuple((ends[i], ends[i + 1]) for i in at)
 
     def __str__(self) -> str:
         return f"{self.attribute.name} is {' or '.join(self.levels)}"
@@ -58,17 +64,14 @@ def require_people(subsets: tuple[Subset, ...] | None) -> tuple[Subset, ...] | N
 
 def contradiction(subsets: Iterable[Subset]) -> str | None:
     """The attribute by which nobody is in all of these, whatever its cuts are in each; None where there is none."""
-    levels, left = dict[str, set[str]](), dict[str, set[tuple[float, float]]]()
+    alike = defaultdict[str, list[Subset]](list)
     for subset in subsets:
-        own = levels.setdefault(subset.attribute.model_dump_json(), set(subset.attribute.levels))
-        own &= set(subset.levels)
-        if subset.pieces is not None:
-            name, pieces = subset.pieces
-            both = ((max(a, c), min(b, d)) for a, b in left.get(name, {(-inf, inf)}) for c, d in pieces)
-            left[name] = {(low, high) for low, high in both if low < high}
-            own &= own if left[name] else set()
-        if not own:
-            return subset.attribute.name
+        alike[subset.chooses_by].append(subset)
+    for several in alike.values():
+        # one walk along the line: at a point what ends there is left before what begins there is entered
+        steps = sorted(step for one in several for low, high in one.pieces for step in ((low, 1), (high, -1)))
+        if max(accumulate(step for _, step in steps)) < len(several):
+            return several[0].attribute.name
     return None
 
 

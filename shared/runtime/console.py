@@ -45,11 +45,15 @@ def figures(first: str, *others: str, title: str | None = None) -> "Table":
 
 
 def coefficients(terms: Iterable[tuple[str, float, float | None]], *, title: str | None = None) -> "Table":
-    """The table of a regression: label, encoded coefficient, and the one in original units where there is one."""
+    """The table of a regression: in original units or, where no term has them, encoded; never both in one column.
+
+    Each term is its label, its encoded coefficient and the one in original units: None where it is beyond all floats.
+    """
     shown = tuple(terms)
-    unitless = any(original is None for _, _, original in shown)
+    unitless = all(original is None for _, _, original in shown)
     note = " (encoded, rows divided by their norms)" if unitless else ""
     table = figures("term", f"coefficient{note}", title=title)
     for label, encoded, original in shown:
-        table.add_row(Text(label), f"{encoded if original is None else original:.6g}")
+        value = encoded if unitless else original
+        table.add_row(Text(label), "too large" if value is None else f"{value:.6g}")
     return table

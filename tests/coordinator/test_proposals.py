@@ -8,8 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from commingle.shared.documents.model import canonical_json
+from commingle.shared.documents.dsse import seal
+from commingle.shared.documents.model import canonical_json, decode
 from commingle.shared.documents.schema import CategoricalAttribute
+from commingle.shared.documents.statements import Rejection
 from commingle.shared.forecast.forecast import computed_forecast, forecast_of
 from tests.world.coordinator import Honest, Hub, Parties, key_of, problem
 from tests.world.documents import sign_bytes
@@ -245,6 +247,27 @@ def test_rejection_ends_a_proposal(hub: Hub, parties: Parties, clinic: Honest, r
     assert problem(hub.reject(proposed, "clinic", clinic.rejection(proposed, "policy"))) == (409, "other-bytes")
     assert problem(hub.reject(proposed, "registry", registry.rejection(proposed))) == (409, "state")
     assert problem(hub.approve(proposed, "registry", registry.approval(proposed))) == (409, "state")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"about": "registry"}, "its policy does not allow it"),
+        (
+            {"reason": "exchange", "about": "registry"},
+            "messages of registry do not follow the exchange",
+        ),
+        ({"said": "too much"}, "its policy does not allow it: “too much”"),
+        ({"reason": "operator", "said": "no"}, "“no”"),
+    ],
+)
+def test_reason_says_what_was_signed_and_no_more(
+    hub: Hub, parties: Parties, clinic: Honest, changes: dict[str, str], reason: str
+) -> None:
+    proposed = hub.proposed(parties)
+    said = decode(Rejection, clinic.rejection(proposed, "policy").payload_bytes)
+    answer = hub.reject(proposed, "clinic", seal(said.model_copy(update=changes), key=clinic.key))
+    assert answer.json()["reason"] == f"clinic rejected it: {reason}"
 
 
 def test_withdrawal_after_approval_aborts(hub: Hub, parties: Parties, clinic: Honest, registry: Honest) -> None:

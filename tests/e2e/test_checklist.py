@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,28 +47,33 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ours = ("COMMINGLE_", "PYTHONPATH", "VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     path = os.pathsep.join(p for p in kept["PATH"].split(os.pathsep) if Path(p) != Path(sys.executable).parent)
-    return {**kept, "PATH": path, "PIP_CONSTRAINT": str(locked)}
+    sooner = {"PIP_COMPILE": "0"}  # modules that no line imports
+    return {**kept, **sooner, "PATH": path, "PIP_CONSTRAINT": str(locked)}
 
 
 @pytest.fixture
-def walked(folder: Path, environment: dict[str, str]) -> Iterator[list[str]]:
+def walked(folder: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What each line showed, up to one that failed."""
     steps = "".join(f"printf '{MARK}'\n{command}\n" for command, _ in lines())
     script = ("set -e\n" + steps).replace("8000", str(free_port()))
-    with subprocess.Popen(
-        ["/bin/bash", "-c", script],
-        cwd=folder,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as shell:
+    shown = tmp_path_factory.mktemp("shown") / "shown.txt"  # no pipe: services that a failure leaves keep it open
+    with (
+        shown.open("w") as out,
+        subprocess.Popen(
+            ["/bin/bash", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as shell,
+    ):
         try:
-            yield shell.communicate(timeout=1000)[0].split(MARK)[1:]
+            shell.wait(timeout=1000)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
+    return shown.read_text().split(MARK)[1:]
 
 
 def test_every_line_of_the_checklist_does_what_it_says(walked: list[str]) -> None:

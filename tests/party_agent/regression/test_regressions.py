@@ -10,10 +10,10 @@ from numpy.random import Generator, default_rng
 from pydantic import ValidationError
 
 from commingle.party_agent.cli.regression import show_regression
-from commingle.party_agent.edge.views import export_audit
+from commingle.party_agent.edge.views import export_audit, regression_view
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.policy import OpeningHours, Policy, RegressionPolicy
-from commingle.party_agent.ledger.store import Regression, regression_view
+from commingle.party_agent.ledger.store import Regression
 from commingle.party_agent.private.regression.regress import METHODS, STAGED, WITH_PUBLIC_ROWS
 from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.regression.service import Regressions

@@ -1,16 +1,21 @@
 """Subsets of people: which can be asked for, and what is said of them."""
 
 import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.study import Study
-from commingle.shared.documents.subsets import Subset
+from commingle.shared.documents.study import CutNumber, Study
+from commingle.shared.documents.subsets import Subset, contradiction
 from commingle.shared.release.checks import read_spec
 from tests.shared.documents.test_study import PARTY, STUDY, build
 
@@ -18,6 +23,10 @@ AGE = {"kind": "numeric", "name": "age", "lower": 0, "upper": 120}
 SEX = {"kind": "binary", "name": "sex", "levels": ["male", "female"]}
 ADULTS = {"attribute": {**AGE, "cuts": [18, 65]}, "levels": ["[18, 65)", "[65, 120]"]}
 WOMEN = {"attribute": SEX, "levels": ["female"]}
+CUTS = st.lists(st.integers(1, 119), min_size=1, max_size=5, unique=True).map(sorted)
+CHOSEN = CUTS.flatmap(
+    lambda at: st.tuples(st.just(at), st.sets(st.sampled_from(range(len(at) + 1)), min_size=1, max_size=len(at)))
+)
 
 
 def study(*where: dict[str, Any], **changes: Any) -> Study:
@@ -89,6 +98,26 @@ def test_ranges_that_share_nobody_are_refused_whatever_their_cuts() -> None:
     with pytest.raises(DocumentError, match="nobody is in two subsets by 'age'"):
         study(young, old)
     assert study(old, ages("[50, 120]", cuts=(50,))).parties[0].where is not None
+
+
+def of_age(at: Sequence[int], levels: Sequence[int]) -> Subset:
+    attribute = CutNumber.model_validate({**AGE, "cuts": tuple(at)}).as_levels
+    return Subset(attribute=attribute, levels=tuple(attribute.levels[level] for level in levels))
+
+
+@given(subsets=st.lists(CHOSEN, max_size=6))
+def test_contradiction_is_that_no_age_is_in_all(subsets: list[tuple[list[int], set[int]]]) -> None:
+    found = contradiction(of_age(at, sorted(levels)) for at, levels in subsets)
+    ages = (age for age in range(120) if all(bisect_right(at, age) in levels for at, levels in subsets))
+    assert found == (None if next(ages, None) is not None else "age")
+
+
+@pytest.mark.timeout(20)
+def test_largest_spec_is_compared_at_once() -> None:
+    rng = Random(1)
+    cuts = ([(i + 0.9 * rng.random()) * 120 / 256 + 0.01 for i in range(255)] for _ in range(64))
+    attributes = (CutNumber.model_validate({**AGE, "cuts": tuple(at)}).as_levels for at in cuts)
+    assert contradiction(Subset(attribute=a, levels=a.levels[:99] + a.levels[100:]) for a in attributes) is None
 
 
 def test_members_whose_ranges_share_nobody_get_no_release() -> None:
