@@ -181,10 +181,11 @@ def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> No
         text, expires = issue_invite(hub, party=party, lifetime=timedelta(hours=expires_hours))
     emit({"party": party, "invite": text, "expires": expires.isoformat()}, as_json=as_json, text=text)
     if not as_json:
-        click.echo(
+        from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - loads slowly
+
+        PlainConsole(stderr=True).print(
             f"for {party}, until {expires:%Y-%m-%d %H:%M} UTC. {party} runs `commingle party init`, then "
-            "`commingle party enrol` with it, your URL and --home (docs/deployment.md#each-member).",
-            err=True,
+            "`commingle party enrol` with it, your URL and --home (docs/deployment.md#each-member)."
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commingle.services.errors import NoSignalError
-from commingle.services.fit.subjects import cut_words, of_those_who_have, whose
+from commingle.services.fit.subjects import about_subjects, cut_words, of_those_who_have, whose
 from commingle.services.plotting import COLOURS, INK, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.entry_noise import Array
@@ -34,7 +34,7 @@ class Covariance:
         root: (p, p) with values = root^T root: p rows whose moments are exactly these, for solvers that take rows.
         buried: directions in which `total` has less than `noise`, so that the prior has the say.
         rows: degrees of freedom in `total`.
-        doubts: warnings about how many these are.
+        doubts: warnings about how many these are, and that who is missing depends on values.
         subsets: whom a study chose at the members of these columns, a sentence each.
     """
 
@@ -88,7 +88,7 @@ def estimate(prepared: PreparedMoments, columns: tuple[int, ...]) -> Covariance:
     values = _per_subject(regular, mode.X / mode.rows)
     roots, axes = np.linalg.eigh(values)
     root = np.sqrt(np.maximum(roots, 0.0))[:, None] * axes.T
-    n, doubts = prepared.shared(columns), prepared.misjudged(columns)
+    n, doubts = prepared.shared(columns), about_subjects(prepared, np.array(columns) - 1).doubts
     who = whose(prepared, columns)
     return Covariance(system.terms[1:], total, V, values, root, buried, c.rows, n, doubts, who)
 
@@ -214,7 +214,7 @@ def pca(
         EstimationError: an unknown attribute, or one that the noise covers wholly.
     """
     names = names_of(prepared.attributes if attributes is None else attributes)
-    prepared = of_those_who_have(prepared, names)
+    prepared, gaps = of_those_who_have(prepared, names)
     columns = columns_of(prepared, names)
     covariance = estimate(prepared, columns)
     units = covariance.deviations if standardise else np.ones(len(covariance.labels))
@@ -231,7 +231,7 @@ def pca(
         signal_to_noise=signal_to_noise,
         n=covariance.n,
         rows=prepared.rows,
-        subjects=covariance.subsets,
+        subjects=(*covariance.subsets, *gaps),
         warnings=(*covariance.warnings, *cut_words(prepared, columns), *_faint(covariance, signal_to_noise)),
     )
 
@@ -299,7 +299,7 @@ def partial_correlations(
     """
     require_interval(interval_for)
     names = names_of(prepared.attributes if attributes is None else attributes)
-    prepared = of_those_who_have(prepared, names)
+    prepared, gaps = of_those_who_have(prepared, names)
     columns = columns_of(prepared, names)
     covariance = estimate(prepared, columns)
     units = covariance.deviations
@@ -321,7 +321,7 @@ def partial_correlations(
         interval_for=interval_for,
         n=covariance.n,
         rows=prepared.rows,
-        subjects=covariance.subsets,
+        subjects=(*covariance.subsets, *gaps),
         warnings=(*covariance.warnings, *cut_words(prepared, columns), *_unsure(errors)),
     )
 

@@ -106,7 +106,7 @@ def export(
     """
     columns = columns_of(prepared, attributes)
     names = [name for name, at in prepared.columns.items() if set(at) <= set(columns)]
-    moved = of_those_who_have(prepared, names)
+    moved, gaps = of_those_who_have(prepared, names)
     columns = columns_of(moved, names)
     variables = dict(zip(columns, variable_names([prepared.labels[i] for i in columns]), strict=True))
     kept, covariance, warnings = _covariance(moved, names)
@@ -139,7 +139,7 @@ def export(
         means=means,
         deviations=deviations,
         warnings=tuple(warnings),
-        subjects=whose(moved, kept),
+        subjects=(*whose(moved, kept), *gaps),
         files={
             **{file.name: data for file, data in files},
             "codebook.md": _markdown(published, book).encode(),

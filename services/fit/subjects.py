@@ -43,23 +43,26 @@ def usable(prepared: PreparedMoments, target: str, features: Sequence[str]) -> t
     faint = faint_marks(prepared, features) if pairwise else ()
     found = without_gaps(prepared, (target, *faint))
     marked = filter(None, (words_for_missing(found.attributes[name]) for name in features))
-    return found, (*_of_target(found, target), *(_of_feature(found, name) for name in faint), *marked)
+    return found, (*_of_those_with(found, target), *(_of_feature(found, name) for name in faint), *marked)
 
 
-def of_those_who_have(prepared: PreparedMoments, names: Iterable[str]) -> PreparedMoments:
+def of_those_who_have(prepared: PreparedMoments, names: Sequence[str]) -> tuple[PreparedMoments, tuple[str, ...]]:
     """Moments in which missing cells of these attributes count for nobody, where the release tells them apart.
 
-    Raises UnknownAttributeError.
+    Besides: a sentence on each of which some are missing. Raises UnknownAttributeError.
     """
-    return without_gaps(prepared, tuple(names)) if prepared.mechanism in KEYED else prepared
+    if prepared.mechanism not in KEYED:
+        return prepared, ()
+    found = without_gaps(prepared, names)
+    return found, tuple(said for name in names for said in _of_those_with(found, name))
 
 
-def _of_target(found: PreparedMoments, target: str) -> tuple[str, ...]:
+def _of_those_with(found: PreparedMoments, target: str) -> tuple[str, ...]:
     place = -1 if found.pairs is None else int(found.pairs.party[found.columns[target][0] - 1])
     if found.pairs is None or found.pairs.owner[place] == place:
         return ()
     said = _share(found.pairs, place, target)
-    return (f"{said}. Sums with it are of those; the fit holds for all if who lacks one does not depend on values.",)
+    return (f"{said}. Sums with it are of those, and hold for all if who lacks one does not depend on values.",)
 
 
 def _of_feature(found: PreparedMoments, name: str) -> str:

@@ -71,8 +71,8 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
         ),
         "partial-correlations": (
             '"labels": ["age", "bmi"], "values": [[1.0, 0.05], [0.05, 1.0]]',
-            '"standard_errors": [[null, 0.05], [0.05, null]], "interval_for": "table", "n": 2000, "rows": 400',
-            '"subjects": []',
+            '"standard_errors": [[null, 0.05], [0.05, null]], "interval_for": "table"',
+            '"n": 2000, "rows": 400, "subjects": []',
         ),
         "table": (
             '"row": "smoker", "column": "readmitted", "rows": ["no", "yes"], "columns": ["no", "yes"]',

@@ -96,13 +96,15 @@ def ratios(sums: CrossProducts, forms: Array, counts: Array) -> tuple[Array, Arr
     """<W, S> / <N, S> (t,) of forms W and N (t, q, q), and to first order its errors as forms."""
     n = np.maximum(np.einsum("tkl,kl->t", counts, sums.values), 1.0)
     found = np.einsum("tkl,kl->t", forms, sums.values) / n
-    return found, (forms - found[:, None, None] * counts) / n[:, None, None]
+    errors = found[:, None, None] * counts  # in place: arrays are large
+    np.subtract(forms, errors, out=errors)
+    return found, np.divide(errors, n[:, None, None], out=errors)
 
 
 def outer(left: Array, right: Array) -> Array:
     """Symmetric W with <W, S> = sum_s (l v_s)(r v_s) for each l of `left` with its r of `right`: (t, q, q)."""
-    each = left[:, :, None] * right[:, None, :]
-    return np.asarray((each + each.swapaxes(1, 2)) / 2)
+    each = left[:, :, None] * (right / 2)[:, None, :]
+    return np.asarray(each + each.swapaxes(1, 2))
 
 
 def group(one: Array, other: Array) -> Group:

@@ -221,7 +221,8 @@ def synthesize(
     distances, by_noise, beyond = found.reshape(-1, 3).T
     whose = about_tables(prepared, (f.name for f in factors))
     said = [f"Left out, as they have no levels that can be counted: {', '.join(left_out)}."] if left_out else []
-    if (pairs := len(level_pairs(factors))) > (fitted := len(law.V)):
+    single = sum(len(f.labels) - 1 for f in factors)  # all of them are fitted
+    if (pairs := len(level_pairs(factors)) - single) > (fitted := len(law.V) - single):
         said.append(
             f"These attributes have {pairs:,} pairs of levels. The rows fit the {fitted:,} that are farthest from "
             "independence, and the others follow from those. Read how far each table is off beyond noise."

@@ -33,7 +33,7 @@ SIZE = 40_000
 """Rows that are drawn; where there are not more combinations of levels than that, each is a row."""
 MAX_FEATURES = 2000
 MAX_ENTRIES = 50_000_000
-"""Entries of the forms of all features: 400 megabytes."""
+"""Entries of the forms of all features, and of the means that are said again: 400 megabytes."""
 LARGEST_RIDGE = 100.0
 """Evidence is of all pairs alike: where most are nothing it would smooth away the few that are much."""
 _STILL, _STEPS, _ROUNDS = 1e-7, 20, 50
@@ -246,18 +246,21 @@ def weighted_rows(
         FeaturesError: too many levels to be fitted together.
     """
     factors = tuple(factors)
-    every = level_pairs(factors)
-    most = min(MAX_FEATURES, MAX_ENTRIES // len(factors[0].present) ** 2)
+    every, elsewhere = level_pairs(factors), _elsewhere(sums, factors)
     least = sum(len(f.labels) - 1 for f in factors) if to_be_drawn else len(every)
+    room = MAX_ENTRIES // len(factors[0].present) ** 2
+    elsewhere = elsewhere if least + len(elsewhere) <= room else elsewhere[:0]
+    most = min(MAX_FEATURES, room - len(elsewhere))
     if least > most:
+        what = "levels beside the first ones" if to_be_drawn else "levels and pairs of them"
         raise FeaturesError(
-            f"the levels of these attributes make {len(every):,} pairs, and at most {most:,} can be fitted together",
+            f"these attributes make {least:,} {what}, and at most {most:,} can be fitted together",
             remedy="Name fewer features, or ask for fewer levels.",
         )
     shares = _shares_of(sums, factors, every)
     fitted = _farthest(every, shares, most)
     pairs = every[fitted]
-    means = _released(sums, factors, pairs)
+    means = _released(sums, factors, pairs, elsewhere)
     m = shares[fitted] = means.values
     tables = _tables_of(factors, every, shares)
     codes, base, edges = tree_rows(sums, factors, tables, np.random.default_rng(entropy), size)
@@ -309,14 +312,21 @@ def _features(factors: Sequence[Factor], pairs: NDArray[np.intp], edges: set[tup
     return np.flatnonzero(kept).astype(np.intp)
 
 
-def _released(sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np.intp]) -> Balanced:
+def _elsewhere(sums: CrossProducts, factors: Sequence[Factor]) -> NDArray[np.intp]:
+    """(D, 2) columns of levels, each with every other party, whom it is shared with."""
+    _, present = _columns(factors)
+    parties = sorted({int(f.present.argmax()) for f in factors}) if len(sums.strangers) > 1 else []
+    found = [(c, i) for c in range(1, len(present)) for i in parties if i != present[c].argmax()]
+    return np.array(found, np.intp).reshape(-1, 2)
+
+
+def _released(
+    sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np.intp], elsewhere: NDArray[np.intp]
+) -> Balanced:
     """Means m over the people of the pair of parties; those of one level are said again with each other party."""
     columns, present = _columns(factors)
-    left, right = pairs.T
+    (left, right), (level, party) = pairs.T, elsewhere.T
     alone = (left == 0)[:, None]
-    parties = sorted({int(f.present.argmax()) for f in factors}) if len(sums.strangers) > 1 else []
-    place = [(c, i) for c in range(1, len(columns)) for i in parties if i != present[c].argmax()]
-    level, party = np.array(place, np.intp).reshape(-1, 2).T
     others = np.eye(len(columns[0]))[party]
     one = np.vstack([np.where(alone, present[right], columns[left]), others])
     first = np.vstack([np.where(alone, present[right], present[left]), others])

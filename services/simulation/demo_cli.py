@@ -109,40 +109,30 @@ def _follow(consortium: "Consortium", release: str, people: Mapping[str, Any]) -
 def _beside_the_truth(release: "Release", people: Mapping[str, Any]) -> str:
     from commingle.services.simulation.story import kaplan_meier  # noqa: PLC0415 - loads slowly
 
-    shares = release.describe(by="smoker", attributes=["readmitted"])
-    odds, curves = release.table("smoker", "readmitted"), release.survival("outcome", by="smoker")
+    shares, odds = release.describe(by="smoker", attributes=["readmitted"]), release.table("smoker", "readmitted")
+    curves, groups = release.survival("outcome", by="smoker"), shares.groups
     line, last = shares.lines.index("readmitted = yes"), len(curves.ends) - 2
-    until = curves.ends[last]
-    said = ["Published. As the release says with its 95 % interval, and as all rows in one place would:"]
-    first = 0.0
-    for g, name in enumerate(shares.groups):
-        own = people["smoker"] == name
-        share = (people["readmitted"][own] == "yes").mean()
-        times, alive = kaplan_meier(people["followup"][own], people["died"][own] == "yes")
-        first = first or share / (1 - share)
-        said += [
-            _said(f"{name}, readmitted", "6.1%", shares.values[line, g], shares.intervals[line, g], share),
-            _said(
-                f"{name}, alive at {until:g} months",
-                "6.1%",
-                curves.survival[g, last],
-                curves.survival_intervals[g, last],
-                alive[times <= until][-1],
+    survival, survival_intervals = curves.survival[:, last], curves.survival_intervals[:, last]
+    rows = [people["smoker"] == group for group in groups]
+    readmitted = [(people["readmitted"][own] == "yes").mean() for own in rows]
+    first, *others = [share / (1 - share) for share in readmitted]
+    deaths = (kaplan_meier(people["followup"][own], people["died"][own] == "yes") for own in rows)
+    alive = [left[times < curves.ends[last]][-1] for times, left in deaths]
+    ratios = [other / first for other in others]
+    return "\n".join(
+        [
+            "Published. As the release says with its 95 % interval, and as all rows in one place would:",
+            *_said("readmitted", "6.1%", groups, shares.values[line], shares.intervals[line], readmitted),
+            *_said(f"alive at {curves.ends[last]:g} months", "6.1%", groups, survival, survival_intervals, alive),
+            *_said(
+                "odds ratio of readmission", "6.2f", groups[1:], odds.odds_ratios[1:], odds.odds_intervals[1:], ratios
             ),
         ]
-        if g:
-            said.append(
-                _said(
-                    f"{name}, odds ratio of readmission",
-                    "6.2f",
-                    odds.odds_ratios[g],
-                    odds.odds_intervals[g],
-                    share / (1 - share) / first,
-                )
-            )
-    return "\n".join(said)
+    )
 
 
-def _said(what: str, form: str, value: float, interval: Sequence[float], truth: float) -> str:
-    low, high = interval
-    return f"  {what:36} {value:{form}} ({low:{form}} to {high:{form}})   {truth:{form}}"
+def _said(what: str, form: str, groups: Sequence[str], *figures: Any) -> list[str]:  # noqa: ANN401 - arrays or lists
+    return [
+        f"  {f'{group}, {what}':36} {value:{form}} ({low:{form}} to {high:{form}})   {truth:{form}}"
+        for group, value, (low, high), truth in zip(groups, *figures, strict=True)
+    ]

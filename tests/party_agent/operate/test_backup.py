@@ -64,7 +64,7 @@ def test_party_goes_on_from_its_backup(pair: Consortium, tmp_path: Path) -> None
     with pytest.raises(SettingsError, match="something at"):
         restore_backup(tmp_path / "backup.tar", home)
     shutil.rmtree(home.root)
-    assert "1 charges" in restore_backup(tmp_path / "backup.tar", home)
+    assert "and 1 charge" in restore_backup(tmp_path / "backup.tar", home)
     assert all(not path.stat().st_mode & 0o077 for path in [home.root, *home.root.rglob("*")])
     with pair.agent("clinic") as agent:
         agent.ledger.verify()

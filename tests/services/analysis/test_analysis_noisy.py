@@ -8,11 +8,12 @@ import pytest
 from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
 from commingle.services.errors import NoSignalError
 from commingle.services.fit import PreparedMoments, fit_prepared
-from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.posterior import posterior_mode, regularised
 from tests.shared.estimation.tables import make_table, moments_of, rmgm
 from tests.shared.estimation.test_noisy_moments import release, symmetric, variances
+from tests.world.categorical import release_of
 
 N = 100_000
 BURIED = PreparedMoments.of(rmgm(make_table(40_000), k=60, noise=5e4), make_table(10).schema)
@@ -174,3 +175,20 @@ def test_buried_components_are_named() -> None:
 def test_partial_correlations_of_a_buried_release_are_refused() -> None:
     with pytest.raises(NoSignalError, match="no variance"):
         partial_correlations(BURIED)
+
+
+def test_components_warn_where_shared_people_differ_and_say_who_has_a_value() -> None:
+    draw = np.random.default_rng(4)
+    stage, ill = draw.choice(3, 3000), draw.random(3000)
+    cells = {
+        "stage": np.array(["i", "ii", "iii"])[stage].tolist(),
+        "smoker": np.array(["no", "yes", None])[np.where(ill < 0.2 * stage, 2, draw.choice(2, 3000))].tolist(),
+    }
+    attributes = (
+        CategoricalAttribute(name="stage", levels=("i", "ii", "iii")),
+        BinaryAttribute(name="smoker", levels=("no", "yes"), missing="indicator"),
+    )
+    found = pca(release_of(attributes, (1, 1), cells, epsilon=20.0, seed=1))
+    assert "smoker: about 2,3" in found.subjects[0]
+    assert "hold for all if who lacks one does not depend on values" in found.subjects[0]
+    assert any("who is missing depends on values" in warning for warning in found.warnings)

@@ -61,6 +61,7 @@ def test_missing_cells_move_no_mean() -> None:
     moments = {row["variable"]: row for row in rows_of(exported(), "moments.csv")}
     assert float(moments["smoker_yes"]["mean"]) == pytest.approx(1 / 3, abs=0.04)
     assert "smoker_missing" not in moments
+    assert exported().subjects[0].startswith("smoker: about 2,7")
 
 
 def test_tables_are_those_of_the_release() -> None:

@@ -89,3 +89,13 @@ def test_weighted_rows_of_keyed_people_are_nearer_to_them_than_the_tables_that_w
 
 def _has(name: str, level: str) -> NDArray[np.bool_]:
     return np.array([cell == level for cell in people()[name]])
+
+
+@pytest.mark.parametrize(("room", "fitted", "again"), [(25, 13, 12), (18, 6, 12), (17, 17, 0)])
+def test_means_that_are_said_again_are_within_the_memory_of_all(
+    room: int, fitted: int, again: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = CrossProducts.of(release(1.0, 5, 0.9))
+    monkeypatch.setattr("commingle.services.models.weighted_rows.MAX_ENTRIES", room * len(sums.values) ** 2)
+    rows = weighted_rows(sums, [Factor.of(sums, name) for name in NAMES], to_be_drawn=True)
+    assert rows.means.gain.shape == (fitted, again)

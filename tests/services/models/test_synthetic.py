@@ -110,10 +110,10 @@ def test_rows_of_too_many_levels_fit_the_pairs_that_are_farthest_from_independen
     monkeypatch.setattr(weighted_rows, "MAX_FEATURES", 10)  # six single levels and four of twelve pairs
     found = synthesize(release(), 20_000)
     assert not any("pairs of levels" in warning for warning in all_pairs.warnings)
-    assert any("18 pairs of levels. The rows fit the 10" in warning for warning in found.warnings)
+    assert any("12 pairs of levels. The rows fit the 4 " in warning for warning in found.warnings)
     assert all_pairs.mean < found.mean < 0.02
     monkeypatch.setattr(weighted_rows, "MAX_FEATURES", 5)
-    with pytest.raises(FeaturesError, match="at most 5 can be fitted"):
+    with pytest.raises(FeaturesError, match="make 6 levels beside the first ones, and at most 5 can be fitted"):
         synthesize(release(), 10)
 
 
