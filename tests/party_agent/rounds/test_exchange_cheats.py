@@ -267,7 +267,7 @@ def test_member_that_signs_two_sets_of_columns_is_named_with_both(trio: Consorti
     assert said.evidence == (first, second)
     require_evidence(trio.coordinator.exchange(release).spec, said)
     assert trio.coordinator.found(release).row.round.reason == (
-        "clinic withdrew: messages of insurer do not follow the exchange, and it signed two sets of columns"
+        "clinic withdrew: messages of insurer do not follow the exchange, and insurer signed two sets of columns"
     )
 
 
