@@ -142,7 +142,7 @@ async def test_who_asks_for_much_does_not_make_another_wait() -> None:
 async def test_who_hangs_up_has_its_job_stopped_and_its_place_freed() -> None:
     world = World()
     for _ in range(PER_CLIENT + 1):
-        async with hanging_up(world.app, "/v1/plans", json.dumps(costly_plan()).encode()) as hang_up:
+        async with hanging_up(world.app, "/v1/plans", json.dumps(costly_plan(2)).encode()) as hang_up:
             await until(lambda: len(world.workers) > 0 and not world.workers[-1].stopped.is_set())
             hang_up()
         assert world.workers[-1].stopped.is_set()
