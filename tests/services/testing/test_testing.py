@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from commingle.services.testing.links import Link
 from commingle.testing import Consortium, ConsortiumError, Fault, Node, ProcessError
 from tests.world.command import eventually
 
@@ -68,25 +69,30 @@ def test_release_is_published_whatever_happens_to_one_message(
     assert injected.struck == 1
 
 
-def test_release_is_published_over_lines_that_are_slow_and_lose_every_fifth_message(consortium: Consortium) -> None:
-    links = [agent.link for agent in consortium.agents.values()]
-    for link in links:
-        link.slow(seconds=0.02, bytes_per_second=4e6, lost=0.2)
-    sent = [len(link.requests) for link in links]
-    assert consortium.wait(consortium.propose(consortium.study()), seconds=300) == "published"
-    again = [link.requests[before:] for link, before in zip(links, sent, strict=True)]
-    assert any(len({*requests}) < len(requests) for requests in again)
-    for link in links:
-        link.slow(seconds=0.0, bytes_per_second=inf, lost=0.0)
-
-
-def test_message_takes_as_long_as_the_line_needs_for_its_bytes(consortium: Consortium) -> None:
+@pytest.fixture
+def slow(consortium: Consortium) -> Iterator[Link]:
+    """The way of an agent; afterwards it is as fast as before."""
     link = consortium.agents["ward"].link
-    link.slow(seconds=0.1, bytes_per_second=100_000, lost=0.0)
-    start = time.monotonic()
-    httpx.put(f"{link.url}/v1/nothing", content=bytes(50_000), timeout=30)
-    assert time.monotonic() - start >= 0.6
+    yield link
     link.slow(seconds=0.0, bytes_per_second=inf, lost=0.0)
+
+
+def test_release_is_published_over_a_line_that_takes_its_time(consortium: Consortium, slow: Link) -> None:
+    slow.slow(seconds=0.05, bytes_per_second=4e6, lost=0.0)
+    assert consortium.wait(consortium.propose(consortium.study())) == "published"
+
+
+def test_message_takes_as_long_as_the_line_needs_for_its_bytes(slow: Link) -> None:
+    slow.slow(seconds=0.1, bytes_per_second=100_000, lost=0.0)
+    start = time.monotonic()
+    httpx.put(f"{slow.url}/v1/nothing", content=bytes(50_000), timeout=30)
+    assert time.monotonic() - start >= 0.6
+
+
+def test_what_a_line_loses_ends_with_its_connection(slow: Link) -> None:
+    slow.slow(seconds=0.0, bytes_per_second=inf, lost=1.0)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{slow.url}/healthz", timeout=30)
 
 
 def test_agent_that_was_cut_off_goes_on_when_its_link_is_mended(consortium: Consortium) -> None:
