@@ -114,7 +114,7 @@ def make_parties(seen: Everything, hub: str) -> None:
             seen.run("party", "pin", "--home", folder / name, member, fingerprint)
     schema = ("--subject-id", "subject", "--schema", folder / "insurer.schema.json")
     broken = ("--home", folder / "insurer", "--source", folder / "broken.csv")
-    assert "not numbers" in seen.run("party", "datasets", "add", "broken", *broken, *schema, "--listed")["failed"]
+    assert "no number" in seen.run("party", "datasets", "add", "broken", *broken, *schema, "--listed")["failed"]
     again = ("--home", folder / "clinic", "--coordinator", hub, "--invite-file", folder / "invite-insurer")
     assert seen.run("party", "enrol", *again)["failed"]
 
