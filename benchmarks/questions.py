@@ -21,7 +21,8 @@ from benchmarks.keyed import release_of
 from benchmarks.labelled import DIABETES, Labelled
 from benchmarks.release_law import Array, party_sizes
 from commingle.services.analysis import cross_table, describe
-from commingle.services.models.weighted_rows import Factor, weighted_rows
+from commingle.services.models.factors import Factor
+from commingle.services.models.weighted_rows import weighted_rows
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.calibration import gaussian_rho
 from commingle.shared.estimation.cells import Cells

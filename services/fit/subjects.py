@@ -49,7 +49,7 @@ def usable(prepared: PreparedMoments, target: str, features: Sequence[str]) -> t
 def of_those_who_have(prepared: PreparedMoments, names: Sequence[str]) -> tuple[PreparedMoments, tuple[str, ...]]:
     """Moments in which missing cells of these attributes count for nobody, where the release tells them apart.
 
-    Besides: a sentence on each of which some are missing. Raises UnknownAttributeError.
+    Returns the moments, and a sentence for each attribute with missing cells. Raises UnknownAttributeError.
     """
     if prepared.mechanism not in KEYED:
         return prepared, ()

@@ -18,10 +18,10 @@ from commingle.services.intervals import (
     standard_errors,
 )
 from commingle.services.models.balance import ratios
+from commingle.services.models.factors import Factor, terms_of
 from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar, outcome_of
 from commingle.services.models.score import PRIOR_DEVIATION, Design, Equation, Solved
-from commingle.services.models.weighted_rows import Factor, terms_of
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Levelled, NumericAttribute

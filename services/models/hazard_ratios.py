@@ -23,9 +23,9 @@ from commingle.services.analysis.tables import facts_of_test
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, LogRatios, percent, require_confidence, two_sided
+from commingle.services.models.factors import terms_of
 from commingle.services.models.formula import Formula
 from commingle.services.models.score import Equation, Law
-from commingle.services.models.weighted_rows import terms_of
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, Levelled

@@ -14,7 +14,8 @@ from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, LogRatios, normal_reach, percent, standard_errors
 from commingle.services.models.balance import in_common
-from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, weighted_rows
+from commingle.services.models.factors import Factor, in_use
+from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute

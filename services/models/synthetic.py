@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from commingle.services.errors import OutputError, RowCountError
 from commingle.services.fit.subjects import about_tables
-from commingle.services.models.weighted_rows import Factor, WeightedRows, in_use, level_pairs, weighted_rows
+from commingle.services.models.factors import Factor, in_use
+from commingle.services.models.weighted_rows import WeightedRows, level_pairs, weighted_rows
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text
 from commingle.shared.documents.schema import Levelled, NumericAttribute
 from commingle.shared.errors import MissingExtraError

@@ -40,13 +40,13 @@ class Subset(WireModel):
 
     @property
     def chooses_by(self) -> str:
-        """What it chooses by: subsets by a number choose by the same, whatever its cuts are in each."""
+        """The name of its line: subsets by one number share a line even where their cuts differ."""
         cut = self.attribute.intervals
         return self.attribute.model_dump_json() if cut is None else f"{self.attribute.name} ({cut.unit or ''})"
 
     @property
     def pieces(self) -> tuple[tuple[float, float], ...]:
-        """Its levels on a line, each from where it begins to where it ends, what is beyond the bounds in the outer."""
+        """Its levels as intervals (begin, end) of one line; the outer levels of a number reach to infinity."""
         cut, at = self.attribute.intervals, map(self.attribute.levels.index, self.levels)
         ends = (-inf, *cut.cuts, inf) if cut is not None else range(len(self.attribute.levels) + 1)
         return tuple((ends[i], ends[i + 1]) for i in at)

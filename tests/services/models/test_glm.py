@@ -14,7 +14,8 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 from commingle.services.analysis import cross_table
 from commingle.services.errors import FamilyError
 from commingle.services.models import GeneralisedFit, glm
-from commingle.services.models.weighted_rows import Factor, WeightedRows, weighted_rows
+from commingle.services.models.factors import Factor
+from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
 from commingle.shared.documents.schema import (
     Attribute,
     BinaryAttribute,
