@@ -5,6 +5,7 @@ proved is refused here, before anybody has paid for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from math import isqrt
 
 from commingle.shared.proving.ciphertexts import group_count, polynomial_count, segment_rows
@@ -57,6 +58,7 @@ def number_rows(owner: Layout, columns: int, sizes: Sizes) -> int:
     return -(-owner.columns * columns * (sizes.ring.flood_bits + NOISE_BITS + 2) // sizes.message)
 
 
+@lru_cache(maxsize=64)
 def column_sizes(layout: Layout) -> Sizes:
     return _shortest(layout, lambda sizes: _column_shapes(sizes, layout))
 

@@ -8,6 +8,7 @@ trusted, proofs are empty.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol, Self, overload
 
@@ -26,7 +27,7 @@ from commingle.shared.ring.parameters import Layout, byte_count
 _CONTEXT = b"commingle/v2/exchange"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Exchange:
     """The verified spec of an interactive release and every party's verified approval of it."""
 
@@ -80,7 +81,7 @@ class Exchange:
 
     def width(self, party: str) -> int:
         """How many columns that party's rows have, their presence among them."""
-        return self.terms.widths[party]
+        return self.sizes.layouts[self.parties.index(party)].columns
 
     def layout(self, owner: str) -> Layout:
         """The layout of that party's ciphertexts: no other release, and no other set of approvals, has the same."""
@@ -95,7 +96,7 @@ class Exchange:
         """The largest squared norm of a row of that party, in steps."""
         return row_bound(self.terms, self.spec.document.party(party))
 
-    @property
+    @cached_property
     def sizes(self) -> Sizes:
         return Sizes.of(self.terms.table_rows, list(self.terms.widths.values()), proved=self.proved)
 
