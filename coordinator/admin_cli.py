@@ -23,7 +23,7 @@ from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.invitation import ADDRESS, Invitation
 from commingle.shared.documents.model import Name
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option, wants_json
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.middleware import configure_logging
@@ -58,12 +58,11 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
 )
 @click.option("--blob-bucket", metavar="s3://BUCKET/PREFIX", help="S3-compatible storage in place of a directory.")
 @json_option
-def init(*, home: Path, name: str, as_json: bool, **given: str | Path | None) -> None:
+def init(*, home: Path, name: str, **given: str | Path | None) -> None:
     """Create a coordinator: settings and a signing key in HOME."""
     key = _create(home, name=name, **given)
     emit(
         {"home": str(home), "name": name, "fingerprint": key.fingerprint},
-        as_json=as_json,
         text=f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}",
     )
 
@@ -102,7 +101,7 @@ def _members(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> t
 @click.argument("members", nargs=-1, required=True, callback=_members)
 @json_option
 def new_consortium(
-    *, home: Path, name: str, url: str, expires_hours: float, members: tuple[str, ...], as_json: bool, **given: object
+    *, home: Path, name: str, url: str, expires_hours: float, members: tuple[str, ...], **given: object
 ) -> None:
     """Create a coordinator and an invitation for each of its MEMBERS."""
     if not ADDRESS.fullmatch(url):
@@ -128,7 +127,7 @@ def new_consortium(
             console.print(f"\n{command}")
 
     value = {"home": str(home), "name": name, "fingerprint": key.fingerprint, "invitations": lines}
-    emit(value, as_json=as_json, text=text)
+    emit(value, text=text)
 
 
 def _port(url: str) -> int | None:
@@ -175,12 +174,12 @@ def serve(
 @click.option("--party", required=True, callback=_name, help="The name the member will have.")
 @click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
 @json_option
-def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> None:
+def invite(*, home: Path, party: str, expires_hours: float) -> None:
     """Issue a one-time invite for one member; hand it over confidentially."""
     with open_coordinator(home) as hub:
         text, expires = issue_invite(hub, party=party, lifetime=timedelta(hours=expires_hours))
-    emit({"party": party, "invite": text, "expires": expires.isoformat()}, as_json=as_json, text=text)
-    if not as_json:
+    emit({"party": party, "invite": text, "expires": expires.isoformat()}, text=text)
+    if not wants_json():
         from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - loads slowly
 
         PlainConsole(stderr=True).print(
@@ -193,15 +192,11 @@ def invite(*, home: Path, party: str, expires_hours: float, as_json: bool) -> No
 @home_option
 @click.option("--party", required=True, callback=_name, help="The member to revoke.")
 @json_option
-def revoke(*, home: Path, party: str, as_json: bool) -> None:
+def revoke(*, home: Path, party: str) -> None:
     """Revoke a member: abort its open releases and stop accepting its signatures."""
     with open_coordinator(home) as hub:
         ended = revoke_party(hub, party)
-    emit(
-        {"party": party, "ended": list(ended)},
-        as_json=as_json,
-        text=f"{party} is revoked; {len(ended)} open releases ended.",
-    )
+    emit({"party": party, "ended": list(ended)}, text=f"{party} is revoked; {len(ended)} open releases ended.")
 
 
 @click.group(epilog=examples("token create --home hub --name learner --scope read", "token list --home hub"))
@@ -220,18 +215,18 @@ def token() -> None:
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
 @json_option
-def create(*, home: Path, name: str, scope: CoordinatorScope, expires_days: float | None, as_json: bool) -> None:
+def create(*, home: Path, name: str, scope: CoordinatorScope, expires_days: float | None) -> None:
     """Make a token. It is shown once; only its digest is kept."""
     lifetime = None if expires_days is None else timedelta(days=expires_days)
     with open_coordinator(home) as hub:
         text = create_token(hub, name=name, scope=scope, lifetime=lifetime)
-    emit({"name": name, "scope": scope, "token": text}, as_json=as_json, text=text)
+    emit({"name": name, "scope": scope, "token": text}, text=text)
 
 
 @token.command("list", epilog=examples("token list --home hub"))
 @home_option
 @json_option
-def list_tokens(*, home: Path, as_json: bool) -> None:
+def list_tokens(*, home: Path) -> None:
     """List tokens, without their secrets."""
     with open_coordinator(home) as hub, hub.store.read() as tx:
         found = tx.access.tokens()
@@ -243,15 +238,15 @@ def list_tokens(*, home: Path, as_json: bool) -> None:
             table.add_row(*(f"{value:%Y-%m-%d}" if isinstance(value, datetime) else value for value in row.values()))
         console.print(table)
 
-    emit({"items": shown}, as_json=as_json, text=text)
+    emit({"items": shown}, text=text)
 
 
 @token.command("revoke", epilog=examples("token revoke --home hub --name learner"))
 @home_option
 @click.option("--name", required=True, callback=_name)
 @json_option
-def revoke_one(*, home: Path, name: str, as_json: bool) -> None:
+def revoke_one(*, home: Path, name: str) -> None:
     """Revoke a token."""
     with open_coordinator(home) as hub:
         revoke_token(hub, name)
-    emit({"name": name}, as_json=as_json, text=f"Token {name} is revoked.")
+    emit({"name": name}, text=f"Token {name} is revoked.")

@@ -5,34 +5,19 @@ import click
 from commingle.shared.runtime.cli import A_FOLDER, CONTEXT, LazyGroup
 
 _COMMANDS = {
-    "init": ("commingle.coordinator.admin_cli", "Create a coordinator: settings and a signing key in HOME."),
-    "new-consortium": (
-        "commingle.coordinator.admin_cli",
-        "Create a coordinator and an invitation for each of its MEMBERS.",
-    ),
-    "serve": ("commingle.coordinator.admin_cli", "Serve HTTP until told to stop."),
-    "invite": (
-        "commingle.coordinator.admin_cli",
-        "Issue a one-time invite for one member; hand it over confidentially.",
-    ),
-    "propose": ("commingle.coordinator.release_cli", "Propose the release that STUDY, a JSON file, describes."),
-    "releases": ("commingle.coordinator.release_cli", "List releases, the newest first."),
-    "console": ("commingle.coordinator.upkeep_cli", "Follow members and rounds in a browser."),
-    "revoke": (
-        "commingle.coordinator.admin_cli",
-        "Revoke a member: abort its open releases and stop accepting its signatures.",
-    ),
-    "token": ("commingle.coordinator.admin_cli", "Manage bearer tokens for operators and learners."),
-    "audit": ("commingle.coordinator.upkeep_cli", "Export this coordinator's history for an auditor, or verify one."),
-    "backup": (
-        "commingle.coordinator.upkeep_cli",
-        "Back up database, blobs, settings and key to FILE, even while the coordinator runs.",
-    ),
-    "restore": ("commingle.coordinator.upkeep_cli", "Restore a backup into HOME, which must not exist."),
-    "doctor": (
-        "commingle.coordinator.upkeep_cli",
-        "Check home, database, blobs and disk, and say how to fix problems.",
-    ),
+    "init": ("admin_cli", "Create a coordinator: settings and a signing key in HOME."),
+    "new-consortium": ("admin_cli", "Create a coordinator and an invitation for each of its MEMBERS."),
+    "serve": ("admin_cli", "Serve HTTP until told to stop."),
+    "invite": ("admin_cli", "Issue a one-time invite for one member; hand it over confidentially."),
+    "propose": ("release_cli", "Propose the release that STUDY, a JSON file, describes."),
+    "releases": ("release_cli", "List releases, the newest first."),
+    "console": ("upkeep_cli", "Follow members and rounds in a browser."),
+    "revoke": ("admin_cli", "Revoke a member: abort its open releases and stop accepting its signatures."),
+    "token": ("admin_cli", "Manage bearer tokens for operators and learners."),
+    "audit": ("upkeep_cli", "Export this coordinator's history for an auditor, or verify one."),
+    "backup": ("upkeep_cli", "Back up database, blobs, settings and key to FILE, even while the coordinator runs."),
+    "restore": ("upkeep_cli", "Restore a backup into HOME, which must not exist."),
+    "doctor": ("upkeep_cli", "Check home, database, blobs and disk, and say how to fix problems."),
 }
 
 
@@ -46,13 +31,12 @@ home_option = click.option(
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  commingle coordinator {line}" for line in lines)
 
 
 @click.group(
     cls=LazyGroup,
-    commands_at=_COMMANDS,
+    commands_at={name: (f"commingle.coordinator.{module}", said) for name, (module, said) in _COMMANDS.items()},
     epilog=examples(
         "init --home hub --name hub.example.org",
         "serve --home hub --host 0.0.0.0 --port 8000",

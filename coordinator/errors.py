@@ -1,96 +1,73 @@
-"""What the coordinator refuses or cannot do. HTTP statuses are given to these in `http/app.py`.
-
-CoordinatorError
-├── UnauthenticatedError   neither a signature nor a valid token where one is needed
-├── ReplayedRequestError   a signed request that was received before
-├── RevokedError           the caller is not a member any more
-├── InviteError            an invite that is unknown, used, expired, for another party or for another coordinator
-├── NameTakenError         the name or the key is enrolled already, with something else
-├── UnknownError           no such party or release
-├── OtherBytesError        something else was recorded in this place before; what is recorded stays
-├── TooManyProposalsError  a member has as many open proposals as it can have
-├── QuotaError             the releases of a member take as many bytes as they may
-├── LedgerHeadError        a ledger head that does not follow the newest one that is known of its party
-├── StateError             the release's state does not allow it
-├── NotPublishedError      a file of a release that is not published
-├── NotSentError           what a party sends in an exchange, and is not there yet or not any more
-├── CursorError            a paging cursor this coordinator did not give out
-├── TruncatedError         a body that ended early
-└── StorageError           the database or the blob directory does not work
-    ├── LostBlobError            a stored file is gone, although its directory is there, or has other bytes
-    └── UnreachableDatabaseError the database does not answer, or not to this coordinator
-"""
+"""What the coordinator refuses or cannot do. HTTP statuses are given to these in `http/app.py`."""
 
 from commingle.shared.errors import CommingleError
 
 
 class CoordinatorError(CommingleError):
-    """Something the coordinator refuses or cannot do."""
-
     code = "coordinator"
 
 
-class UnauthenticatedError(CoordinatorError):
+class UnauthenticatedError(CoordinatorError):  # neither a signature nor a valid token where one is needed
     code = "unauthenticated"
 
 
-class ReplayedRequestError(CoordinatorError):
+class ReplayedRequestError(CoordinatorError):  # a signed request that was received before
     code = "replayed-request"
 
 
-class RevokedError(CoordinatorError):
+class RevokedError(CoordinatorError):  # the caller is not a member any more
     code = "revoked"
 
 
-class InviteError(CoordinatorError):
+class InviteError(CoordinatorError):  # unknown, used, expired, for another party or coordinator
     code = "invite"
 
 
-class NameTakenError(CoordinatorError):
+class NameTakenError(CoordinatorError):  # the name or the key is enrolled already, with something else
     code = "name-taken"
 
 
-class UnknownError(CoordinatorError):
+class UnknownError(CoordinatorError):  # no such party or release
     code = "unknown"
 
 
-class OtherBytesError(CoordinatorError):
+class OtherBytesError(CoordinatorError):  # something else was recorded in this place before; what is recorded stays
     code = "other-bytes"
 
 
-class TooManyProposalsError(CoordinatorError):
+class TooManyProposalsError(CoordinatorError):  # a member has as many open proposals as it can have
     code = "too-many-proposals"
 
 
-class QuotaError(CoordinatorError):
+class QuotaError(CoordinatorError):  # the releases of a member take as many bytes as they may
     code = "quota"
 
 
-class LedgerHeadError(CoordinatorError):
+class LedgerHeadError(CoordinatorError):  # a ledger head that does not follow the newest one that is known of its party
     code = "ledger-head"
 
 
-class StateError(CoordinatorError):
+class StateError(CoordinatorError):  # the release's state does not allow it
     code = "state"
 
 
-class NotPublishedError(CoordinatorError):
+class NotPublishedError(CoordinatorError):  # a file of a release that is not published
     code = "not-published"
 
 
-class NotSentError(CoordinatorError):
+class NotSentError(CoordinatorError):  # what a party sends in an exchange, and is not there yet or not any more
     code = "not-sent"
 
 
-class CursorError(CoordinatorError):
+class CursorError(CoordinatorError):  # a paging cursor this coordinator did not give out
     code = "cursor"
 
 
-class TruncatedError(CoordinatorError):
+class TruncatedError(CoordinatorError):  # a body that ended early
     code = "truncated"
 
 
-class StorageError(CoordinatorError):
+class StorageError(CoordinatorError):  # the database or the blob directory does not work
     code = "storage"
 
 

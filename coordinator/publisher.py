@@ -233,7 +233,6 @@ class Publisher:
             self._thread = None
 
     def wake(self) -> None:
-        """There may be something to do."""
         self._woken.set()
 
     def run_once(self) -> None:

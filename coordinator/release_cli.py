@@ -58,7 +58,7 @@ _asked = together(
 @attach_option
 @click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
 @json_option
-def propose(*, study: Path, files: tuple[Path, ...], wait: bool, as_json: bool, **where: Any) -> None:  # noqa: ANN401 - click
+def propose(*, study: Path, files: tuple[Path, ...], wait: bool, **where: Any) -> None:  # noqa: ANN401 - click
     """Propose the release that STUDY, a JSON file, describes."""
     asked = with_attachments(load_settings(Study, study), files)
     with _client(**where) as (key, client):
@@ -81,7 +81,7 @@ def propose(*, study: Path, files: tuple[Path, ...], wait: bool, as_json: bool, 
         if (trust := mechanism_of(spec).trust(proved=spec.terms.proved)) != TRUST_WITH_NO_ROWS:
             console.print(trust)
 
-    emit(said, as_json=as_json, text=text)
+    emit(said, text=text)
 
 
 @click.command(epilog=examples("releases --home hub --state published", "releases --home hub 8d0c3f7a"))
@@ -89,7 +89,7 @@ def propose(*, study: Path, files: tuple[Path, ...], wait: bool, as_json: bool, 
 @_asked
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only releases in this state.")
 @json_option
-def releases(*, release: str | None, state: str | None, as_json: bool, **where: Any) -> None:  # noqa: ANN401 - click
+def releases(*, release: str | None, state: str | None, **where: Any) -> None:  # noqa: ANN401 - click
     """List releases, the newest first.
 
     RELEASE, an id or its first letters, shows that one alone, and says what it waits for.
@@ -98,10 +98,10 @@ def releases(*, release: str | None, state: str | None, as_json: bool, **where: 
         items = list(client.listed(state=state))
         if release is not None:
             one = client.release(_only(items, release))
-            emit(one.model_dump(mode="json"), as_json=as_json, text=lambda console: _print_one(console, one))
+            emit(one.model_dump(mode="json"), text=lambda console: _print_one(console, one))
             return
     listed = {"items": [item.model_dump(mode="json") for item in items]}
-    emit(listed, as_json=as_json, text=lambda console: _print_releases(console, items))
+    emit(listed, text=lambda console: _print_releases(console, items))
 
 
 def _only(items: list[ReleaseSummary], release: str) -> str:

@@ -244,25 +244,25 @@ def audit() -> None:
 @home_option
 @click.option("--out", type=NEW_FILE, required=True, help="The file to write.")
 @json_option
-def export_file(*, home: Path, out: Path, as_json: bool) -> None:
+def export_file(*, home: Path, out: Path) -> None:
     """Write the chain of all events, under the coordinator's signature."""
     with open_coordinator(home) as hub:
         data = encode(export_audit(hub))
     history = verify_coordinator_audit(data)
     write_durably(out, data, mode=_FOR_EVERYONE)
-    _emit(history, {"file": str(out)}, f"{len(history.entries)} events in {out}", as_json=as_json)
+    _emit(history, {"file": str(out)}, f"{len(history.entries)} events in {out}")
 
 
 @audit.command("verify", epilog="Example: commingle coordinator audit verify audit-hub.json --key 3f7a…")
 @click.argument("file", type=NEW_FILE)
 @click.option("--key", metavar="FINGERPRINT", help="The coordinator's key, known from elsewhere.")
 @json_option
-def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
+def verify_file(*, file: Path, key: str | None) -> None:
     """Check a coordinator's history offline: its chain, its memberships and its signature."""
     history = read_history(file, verify_coordinator_audit, key=key)
     said = f"Everything holds in the history of {quoted(history.chain.coordinator)}, key {history.signer}"
     known = "" if key is not None else f"\n{NOT_COMPARED}"
-    _emit(history, {"signer": history.signer, "signer_known": key is not None}, said + known, as_json=as_json)
+    _emit(history, {"signer": history.signer, "signer_known": key is not None}, said + known)
 
 
 @click.command(epilog="Example: commingle coordinator doctor --home hub --coordinator https://hub.example.org")
@@ -271,20 +271,20 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
 @ca_option
 @http_option
 @json_option
-def doctor(*, home: Path, url: str | None, ca_file: Path | None, allow_http: bool, as_json: bool) -> None:
+def doctor(*, home: Path, url: str | None, ca_file: Path | None, allow_http: bool) -> None:
     """Check home, database, blobs and disk, and say how to fix problems. Exit code 1 if there are any."""
     checks = examine_home(CoordinatorHome(home), url=url, ca_file=ca_file, allow_http=allow_http, now=system_clock())
-    report(checks, as_json=as_json)
+    report(checks)
 
 
-def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str, *, as_json: bool) -> None:
+def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str) -> None:
     kinds = dict(Counter(event.kind for event in history.entries))
     each = ", ".join(f"{kind}: {count}" for kind, count in kinds.items()) or "nothing yet"
     value = {**more, "entries": len(history.entries), "kinds": kinds, "head": history.chain.head}
     value["members"] = {
         name: {"keys": list(keys), "revoked": name in history.revoked} for name, keys in history.members.items()
     }
-    emit(value, as_json=as_json, text=f"{said}\n{each}\nhead {history.chain.head}")
+    emit(value, text=f"{said}\n{each}\nhead {history.chain.head}")
 
 
 def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) -> int:
@@ -345,12 +345,11 @@ def restore_backup(file: Path, home: CoordinatorHome) -> bool:
     help="A dump of PostgreSQL, made just before: pg_dump --format=custom.",
 )
 @json_option
-def backup(*, file: Path, home: Path, dump: Path | None, as_json: bool) -> None:
+def backup(*, file: Path, home: Path, dump: Path | None) -> None:
     """Back up database, blobs, settings and key to FILE, even while the coordinator runs. It holds a private key."""
     count = write_backup(CoordinatorHome(home), file, dump=dump)
     emit(
         {"file": str(file), "files": count},
-        as_json=as_json,
         text=f"{count} files in {file}. It holds a private key: keep it as safe as the home.",
     )
 
@@ -359,17 +358,13 @@ def backup(*, file: Path, home: Path, dump: Path | None, as_json: bool) -> None:
 @click.argument("file", type=A_FILE)
 @home_option
 @json_option
-def restore(*, file: Path, home: Path, as_json: bool) -> None:
+def restore(*, file: Path, home: Path) -> None:
     """Restore a backup into HOME, which must not exist."""
     load = f'pg_restore --clean --if-exists --dbname="$DATABASE_URL" {home / _DUMP}'
     dumped = restore_backup(file, CoordinatorHome(home))
     begin = [f"commingle coordinator {command} --home {home}" for command in ("doctor", "serve")]
     following = [*([load] if dumped else []), *begin]
-    emit(
-        {"home": str(home), "next": following},
-        as_json=as_json,
-        text=f"{home} restored. Then, in this order: {'; '.join(following)}",
-    )
+    emit({"home": str(home), "next": following}, text=f"{home} restored. Then, in this order: {'; '.join(following)}")
 
 
 @click.command(epilog=examples("console --home hub"))

@@ -1,27 +1,4 @@
-"""What goes wrong at a party. These messages are for the party's own people and never cross the wire.
-
-AgentError                something a party's operator has to look at
-├── SourceError           the file or database cannot be read just now
-├── WritingError          the disk or SQLite takes nothing just now
-├── NotFoundError         no such data set, proposal or job here
-├── ConflictError         it exists already, or the agent is past the point where this could be done
-│   ├── LostError         something that a release cannot be finished without is gone from the disk
-│   └── ForbiddenError    policy or pins forbid by now what was approved
-├── LedgerError           the ledger refuses to continue
-│   └── StaleLedgerError  it has been set back: somebody holds a signature of ours that it does not know
-├── UnwitnessedError      nobody who could witness the ledger answers; what was made is kept and not shown
-├── AgentRunningError     another process works on this home directory
-├── PeerError             another user's process listens in the agent's place
-├── SourceRefusedError    a table that may not be registered by who asks, or by nobody
-├── PieceError            rows that are sent in no form that can be read; sizes and forms only, never a value
-├── WebhookError          whom new proposals are told to does not take the message
-└── SampleError           rows and labels that are not a regression problem; sizes only, never a value
-
-BusyError of `shared`
-└── TooManyUploadsError   a token has as many uploads open as it can have, or all tokens together
-
-DataError of `shared`     the rows do not fit their schema; column and counts only, never a value
-"""
+"""What goes wrong at a party. These messages are for the party's own people and never cross the wire."""
 
 from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.errors import CommingleError
@@ -29,11 +6,11 @@ from commingle.shared.errors import DataError as DataError  # noqa: PLC0414 - th
 from commingle.shared.runtime.errors import BusyError
 
 
-class AgentError(CommingleError):
+class AgentError(CommingleError):  # something a party's operator has to look at
     code = "agent"
 
 
-class SourceError(AgentError):
+class SourceError(AgentError):  # the file or database cannot be read just now
     code = "source"
 
 
@@ -51,11 +28,11 @@ class WritingError(AgentError):
         self.errno = errno
 
 
-class NotFoundError(AgentError):
+class NotFoundError(AgentError):  # no such data set, proposal or job here
     code = "unknown"
 
 
-class ConflictError(AgentError):
+class ConflictError(AgentError):  # it exists already, or the agent is past the point where this could be done
     code = "conflict"
 
 
@@ -75,42 +52,42 @@ class ForbiddenError(ConflictError):
         self.reason = reason
 
 
-class LedgerError(AgentError):
+class LedgerError(AgentError):  # the ledger refuses to continue
     code = "ledger"
 
 
-class StaleLedgerError(LedgerError):
+class StaleLedgerError(LedgerError):  # it has been set back: somebody holds a signature of ours that it does not know
     code = "stale-ledger"
 
 
-class UnwitnessedError(AgentError):
+class UnwitnessedError(AgentError):  # nobody who could witness the ledger answers; what was made is kept and not shown
     code = "unwitnessed"
 
 
-class AgentRunningError(AgentError):
+class AgentRunningError(AgentError):  # another process works on this home directory
     code = "agent-running"
 
 
-class PeerError(AgentError):
+class PeerError(AgentError):  # another user's process listens in the agent's place
     code = "peer"
 
 
-class SourceRefusedError(AgentError):
+class SourceRefusedError(AgentError):  # a table that may not be registered by who asks, or by nobody
     code = "source-refused"
 
 
-class SampleError(AgentError):
+class SampleError(AgentError):  # rows and labels that are not a regression problem; sizes only, never a value
     code = "regression-sample"
 
 
-class PieceError(AgentError):
+class PieceError(AgentError):  # rows that are sent in no form that can be read; sizes and forms only, never a value
     code = "piece"
 
 
-class TooManyUploadsError(BusyError):
+class TooManyUploadsError(BusyError):  # a token has as many uploads open as it can have, or all tokens together
     code = "too-many-uploads"
     retry_seconds = 60
 
 
-class WebhookError(AgentError):
+class WebhookError(AgentError):  # whom new proposals are told to does not take the message
     code = "webhook"

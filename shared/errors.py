@@ -1,19 +1,5 @@
 """The root of every error Commingle raises on purpose.
 
-CommingleError                  a fault with a stable code, a message for people and a remedy
-├── DataError                   rows that do not fit their schema; column and counts only, never a value
-├── MissingExtraError           an optional library is not installed
-├── shared.dp.errors            PrivacyError and what derives from it
-├── shared.ring.errors          CiphertextError, KernelsError
-├── shared.proving.errors       ProofError
-├── shared.documents.errors     ProtocolError and what derives from it
-├── shared.forecast.errors      PlanningError
-├── shared.estimation.errors    EstimationError and what derives from it
-├── shared.runtime.errors       RuntimeFaultError and what derives from it
-├── party_agent.errors
-├── coordinator.errors
-└── services.errors
-
 Faults of a caller inside Commingle are plain ValueErrors (`MixingError`). Expected refusals (a
 budget that does not suffice, a proposal that a policy declines) are values, not errors.
 """

@@ -16,40 +16,31 @@ from commingle.shared.runtime.cli import CONTEXT, EXIT_FAULT, LazyGroup, run, sa
 from commingle.shared.runtime.threads import threads
 
 _COMMANDS = {
-    "simulate": ("commingle.services.simulation.cli", "Run a whole consortium on this machine."),
-    "demo": ("commingle.services.simulation.demo_cli", "Keep a whole consortium open in your browser."),
-    "study": ("commingle.party_agent.cli.study", "Write a study, and see what every member would answer to it."),
-    "plan": ("commingle.services.planning.cli", "Say what a release will be worth, before any budget is spent."),
+    "simulate": ("services.simulation.cli", "Run a whole consortium on this machine."),
+    "demo": ("services.simulation.demo_cli", "Keep a whole consortium open in your browser."),
+    "study": ("party_agent.cli.study", "Write a study, and see what every member would answer to it."),
+    "plan": ("services.planning.cli", "Say what a release will be worth, before any budget is spent."),
     "fit": (
-        "commingle.services.client.release_cli",
+        "services.client.release_cli",
         "Verify a published release and fit a linear or generalised linear model on it.",
     ),
-    "describe": ("commingle.services.client.release_cli", "Say who is in a release: levels and means, by group."),
-    "table": (
-        "commingle.services.client.release_cli",
-        "Count two attributes of a release: shares, odds ratios.",
-    ),
-    "survival": ("commingle.services.client.release_cli", "Follow people until an event: Kaplan-Meier curves."),
-    "synthesize": ("commingle.services.client.release_cli", "Draw synthetic rows of a release into a file."),
-    "export": (
-        "commingle.services.client.release_cli",
-        "Write a release as files for R, Stata, SAS and catalogues.",
-    ),
+    "describe": ("services.client.release_cli", "Say who is in a release: levels and means, by group."),
+    "table": ("services.client.release_cli", "Count two attributes of a release: shares, odds ratios."),
+    "survival": ("services.client.release_cli", "Follow people until an event: Kaplan-Meier curves."),
+    "synthesize": ("services.client.release_cli", "Draw synthetic rows of a release into a file."),
+    "export": ("services.client.release_cli", "Write a release as files for R, Stata, SAS and catalogues."),
     "verify": (
-        "commingle.services.client.verify_cli",
+        "services.client.verify_cli",
         "Check a published release offline: who signed what, and that the matrix is what they signed.",
     ),
     "members": (
-        "commingle.services.client.verify_cli",
+        "services.client.verify_cli",
         "Show every key that a coordinator has had for every member, as one signed chain.",
     ),
-    "coordinator": ("commingle.coordinator.cli", "Run and operate a coordinator."),
-    "party": ("commingle.party_agent.cli.party", "Run and operate a member's agent, beside the member's own data."),
-    "learner": ("commingle.services.learner.cli", "Serve fits of published releases."),
-    "config": (
-        "commingle.shared.runtime.settings",
-        "See which settings a service would have, and where each comes from.",
-    ),
+    "coordinator": ("coordinator.cli", "Run and operate a coordinator."),
+    "party": ("party_agent.cli.party", "Run and operate a member's agent, beside the member's own data."),
+    "learner": ("services.learner.cli", "Serve fits of published releases."),
+    "config": ("shared.runtime.settings", "See which settings a service would have, and where each comes from."),
 }
 
 
@@ -63,7 +54,10 @@ def _print_schema(context: click.Context, _: click.Parameter, given: bool) -> No
 
 
 @click.group(
-    cls=LazyGroup, commands_at=_COMMANDS, context_settings=CONTEXT, epilog="Try it: commingle simulate --out demo"
+    cls=LazyGroup,
+    commands_at={name: (f"commingle.{module}", said) for name, (module, said) in _COMMANDS.items()},
+    context_settings=CONTEXT,
+    epilog="Try it: commingle simulate --out demo",
 )
 @click.version_option(__version__, prog_name="commingle")
 @click.option(

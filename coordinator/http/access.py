@@ -308,7 +308,6 @@ def security_of(method: str, path: str) -> _Security:
 
 
 def head_of(request: Request) -> RequestHead:
-    """What a signature covers, as it was received."""
     scope = request.scope
     query = scope["query_string"].decode("latin-1")
     path = scope["raw_path"].decode("latin-1")

@@ -95,7 +95,6 @@ class CoordinatorMetrics(RequestMetrics):
         self.registry.register(_Rounds(store))
 
     def text(self) -> bytes:
-        """The exposition format."""
         return generate_latest(self.registry)
 
 

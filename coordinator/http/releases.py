@@ -48,7 +48,6 @@ _PARQUET = "application/vnd.apache.parquet"
 
 
 def start_worker() -> Worker:
-    """A worker that has what a forecast needs."""
     return ProcessWorker(preload=_PRELOAD)
 
 

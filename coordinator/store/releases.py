@@ -137,7 +137,6 @@ class Releases(Part):
     """Releases and their parties' documents."""
 
     def add(self, spec: Envelope, document: ReleaseSpec, *, proposer_key: str, sizes: ReleaseSizes) -> None:
-        """Record a proposal to the parties in it."""
         release = spec.digest
         values = {name: getattr(document, name) for name in FACTS}
         values |= {"id": release, "spec": _text(spec), "proposer_key": proposer_key, "state": State.PROPOSED}
@@ -282,7 +281,6 @@ class Releases(Part):
         self._connection.execute(update(releases).where(releases.c.id == release).values(spec=_DROPPED))
 
     def counts(self) -> dict[State, int]:
-        """How many releases are in each state."""
         query = select(releases.c.state, func.count()).group_by(releases.c.state)
         found = {State(state): count for state, count in self._connection.execute(query)}
         return {state: found.get(state, 0) for state in State}
@@ -336,7 +334,6 @@ class Releases(Part):
 
 
 def _open_of(proposer_keys: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
-    """Open releases, which are whole, proposed with one of these keys."""
     return releases.c.proposer_key.in_(proposer_keys), releases.c.state.in_(_OPEN), IS_WHOLE
 
 

@@ -116,7 +116,6 @@ def add_dataset(
     promised: bool,
     pushed: bool,
     csv_format: CsvFormat | None,
-    as_json: bool,
     **said: Any,  # noqa: ANN401 - click
 ) -> None:
     """Read a table once, validate it against its schema, and remember it."""
@@ -132,7 +131,7 @@ def add_dataset(
         query = queries[0] if len(queries) == 1 else queries
         place = {"kind": "sql", "url": database_url, "query": query, "promised": promised}
     value = declare(home, name, place, **said)
-    emit(value, as_json=as_json, text=lambda console: say_found(console, value))
+    emit(value, text=lambda console: say_found(console, value))
 
 
 def declare(
@@ -168,15 +167,14 @@ def declare(
 @home_option
 @click.argument("name")
 @json_option
-def read_dataset(*, home: Home, name: str, as_json: bool) -> None:
+def read_dataset(*, home: Home, name: str) -> None:
     """Read a table again: releases that you approve from now on are made of what it holds now."""
     with agent_client(home) as agent:
         value = agent.read_again(name)
-    emit(value, as_json=as_json, text=lambda console: say_found(console, value))
+    emit(value, text=lambda console: say_found(console, value))
 
 
 def say_found(console: Console, found: DatasetView) -> None:
-    """What a reading found."""
     if found.read is None:
         console.print(f"Data set {found.name}: its rows are pushed (docs/party-systems.md).")
         return
@@ -240,7 +238,6 @@ def draft(
     units: tuple[str, ...],
     out: Path,
     csv_format: CsvFormat | None,
-    as_json: bool,
 ) -> None:
     """Draft a schema from public knowledge: what is known of columns of these names. No row is looked at.
 
@@ -269,13 +266,13 @@ def draft(
             console.print(f"Not known: {', '.join(unknown)}. Add them, with --ranges or in {out}.")
         console.print("No row was looked at. Check units and bounds before you register.")
 
-    emit({"out": str(out), "attributes": schema, "unknown": unknown}, as_json=as_json, text=text)
+    emit({"out": str(out), "attributes": schema, "unknown": unknown}, text=text)
 
 
 @datasets.command("list")
 @home_option
 @json_option
-def list_datasets(*, home: Home, as_json: bool) -> None:
+def list_datasets(*, home: Home) -> None:
     """List registered data sets."""
     with agent_client(home) as agent:
         found = agent.datasets()
@@ -289,7 +286,7 @@ def list_datasets(*, home: Home, as_json: bool) -> None:
             table.add_row(item.name, f"{read}, {item.subjects}", item.unit, names, item.source)
         console.print(table)
 
-    emit({"items": found}, as_json=as_json, text=text)
+    emit({"items": found}, text=text)
 
 
 @click.command(epilog="Example: commingle party whiten --public census.csv --schema schema.json --out whitening.json")
@@ -316,14 +313,7 @@ def list_datasets(*, home: Home, as_json: bool) -> None:
 @csv_options
 @json_option
 def whiten(
-    *,
-    public: Path,
-    schema: Path,
-    ridge: float,
-    radius: float | None,
-    out: Path,
-    csv_format: CsvFormat | None,
-    as_json: bool,
+    *, public: Path, schema: Path, ridge: float, radius: float | None, out: Path, csv_format: CsvFormat | None
 ) -> None:
     """Make a whitening matrix from PUBLIC rows.
 
@@ -354,4 +344,4 @@ def whiten(
         console.print(f"Condition number {before} before, {after} after.")
         console.print(f'With "row_norm": 1, {made.clipped:.0%} of the public rows are clipped.')
 
-    emit(value, as_json=as_json, text=text)
+    emit(value, text=text)

@@ -38,7 +38,7 @@ from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.checks import tried
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, refuse_beside, say, together
+from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, refuse_beside, say, together, wants_json
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import load_settings, read_token, system_clock
@@ -70,7 +70,7 @@ _deciding = together(
 @home_option
 @click.argument("release", required=False)
 @json_option
-def proposals(*, home: Home, release: str | None, as_json: bool) -> None:
+def proposals(*, home: Home, release: str | None) -> None:
     """List proposals with their cost and findings.
 
     RELEASE, the first 8 letters of an id or more, shows that one alone.
@@ -87,7 +87,7 @@ def proposals(*, home: Home, release: str | None, as_json: bool) -> None:
         if not found:
             console.print("No proposals.")
 
-    emit(value, as_json=as_json, text=text)
+    emit(value, text=text)
 
 
 @click.command(epilog="Example: commingle party approve --home ./ward 8d0c3f7a --by 'Dr. Adams' --why 'vote 12/26'")
@@ -120,7 +120,7 @@ def reject(**given: Any) -> None:  # noqa: ANN401 - click
     help="Show the second figure of keyed data sets as well: what is lost if a person who stays has other values.",
 )
 @json_option
-def ledger(*, home: Home, replacement: bool, as_json: bool) -> None:
+def ledger(*, home: Home, replacement: bool) -> None:
     """Show charges and the remaining budget."""
     with agent_client(home) as agent:
         value = agent.ledger()
@@ -145,7 +145,7 @@ def ledger(*, home: Home, replacement: bool, as_json: bool) -> None:
             console.print(f"Spent epsilon {value.replacement.epsilon:.4g} ({Adjacency.REPLACE_ONE}).")
         console.print("Epsilons do not add, rhos do.")
 
-    emit(value, as_json=as_json, text=text)
+    emit(value, text=text)
 
 
 def _figures(loss: LossView) -> tuple[str, str]:
@@ -158,7 +158,7 @@ def _figures(loss: LossView) -> tuple[str, str]:
 @consortium_option
 @attach_option
 @json_option
-def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Path, ...], as_json: bool) -> None:
+def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Path, ...]) -> None:
     """Propose the release that STUDY, a JSON file, describes. Every member decides on it, this one too."""
     from commingle.shared.forecast.forecast import outlook_of, with_sketch  # noqa: PLC0415 - loads scipy, which no decision needs
 
@@ -166,17 +166,17 @@ def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Pat
     with agent_client(home) as agent:
         value = agent.propose(asked, key=secrets.token_hex(16), consortium=consortium)
     trust = () if value.trust == TRUST_WITH_NO_ROWS else (value.trust,)
-    worth = () if as_json else outlook_of(tried(with_sketch(asked), now=system_clock()))
+    worth = () if wants_json() else outlook_of(tried(with_sketch(asked), now=system_clock()))
     said = (value.id, f"{quoted(value.study)}: {value.state}", *worth, *trust)
     decide = f"Decide on it, too: commingle party approve --home {home.root} {value.id[:12]}"
-    emit(value, as_json=as_json, text="\n".join([*said, decide]))
+    emit(value, text="\n".join([*said, decide]))
 
 
 @click.command(epilog="Example: commingle party adopt --home ./ward")
 @home_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-def adopt(*, home: Home, yes: bool, as_json: bool) -> None:
+def adopt(*, home: Home, yes: bool) -> None:
     """After a restore, recover charges that the ledger lacks from its witnesses, with the agent stopped."""
     from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branch  # noqa: PLC0415 - only who restores waits
 
@@ -194,7 +194,7 @@ def adopt(*, home: Home, yes: bool, as_json: bool) -> None:
             if not yes:
                 click.confirm("Charge this for good, and go on?", abort=True, err=True)
             adopt_branch(agents, branch)
-    emit(said, as_json=as_json, text="Adopted." if branch else "The witnesses know nothing that this ledger lacks.")
+    emit(said, text="Adopted." if branch else "The witnesses know nothing that this ledger lacks.")
 
 
 def _decide(
@@ -206,15 +206,14 @@ def _decide(
     why: str,
     token_file: Path | None,
     yes: bool,
-    as_json: bool,
 ) -> None:
-    if as_json and not yes:
+    if wants_json() and not yes:
         raise click.UsageError("--json asks nobody: add --yes.")
     token = read_token(token_file)
     name = by or (getuser() if token is None else "")
     with agent_client(home) as operator:  # not held while a person thinks: an agent may start meanwhile
         asked = _find(operator, release)
-    if not as_json:
+    if not wants_json():
         show_proposal(PlainConsole(stderr=True), asked)  # before anything is reserved or signed
     if not yes:
         verb = "Approve" if decision == "approval" else "Reject"
@@ -222,7 +221,7 @@ def _decide(
     with agent_client(home, token=token) as person:
         take = person.approve if decision == "approval" else person.reject
         value = take(asked.id, by=name, why=why)
-    emit(value, as_json=as_json, text=lambda console: console.print(_where_it_stands(value)))
+    emit(value, text=lambda console: console.print(_where_it_stands(value)))
 
 
 def _find(agent: PartyClient, release: str) -> ProposalView:

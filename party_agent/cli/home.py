@@ -83,7 +83,6 @@ def init(
     linkage_key: Path | None,
     receives: bool,
     policy_file: Path | None,
-    as_json: bool,
     **budget: Any,  # noqa: ANN401 - click
 ) -> None:
     """Create a member's home directory with keys, settings and a policy."""
@@ -105,7 +104,7 @@ def init(
             )
             console.print(f"  commingle party linkage send --home {home.root}")
 
-    emit({"home": str(home.root), "name": name, "fingerprint": fingerprint}, as_json=as_json, text=text)
+    emit({"home": str(home.root), "name": name, "fingerprint": fingerprint}, text=text)
 
 
 @click.command(
@@ -130,7 +129,6 @@ def enrol(
     consortium: str | None,
     ca_file: Path | None,
     allow_http: bool,
-    as_json: bool,
 ) -> None:
     """Enrol in a consortium and pin its coordinator's key. Repeat it for others; all share one budget."""
     if (invite is None) == (invite_file is None):
@@ -141,7 +139,6 @@ def enrol(
     fingerprint = joined.coordinator().key.fingerprint
     emit(
         {"consortium": joined.name, "coordinator": url, "fingerprint": fingerprint},
-        as_json=as_json,
         text=f"Enrolled at {url}, consortium {joined.name}.\nIts key {fingerprint} is pinned.",
     )
 
@@ -151,7 +148,7 @@ def enrol(
 @click.option("--consortium", metavar="NAME", required=True)
 @click.option("--unannounced", is_flag=True, help="Do not tell its coordinator, which is gone or not trusted.")
 @json_option
-def leave(*, home: Home, consortium: str, unannounced: bool, as_json: bool) -> None:
+def leave(*, home: Home, consortium: str, unannounced: bool) -> None:
     """Leave a consortium, with the agent stopped.
 
     Its coordinator then refuses proposals that name this member. What it has cost stays spent. To come back, run
@@ -163,7 +160,7 @@ def leave(*, home: Home, consortium: str, unannounced: bool, as_json: bool) -> N
     else:
         with compose_agents(home) as agents:
             leave_consortium(agents, name)
-    emit({"left": name, "announced": not unannounced}, as_json=as_json, text=f"Left {name}.")
+    emit({"left": name, "announced": not unannounced}, text=f"Left {name}.")
 
 
 def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -183,23 +180,22 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
 @click.option("--replace", is_flag=True, help="Where another key is pinned: it has changed, as its holder says.")
 @consortium_option
 @json_option
-def pin(*, home: Home, pins: dict[str, str], replace: bool, consortium: str | None, as_json: bool) -> None:
+def pin(*, home: Home, pins: dict[str, str], replace: bool, consortium: str | None) -> None:
     """Pin members' keys after comparing their fingerprints over another channel."""
     pinned = home.consortium(consortium).pin(pins, replace=replace)
-    emit({"pinned": dict(pinned)}, as_json=as_json, text=f"{', '.join(pinned)} pinned.")
+    emit({"pinned": dict(pinned)}, text=f"{', '.join(pinned)} pinned.")
 
 
 @click.command("rotate-key", epilog="Example: commingle party rotate-key --home ./ward")
 @home_option
 @click.option("--abandon-open", is_flag=True, help="Also if approved releases are open; what they cost stays spent.")
 @json_option
-def rotate_key(*, home: Home, abandon_open: bool, as_json: bool) -> None:
+def rotate_key(*, home: Home, abandon_open: bool) -> None:
     """Replace this member's signing and sealing key, with the agent stopped. Repeat it if it was interrupted."""
     with compose_agents(home) as agents:
         name, fingerprint = agents.identity.name, rotate_party_key(agents, abandon_open=abandon_open)
     emit(
         {"name": name, "fingerprint": fingerprint},
-        as_json=as_json,
         text=(
             f"The new key's fingerprint: {fingerprint}\nRead it to your fellow members; until they have run\n"
             f"  commingle party pin --home … --replace {name} {fingerprint}\nnew proposals wait at theirs."
@@ -210,7 +206,7 @@ def rotate_key(*, home: Home, abandon_open: bool, as_json: bool) -> None:
 @click.command()
 @home_option
 @json_option
-def status(*, home: Home, as_json: bool) -> None:
+def status(*, home: Home) -> None:
     """Show the agent's identity and health."""
     with agent_client(home) as agent:
         value = agent.status()
@@ -224,7 +220,7 @@ def status(*, home: Home, as_json: bool) -> None:
             if one.trouble:
                 console.print(f"  trouble: {one.trouble}")
 
-    emit(value, as_json=as_json, text=text)
+    emit(value, text=text)
 
 
 @click.group()
@@ -238,29 +234,29 @@ def webhook() -> None:
 @ca_option
 @http_option
 @json_option
-def set_url(*, url: str, home: Home, ca_file: Path | None, allow_http: bool, as_json: bool) -> None:
+def set_url(*, url: str, home: Home, ca_file: Path | None, allow_http: bool) -> None:
     """Notify URL, and print the secret that signs the messages. It is shown once; set again, it changes."""
     home.settings()  # refuses a directory that is no party's home
     made = set_webhook(home, url, ca_file=ca_file and ca_file.resolve(), allow_http=allow_http)
-    emit({"url": made.url, "secret": made.secret}, as_json=as_json, text=made.secret)
+    emit({"url": made.url, "secret": made.secret}, text=made.secret)
 
 
 @webhook.command("test", epilog="Example: commingle party webhook test --home ./ward")
 @home_option
 @json_option
-def send_one(*, home: Home, as_json: bool) -> None:
+def send_one(*, home: Home) -> None:
     """Send a test message."""
     url = send_test(home)
-    emit({"url": url}, as_json=as_json, text=f"{url} accepted it.")
+    emit({"url": url}, text=f"{url} accepted it.")
 
 
 @webhook.command("remove", epilog="Example: commingle party webhook remove --home ./ward")
 @home_option
 @json_option
-def remove(*, home: Home, as_json: bool) -> None:
+def remove(*, home: Home) -> None:
     """Stop notifying."""
     remove_webhook(home)
-    emit({"removed": True}, as_json=as_json, text="The webhook is removed.")
+    emit({"removed": True}, text="The webhook is removed.")
 
 
 _FOR_EVERYONE = 0o644
@@ -276,21 +272,21 @@ def audit() -> None:
 @home_option
 @click.option("--out", type=NEW_FILE, required=True, help="The file to write.")
 @json_option
-def export_file(*, home: Home, out: Path, as_json: bool) -> None:
+def export_file(*, home: Home, out: Path) -> None:
     """Write the ledger's whole chain and everything this member signed, under its signature."""
     with agent_client(home) as agent:
         data = encode(agent.audit())
     history = verify_party_audit(data)
     write_durably(out, data, mode=_FOR_EVERYONE)
     said = {"file": str(out), "entries": len(history.audit.entries), "head": history.audit.head}
-    emit(said, as_json=as_json, text=f"{said['entries']} entries in {out}\nhead {said['head']}")
+    emit(said, text=f"{said['entries']} entries in {out}\nhead {said['head']}")
 
 
 @audit.command("verify", epilog="Example: commingle party audit verify audit-ward.json --key 3f7a…")
 @click.argument("file", type=NEW_FILE)
 @click.option("--key", metavar="FINGERPRINT", help="The member's key, known from elsewhere.")
 @json_option
-def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
+def verify_file(*, file: Path, key: str | None) -> None:
     """Check a member's history offline: chain, charges, signatures, and that they fit together."""
     history = read_history(file, verify_party_audit, key=key)
     charges = history.told.charges.items()
@@ -318,7 +314,7 @@ def verify_file(*, file: Path, key: str | None, as_json: bool) -> None:
         if key is None:
             console.print(NOT_COMPARED)
 
-    emit(said, as_json=as_json, text=text)
+    emit(said, text=text)
 
 
 def _figures(cost: Cost) -> dict[str, Any]:
@@ -335,7 +331,7 @@ def linkage() -> None:
 @home_option
 @consortium_option
 @json_option
-def send(*, home: Home, consortium: str | None, as_json: bool) -> None:
+def send(*, home: Home, consortium: str | None) -> None:
     """Seal this member's linkage key to every pinned member that is enrolled."""
     membership = home.consortium(consortium)
     with calling(home, membership) as client:
@@ -349,7 +345,7 @@ def send(*, home: Home, consortium: str | None, as_json: bool) -> None:
             console.print(f"Not yet enrolled, send again when they are: {', '.join(sent.left_out)}")
 
     said = {"check": sent.check, "recipients": list(sent.recipients), "left_out": list(sent.left_out)}
-    emit(said, as_json=as_json, text=text)
+    emit(said, text=text)
 
 
 @linkage.command("receive", epilog="Example: commingle party linkage receive --home ./ward")
@@ -358,7 +354,7 @@ def send(*, home: Home, consortium: str | None, as_json: bool) -> None:
 @click.option("--replace", is_flag=True, help="Overwrite another linkage key that is here already.")
 @consortium_option
 @json_option
-def receive(*, home: Home, sender: str | None, replace: bool, consortium: str | None, as_json: bool) -> None:
+def receive(*, home: Home, sender: str | None, replace: bool, consortium: str | None) -> None:
     """Take over the linkage key a pinned member has sent. A running agent that has none does so by itself."""
     membership = home.consortium(consortium)
     with calling(home, membership) as client:
@@ -373,7 +369,6 @@ def receive(*, home: Home, sender: str | None, replace: bool, consortium: str | 
         )
     emit(
         {"check": received.check, "sender": received.sender},
-        as_json=as_json,
         text=f"The linkage key of {received.sender} is taken over. Check value, to compare: {received.check}",
     )
 
@@ -381,9 +376,9 @@ def receive(*, home: Home, sender: str | None, replace: bool, consortium: str | 
 @click.command(epilog="Example: commingle party doctor --home ./ward")
 @home_option
 @json_option
-def doctor(*, home: Home, as_json: bool) -> None:
+def doctor(*, home: Home) -> None:
     """Check home, ledger, data, disk and coordinator, and say how to fix problems. Exit code 1 if there are any."""
-    report(examine_home(home, now=system_clock()), as_json=as_json)
+    report(examine_home(home, now=system_clock()))
 
 
 @click.group()
@@ -405,20 +400,18 @@ def token() -> None:
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
 @person_option
 @json_option
-def create(
-    *, home: Home, name: str, scopes: tuple[AgentScope, ...], expires_days: float | None, person: str, as_json: bool
-) -> None:
+def create(*, home: Home, name: str, scopes: tuple[AgentScope, ...], expires_days: float | None, person: str) -> None:
     """Make a token. It is shown once; only its digest is kept."""
     lifetime = None if expires_days is None else timedelta(days=expires_days)
     home.settings()  # refuses a directory that is no party's home
     text = create_token(home, name=name, scopes=frozenset(scopes), lifetime=lifetime, now=system_clock(), person=person)
-    emit({"name": name, "scopes": sorted(scopes), "person": person, "token": text}, as_json=as_json, text=text)
+    emit({"name": name, "scopes": sorted(scopes), "person": person, "token": text}, text=text)
 
 
 @token.command("list", epilog="Example: commingle party token list --home ./ward")
 @home_option
 @json_option
-def list_tokens(*, home: Home, as_json: bool) -> None:
+def list_tokens(*, home: Home) -> None:
     """List tokens, without their secrets."""
     known = local_tokens(home, system_clock())
 
@@ -430,14 +423,14 @@ def list_tokens(*, home: Home, as_json: bool) -> None:
         console.print(table)
 
     shown = ((name, one.model_dump(exclude={"digest"}) | {"scopes": sorted(one.scopes)}) for name, one in known.items())
-    emit({"items": [{"name": name, **said} for name, said in shown]}, as_json=as_json, text=text)
+    emit({"items": [{"name": name, **said} for name, said in shown]}, text=text)
 
 
 @token.command("revoke", epilog="Example: commingle party token revoke --home ./ward --name etl")
 @home_option
 @_name_option
 @json_option
-def revoke(*, home: Home, name: str, as_json: bool) -> None:
+def revoke(*, home: Home, name: str) -> None:
     """Revoke a token, at once."""
     revoke_token(home, name, system_clock())
-    emit({"name": name}, as_json=as_json, text=f"Token {name} is revoked.")
+    emit({"name": name}, text=f"Token {name} is revoked.")

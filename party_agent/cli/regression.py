@@ -102,7 +102,6 @@ def regress(
     csv_format: CsvFormat | None,
     yes: bool,
     out: Path | None,
-    as_json: bool,
     **asked: Any,  # noqa: ANN401 - click
 ) -> None:
     """Publish a private linear regression on this member's own rows.
@@ -139,7 +138,7 @@ def regress(
     _tell(plan_regression(request, found.attributes, found.n or 0, among=allowed), yes=yes)
     with agent_client(home) as agent:
         value = agent.regress(request)
-    _hand_over(value, out, as_json=as_json)
+    _hand_over(value, out)
 
 
 @click.command(
@@ -151,12 +150,12 @@ def regress(
 @click.option("--finish", is_flag=True, help="Go on with one that was interrupted; it costs nothing more.")
 @_out
 @json_option
-def regressions(*, home: Home, regression: str | None, finish: bool, out: Path | None, as_json: bool) -> None:
+def regressions(*, home: Home, regression: str | None, finish: bool, out: Path | None) -> None:
     """List regressions that were paid for, or show one. REGRESSION may be the beginning of its id."""
     with agent_client(home) as agent:
         items = agent.regressions()
         if regression is None:
-            emit({"items": items}, as_json=as_json, text=lambda console: _list(console, items))
+            emit({"items": items}, text=lambda console: _list(console, items))
             return
         matching = [item.id for item in items if item.id.startswith(regression)]
         if len(matching) != 1:
@@ -167,7 +166,7 @@ def regressions(*, home: Home, regression: str | None, finish: bool, out: Path |
         value = agent.regression(matching[0])
         if finish:
             value = agent.regress(decode(RegressionRequest, json.dumps(value.request).encode()))
-    _hand_over(value, out, as_json=as_json)
+    _hand_over(value, out)
 
 
 def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, ...]) -> tuple[str, ...]:
@@ -200,10 +199,10 @@ def _about(adjacency: AdjacencyName) -> str:
     return "" if adjacency == "replace_one" else "about "
 
 
-def _hand_over(value: RegressionView, out: Path | None, *, as_json: bool) -> None:
+def _hand_over(value: RegressionView, out: Path | None) -> None:
     if out is not None and value.document is not None:
         write_durably(out, encode(value.document), mode=_FOR_EVERYONE)
-    emit(value, as_json=as_json, text=lambda console: show_regression(console, value, out))
+    emit(value, text=lambda console: show_regression(console, value, out))
 
 
 def _list(console: Console, items: Sequence[RegressionLine]) -> None:

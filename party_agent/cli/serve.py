@@ -39,11 +39,8 @@ _SELF_SIGNED = (
 @click.option("--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning"]))
 @traces_option
 @json_option
-def serve(
-    *, home: Path, host: str, port: int | None, tls: ServerTls | None, log_level: str, trace: Tracing, as_json: bool
-) -> None:
+def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log_level: str, trace: Tracing) -> None:
     """Run the agent: answer proposals, privatise, upload. The first line of output says where it listens."""
-    del as_json  # the announcement is JSON either way
     if port is None and tls is not None:
         raise click.UsageError("--tls-certificate and --tls-key go with --port")
     if port is not None and tls is None:

@@ -33,7 +33,7 @@ from commingle.shared.forecast.result import bent_words
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.checks import EPSILON, Share, draft, tried
 from commingle.shared.release.plan import plan_block
-from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option, refuse_beside
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option, refuse_beside, wants_json
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.plain_files import read_given
@@ -115,14 +115,14 @@ def study() -> None:
 @click.option("--out", type=NEW_FILE, default=Path("study.json"), show_default=True, help="The file to write.")
 @click.option("--replace", "anew", is_flag=True, help="Write over a file that is there.")
 @json_option
-def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
+def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, **options: Any) -> None:  # noqa: ANN401 - click
     """Write a study with sensible defaults; in a terminal, ask for what is not given.
 
     Schemas are public: each member sends the one it registered. A number of people is rounded to two digits.
     """
     if out.exists() and not anew:
         raise SettingsError(f"{out} exists", remedy="Give another --out, or --replace.")
-    asks = sys.stdin.isatty() and not as_json
+    asks = sys.stdin.isatty() and not wants_json()
     shares = _shares(members or tuple(_ask_members() if asks else ()))
     try:
         shares = _chosen(shares, options["chosen"])
@@ -139,7 +139,7 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
     spec = tried(with_sketch(made), now=system_clock())
     write_durably(out, made.model_dump_json(indent=1, exclude_none=True).encode() + b"\n", mode=0o644)
     value = {"out": str(out), "study": made.model_dump(mode="json"), "outlook": list(outlook_of(spec))}
-    emit(value, as_json=as_json, text=lambda console: _show_new(console, out, made, spec))
+    emit(value, text=lambda console: _show_new(console, out, made, spec))
 
 
 @study.command(
@@ -161,7 +161,7 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
 )
 @consortium_option
 @json_option
-def check(*, file: Path, policies: tuple[str, ...], home: Path | None, consortium: str | None, as_json: bool) -> None:
+def check(*, file: Path, policies: tuple[str, ...], home: Path | None, consortium: str | None) -> None:
     """Say what each member's policy would answer to STUDY, a JSON file, before anybody is asked.
 
     Nothing is sent to anybody, and nothing is charged. Of other members only the policy is known, the default one where
@@ -179,7 +179,7 @@ def check(*, file: Path, policies: tuple[str, ...], home: Path | None, consortiu
         with agent_client(Home(home)) as agent:
             own = agent.answer(asked, consortium=consortium)
     value = {"answers": [each.said for each in answers], "outlook": list(outlook_of(spec)), "own": own}
-    emit(value, as_json=as_json, text=lambda console: _show_check(console, spec, answers, own))
+    emit(value, text=lambda console: _show_check(console, spec, answers, own))
     if any(each.findings for each in answers) or (own is not None and own.findings):
         sys.exit(1)
 
@@ -305,7 +305,6 @@ def _levels(attribute: Levelled, text: str) -> Subset:
 
 
 def _range(number: NumericAttribute, text: str) -> Subset:
-    """People from one value to below another, either of which may be left out."""
     begin, dots, end = text.partition("..")
     try:
         low, high = float(begin or number.lower), float(end or number.upper)

@@ -106,7 +106,6 @@ class Dataset(DatasetRequest):
 
     @property
     def declared(self) -> DatasetRequest:
-        """Without what was found."""
         return DatasetRequest(**{name: getattr(self, name) for name in DatasetRequest.model_fields})
 
     @property
@@ -207,7 +206,6 @@ class Datasets:
         return declared
 
     def all(self) -> list[Dataset]:
-        """All of them by name."""
         with self.store.reading() as db:
             rows = db.execute("SELECT body FROM datasets ORDER BY name")
             return [stored_dataset(row["body"]) for row in rows]
@@ -358,7 +356,6 @@ def _wrong_with(request: DatasetRequest) -> Iterator[tuple[str, str]]:
 
 
 def stored_dataset(body: str) -> Dataset:
-    """A data set as it was stored."""
     return decode(Dataset, body.encode())
 
 

@@ -19,37 +19,7 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.plain_files import read_plain
 
 _BINARY = 2
-_KNOWN = """name,unit,lower,upper,levels
-age,years,0,120,
-bmi,kg/m2,10,80,
-height,cm,40,230,
-weight,kg,1,350,
-systolic,mmHg,40,300,
-diastolic,mmHg,20,200,
-heart_rate,1/min,20,300,
-respiratory_rate,1/min,3,80,
-temperature,C,25,44,
-oxygen_saturation,%,30,100,
-glucose,mmol/l,0.5,60,
-glucose,mg/dl,10,1100,
-hba1c,%,3,20,
-hba1c,mmol/mol,10,200,
-creatinine,umol/l,10,2500,
-creatinine,mg/dl,0.1,28,
-sodium,mmol/l,95,190,
-potassium,mmol/l,1,10,
-haemoglobin,g/dl,2,25,
-leukocytes,1/nl,0,500,
-platelets,1/nl,0,2000,
-crp,mg/l,0,600,
-cholesterol,mmol/l,0.5,30,
-cholesterol,mg/dl,20,1200,
-length_of_stay,days,0,365,
-sex,,,,female|male
-emergency,,,,no|yes
-smoker,,,,no|yes
-diabetes,,,,no|yes
-"""
+_KNOWN = Path(__file__).with_name("ranges.csv").read_text()
 _OTHER_NAMES = {
     "hemoglobin": "haemoglobin", "hb": "haemoglobin", "gender": "sex", "pulse": "heart_rate", "los": "length_of_stay",
     "spo2": "oxygen_saturation", "sbp": "systolic", "dbp": "diastolic", "wbc": "leukocytes", "plt": "platelets",

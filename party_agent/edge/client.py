@@ -276,7 +276,6 @@ class PartyClient:
         return is_signed(secret, body, signature, now=time.time())
 
     def _over(self, release: str) -> ProposalView | None:
-        """A proposal that is over. Jobs are asked first: they are shorter."""
         stages = {job.release: job.stage for job in self.jobs()}
         if stages.get(release) not in _OVER:
             return None

@@ -355,7 +355,6 @@ _UNWITNESSED = "kept: shown as soon as a coordinator has witnessed its charge"
 
 
 def regression_line(regression: Regression) -> RegressionLine:
-    """One line of the list."""
     request, charge = regression.request, regression.charge
     kept = charge.state is ChargeState.STORED and regression.document is None
     return RegressionLine(

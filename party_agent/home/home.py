@@ -240,7 +240,6 @@ class Home:
 
     @property
     def snapshots(self) -> Path:
-        """What releases are made of."""
         return self.rows / "snapshots"
 
     @property

@@ -157,7 +157,6 @@ class Ledger:
         return not isinstance(self._move(db, debit.release, RecordBlock(debit.attempt, body_sha256)), Refused)
 
     def acknowledge(self, release: str) -> bool:
-        """The coordinator has the block."""
         with self._store.transaction() as db:
             return not isinstance(self._move(db, release, Acknowledge()), Refused)
 
@@ -204,7 +203,6 @@ class Ledger:
         return {name: found[name] for name in names[start:end]}
 
     def states(self) -> Counter[ChargeState]:
-        """How many are in each state."""
         return Counter(charge.state for charge in self._charges().values())
 
     def units(self) -> frozenset[Adjacency]:
@@ -276,12 +274,10 @@ class Ledger:
         return next((short for short in found if short is not None), None)
 
     def head(self, db: sqlite3.Connection) -> str:
-        """The digest of the newest entry."""
         return self._told(db).head
 
     @property
     def length(self) -> int:
-        """How many entries the chain has."""
         with self._reading() as told:
             return told.length
 

@@ -133,12 +133,10 @@ class AgentStore:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection for reading."""
         with self._guard:
             yield self._connection
 
     def close(self) -> None:
-        """Close the file and let others have it."""
         with self._guard:
             self._connection.close()
             self._lock_file.close()
@@ -344,7 +342,6 @@ class Requests:
         return decode(RegressionRequest, row["request"])
 
     def debited_for(self, identifier: str) -> RegressionMethod:
-        """The method that was paid for."""
         with self.store.reading() as db:
             row = db.execute("SELECT method FROM regressions WHERE id = ?", (identifier,)).fetchone()
         method: RegressionMethod = row["method"]

@@ -86,12 +86,11 @@ def _belongs(path: Path, root: Path) -> bool:
 @click.argument("file", type=NEW_FILE)
 @home_option
 @json_option
-def backup(*, file: Path, home: Home, as_json: bool) -> None:
+def backup(*, file: Path, home: Home) -> None:
     """Back up ledger, settings, policy, pins and keys to FILE, even while the agent runs. It holds private keys."""
     names = write_backup(home, file)
     emit(
         {"file": str(file), "holds": list(names)},
-        as_json=as_json,
         text=f"{len(names)} files in {file}. It holds private keys: keep it as safe as the home.",
     )
 
@@ -100,13 +99,12 @@ def backup(*, file: Path, home: Home, as_json: bool) -> None:
 @click.argument("file", type=A_FILE)
 @home_option
 @json_option
-def restore(*, file: Path, home: Home, as_json: bool) -> None:
+def restore(*, file: Path, home: Home) -> None:
     """Restore the newest backup into HOME, which must not exist. What was spent since is adopted afterwards."""
     holds = restore_backup(file, home)
     following = tuple(f"commingle party {command} --home {home.root}" for command in ("doctor", "adopt", "serve"))
     emit(
         {"home": str(home.root), "holds": holds, "next": list(following)},
-        as_json=as_json,
         text=(
             f"{home.root} restored: {holds}. Then, in this order: {'; '.join(following)}. What was spent since the "
             "backup counts only once it is adopted."

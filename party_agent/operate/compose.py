@@ -128,8 +128,7 @@ def _not_enrolled() -> SettingsError:
     )
 
 
-@contextmanager
-def agent_client(home: Home, *, token: str | None = None) -> Iterator[PartyClient]:
+def agent_client(home: Home, *, token: str | None = None) -> AbstractContextManager[PartyClient]:
     """The local API, asked as the operator or with a token.
 
     It is the running agent's or, where none runs, one in this process, which has the ledger until the end.
@@ -138,8 +137,7 @@ def agent_client(home: Home, *, token: str | None = None) -> Iterator[PartyClien
         AgentRunningError: another command has the ledger, or an agent that does not listen yet.
         PeerError: of calls, where another user's process listens in the agent's place.
     """
-    with ExitStack() as held, PartyClient.over(_way(home, held), token=token) as client:
-        yield client
+    return agent_clients(home)(token)
 
 
 def agent_clients(home: Home) -> Callable[[str | None], AbstractContextManager[PartyClient]]:

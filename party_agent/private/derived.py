@@ -44,7 +44,6 @@ class _Made(WireModel):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """What stands behind the columns where it is written."""
         return ()
 
 
@@ -229,7 +228,6 @@ class DerivingReader:
     derived: tuple[Derived, ...]
 
     def __call__(self, columns: Sequence[str]) -> Iterator[RawBatch]:
-        """The named columns, a batch at a time."""
         for batch in self.read(source_columns(columns, self.derived)):
             yield replace(batch, columns=with_derived(batch.columns, self.derived))
 

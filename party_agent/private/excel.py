@@ -70,7 +70,6 @@ Attributes = Mapping[bytes, bytes]
 
 
 def is_workbook(path: Path) -> bool:
-    """By the file's suffix."""
     return path.suffix.lower() == ".xlsx"
 
 
@@ -208,7 +207,6 @@ class Workbook:
             yield from records(stream, b"row", within=b"sheetData", most=MOST_RECORD_BYTES)
 
     def texts(self) -> Iterator[str | bytes]:
-        """The texts that cells share, in order."""
         if self.strings is not None:
             with _opened(self.archive, self.strings) as stream:
                 for element in records(stream, b"si", within=b"sst", most=_MOST_STRING_BYTES):

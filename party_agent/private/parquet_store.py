@@ -77,7 +77,6 @@ class ParquetPartition:
     types: Mapping[str, str] | None
 
     def __call__(self, columns: Sequence[str]) -> Iterator[RawBatch]:
-        """The named columns, a batch at a time."""
         wanted = list(dict.fromkeys(columns))
         try:
             files, _ = _file_system(self.root)

@@ -61,7 +61,6 @@ def read_piece(
 
 
 def write_piece(piece: "pa.Table") -> bytes:
-    """As a Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(piece, sink)
     return sink.getvalue().to_pybytes()

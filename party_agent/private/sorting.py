@@ -70,7 +70,6 @@ class SealedScratch:
         finalize(self, self._file.close)
 
     def append(self, plain: bytes) -> int:
-        """Keep a piece, and say its number."""
         number = len(self._places)
         sealed = self._cipher.encrypt(nonce(number), plain, None)
         self._places.append((self._file.seek(0, SEEK_END), len(sealed)))
@@ -78,7 +77,6 @@ class SealedScratch:
         return number
 
     def read(self, number: int) -> bytes:
-        """That piece."""
         place, size = self._places[number]
         self._file.seek(place)
         return self._cipher.decrypt(nonce(number), self._file.read(size), None)
@@ -135,18 +133,15 @@ class _Head:
         self._piece: pa.RecordBatch | None = None
 
     def fill(self) -> bool:
-        """Whether there is something left."""
         if self._piece is None or not self._piece.num_rows:
             self._piece = next(self._pieces, None)
         return self._piece is not None
 
     @property
     def last(self) -> bytes:
-        """The last id of what is in memory."""
         return _ID(self._held.column(0)[-1])
 
     def take(self, upper: bytes) -> pa.RecordBatch:
-        """The records up to that id."""
         held = self._held
         end = bisect_right(held.column(0), upper, key=_ID)
         self._piece = held.slice(end)

@@ -57,7 +57,6 @@ class RegressionPlan:
 
     @property
     def exact_noise(self) -> bool:
-        """Whether noise is drawn exactly."""
         return not isinstance(self.task.method, FloatingMethod)
 
     @property
@@ -193,7 +192,6 @@ def plan_regression(
 
 
 def rows_of(request: RegressionRequest) -> RowMap:
-    """How a request has rows mapped."""
     return RowMap(request.mapping, request.intercept, request.row_norm)
 
 

@@ -52,7 +52,6 @@ class Regressions:
 
     @property
     def requests(self) -> Requests:
-        """What was asked and paid for."""
         return Requests(self.agent.store)
 
     def ask(self, request: RegressionRequest) -> Regression:

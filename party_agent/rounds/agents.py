@@ -57,11 +57,9 @@ class Agents(Party):
         raise ConflictError("the release is of a consortium that was left", remedy="Enrol with its coordinator again.")
 
     def approve(self, release: str, ruling: Ruling) -> Proposal:
-        """See `Agent.approve`."""
         return self.of(release).approve(release, ruling)
 
     def reject(self, release: str, ruling: Ruling) -> Proposal:
-        """See `Agent.reject`."""
         return self.of(release).reject(release, ruling=ruling)
 
     def propose(

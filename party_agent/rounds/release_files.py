@@ -28,7 +28,6 @@ class _Folders:
     root: Path
 
     def clear(self, release: str) -> None:
-        """Remove whatever is there of a release."""
         shutil.rmtree(self.root / release, ignore_errors=True)
 
 

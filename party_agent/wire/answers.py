@@ -18,7 +18,6 @@ _FAR = 2
 
 
 def _optional(description: str) -> Any:  # noqa: ANN401 - as `Field`
-    """A field that is left out where it is None."""
     return Field(None, exclude_if=lambda value: value is None, description=description)
 
 

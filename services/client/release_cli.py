@@ -107,14 +107,13 @@ def _show(
     result: Result,
     said: str,
     *,
-    as_json: bool,
     plot: Path | None = None,
     more: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     if plot is not None and isinstance(result, Drawn):
         save(result.plot(), plot)
     pins = {"coordinator_pinned": release.pinned, "members": release.published.members}
-    emit({"release": release.id, **pins, **result.to_dict(), **more}, as_json=as_json, text=said)
+    emit({"release": release.id, **pins, **result.to_dict(), **more}, text=said)
 
 
 def _signed(said: str, release: Release) -> str:
@@ -140,24 +139,24 @@ _confidence_option = click.option(
 
 
 def _show_written(
-    release: Release, result: Result, said: str, paths: Iterable[Path], *, as_json: bool, warnings: tuple[str, ...]
+    release: Release, result: Result, said: str, paths: Iterable[Path], *, warnings: tuple[str, ...]
 ) -> None:
     written = [str(path) for path in paths]
     signed = _signed(f"{said}\n\nWritten: {', '.join(written)}.", release)
-    _show(release, result, signed, as_json=as_json, more={"warnings": warnings, "written": written})
+    _show(release, result, signed, more={"warnings": warnings, "written": written})
 
 
-def _show_as(release: Release, result: Drawn, written: str, *, as_json: bool, plot: Path | None) -> None:
+def _show_as(release: Release, result: Drawn, written: str, *, plot: Path | None) -> None:
     said = FORMATS[written](result.table()).rstrip()
-    _show(release, result, _signed(said, release) if written == "text" else said, as_json=as_json, plot=plot)
+    _show(release, result, _signed(said, release) if written == "text" else said, plot=plot)
 
 
 def _shown(command: Callable[..., Drawn]) -> Callable[..., None]:
     """Add `--confidence` to `--json`, by which the result of a command is computed, drawn and printed."""
 
     @wraps(command)
-    def show(*, found: Release, plot: Path | None, written: str, as_json: bool, **asked: object) -> None:
-        _show_as(found, command(found=found, **asked), written, as_json=as_json, plot=plot)
+    def show(*, found: Release, plot: Path | None, written: str, **asked: object) -> None:
+        _show_as(found, command(found=found, **asked), written, plot=plot)
 
     return _confidence_option(_plot_option(_format_option(json_option(show))))
 
@@ -213,13 +212,7 @@ Examples:
 @click.argument("attributes", nargs=-1)
 @click.option("--by", metavar="NAME", help="An attribute with levels: describe each of its groups, and compare them.")
 @_shown
-def describe(
-    *,
-    found: Release,
-    attributes: tuple[str, ...],
-    by: str | None,
-    confidence: float,
-) -> Drawn:
+def describe(*, found: Release, attributes: tuple[str, ...], by: str | None, confidence: float) -> Drawn:
     """Say who is in a release: levels and means, by group.
 
     It has to be of moments.
@@ -244,14 +237,7 @@ Examples:
     "--ratios", multiple=True, metavar="A,B", help="In place of curves: hazard ratios of these attributes' levels."
 )
 @_shown
-def survival(
-    *,
-    found: Release,
-    outcome: str,
-    by: str | None,
-    ratios: tuple[str, ...],
-    confidence: float,
-) -> Drawn:
+def survival(*, found: Release, outcome: str, by: str | None, ratios: tuple[str, ...], confidence: float) -> Drawn:
     """Follow people until an event: Kaplan-Meier curves.
 
     The release has to be of moments, and OUTCOME of pairs: intervals of time by whether the event came. Groups are
@@ -318,7 +304,6 @@ def fit(
     interval_for: IntervalFor | None,
     curve: str | None,
     plot: Path | None,
-    as_json: bool,
 ) -> None:
     """Verify a published release and fit a linear or generalised linear model on it.
 
@@ -331,7 +316,7 @@ def fit(
         formula = Formula.of(target, names, tuple(found.prepared.attributes))
         covers = interval_for or "population"
         model = found.glm(formula, family=family, confidence_level=confidence, interval_for=covers)
-        _show_as(found, model, "text", as_json=as_json, plot=plot)
+        _show_as(found, model, "text", plot=plot)
         return
     fitted = found.fit(
         target,
@@ -341,7 +326,7 @@ def fit(
         confidence_level=confidence,
         interval_for=interval_for or "table",
     )
-    _show_as(found, fitted if curve is None else fitted.curve(curve), "text", as_json=as_json, plot=plot)
+    _show_as(found, fitted if curve is None else fitted.curve(curve), "text", plot=plot)
 
 
 @click.command(
@@ -359,7 +344,7 @@ Examples:
     "--rows", type=click.IntRange(1, MOST), metavar="N", help="Also N synthetic rows, as `commingle synthesize` draws."
 )
 @json_option
-def export(*, found: Release, attributes: tuple[str, ...], to: Path, rows: int | None, as_json: bool) -> None:
+def export(*, found: Release, attributes: tuple[str, ...], to: Path, rows: int | None) -> None:
     """Write a release as files for R, Stata, SAS and catalogues.
 
     Covariances and means, tables of levels, a codebook, and what catalogues read of it (DCAT-AP, Croissant).
@@ -375,7 +360,7 @@ def export(*, found: Release, attributes: tuple[str, ...], to: Path, rows: int |
     left_out = f"Left out of the rows, as numbers without cuts have no levels: {', '.join(numbers)}."
     more = () if drawn is None else (*([left_out] if numbers else []), *drawn.warnings)
     lines = [made.table().to_text().rstrip(), *(f"Warning: {warning}" for warning in more)]
-    _show_written(found, made, "\n".join(lines), written, as_json=as_json, warnings=(*made.warnings, *more))
+    _show_written(found, made, "\n".join(lines), written, warnings=(*made.warnings, *more))
 
 
 @click.command(
@@ -405,7 +390,7 @@ Examples:
     help="The same seed draws the same rows.",
 )
 @json_option
-def synthesize(*, found: Release, attributes: tuple[str, ...], rows: int, out: Path, seed: int, as_json: bool) -> None:
+def synthesize(*, found: Release, attributes: tuple[str, ...], rows: int, out: Path, seed: int) -> None:
     """Draw synthetic rows of a release into a file.
 
     It has to be of moments. The rows keep its tables of two attributes, for programs that take nothing but rows; use
@@ -414,6 +399,4 @@ def synthesize(*, found: Release, attributes: tuple[str, ...], rows: int, out: P
     DIR is a release directory, URL a coordinator. ATTRIBUTES are all with levels where you name none.
     """
     drawn = found.synthesize(rows, attribute_names(attributes, found), entropy=seed)
-    _show_written(
-        found, drawn, drawn.table().to_text().rstrip(), drawn.write(out), as_json=as_json, warnings=drawn.warnings
-    )
+    _show_written(found, drawn, drawn.table().to_text().rstrip(), drawn.write(out), warnings=drawn.warnings)

@@ -89,7 +89,6 @@ def verify(
     members: Mapping[str, str],
     party_key: str | None,
     replacement: bool,
-    as_json: bool,
 ) -> None:
     """Check a published release offline: who signed what, and that the matrix is what they signed.
 
@@ -103,7 +102,7 @@ def verify(
             raise click.UsageError(
                 "--coordinator-key is for a release, and so is --member; a regression is pinned with --party-key."
             )
-        _verify_regression(directory, party_key, replacement=replacement, as_json=as_json)
+        _verify_regression(directory, party_key, replacement=replacement)
         return
     if party_key is not None:
         raise click.UsageError("--party-key is for a regression; a release is pinned with --coordinator-key.")
@@ -114,20 +113,18 @@ def verify(
     evidence = [_confirm(path, found, files) for path in sorted(directory.glob(_AUDIT_FILES))]
     emit(
         _release_dict(found, evidence, pinned=trusted is not None),
-        as_json=as_json,
         text=lambda console: _print_release(
             console, found, evidence, pinned=trusted is not None, replacement=replacement
         ),
     )
 
 
-def _verify_regression(file: Path, party_key: str | None, *, replacement: bool, as_json: bool) -> None:
+def _verify_regression(file: Path, party_key: str | None, *, replacement: bool) -> None:
     trusted, data = fingerprint(party_key), _read(file, remedy="Check the path.")
     _require_regression(file, as_written(data))
     found, pinned = verify_regression(data, trusted_party=trusted), trusted is not None
     emit(
         _regression_dict(found, pinned=pinned),
-        as_json=as_json,
         text=lambda console: _print_regression(console, found, pinned=pinned, replacement=replacement),
     )
 
@@ -298,7 +295,7 @@ Examples:
 )
 @click.option("--out", type=NEW_FILE, help="Also write the signed log, for `commingle verify`.")
 @json_option
-def members(*, url: str, access: CoordinatorAccess, cache: Path | None, out: Path | None, as_json: bool) -> None:
+def members(*, url: str, access: CoordinatorAccess, cache: Path | None, out: Path | None) -> None:
     """Show every key that a coordinator has had for every member, as one signed chain."""
     with access.client(url, cache=cache) as client:
         known, signed = client.member_log()
@@ -306,7 +303,6 @@ def members(*, url: str, access: CoordinatorAccess, cache: Path | None, out: Pat
         write_for_everyone(out, {out: signed})
     emit(
         _log_dict(known, access.members, pinned=access.coordinator_key is not None),
-        as_json=as_json,
         text=lambda console: _print_log(console, known, access.members),
     )
 

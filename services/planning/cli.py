@@ -122,7 +122,6 @@ def plan(
     tables: tuple[Path, ...],
     out: Path | None,
     csv_format: CsvFormat | None,
-    as_json: bool,
     **options: Any,  # noqa: ANN401 - click
 ) -> None:
     """Say what a release will be worth, before any budget is spent.
@@ -137,7 +136,7 @@ def plan(
         listed = options["subjects"] == "listed" or (asked is not None and not terms_of(asked).keyed)
         options["n"] = _counted(tables, csv_format, None if asked is None else asked.n, listed=listed)
     if encodings:
-        _compare_encodings(asked, options, csv_format, out=out, as_json=as_json)
+        _compare_encodings(asked, options, csv_format, out=out)
         return
     design = _design(asked, options)
     assumed = _assumptions(design, options, csv_format)
@@ -145,7 +144,7 @@ def plan(
     made = make_plan(design, assumed if asked is None else assumptions_of(asked, assumed))
     if out is not None:
         _write(out, made)
-    emit(asdict(made), as_json=as_json, text=lambda console: _show(made, console))
+    emit(asdict(made), text=lambda console: _show(made, console))
 
 
 def _counted(tables: Sequence[Path], csv_format: CsvFormat | None, said: int | None, *, listed: bool) -> int:
@@ -255,7 +254,7 @@ def _public_table(path: Path, csv_format: CsvFormat | None) -> "PublicTable":
 
 
 def _compare_encodings(
-    study: Study | None, options: dict[str, Any], csv_format: CsvFormat | None, *, out: Path | None, as_json: bool
+    study: Study | None, options: dict[str, Any], csv_format: CsvFormat | None, *, out: Path | None
 ) -> None:
     target: str | None = options["target"] or (None if study is None else study.target)
     if study is None or options["table"] is None or target is None:
@@ -268,7 +267,7 @@ def _compare_encodings(
         with _folder(out):
             (out / "study.json").write_text(found[0].study.model_dump_json(indent=2) + "\n")
     answer = [{"encoding": each.name, "forecast": asdict(each.forecast)} for each in found]
-    emit(answer, as_json=as_json, text=lambda console: _show_encodings(asked, found, console, out))
+    emit(answer, text=lambda console: _show_encodings(asked, found, console, out))
 
 
 def _show_encodings(asked: Study, found: "Sequence[Encoded]", console: Console, out: Path | None) -> None:

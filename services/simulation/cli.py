@@ -10,7 +10,7 @@ import click
 from commingle.shared.documents.presets import PRESETS
 from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.mechanisms.registry import MECHANISMS
-from commingle.shared.runtime.cli import A_FOLDER, A_PATH, emit, json_option, refuse_beside
+from commingle.shared.runtime.cli import A_FOLDER, A_PATH, emit, json_option, refuse_beside, wants_json
 from commingle.shared.runtime.csv_format import csv_options
 
 
@@ -97,7 +97,7 @@ Examples:
 @click.option("--out", type=A_FOLDER, required=True, help="Where results go.")
 @click.option("--keep", is_flag=True, help="Keep the members' and the coordinator's files and logs.")
 @json_option
-def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click
+def simulate(*, out: Path, seed: int, keep: bool, **options: Any) -> None:  # noqa: ANN401 - click
     """Run a whole consortium on this machine.
 
     A coordinator and an agent for every member run as processes of their own and talk HTTP. A fifth of the rows is held
@@ -121,6 +121,6 @@ def simulate(*, out: Path, seed: int, keep: bool, as_json: bool, **options: Any)
     terms = terms_from(options)
     dataset = dataset_from(options, listed=terms.listed, seed=seed)
     planned = plan_releases(dataset, terms)
-    with open_stages(as_json=as_json) as stages:
+    with open_stages(as_json=wants_json()) as stages:
         report = run(dataset, planned, out=out, seed=seed, keep=keep, stages=stages, overlap=terms.overlap)
-    emit(report, as_json=as_json, text=lambda console: show(report, console, out=out))
+    emit(report, text=lambda console: show(report, console, out=out))

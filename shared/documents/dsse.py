@@ -72,7 +72,6 @@ class SigningKey:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The public key's fingerprint."""
         return self.verifying_key.fingerprint
 
     def sign(self, message: bytes) -> bytes:
@@ -193,7 +192,7 @@ def open_envelope(
             f"signed by key {signature.keyid[:16]}, which is not expected here",
             remedy="Sign with the key this member enrolled with, or enrol the new key.",
         )
-    if len(envelope.payload) > _base64_length(model.largest_bytes):
+    if len(envelope.payload) > 4 * -(-model.largest_bytes // 3):  # in base64
         raise DocumentError(
             f"longer than the {model.largest_bytes} bytes a {kind} can have",
             remedy="Send it without padding.",
@@ -214,10 +213,6 @@ _open_small = lru_cache(maxsize=256)(_open)
 
 def pre_authentication_encoding(kind: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind.encode()), kind.encode(), len(payload), payload)
-
-
-def _base64_length(size: int) -> int:
-    return 4 * -(-size // 3)
 
 
 def _unbase64(text: str) -> bytes:

@@ -1,43 +1,33 @@
-"""What the protocol core refuses.
-
-ProtocolError           something received does not follow the protocol
-├── DocumentError       bytes that are not the document they claim to be
-├── SignatureError      a signature that does not verify, or by a key nobody expects
-├── SpecError           a release spec that is well formed but makes no sense
-├── BlockError          a block whose bytes do not match what was signed or specified
-├── ExchangeError       a step of a moments exchange that does not fit the others; nothing more may be sent in it
-│   └── DeviationError  what a member signed in one and no honest member would have (in `statements`)
-└── VerificationError   a published release that does not hold together
-"""
+"""What the protocol core refuses."""
 
 from commingle.shared.errors import CommingleError
 
 
-class ProtocolError(CommingleError):
+class ProtocolError(CommingleError):  # something received does not follow the protocol
     code = "protocol"
 
 
-class DocumentError(ProtocolError):
+class DocumentError(ProtocolError):  # bytes that are not the document they claim to be
     code = "document"
 
 
-class SignatureError(ProtocolError):
+class SignatureError(ProtocolError):  # a signature that does not verify, or by a key nobody expects
     code = "signature"
 
 
-class SpecError(ProtocolError):
+class SpecError(ProtocolError):  # a release spec that is well formed but makes no sense
     code = "spec"
 
 
-class BlockError(ProtocolError):
+class BlockError(ProtocolError):  # a block whose bytes do not match what was signed or specified
     code = "block"
 
 
-class ExchangeError(ProtocolError):
+class ExchangeError(ProtocolError):  # a step that does not fit the others of its exchange, which is over
     code = "exchange"
 
 
-class VerificationError(ProtocolError):
+class VerificationError(ProtocolError):  # a published release that does not hold together
     code = "verification"
 
 

@@ -321,7 +321,6 @@ def missing_in_parts(*parts: Attribute) -> Missing:
 
 
 def encoded_columns(attributes: tuple[Attribute, ...]) -> tuple[EncodedColumn, ...]:
-    """All columns of these attributes, in order."""
     return tuple(column for attribute in attributes for column in attribute.columns)
 
 

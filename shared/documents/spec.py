@@ -87,7 +87,6 @@ class StatedPurpose(WireModel):
 
     @property
     def stated(self) -> dict[str, Any]:
-        """The given statements, by field."""
         values = ((name, getattr(self, name)) for name in StatedPurpose.model_fields)
         return {name: value for name, value in values if value is not None}
 
@@ -155,7 +154,6 @@ class PartySpec(PartyTerms):
 
     @property
     def verifying_key(self) -> VerifyingKey:
-        """The key that must sign this member's documents."""
         return VerifyingKey.from_hex(self.signing_key)
 
 

@@ -196,7 +196,6 @@ class SignedDocument(WireModel):
 
     @classmethod
     def of(cls, document: WireModel, key: SigningKey) -> Self:
-        """The document under this key, beside it."""
         return cls(signing_key=key.verifying_key.raw.hex(), envelope=seal(document, key=key))
 
     def open(self, model: type[Model]) -> Verified[Model]:

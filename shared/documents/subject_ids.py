@@ -115,7 +115,6 @@ class SubjectKey:
         return cls(names, chosen)
 
     def __str__(self) -> str:
-        """The columns with whatever rule is not exact/1."""
         pairs = zip(self.columns, self.rules, strict=True)
         return ", ".join(name if rule in EXACT else f"{name} ({rule})" for name, rule in pairs)
 

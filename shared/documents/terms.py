@@ -191,7 +191,6 @@ class Terms:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """All attributes of all parties, in order."""
         return tuple(attribute for party in self.parties for attribute in party.attributes)
 
     @property
@@ -201,7 +200,6 @@ class Terms:
 
     @property
     def columns_each(self) -> float:
-        """Encoded columns of a party, on average."""
         return len(self.columns) / len(self.parties)
 
     @property

@@ -105,7 +105,6 @@ def question_of(terms: Terms, assumed: Assumptions) -> Question:
 
 
 def forecast_for(question: Question, terms: Terms, assumed: Assumptions) -> Forecast:
-    """The forecast where the question is known already."""
     task = question.expected
     best = with_best_k(terms, task)
     chosen = closed(best if terms.k is None else terms)

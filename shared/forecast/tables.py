@@ -183,7 +183,6 @@ def table_forecasts(terms: Terms, assumed: Assumptions, *, sizes: bool = True) -
 
 
 def sentence_of(tables: Sequence[TableForecast]) -> tuple[str, ...]:
-    """The table that says least, in words."""
     if not tables:
         return ()
     worst = max(tables, key=lambda t: t.odds_factor or np.inf)

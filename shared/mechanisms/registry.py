@@ -38,5 +38,4 @@ def keyed_by_default(mechanism: str, projection: str | None) -> bool:
 
 
 def sketched_names() -> tuple[str, ...]:
-    """Mechanisms whose releases have a k."""
     return tuple(name for name, mechanism in MECHANISMS.items() if mechanism.sketched)

@@ -194,7 +194,6 @@ class Joined:
         return reduce(Shape.__add__, (part.shape for part in self.parts))
 
     def places(self, number: int) -> NDArray[np.intp]:
-        """Where the rows of one part are."""
         counts = np.array([part.shape.counts for part in self.parts])
         starts = np.concatenate([[0], counts.T.ravel().cumsum()[:-1]]).reshape(counts.T.shape)[:, number]
         return np.concatenate([start + np.arange(count) for start, count in zip(starts, counts[number], strict=True)])

@@ -75,7 +75,6 @@ class ChargeTerms:
 
     @staticmethod
     def of(spec: ReleaseSpec, party: str, *, coordinator: str) -> "ChargeTerms":
-        """Those of a party's share of a release."""
         dataset, study, expires = spec.party(party).dataset, spec.study, spec.expires
         return ChargeTerms(dataset=dataset, study=study, kind="release", expires=expires, coordinator=coordinator)
 
@@ -106,7 +105,6 @@ class Charge:
 
     @property
     def counts(self) -> bool:
-        """Whether it is lost or set aside."""
         return self.state is not ChargeState.RELEASED
 
     @property

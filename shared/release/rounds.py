@@ -27,7 +27,6 @@ class State(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing can happen any more."""
         return self in _FINAL
 
 

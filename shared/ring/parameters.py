@@ -74,7 +74,6 @@ class Parameters:
 
     @property
     def dropped(self) -> int:
-        """The product of the primes that a reply drops."""
         return prod(self.primes[self.kept :])
 
     @property

@@ -34,7 +34,29 @@ A_FOLDER = click.Path(path_type=Path, file_okay=False)
 """A directory that need not be there yet."""
 A_PATH = click.Path(path_type=Path)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+_JSON = f"{__name__}.json"
+
+
+def _note_json(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        context.meta[_JSON] = True
+
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_json,
+    help="Print one JSON document instead of text.",
+)
+"""No command is given it: `emit` asks for it."""
+
+
+def wants_json() -> bool:
+    """Whether the command that runs was given `--json`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_JSON))
 
 
 def refuse_beside(option: str, *names: str) -> None:
@@ -52,7 +74,6 @@ def names_in(given: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
 
 
 def together(*options: Options[Any]) -> Options[Any]:
-    """Several options as one decorator."""
 
     def decorate(command: Any) -> Any:  # noqa: ANN401 - any command
         for option in reversed(options):
@@ -135,9 +156,9 @@ def _parameter(parameter: click.Parameter) -> dict[str, Any]:
     }
 
 
-def emit(value: object, *, as_json: bool, text: "str | Callable[[Console], object]") -> None:
+def emit(value: object, text: "str | Callable[[Console], object]") -> None:
     """Print a result: as one JSON document of ASCII characters, models in it as they travel, or as text for people."""
-    if as_json:
+    if wants_json():
         click.echo(json.dumps(value, indent=2, default=_plain))
         return
     from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - as above

@@ -67,7 +67,6 @@ class CoordinatorClient:
 
     @property
     def url(self) -> str:
-        """Where the coordinator listens."""
         return str(self.http.base_url).rstrip("/")
 
     def identity(self, *, timeout_seconds: float | None = None) -> CoordinatorIdentity:
@@ -148,7 +147,6 @@ class CoordinatorClient:
         self._send("PUT", f"/v1/parties/{recipient}/linkage-keys/{sender}", message.to_json())
 
     def linkage_keys(self, party: str) -> dict[str, Envelope]:
-        """What members left for this party, by sender."""
         answer = model_of(SealedLinkageKeys, call(self.http, "GET", f"/v1/parties/{party}/linkage-keys"))
         return {item.sender: item.envelope for item in answer.items}
 
@@ -252,7 +250,6 @@ class CoordinatorClient:
         return model_of(EventPage, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout))
 
     def newest_event(self) -> int:
-        """The number of the last event."""
         return self.events(after=_BEYOND_ALL, wait_seconds=0).last
 
     def _send(self, method: str, path: str, body: bytes, *, params: Mapping[str, str] | None = None) -> httpx.Response:
@@ -264,7 +261,6 @@ class CoordinatorClient:
 
 
 def _height(signed: SignedDocument, party: str) -> int | None:
-    """The height of a ledger head, None where it is not the party's."""
     try:
         return open_head(signed, party=party)[0].height
     except ProtocolError:

@@ -332,7 +332,6 @@ class _Parser:
         return FileBatch(found, len(wrong) - uneven, uneven, wrong[0] if wrong else 0), len(records) - blank
 
     def _plain(self, text: bytes) -> NDArray[np.bool_]:
-        """Which lines have as many cells as the header, quotes that match if any, and nothing else to look after."""
         data, mark = np.frombuffer(text, np.uint8), self.separator[0]
         ends, marks = np.flatnonzero(data == _LINE_END), np.flatnonzero(data == mark)
         starts = np.concatenate([[0], ends[:-1] + 1])

@@ -48,7 +48,7 @@ def look(name: str, check: Callable[[], str]) -> Check:
         return Check(name, ok=False, found=said, remedy="Mend the path, its permissions or the disk.")
 
 
-def report(checks: Iterable[Check], *, as_json: bool) -> None:
+def report(checks: Iterable[Check]) -> None:
     """Print the checks and leave with exit code 1 if one of them failed."""
     done = tuple(checks)
     healthy = all(check.ok for check in done)
@@ -60,7 +60,7 @@ def report(checks: Iterable[Check], *, as_json: bool) -> None:
             if not check.ok:
                 console.print(Text(f"    {check.remedy}"), soft_wrap=True)
 
-    emit({"healthy": healthy, "checks": [asdict(check) for check in done]}, as_json=as_json, text=text)
+    emit({"healthy": healthy, "checks": [asdict(check) for check in done]}, text=text)
     if not healthy:
         sys.exit(EXIT_FAULT)
 

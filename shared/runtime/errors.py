@@ -1,23 +1,4 @@
-"""What goes wrong around a process.
-
-RuntimeFaultError        something around the process is not as it must be
-├── SettingsError        a settings file or option that cannot be used
-├── KeyFileError         a key file that is missing, unreadable or malformed
-├── PortInUseError       the address to listen on is taken
-├── RequestSignatureError   a request that is not signed as it must be
-│   └── ClockSkewError      signed too long before or after now
-├── SignInError          single sign-on that did not come to its end
-├── ScopeError           a token, or a signer, that is not meant for this
-├── TooLargeError        a body beyond its limit
-├── BusyError            too many requests wait already
-├── TooCostlyError       a request that takes longer to compute than any may
-├── NoRoomError          a body for which there is no room: on the disk, or in the share of who sends it
-├── RequestBodyError     a body that is not what this endpoint takes
-└── RemoteError          talking to another process failed
-    ├── UnreachableError     nobody answered; trying again later may help
-    ├── NonsenseError        something answered, but not a Commingle service
-    └── RemoteProblemError   the service answered with a problem document
-"""
+"""What goes wrong around a process."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -28,39 +9,39 @@ ANOTHER_VERSION = "Run the version of Commingle that wrote it, or a newer one (c
 """What to do about a file of a format that this version does not read (ADR 32)."""
 
 
-class RuntimeFaultError(CommingleError):
+class RuntimeFaultError(CommingleError):  # something around the process is not as it must be
     code = "runtime"
 
 
-class SettingsError(RuntimeFaultError):
+class SettingsError(RuntimeFaultError):  # a settings file or option that cannot be used
     code = "settings"
 
 
-class KeyFileError(RuntimeFaultError):
+class KeyFileError(RuntimeFaultError):  # a key file that is missing, unreadable or malformed
     code = "key-file"
 
 
-class PortInUseError(RuntimeFaultError):
+class PortInUseError(RuntimeFaultError):  # the address to listen on is taken
     code = "port-in-use"
 
 
-class RequestSignatureError(RuntimeFaultError):
+class RequestSignatureError(RuntimeFaultError):  # a request that is not signed as it must be
     code = "request-signature"
 
 
-class ClockSkewError(RequestSignatureError):
+class ClockSkewError(RequestSignatureError):  # signed too long before or after now
     code = "clock-skew"
 
 
-class SignInError(RuntimeFaultError):
+class SignInError(RuntimeFaultError):  # single sign-on that did not come to its end
     code = "sign-in"
 
 
-class ScopeError(RuntimeFaultError):
+class ScopeError(RuntimeFaultError):  # a token, or a signer, that is not meant for this
     code = "scope"
 
 
-class TooLargeError(RuntimeFaultError):
+class TooLargeError(RuntimeFaultError):  # a body beyond its limit
     code = "too-large"
 
 
@@ -75,27 +56,27 @@ class BusyError(RuntimeFaultError):
     retry_seconds = 3
 
 
-class TooCostlyError(RuntimeFaultError):
+class TooCostlyError(RuntimeFaultError):  # a request that takes longer to compute than any may
     code = "too-costly"
 
 
-class NoRoomError(RuntimeFaultError):
+class NoRoomError(RuntimeFaultError):  # a body for which there is no room: on the disk, or in the share of who sends it
     code = "no-room"
 
 
-class RequestBodyError(RuntimeFaultError):
+class RequestBodyError(RuntimeFaultError):  # a body that is not what this endpoint takes
     code = "request"
 
 
-class RemoteError(RuntimeFaultError):
+class RemoteError(RuntimeFaultError):  # talking to another process failed
     code = "remote"
 
 
-class UnreachableError(RemoteError):
+class UnreachableError(RemoteError):  # nobody answered; trying again later may help
     code = "unreachable"
 
 
-class NonsenseError(RemoteError):
+class NonsenseError(RemoteError):  # something answered, but not a Commingle service
     code = "nonsense"
 
 
@@ -153,5 +134,4 @@ _BY_CODE: Mapping[str, str] = MappingProxyType(
 
 
 def remedy_for(problem: str) -> str:
-    """What to do about a refusal with this code."""
     return _BY_CODE.get(problem, _GENERAL)

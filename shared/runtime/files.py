@@ -191,7 +191,6 @@ class Disks:
 
     @property
     def total_bytes(self) -> int:
-        """The size of the smallest of them."""
         return min(self.usage(_present(each)).total for each in self.directories)
 
     def require(self, wanted_bytes: int) -> None:

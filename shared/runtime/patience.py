@@ -39,7 +39,6 @@ class Watch:
         }
 
     def __call__(self, event: str, info: Mapping[str, Any]) -> None:
-        """Something happened."""
         if event in _CONNECTED:
             with _guard:
                 self._streams[:] = [s for s in self._streams if s.get_extra_info("socket").fileno() >= 0]
@@ -48,11 +47,9 @@ class Watch:
             _alarms.set(self, monotonic() + self._seconds_from[event])
 
     def stop(self) -> None:
-        """Nobody waits any more."""
         _alarms.cancel(self)
 
     def cut(self) -> None:
-        """The time is over."""
         with _guard:
             for stream in self._streams:
                 with suppress(OSError):  # closed meanwhile
@@ -70,7 +67,6 @@ class _Alarms:
         self._thread: Thread | None = None
 
     def set(self, watch: Watch, at: float) -> None:
-        """Cut it then, and not when was said before."""
         with self._changed:
             self._due[watch] = at
             if self._thread is None or not self._thread.is_alive():  # as in a process that was forked
@@ -80,7 +76,6 @@ class _Alarms:
                 self._changed.notify()
 
     def cancel(self, watch: Watch) -> None:
-        """Do not."""
         with self._changed:
             self._due.pop(watch, None)
 

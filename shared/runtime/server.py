@@ -37,7 +37,6 @@ class Served:
 
     @property
     def url(self) -> str:
-        """Where it is on the network."""
         host, port = self.listener.getsockname()[:2]
         address = f"[{host}]" if self.listener.family == socket.AF_INET6 else host
         return f"{'https' if self.tls else 'http'}://{address}:{port}"
@@ -156,7 +155,6 @@ def _run_all(servers: Sequence[_Server], listeners: Sequence[socket.socket]) -> 
 
 
 async def serve_all(servers: Sequence[_Server], listeners: Sequence[socket.socket]) -> None:
-    """Each server on its listener, until all have ended."""
     await asyncio.gather(*(server.serve([own]) for server, own in zip(servers, listeners, strict=True)))
 
 

@@ -270,7 +270,7 @@ def config() -> None:
 @click.argument("arguments", metavar="[OPTION OF SERVE]...", nargs=-1, type=click.UNPROCESSED)
 @json_option
 @click.pass_context
-def show(ctx: click.Context, *, role: str, arguments: tuple[str, ...], as_json: bool) -> None:
+def show(ctx: click.Context, *, role: str, arguments: tuple[str, ...]) -> None:
     """Show what settings the `serve` of ROLE has with these options, secrets masked, or what is wrong with them."""
     found: click.Command | None = ctx.find_root().command
     for name in (role, "serve"):
@@ -285,7 +285,7 @@ def show(ctx: click.Context, *, role: str, arguments: tuple[str, ...], as_json: 
             table.add_row(row.name, _words(row.value), row.source)
         console.print(table)
 
-    emit({"items": [{"name": r.name, "value": r.value, "source": r.source} for r in rows]}, as_json=as_json, text=text)
+    emit({"items": [{"name": r.name, "value": r.value, "source": r.source} for r in rows]}, text=text)
 
 
 def _words(value: object) -> str:

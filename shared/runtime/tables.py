@@ -51,7 +51,6 @@ def open_parquet(where: "Path | pa.NativeFile") -> Iterator[pq.ParquetFile]:
 
 
 def parquet_batches(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns, a batch of rows at a time."""
     return file.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(columns), use_threads=False)
 
 

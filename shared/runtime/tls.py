@@ -60,7 +60,6 @@ def trust_nobody() -> ssl.SSLContext:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host names this machine to itself."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

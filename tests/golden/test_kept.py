@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 
 from commingle.coordinator.coordinator import export_audit
+from commingle.coordinator.store.database import Database
 from commingle.coordinator.store.store import open_store
+from commingle.coordinator.store.tables import metadata
 from commingle.party_agent.edge.webhook import webhook_of
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import local_tokens
@@ -79,6 +83,12 @@ def test_kept_coordinator_has_its_chain_and_a_release_that_verifies(coordinator:
     export_audit(hub.coordinator)  # raises where an event is not what it was
     assert hub.http.get(f"/v1/releases/{told['reserved']}").json()["state"] == "proposed"
     hub.close()
+
+
+def test_kept_database_has_the_tables_of_this_version_once_it_is_brought_up_to_date(coordinator: Path) -> None:
+    open_store(database(coordinator)).close()
+    with closing(Database(database(coordinator))) as kept, kept.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
 def said(document: SignedDocument, **changes: object) -> bytes:

@@ -23,7 +23,7 @@ from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import encode
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
-from commingle.shared.runtime.cli import emit, run
+from commingle.shared.runtime.cli import emit, json_option, run
 from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.remote import check
 from commingle.shared.wire import ReleaseSummary
@@ -123,18 +123,23 @@ def test_no_message_and_no_field_of_an_answer_holds_hidden_text(text: str) -> No
 
 @given(ANY_TEXT)
 def test_nothing_hidden_is_printed_as_text_or_as_json(text: str) -> None:
-    for as_json in (False, True):
+    @click.command()
+    @json_option
+    def shown() -> None:
+        emit({"title": text}, text=lambda console: console.print(text, soft_wrap=True))
+
+    for options in ([], ["--json"]):
         with redirect_stdout(StringIO()) as printed:
-            emit({"title": text}, as_json=as_json, text=lambda console: console.print(text, soft_wrap=True))
+            shown.main(options, standalone_mode=False)
         assert not hidden(printed.getvalue())
-        if as_json:
+        if options:
             assert printed.getvalue().isascii()
             assert json.loads(printed.getvalue()) == {"title": text}
 
 
 def test_brackets_in_a_title_are_no_markup_and_colons_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
     title = "[red]a[/red] [link=https://evil.example]b[/link] :skull:"
-    emit(None, as_json=False, text=lambda console: console.print(title, soft_wrap=True))
+    emit(None, text=lambda console: console.print(title, soft_wrap=True))
     assert capsys.readouterr().out == f"{title}\n"
 
 
@@ -142,7 +147,7 @@ def test_colours_on_a_terminal_are_the_only_orders_to_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    emit(None, as_json=False, text=lambda console: console.print(Text(SPOOF, style="bold red"), soft_wrap=True))
+    emit(None, text=lambda console: console.print(Text(SPOOF, style="bold red"), soft_wrap=True))
     out = capsys.readouterr().out
     assert "\x1b[1;31m" in out
     assert not hidden(re.sub(r"\x1b\[[0-9;]*m", "", out))

@@ -89,13 +89,10 @@ def noisysgd(
     theta, total = np.zeros(sample.d), np.zeros(sample.d)
     for _ in range(steps):
         gradient = measure.measure(gram @ theta - cross, sensitivity=sensitivity, multiplier=multiplier)
-        theta = _project(theta - rate * gradient, radius)
+        theta -= rate * gradient
+        theta /= max(1.0, float(np.linalg.norm(theta)) / radius)  # project_R
         total += theta
     return Estimate(total / steps)
-
-
-def _project(theta: Floats, radius: float) -> Floats:
-    return theta / max(1.0, float(np.linalg.norm(theta)) / radius)
 
 
 def subagg(
@@ -167,7 +164,6 @@ def ops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
 
 
 def ops_ridge(sample: Sample, asked: Privacy) -> float:
-    """Lambda of OPS, from public quantities."""
     epsilon, tail, d = asked.epsilon, log(2 / asked.delta), sample.d
     # C1 = (d/2 + sqrt(d ln(1/rho)) + ln(1/rho)) ln(2/delta) / min(eps/2, sqrt(eps/2))^2
     c1 = (d / 2 + sqrt(d * log(1 / _FAILURE)) + log(1 / _FAILURE)) * tail / min(epsilon / 2, sqrt(epsilon / 2)) ** 2

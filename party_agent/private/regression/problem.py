@@ -49,7 +49,6 @@ class Sample:
 
     @property
     def d(self) -> int:
-        """The number of columns."""
         return int(self.x.shape[1])
 
 

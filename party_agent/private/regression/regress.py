@@ -238,7 +238,6 @@ class PrivateRegression:
 
     @property
     def cost(self) -> Cost:
-        """The whole charge."""
         return self.method.cost(self.privacy)
 
     @property

@@ -65,7 +65,6 @@ class Session:
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
     def confirms(self, csrf: str) -> bool:
-        """Whether a form is one of this session's own."""
         return _same(csrf, self.csrf)
 
 
@@ -362,7 +361,6 @@ class Guard:
 
 
 def entrance(door: Door, site: Site) -> list[BaseRoute]:
-    """The ways in and out."""
 
     async def leave(request: Request) -> Response:
         return await door.leave(request, site)

@@ -73,7 +73,6 @@ class Site:
         return self.page("refused.html", {"title": title, "said": said, "back": back}, status=status)
 
     def add_files(self, app: Starlette) -> None:
-        """What pages load, at /static."""
         app.router.routes.append(Route("/static/{name}", self._file, methods=["GET"], include_in_schema=False))
 
     def _file(self, request: Request) -> Response:

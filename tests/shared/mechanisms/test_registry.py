@@ -23,7 +23,6 @@ ALLOWED = {
     "services/simulation/preparing.py": Counter(rmgm=1),  # what the demo has beside
     # the published file of second moments, which every release has
     "coordinator/store/tables.py": Counter(moments=1),
-    "coordinator/store/migrations/versions/one.py": Counter(moments=1),
     "services/client/remote.py": Counter(moments=1),
     "party_agent/edge/client.py": Counter(moments=1),
     "party_agent/edge/app.py": Counter(moments=2),
