@@ -1,9 +1,11 @@
 # ruff: noqa: INP001 - read by mkdocs, not a package
-"""What the site shows beside the pages of this folder: OpenAPI documents, changelog, contributing, errors, tables."""
+"""What the site shows beside the pages of this folder: OpenAPI, changelog, contributing, documents, errors, tables."""
 
 import ast
 import csv
+import importlib
 import json
+import pkgutil
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,6 +16,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from commingle.shared import documents, mechanisms, release
+from commingle.shared.documents.model import WireModel
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("shared", "party_agent", "coordinator", "services")
@@ -42,7 +47,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - mkdocs names them
-    """Links to OpenAPI documents lead to their pages; errors and tables stand at their marks."""
+    """Links to OpenAPI documents lead to their pages; documents, errors and tables stand at their marks."""
+    if "<!-- documents -->" in markdown:
+        markdown = markdown.replace("<!-- documents -->", "\n".join(_documents()))
+    markdown = re.sub(r"<!-- codes ?([a-z ]*?) ?-->", lambda mark: _codes(mark[1]), markdown)
     if "<!-- errors -->" in markdown:
         markdown = markdown.replace("<!-- errors -->", _error_tree())
     if "<!-- tables -->" in markdown:
@@ -145,6 +153,27 @@ def _kind(schema: Node) -> str:
     return words + limits
 
 
+def _documents() -> Iterator[str]:
+    """Every model that has a type of its own, and the models within: description and fields."""
+    for package in (documents, release, mechanisms):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    schemas: dict[str, Node] = {}
+    for model in _models(WireModel):
+        if str(getattr(model.model_fields.get("type"), "default", "")).startswith("commingle/"):
+            schema = model.model_json_schema()
+            schemas |= {model.__name__: schema} | schema.get("$defs", {})
+    for title, schema in sorted(schemas.items()):
+        yield f"## {title}\n\n{_listed(schema.get('description', ''))}\n"
+        yield from _fields(schema)
+
+
+def _models(base: type[WireModel]) -> Iterator[type[WireModel]]:
+    for derived in base.__subclasses__():
+        yield derived
+        yield from _models(derived)
+
+
 def _tables() -> str:
     """The lines of benchmarks/tables.csv, each with the repositories of its sources."""
     columns = ["name", "rows", "features", "target", "transform", "licence", "sha256"]
@@ -158,14 +187,26 @@ def _tables() -> str:
     return "\n".join(lines)
 
 
+def _codes(service: str) -> str:
+    """Codes that a service answers with, their statuses and meanings; without a service those of commands alone."""
+    table = json.loads((ROOT / "docs" / "errors.json").read_text())
+    rows = [
+        f"| `{code}` | {f'{row[service]} | ' if service else ''}{row['meaning']} |"
+        for code, row in table.items()
+        if (service in row if service else row.keys() == {"meaning"})
+    ]
+    heads = ["code", *["HTTP"] * bool(service), "meaning"]
+    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows])
+
+
 def _error_tree() -> str:
-    """Every class under CommingleError with its code and the first line of its docstring, read from the sources."""
+    """Every class under CommingleError with its code, read from the sources."""
     below = defaultdict[str, list[ast.ClassDef]](list)
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and node.bases and node.name.endswith("Error"):
                 below[ast.unparse(node.bases[0])].append(node)
-    return "\n".join(["| class | code | |", "|---|---|---|", *_branch(below, "CommingleError", depth=0)])
+    return "\n".join(["| class | code |", "|---|---|", *_branch(below, "CommingleError", depth=0)])
 
 
 def _branch(below: dict[str, list[ast.ClassDef]], base: str, *, depth: int) -> Iterator[str]:
@@ -173,6 +214,5 @@ def _branch(below: dict[str, list[ast.ClassDef]], base: str, *, depth: int) -> I
         public = not node.name.startswith("_")
         if public:
             code = re.search(r"^    code(?:: \S+)? = '(.*)'$", ast.unparse(node), re.MULTILINE)
-            about = (ast.get_docstring(node) or "").split("\n")[0]
-            yield f"| {'&emsp;' * depth}`{node.name}` | {f'`{code[1]}`' if code else ''} | {about} |"
+            yield f"| {'&emsp;' * depth}`{node.name}` | {f'`{code[1]}`' if code else ''} |"
         yield from _branch(below, node.name, depth=depth + public)

@@ -33,7 +33,7 @@ class CommingleError(Exception):
         return f"{self}\n  {self.remedy}"
 
 
-class DataError(CommingleError):
+class DataError(CommingleError):  # rows that do not fit their schema; column and counts only, never a value
     code = "data"
 
 

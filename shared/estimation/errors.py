@@ -1,23 +1,4 @@
-"""What a fit refuses.
-
-EstimationError                   a fit or a prediction that cannot be computed
-├── MomentsMismatchError          the moments and the schema are not of one release
-├── RequestError                  a fit nobody can compute as asked
-│   ├── UnknownAttributeError     a name that the release does not have
-│   ├── UnknownEstimatorError     a name that is not an estimator
-│   ├── EstimatorKindError        an estimator for another kind of release
-│   ├── CategoricalTargetError    the target has three levels or more
-│   ├── ImputedTargetError        its missing cells count as a value, or the release does not tell them apart
-│   ├── TargetAmongFeaturesError  the target would predict itself
-│   ├── FeaturesError             no features, or one of them twice
-│   ├── InterceptError            `constant` without its intercept
-│   └── ConfidenceError           not between 0 and 1, or an interval for something unknown
-├── TooFewRowsError               fewer published rows than a fit of that size needs
-├── NoTablesError                 sums that the release does not hold, in all or for one attribute
-├── NoOverlapError                two parties share too few subjects to say anything across them
-├── SingularError                 one term is a linear combination of the others
-└── RowsError                     rows that cannot be predicted
-"""
+"""What a fit refuses."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -25,15 +6,15 @@ from difflib import get_close_matches
 from commingle.shared.errors import CommingleError
 
 
-class EstimationError(CommingleError):
+class EstimationError(CommingleError):  # a fit or a prediction that cannot be computed
     code = "estimation"
 
 
-class MomentsMismatchError(EstimationError):
+class MomentsMismatchError(EstimationError):  # the moments and the schema are not of one release
     code = "moments-mismatch"
 
 
-class RequestError(EstimationError):
+class RequestError(EstimationError):  # a fit nobody can compute as asked
     code = "fit-request"
 
 
@@ -48,59 +29,59 @@ class _UnknownNameError(RequestError):
         super().__init__(f"there is no {self.what} {name!r}", remedy=f"{guess}Available: {', '.join(self.available)}.")
 
 
-class UnknownAttributeError(_UnknownNameError):
+class UnknownAttributeError(_UnknownNameError):  # a name that the release does not have
     code = "unknown-attribute"
     what = "attribute"
 
 
-class UnknownEstimatorError(_UnknownNameError):
+class UnknownEstimatorError(_UnknownNameError):  # a name that is not an estimator
     code = "unknown-estimator"
     what = "estimator"
 
 
-class EstimatorKindError(RequestError):
+class EstimatorKindError(RequestError):  # an estimator for another kind of release
     code = "estimator-kind"
 
 
-class CategoricalTargetError(RequestError):
+class CategoricalTargetError(RequestError):  # the target has three levels or more
     code = "categorical-target"
 
 
-class ImputedTargetError(RequestError):
+class ImputedTargetError(RequestError):  # missing cells count as a value, or the release does not tell them apart
     code = "imputed-target"
 
 
-class TargetAmongFeaturesError(RequestError):
+class TargetAmongFeaturesError(RequestError):  # the target would predict itself
     code = "target-among-features"
 
 
-class FeaturesError(RequestError):
+class FeaturesError(RequestError):  # no features, or one of them twice
     code = "features"
 
 
-class InterceptError(RequestError):
+class InterceptError(RequestError):  # `constant` without its intercept
     code = "intercept"
 
 
-class ConfidenceError(RequestError):
+class ConfidenceError(RequestError):  # a level not between 0 and 1, or an interval for something unknown
     code = "confidence"
 
 
-class TooFewRowsError(EstimationError):
+class TooFewRowsError(EstimationError):  # fewer published rows than a fit of that size needs
     code = "too-few-rows"
 
 
-class NoOverlapError(EstimationError):
+class NoOverlapError(EstimationError):  # two parties share too few subjects to say anything across them
     code = "no-overlap"
 
 
-class SingularError(EstimationError):
+class SingularError(EstimationError):  # one term is a linear combination of the others
     code = "singular"
 
 
-class RowsError(EstimationError):
+class RowsError(EstimationError):  # rows that cannot be predicted
     code = "rows"
 
 
-class NoTablesError(EstimationError):
+class NoTablesError(EstimationError):  # sums that the release does not hold, in all or for one attribute
     code = "no-tables"

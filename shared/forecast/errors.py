@@ -1,10 +1,7 @@
-"""What the planner refuses.
-
-PlanningError    a question that has no forecast: no label, or assumptions that contradict each other
-"""
+"""What the planner refuses."""
 
 from commingle.shared.errors import CommingleError
 
 
-class PlanningError(CommingleError):
+class PlanningError(CommingleError):  # no label, or assumptions that contradict each other
     code = "planning"

@@ -1,20 +1,16 @@
 """What was received and is no ciphertext, and what cannot be computed here.
 
-CiphertextError         bytes of another size, residues that are not reduced, an opening beyond its bound; sizes
-                        only, never a value
-KernelsError            the compiled kernels cannot be loaded: the package was built without a C compiler
-
 Sizes and entries outside their domain are faults of a caller inside Commingle, and plain ValueErrors (`DomainError`).
 """
 
 from commingle.shared.errors import CommingleError
 
 
-class CiphertextError(CommingleError):
+class CiphertextError(CommingleError):  # bytes of another size, residues not reduced, an opening beyond its bound
     code = "ciphertext"
 
 
-class KernelsError(CommingleError):
+class KernelsError(CommingleError):  # compiled kernels are missing: the package was built without a C compiler
     code = "kernels"
 
 
