@@ -47,6 +47,7 @@ def central() -> tuple[Figures, Tables]:
     figures = {
         "boosted_lowest": lowest(many, boosted),
         "adassp_lowest": lowest(many, *adassp),
+        "calibrations": percent(max(abs(m[adassp[0]] / m[adassp[1]] - 1) for _, _, m in many)),
         "thirds_over": percent(max(m[thirds] / m[a] for _, _, m in many for a in adassp) - 1),
         "thirds_less": share(r < 1 for r in over),
         "thirds_under": percent(1 - min(over)),
@@ -74,23 +75,46 @@ def both_sums() -> tuple[Figures, Tables]:
     def over(name: str, key: str = "over_base") -> list[float]:
         return [c["methods"][name][key] for c in later]
 
+    def compared(name: str) -> list[str]:
+        logs, errors = [log(v) for v in over(name)], over(name, "log_se")
+        clear = [value / error for value, error in zip(logs, errors, strict=True)]
+        return [
+            name,
+            f"{mean(over(name)):.3g}",
+            share(value < -2 for value in clear),
+            share(value > 2 for value in clear),
+        ]
+
+    others = [name for name in later[0]["methods"] if name != "AdaSSP"]
     figures = {
-        "sums_adassp": f"{sums['tuning'][product]['all']:.3f}",
-        "sums_boosted": f"{sums['tuning'][boosted]['all']:.3f}",
         "product_tuning": percent(1 - sums["tuning"][product]["all"]),
         "product_reporting": percent(1 - sums["reporting"][product]["all"]),
         "boosted_tuning": percent(1 - sums["tuning"][boosted]["all"]),
         "boosted_reporting": percent(1 - sums["reporting"][boosted]["all"]),
-        "later_five": f"{mean(over(five)):.3g}",
-        "later_tukey": f"{mean(over('TukeyEM')):.3g}",
-        "later_dd": f"{mean(over('DD-SSP')):.3g}",
+        "weights": percent(
+            max(
+                sums["tuning"][f"at once, k = {a:g}"]["all"] / sums["tuning"][f"at once, k = {b:g}"]["all"] - 1
+                for a in (0.25, 0.5, 1)
+                for b in (0.25, 0.5, 1)
+            )
+        ),
+        "five": percent(1 - mean(over(five))),
         "boosted_worse": ", ".join(
             f"{c['table']} (ε = {c['epsilon']:g})"
             for c, value, error in zip(later, over(five), over(five, "log_se"), strict=True)
             if log(value) > 2 * error
         ),
     }
-    return figures, {}
+    return figures, {
+        "sums": rows(
+            ["", "tuning tables", "reporting tables"],
+            (
+                [name, f"{by['all']:.3f}", f"{sums['reporting'][name]['all']:.3f}"]
+                for name, by in sums["tuning"].items()
+            ),
+        ),
+        "later": rows(["method", "error over AdaSSP's", "lower in", "higher in"], map(compared, others)),
+    }
 
 
 def prediction() -> tuple[Figures, Tables]:
@@ -108,11 +132,13 @@ def prediction() -> tuple[Figures, Tables]:
     }
     below = [r for r in found if r["one"] - r["two"] > 0.03]
     printed = {name: table["rows"] for name, table in read("prediction")["tables"].items()}
+    known = [float(r[3].split()[0]) for r in printed["hindsight"][:5]]
     figures = {
         "unrelated_lost": printed["rows"][2][3],
         "moments_lost": printed["moments"][1][2],
         "tuning_less": printed["rows"][0][5],
         "reporting_less": printed["rows"][1][5],
+        "hindsight": f"{min(known):.3f} to {max(known):.3f}",
         "two_better": share(two > one for by in means.values() for one, two in by.values()),
         "tuning_gain": " to ".join(f"{value:.3f}" for value in means["moments", True][1.0]),
         "reporting_gain": " to ".join(f"{value:.3f}" for value in means["moments", False][1.0]),
@@ -128,7 +154,12 @@ def prediction() -> tuple[Figures, Tables]:
             for (m, tuning), by in means.items()
         ),
     )
-    return figures, {"stages": stages}
+    before = read("prediction")["tables"]["moments"]
+    moments = rows(
+        [*before["columns"][:5], "mean R², ε = 1", "ε = 0.1"],
+        ([*r[:5], *(both.split(", ")[1] for both in r[5:])] for r in before["rows"]),
+    )
+    return figures, transcribed("prediction") | {"stages": stages, "moments": moments}
 
 
 CHOSEN_ON = {"airfoil", "bike_hour", "concrete", "elevators", "skillcraft", "winequality_white", "support2"}
@@ -187,6 +218,11 @@ WAITED = {
     "`commingle fit`, a small release",
     "`rmgm`, 48 000 rows, 3 members, each release: last approval to publication",
     "`moments`, the same",
+    "`git clone`, then `make .venv/.ready`",
+    "first demo",
+    "the same, until its first picture",
+    "second demo",
+    "one fit, one verify",
 }
 
 
@@ -221,9 +257,15 @@ def results() -> tuple[Figures, Tables]:
         ),
         "threads": _span(float(cell) for r in found["threads"]["rows"] for cell in r[1:]),
     }
-    latency = (found["latency"]["columns"], *found["latency"]["rows"])
-    shown = ([r[i] for i in (0, 2, 3)] for r in latency if r[0] in WAITED | {""})  # as it is now
-    tables["latency"] = rows(next(shown), shown)
+    for name, kept in (("latency", (0, 2, 3)), ("first minute", (0, 1, 2, 3))):  # as it is now
+        shown = (r for r in (found[name]["columns"], *found[name]["rows"]) if r[0] in WAITED | {""})
+        tables[name] = rows(*_columns(shown, kept))
+    now = (r for r in (found["rounds"]["columns"], *found["rounds"]["rows"]) if r[1] != "then")
+    tables["rounds"] = rows(*_columns(now, (0, 2, 3, 4, 5, 6)))
+    exchanged = found["moments rounds"]
+    tables["moments rounds"] = rows(
+        exchanged["columns"], ([r[0], r[1].split(" ")[0], *r[2:]] for r in exchanged["rows"])
+    )
     return figures, tables | {
         "real": rows(
             ["table (n)", *(f"`{m}`, ε = {e}" for m, e in settings), "least squares"],
@@ -238,6 +280,11 @@ def results() -> tuple[Figures, Tables]:
             (r | {"work": work[r["work"]], "each": 1e9 * r["cpu_seconds"] / r["n"]} for r in largest),
         ),
     }
+
+
+def _columns(table: Iterable[Sequence[str]], kept: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+    heading, *body = ([row[i] for i in kept] for row in table)
+    return heading, body
 
 
 def _protected(found: Iterable[Sequence[str]]) -> str:
@@ -401,9 +448,17 @@ def choice() -> tuple[Figures, Tables]:
         "peer_learns": share(m["diffprivlib"] > 0 for _, m in found),
         "peer_over": share(m["diffprivlib"] > m["moments"] for _, m in found),
     }
-    body = ([c["table"], f"{c['n']:,}", *(f"{m[way]:.3f}" for way in ways)] for c, m in at_one)
+    body = (
+        [
+            c["table"],
+            f"{c['n']:,}",
+            *(_interval(c["r_squared"][way]) for way in ways),
+            _interval(c["moments_over"][plain]),
+        ]
+        for c, _ in at_one
+    )
     heads = ("`moments`", "`rmgm`", "`dgm`", "`two_stage`", "AdaSSP", "BoostedAdaSSP", "diffprivlib", "least squares")
-    return figures, {"choice": rows(["table", "n", *heads], body)}
+    return figures, {"choice": rows(["table", "n", *heads, "`moments` less AdaSSP"], body)}
 
 
 def readme() -> tuple[Figures, Tables]:
@@ -419,4 +474,18 @@ def goals() -> tuple[Figures, Tables]:
     for g in found:
         reached = {way: values["mean"] for way, values in g["r_squared"].items()}
         figures[f"goals_{g['table']}"] = f"{max(reached[way] for way in bounds) - reached['shrunken']:.3f}"
-    return figures, {}
+    return figures, {
+        "goals": rows(
+            ["table", "mechanism", "ε", "goal", *(way for way in found[0]["r_squared"])],
+            (
+                [g["table"], f"`{g['mechanism']}`", f"{g['epsilon']:g}", f"{g['goal']:.2f}"]
+                + [_interval(values) for values in g["r_squared"].values()]
+                for g in found
+            ),
+        )
+    }
+
+
+def _interval(found: Mapping[str, float]) -> str:
+    """The mean and two of its standard errors."""
+    return f"{found['mean']:.3f} ± {2 * found['standard_error']:.3f}"

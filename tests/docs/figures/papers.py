@@ -28,6 +28,7 @@ def wu2022() -> tuple[Figures, Tables]:
     large, ten = means[1_000_000, 1.0], means[10_000, 1.0]
     ours, moments, best = "Commingle shrunken", "Commingle moments", "RMGM-OLS best k"
     over = [m[ours] / m[best] for m in means.values()]
+    above = {(n, name): cells[n, e]["methods"][name]["above"][0] for n, e in cells if e == 1 for name in means[n, e]}
     fits = ("OLS", "constant", *PUBLISHED, ours, moments)
     by_default = ("rmgm", "moments")
     proposed = {
@@ -35,25 +36,41 @@ def wu2022() -> tuple[Figures, Tables]:
         for table, made in found["as_proposed"].items()
     }
     figures = {
+        "large_measured": f"{large['Commingle measurement_error']:.3f}",
         "large_shrunken": f"{large[ours]:.3f}",
         "large_moments": f"{large[moments]:.2g}",
         "large_rule": f"{large['RMGM-OLS k=n^(2/3)']:.3f}",
         "large_best": f"{large[best]:.3f}",
+        "times_best": f"{large[best] / large[moments]:.0f}",
         "ten_moments": f"{ten[moments]:.3f}",
         "ten_rows": f"{min(value for name, value in ten.items() if name not in {'OLS', moments}):.3f}",
         "no_worse": share(value <= 1 for value in over),
         "worst_over": f"{100 * (max(over) - 1):.2f} %",
         "best_over": f"{1 / min(over):.2f}",
+        "measured_over": f"{max(m['Commingle measurement_error'] / m[best] for m in means.values()):.2f}",
         "rmgm_lowest": share(min(PUBLISHED, key=m.__getitem__) == best for m in real.values()),
         "constant_lower": share(m["constant"] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
         "shrunken_lower": share(m[ours] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
         "shrunken_learns": share(m[ours] < m["constant"] for m in real.values()),
         "moments_lower": share(m[moments] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
+        "above_best": percent(above[1_000_000, best]),
+        "above_shrunken": percent(above[1_000_000, ours]),
+        "moments_from": f"{min(n for (n, name), part in above.items() if name == moments and part == 0):,}",
         "dgm_exponents": f"{steps[1e8][0]:.2f} to {steps[1e12][0]:.2f}",
         "rule_exponent": f"{steps[1e12][1]:.2f}",
         "moments_learns": share(m[moments] < m["constant"] for m in real.values()),
     }
     tables = {
+        "synthetic": filled(
+            "n | ‖w‖ | BGM | DGM | RMGM, n^(2/3) | RMGM, best k | `measurement_error` | `shrunken` | `moments`",
+            "{n:,} | {w:.3f} | {BGM-OLS:.3g} | {DGM-OLS:.3g} | {RMGM-OLS k=n^(2/3):.3g} | {RMGM-OLS best k:.3g}"
+            " | {Commingle measurement_error:.3g} | {Commingle shrunken:.3g} | {Commingle moments:.3g}",
+            (
+                m | {"n": n, "w": cells[n, e]["norm_of_w"]}
+                for (n, e), m in means.items()
+                if e == 1 and n in {1000, 10_000, 100_000, 1_000_000}
+            ),
+        ),
         "real": rows(
             [
                 "table",
@@ -81,9 +98,13 @@ def classification() -> tuple[Figures, Tables]:
     plain, tables, best = "levels: not private, logistic", "levels: moments, logistic", "paper: RMGM-OLS best k"
     rmgm, moments = "numbers: rmgm, linear", "numbers: moments, linear"
     at_one = {table: m for (table, e), m in mean.items() if e == 1}
+    kinds = [f"{form}: not private, " for form in ("numbers", "levels")]
     large = [m for table, m in at_one.items() if table != "superconductor_500"]
     figures = {
+        "linear_loses": f"{max(m[f'{kind}logistic'] - m[f'{kind}linear'] for m in large for kind in kinds):.3f}",
         "logistic_loses": f"{max(m[plain] - m[tables] for m in large):.3f}",
+        "rmgm_few": f"{at_one['superconductor_500'][rmgm]:.2f}",
+        "rmgm_scores": f"{min(m[rmgm] for m in large):.2f} to {max(m[rmgm] for m in large):.2f}",
         "over_paper": share(m[rmgm] > m[best] for m in mean.values()),
         "moments_over": share(m[moments] > m[rmgm] for m in mean.values()),
     }
