@@ -23,8 +23,8 @@ LOOPS := hatch_build.py $(wildcard shared/*.c shared/*/*.c shared/*/*/*.c)
 	$(BIN)/python -m compileall -q .dev/commingle coordinator party_agent services shared
 	@touch $@
 
-demo: .venv/.ready ## run a whole consortium on this machine and fit its release
-	$(BIN)/commingle simulate --out demo
+demo: .venv/.ready ## run a whole consortium on this machine, and see what its release answers
+	$(BIN)/commingle demo --out demo
 
 demo-serve: .venv/.ready ## keep a consortium open in your browser: decide on a proposal, then ask the release
 	$(BIN)/commingle demo

@@ -78,6 +78,7 @@ EXPERIMENTS = (
     OnTables("users", "central.md", users.TABLES, 3, rows_besides=False),
     OnTables("odds_ratios", "answers.md", tuple(dict.fromkeys(q.table for q in labelled.BINARY)), 30),
     OnTables("questions", "answers.md", ("diabetes130_raw",), 3),
+    OnTables("survival", "answers.md", ("support2_raw",), 5),
     OnTables("synthetic", "answers.md", tuple(q.table for q in synthetic.QUESTIONS), 1),
 )
 """Those that take tables from --data; others make rows up or measure machines."""

@@ -131,17 +131,21 @@ def release_of(
     seed: bytes | None = None,
     weighted: Weighted | None = None,
 ) -> PreparedMoments:
-    """Moments of people with these cells; without an overlap subjects are listed. `weighted` is of the first party."""
-    subjects = "listed" if overlap is None else "keyed"
-    asked = study_of(attributes, sizes, len(cells[0]), epsilon, mechanism="moments", subjects=subjects)
+    """Moments of people with these cells; without an overlap subjects are listed. `weighted` is of the first party.
+
+    Cells of a crossed attribute are a tuple, those of its parts.
+    """
+    n, subjects = len(cells[-1]), "listed" if overlap is None else "keyed"
+    asked = study_of(attributes, sizes, n, epsilon, mechanism="moments", subjects=subjects)
     first, *others = of_parties(asked, first_stage_share=None).parties
     asked = asked.model_copy(update={"parties": (first.model_copy(update={"weighted": weighted}), *others)})
-    encoded = [encode_attribute(a, pa.array(list(c))).exact for a, c in zip(attributes, cells, strict=True)]
+    parts = [of if isinstance(of, tuple) else (of,) for of in cells]
+    encoded = [encode_attribute(a, *map(pa.array, of)).exact for a, of in zip(attributes, parts, strict=True)]
     ends = np.cumsum(sizes)[:-1]
     columns = [int(part.sum()) for part in np.split(np.array([block.shape[1] for block in encoded]), ends)]
     parties = tables(np.hstack(encoded), columns, overlap, draw)
     if overlap is None:
-        draw.random((len(sizes), len(cells[0])))  # the page's figures were drawn so
+        draw.random((len(sizes), n))  # the page's figures were drawn so
     spec = proposed(asked, seed or draw.bytes(32))
     return released(spec, parties, drawn_by(draw))
 

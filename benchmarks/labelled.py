@@ -1,6 +1,6 @@
 """Real tables as attributes with levels: what is asked of each, and made-up people where a table is not at hand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,8 @@ class Question:
         if not path.is_file():
             return made_up(self.family)
         levels, cut = self.levels.split(), self.cut.split()
-        held = {name: column.to_numpy() for name, column in _columns(path, [self.outcome, *levels, *cut])}
-        X = np.column_stack([*(_places(held[name]) for name in levels), *(quarters(held[name]) for name in cut)])
-        return Labelled(self.family, _outcome(held[self.outcome], self.event), X)
+        held = columns_of(path, [self.outcome, *levels, *cut])
+        return Labelled(self.family, _outcome(held[self.outcome], self.event), codes_of(held, levels, cut))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +99,13 @@ def _levelled(name: str, size: int) -> Attribute:
     return CategoricalAttribute(name=name, levels=levels)
 
 
-def _columns(path: Path, names: Sequence[str]) -> Any:  # noqa: ANN401 - pandas
-    return pq.read_table(path, columns=list(dict.fromkeys(names))).to_pandas().items()
+def columns_of(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    frame = pq.read_table(path, columns=list(dict.fromkeys(names))).to_pandas()
+    return {name: column.to_numpy() for name, column in frame.items()}
+
+
+def codes_of(held: Mapping[str, NDArray[Any]], levels: Sequence[str], cut: Sequence[str]) -> Codes:
+    return np.column_stack([*(_places(held[name]) for name in levels), *(quarters(held[name]) for name in cut)])
 
 
 def _outcome(values: NDArray[Any], event: str | float | tuple[Any, ...]) -> NDArray[np.int64]:

@@ -1,10 +1,14 @@
-"""Other programs on a trusted holder's joined rows, for `benchmarks.synthetic` and `.choice`; this needs none of ours.
+"""Other programs on a trusted holder's joined rows, for benchmarks that name a peer; this needs none of ours.
 
 PYTHON -m benchmarks.peers NAME FILE, PYTHON being of an environment that has the program. FILE is JSON; `cpu_seconds`
 in it ends the program after as many, or where it asks for more than 12 GiB.
 
 diffprivlib: `diffprivlib`, which needs `scikit-learn<1.9`. FILE has `files` of NumPy with rows (n, d), a column of ones
 first and all within [-1, 1], and a label; and `epsilon`. It prints coefficients for each file.
+
+lifelines: Cox's model and Kaplan-Meier curves without privacy. FILE has `times`, `events`, indicators `x`, places of
+`groups` and `ends`; it prints log ratios, and shares at `ends` for each group.
+lifelines-NAME: `columns` of a table that the package ships.
 
 All others print synthetic rows, as places of levels. FILE has `codes` of each person, `sizes`, how many levels there
 are, `rows`, how many to draw, and one guarantee, add or remove one person, as `rho` and as `epsilon` and `delta`.
@@ -18,13 +22,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 Asked = dict[str, Any]
-Rows = list[list[float]]
+Rows = list[list[Any]]
 _MOST_BYTES = 12 << 30
 SYNTHETIC = ("opendp-fixed", "opendp-mst", "opendp-aim", "smartnoise-mst", "smartnoise-aim")
 
@@ -74,6 +79,23 @@ def diffprivlib(asked: Asked) -> Rows:
     return found
 
 
+def lifelines(table: str, asked: Asked) -> Rows:
+    pandas: Any = import_module("pandas")
+    if table:
+        held = pandas.read_csv(files("lifelines.datasets") / f"{table}.csv")
+        return [held[name].tolist() for name in asked["columns"]]
+    lines: Any = import_module("lifelines")
+    times, events = (pandas.Series(asked[name]) for name in ("times", "events"))
+    rows = pandas.DataFrame(asked["x"]).add_prefix("x").assign(times=times, events=events)
+    cox = lines.CoxPHFitter().fit(rows, "times", "events")
+    groups = pandas.Series(asked["groups"])
+    shares = [
+        lines.KaplanMeierFitter().fit(times[groups == g], events[groups == g]).predict(asked["ends"]).tolist()
+        for g in sorted(set(asked["groups"]))
+    ]
+    return [cox.params_.tolist(), *shares]
+
+
 def by_peer(name: str, python: str, asked: Asked) -> Rows:
     """Raises CalledProcessError, with what the program said."""
     with TemporaryDirectory() as folder:
@@ -91,7 +113,7 @@ def main(words: Sequence[str]) -> None:
     if seconds := asked.get("cpu_seconds"):
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES,) * 2)
-    of = {"opendp": opendp, "smartnoise": smartnoise}
+    of = {"opendp": opendp, "smartnoise": smartnoise, "lifelines": lifelines}
     program, _, algorithm = name.partition("-")
     print(json.dumps(of[program](algorithm, asked) if program in of else diffprivlib(asked)))
 

@@ -67,6 +67,7 @@ class Intervals:
         of: effects, with a line at none; shares, in percent of 1; or ratios about 1, on a log axis.
         groups: G names.
         limit: where the axis of effects ends on both sides; what lies beyond is an arrow.
+        truth: as values, where it is known: dark triangles.
     """
 
     title: str
@@ -77,6 +78,7 @@ class Intervals:
     of: Literal["effects", "shares", "ratios"]
     groups: Sequence[str] = ("",)
     limit: float | None = None
+    truth: Array | None = None
 
     @property
     def reach(self) -> tuple[float, float]:
@@ -136,6 +138,9 @@ class Intervals:
         ax.hlines(places, *intervals.T, color=colour, linewidth=2, alpha=0.6, zorder=2)
         marker, label = _MARKERS[g % len(_MARKERS)], plain_label(self.groups[g])
         ax.scatter(values, places, s=28, marker=marker, color=colour, zorder=3, label=label or None)
+        if self.truth is not None:
+            truth = scale * self.truth.reshape(count, size)[:, g]
+            ax.scatter(truth, places + _GROUPED / (2 * size), s=22, marker="^", color=INK, zorder=4)
 
     def _draw_log_axis(self, ax: "Axes") -> None:
         least, most = self.reach

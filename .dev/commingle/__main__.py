@@ -17,7 +17,7 @@ from commingle.shared.runtime.threads import threads
 
 _COMMANDS = {
     "simulate": ("services.simulation.cli", "Run a whole consortium on this machine."),
-    "demo": ("services.simulation.demo_cli", "Keep a whole consortium open in your browser."),
+    "demo": ("services.simulation.demo_cli", "Run a whole consortium, in your browser or without one."),
     "study": ("party_agent.cli.study", "Write a study, and see what every member would answer to it."),
     "plan": ("services.planning.cli", "Say what a release will be worth, before any budget is spent."),
     "fit": (

@@ -1,9 +1,11 @@
 """Survival over intervals of time, from a release with a crossed attribute: time until the end by what the end was.
 
-Of people in one group, c_k end in interval k without the event and d_k with it; both are unbiased sums of the release.
-n_k = sum over j >= k of c_j + d_j are at risk, and who leaves without it counts for half an interval (actuarial):
-h_k = d_k / (n_k - c_k / 2), S_k = prod over j <= k of 1 - h_j. The last interval also holds everybody who is followed
-to its end or for longer, and is at risk in all of it, so no h is computed there. The law of the counts is that of a
+Of people in one group, c_k end in interval k without an event and d_ek with event e; all are unbiased sums of the
+release. n_k = sum over j >= k of c_j + sum over e of d_ej are at risk, and who leaves without any counts for half an
+interval (actuarial): h_ek = d_ek / (n_k - c_k / 2), S_k = prod over j <= k of 1 - sum over e of h_ej, and the share
+with event e before any other one, its cumulative incidence (Aalen and Johansen), is sum over j <= k of S_j-1 h_ej. The
+last interval also holds everybody who is followed to its end or for longer, and is at risk in all of it, so no h is
+computed there. The law of the counts is that of a
 table (`services.analysis.tables`): noise of known covariance, and people drawn from a population.
 """
 
@@ -19,7 +21,7 @@ from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, normal_reach, percent, standard_errors
 from commingle.services.plotting import COLOURS, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
-from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, Levelled
+from commingle.shared.documents.schema import CategoricalAttribute, Intervals, Levelled
 from commingle.shared.estimation.cells import ENOUGH, Cells, mapped
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
@@ -28,6 +30,7 @@ from commingle.shared.estimation.prepared import PreparedMoments
 EVERYBODY = "everybody"
 _LAST = "The last interval also holds everybody who is followed for longer, so no share is given at its end."
 _PLOT_ROWS = 9
+_ONE_EVENT = 2  # kinds of end: without it, and with it
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -37,19 +40,23 @@ class Survival(Drawn):
     Attributes:
         outcome: the crossed attribute.
         by: the attribute whose levels are the groups; None for everybody as one.
-        time, event: its parts, the second with its last level.
+        time, event: its parts, the second with its last level; where there are several, all but the first one.
         begin: of the first one, where everybody is at risk.
         ends: (K,) of each.
         at_risk: (G, K) when an interval begins, negative where noise is larger.
         at_risk_errors: (G, K) standard errors of the noise in them.
-        events: (G, K) in each interval.
-        survival: (G, K) shares without the event at the end of each; NaN once so few are at risk that noise hides them,
+        events: (G, K) in each interval, of any kind.
+        survival: (G, K) shares without any event at the end of each; NaN once so few are at risk that noise hides them,
             and of the last.
         survival_intervals: (G, K, 2) for the population.
+        causes: the E events that compete, in the study's order; none where there is one event.
+        incidence: (G, E, K) shares with each of them, and no other one before, at the end of each interval.
+        incidence_intervals: (G, E, K, 2) for the population.
         restricted_means: (G,) time without the event up to the last end with a share, which is `horizons`.
         restricted_mean_intervals: (G, 2) for the population.
         horizons: (G,) NaN where there is no share at all.
-        statistic, degrees_of_freedom, p_value: of the log-rank test that knows the noise; NaN for one group.
+        statistic, degrees_of_freedom, p_value: of the log-rank test that knows the noise, of any event; NaN for one
+            group.
     """
 
     outcome: str
@@ -66,6 +73,9 @@ class Survival(Drawn):
     events: Array
     survival: Array
     survival_intervals: Array
+    causes: tuple[str, ...]
+    incidence: Array
+    incidence_intervals: Array
     restricted_means: Array
     restricted_mean_intervals: Array
     horizons: Array
@@ -86,6 +96,10 @@ class Survival(Drawn):
                 ResultColumn(f"{of}at risk", self.at_risk[g], ",.0f"),
                 ResultColumn(f"{of}events", self.events[g], ",.0f"),
                 ResultColumn(f"{of}without at its end", share, ".1%", interval=reach),
+                *(
+                    ResultColumn(f"{of}{cause} by its end", self.incidence[g, e], ".1%", self.incidence_intervals[g, e])
+                    for e, cause in enumerate(self.causes)
+                ),
             ]
         test = facts_of_test("log-rank chi-squared", self.statistic, self.degrees_of_freedom, self.p_value)
         return ResultTable(
@@ -99,8 +113,8 @@ class Survival(Drawn):
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the curve of each group at the ends of intervals, with its band; on `ax` or a new figure."""
-        ax = axes_on(ax, rows=_PLOT_ROWS)
+        """Draw each group's curve at the ends of intervals, with its band and who is at risk below; on `ax` or anew."""
+        ax = axes_on(ax, rows=_PLOT_ROWS + len(self.groups))
         times = np.append(self.begin, self.ends)
         for g, name in enumerate(self.groups):
             colour = COLOURS[g % len(COLOURS)]
@@ -112,9 +126,29 @@ class Survival(Drawn):
         ax.set_ylim(0, 101)
         shown = self.table()
         entitle(ax, shown.title, shown.heading, f"% without ({percent(self.confidence_level)} intervals)")
+        self._write_at_risk(ax)
         if self.by:
             ax.legend(frameon=False, title=plain_label(self.by))
         return ax
+
+    def _write_at_risk(self, ax: "Axes") -> None:
+        """A tick at each begin of an interval with a share, and below it how many of each group are at risk."""
+        reached = int(np.isfinite(self.survival).any(axis=0).sum())
+        times = np.append(self.begin, self.ends[:reached])
+        risk = [[number_text(n, ",.0f") for n in self.at_risk[:, k].tolist()] for k in range(len(times))]
+        ax.set_xticks(times, ["\n".join([f"{time:g}", *each]) for time, each in zip(times, risk, strict=True)])
+        names = "\n".join(["", *(f"at risk, {plain_label(name)}" for name in self.groups)])
+        ax.annotate(
+            names,
+            (0, 0),
+            xytext=(-42, -5),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            va="top",
+            ha="right",
+            fontsize=8,
+        )
+        ax.tick_params(axis="x", labelsize=8)
 
     def _means(self) -> list[str]:
         unit = f" {self.unit}" if self.unit else ""
@@ -134,7 +168,7 @@ def survival(
 
     Args:
         prepared: a release of moments.
-        outcome: the crossed attribute; the event is the last level of its second part.
+        outcome: the crossed attribute; the first level of its second part is no event.
         by: an attribute with levels, of any party, whose groups are compared.
         confidence_level: between 0 and 1.
 
@@ -150,13 +184,13 @@ def survival(
     cells = _cells(sums, outcome, by)
     every, ends = list(range(len(cells.rows))), np.array([*times.cuts, times.upper])
     z = normal_reach(confidence_level)
+    kinds, event = len(ended.levels), event_of(ended)
     curves = [_curve(cells.at(every, [g]), times.lower, ends, z) for g in range(len(cells.columns))]
     reached = [int(np.isfinite(curve["survival"]).sum()) for curve in curves]
     sure = [g for g, k in enumerate(reached) if k]
-    statistic, degrees = log_rank(cells.at(every, sure)) if len(sure) > 1 else (np.nan, 0)
+    statistic, degrees = log_rank(cells.at(every, sure), kinds) if len(sure) > 1 else (np.nan, 0)
     p_value = float(chdtrc(degrees, statistic))
     whose = about_tables(prepared, (outcome, by) if by else (outcome,))
-    event = f"{ended.name} = {ended.levels[-1]}"
     made = {name: np.array([curve[name] for curve in curves]) for name in curves[0]}
     return Survival(
         outcome=outcome,
@@ -168,6 +202,7 @@ def survival(
         begin=times.lower,
         ends=ends,
         groups=cells.columns,
+        causes=ended.levels[1:] if kinds > _ONE_EVENT else (),
         **made,
         statistic=statistic,
         degrees_of_freedom=degrees,
@@ -180,14 +215,15 @@ def survival(
 
 
 def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
-    """What `Survival` has for each group, of the one column of cells, rows c_0, d_0, c_1, d_1, ...
+    """What `Survival` has for each group, of the one column of cells, rows c_0, d_10, d_20, ..., c_1, d_11, ...
 
     Shares are of the first intervals, as long as enough are at risk, but the last.
     To first order d log S_k = - sum over j <= k of d h_j / (1 - h_j), d h_j = (d d_j - h_j d m_j) / m_j with
     m_j = n_j - c_j / 2: drawing alone gives Greenwood's variance. The restricted mean is sum w_k (S_k-1 + S_k) / 2.
     """
     K = len(ends)
-    risk, left, event = _sums_of(K)
+    risk, left, *each = _sums_of(K, len(cells.rows) // K)
+    event = np.sum(each, axis=0)
     x, covariance = cells.counts[:, 0], cells.covariance()
     n, m, d = risk @ x, left @ x, event @ x
     sampled = np.sqrt(np.diag(mapped(risk, covariance)))
@@ -202,6 +238,19 @@ def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
     shares, bands = np.full(K, np.nan), np.full((K, 2), np.nan)
     shares[:reached] = np.minimum(S, 1.0)
     bands[:reached] = np.minimum(np.column_stack([S * np.exp(-reach), S * np.exp(reach)]), 1.0)
+    competing = each if len(each) > 1 else []
+    incidence, reaches = np.full((len(competing), K), np.nan), np.full((len(competing), K, 2), np.nan)
+    before, moved = np.append(1.0, S)[:reached], np.vstack([np.zeros_like(J[:1]), J])[:reached]
+    for e, of in enumerate(competing):
+        # I_k = sum over j <= k of S_j-1 h_ej, and its interval by log(1 - I), as log S has one
+        h_of = (of @ x)[:reached] / m
+        own = (of[:reached] - h_of[:, None] * left[:reached]) / m[:, None]
+        share = np.cumsum(before * h_of)
+        along = np.cumsum(before[:, None] * (own + h_of[:, None] * moved), axis=0) / (1 - share)[:, None]
+        apart = z * np.sqrt(np.diag(mapped(along, covariance)))
+        incidence[e, :reached] = np.maximum(share, 0.0)
+        reached_to = 1 - (1 - share)[:, None] * np.exp(np.column_stack([apart, -apart]))
+        reaches[e, :reached] = np.maximum(reached_to, 0.0)
     w = np.diff(ends[:reached], prepend=begin)
     halves = (w + np.append(w[1:], 0.0)) / 2
     mean = float(w[0] / 2 + halves @ S) if reached else float("nan")
@@ -212,29 +261,32 @@ def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
         "events": d,
         "survival": shares,
         "survival_intervals": bands,
+        "incidence": incidence,
+        "incidence_intervals": reaches,
         "restricted_means": mean,
         "restricted_mean_intervals": np.array([mean - spread, mean + spread]),
         "horizons": ends[reached - 1] if reached else np.nan,
     }
 
 
-def _sums_of(K: int) -> tuple[Array, Array, Array]:
-    """(K, 2K) each: n, m and d of rows c_0, d_0, c_1, d_1, ..."""
-    at_risk, event = np.repeat(np.triu(np.ones((K, K))), 2, axis=1), np.zeros((K, 2 * K))
-    left, places = at_risk.copy(), np.arange(K)
-    left[places, 2 * places] -= 0.5
-    event[places, 2 * places + 1] = 1.0
-    return at_risk, left, event
+def _sums_of(K: int, kinds: int) -> tuple[Array, ...]:
+    """(K, K kinds) each: n, m and every d_e of rows c_0, d_10, d_20, ..., c_1, d_11, ..."""
+    at_risk = np.repeat(np.triu(np.ones((K, K))), kinds, axis=1)
+    of_kinds: list[Array] = [np.kron(np.eye(K), kind).astype(np.float64) for kind in np.eye(kinds)]
+    return at_risk, at_risk - of_kinds[0] / 2, *of_kinds[1:]
 
 
-def log_rank(cells: Cells) -> tuple[float, int]:
+def log_rank(cells: Cells, kinds: int = _ONE_EVENT) -> tuple[float, int]:
     """The log-rank statistic of G groups that knows the noise, and its degrees of freedom.
+
+    `kinds` are those of an end: without an event, and each event.
 
     D_g = sum_k d_gk - m_gk d_k / m_k is 0 on average where no group's hazard differs. D^T (V + J N J^T)^-1 D without
     the last group: V of drawing, sum_k d_k (m_k - d_k) / (m_k - 1) (diag(q) - q q^T), q = m_gk / m_k; N of the noise.
     """
-    K, G = len(cells.rows) // 2, len(cells.columns)
-    risk, left, event = _sums_of(K)
+    K, G = len(cells.rows) // kinds, len(cells.columns)
+    risk, left, *each = _sums_of(K, kinds)
+    event = np.sum(each, axis=0)
     n, m, d = (form @ cells.counts for form in (risk, left, event))
     total, ended = m.sum(axis=1), d.sum(axis=1)
     everybody = np.repeat(risk, G, axis=1)
@@ -261,12 +313,18 @@ def time_by_event(prepared: PreparedMoments, outcome: str) -> tuple[Intervals, t
     attribute = prepared.attribute(outcome)
     if isinstance(attribute, CategoricalAttribute) and attribute.cross is not None:
         time, ended = attribute.cross
-        if time.intervals is not None and isinstance(ended, BinaryAttribute):
+        if time.intervals is not None and ended.intervals is None:
             return time.intervals, attribute.cross
     raise LevelError(
         f"{outcome} is not intervals of time by whether the event came",
-        remedy='Propose the study with both crossed: {"name": ..., "cross": [a number with cuts, a binary attribute]}.',
+        remedy='Propose the study with both crossed: {"name": ..., "cross": [a number with cuts, an attribute with '
+        "levels, of which the first is no event]}.",
     )
+
+
+def event_of(ended: Levelled) -> str:
+    """All levels but the first one, which is no event."""
+    return f"{ended.name} = {' or '.join(ended.levels[1:])}"
 
 
 def _cells(sums: CrossProducts, outcome: str, by: str | None) -> Cells:

@@ -72,12 +72,12 @@ def _question_of(kind: str) -> str:
 
 
 def _followed(attributes: Sequence[Attribute]) -> dict[str, tuple[str, str]]:
-    """Crossed attributes that are intervals of time by whether an event came, with the names of both parts."""
+    """Crossed attributes that are intervals of time by how it ended, with the names of both parts."""
     crossed = [(a.name, a.cross) for a in attributes if a.kind == "categorical" and a.cross is not None]
     return {
         name: (time.name, event.name)
         for name, (time, event) in crossed
-        if time.intervals is not None and isinstance(event, BinaryAttribute)
+        if time.intervals is not None and event.intervals is None
     }
 
 

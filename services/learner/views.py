@@ -91,6 +91,7 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
             '"at_risk": [[1500.0, 1212.0], [903.0, 655.0]], "at_risk_errors": [[9.1, 6.5], [9.1, 6.5]]',
             '"events": [[148.0, 122.0], [171.0, 119.0]], "survival": [[0.896, 0.799], [0.802, 0.649]]',
             '"survival_intervals": [[[0.879, 0.914], [0.776, 0.823]], [[0.774, 0.831], [0.615, 0.685]]]',
+            '"causes": [], "incidence": [[], []], "incidence_intervals": [[], []]',
             '"restricted_means": [21.5, 19.5], "restricted_mean_intervals": [[21.2, 21.8], [19.0, 20.0]]',
             '"horizons": [24.0, 24.0], "statistic": 61.2, "degrees_of_freedom": 1, "p_value": 1e-14',
             '"confidence_level": 0.95, "subjects": []',

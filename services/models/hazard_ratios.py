@@ -311,7 +311,7 @@ def hazard_ratios(
 
     Args:
         prepared: a release of moments.
-        outcome: the crossed attribute; the event is the last level of its second part.
+        outcome: the crossed attribute; the event is the last level of its second part, and others leave without it.
         features: attributes with levels, of any parties.
         confidence_level: between 0 and 1.
         entropy: of the drawing of weighted rows.
@@ -325,7 +325,7 @@ def hazard_ratios(
     sums = CrossProducts.of(prepared)
     times, parts = time_by_event(prepared, outcome)
     names = _features(prepared, outcome, features, parts)
-    equation = Equation.of(sums, outcome, _law(sums, outcome), names, entropy)
+    equation = Equation.of(sums, outcome, _law(sums, outcome, len(parts[1].levels)), names, entropy)
     events, nobody, few = _rare(equation)
     size = equation.law.size
     b, covariance = _fit(equation, np.ones((size, 1)))
@@ -373,11 +373,15 @@ def _features(
     return names
 
 
-def _law(sums: CrossProducts, outcome: str) -> Hazards:
-    """Intervals as long as those at risk stand out of the noise, and a rest. Raises LevelError: none."""
+def _law(sums: CrossProducts, outcome: str, kinds: int) -> Hazards:
+    """Intervals as long as those at risk stand out of the noise, and a rest. Raises LevelError: none.
+
+    Of several `kinds` of end the last is the event.
+    """
     labels, indicators = sums.levels(outcome)
     known = [i for i, label in enumerate(labels) if label != GAP]
-    left, ended = indicators[known][::2], indicators[known][1::2]
+    each = indicators[known].reshape(-1, kinds, indicators.shape[1])
+    left, ended = each[:, :-1].sum(axis=1), each[:, -1]
     later = np.cumsum((left + ended)[::-1], axis=0)[::-1]
     present = sums.present(outcome)
     enough = _stand_out(*sums.crossed(later, present[None]))
@@ -451,7 +455,10 @@ def _cautions(few: list[str], gone: list[str], intervals: tuple[str, ...], size:
         said.append(f"Noise leaves open whether there is anybody with {', '.join(gone)}: no ratio is given.")
         few = [level for level in few if level not in gone]
     if p_value < _SUSPICIOUS:
-        said.append("Hazard ratios change with time: read those of each interval. One for all is a mean.")
+        said.append(
+            "Hazard ratios change with time: read those of each interval. One for all is a mean, and its interval may "
+            "hold less often than it says."
+        )
     if few:
         said.append(
             f"Few may have the event, or be there, at {', '.join(few)}: the prior has the say in their ratios, and "

@@ -1,36 +1,47 @@
-"""`commingle demo`: a consortium that stays up, to be clicked through in a browser."""
+"""`commingle demo`: a consortium that stays up, to be clicked through in a browser, or one that only publishes."""
 
 import re
 import time
 import webbrowser
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from commingle.shared.runtime.cli import say
+from commingle.shared.runtime.cli import A_FOLDER, say
 
 if TYPE_CHECKING:
     from commingle.services.client.release import Release
+    from commingle.services.simulation.answers import Answers
     from commingle.services.testing.consortium import Consortium
     from commingle.services.testing.processes import Running
 
 _DECIDES = "registry"
 _EPSILON = 1.0
+_RELEASE, _PICTURE = "release", "answers.png"
 _CAPS = {"epsilon_cap": 3.0, "delta_cap": 1e-4}
 _LINK = re.compile(r"http://\S+/enter/\S+")
 _POLL_SECONDS = 0.2
 _START_SECONDS = 120.0
 
 
-@click.command(epilog="Example: commingle demo")
+@click.command(
+    epilog="""\b
+Examples:
+  commingle demo
+  commingle demo --out demo
+"""
+)
 @click.option("--no-browser", is_flag=True, help="Print the links, and open none.")
-def demo(*, no_browser: bool) -> None:
-    """Keep a whole consortium open in your browser.
+@click.option("--out", type=A_FOLDER, help="Without a browser: everybody agrees. The release and a picture go here.")
+def demo(*, no_browser: bool, out: Path | None) -> None:
+    """Run a whole consortium: decide on a proposal in your browser, or see what comes out of it.
 
     Three owners of made-up data are asked a question. Two have agreed; you decide for the third, follow the round and
-    ask the release. Everything is on this machine, and gone after Ctrl-C.
+    ask the release. At the end stand its answers beside what all rows in one place say. Everything is on this machine,
+    and all but what --out takes is gone after Ctrl-C.
     """
     # help needs none of these, and they take seconds to load
     from commingle.services.simulation import story  # noqa: PLC0415
@@ -39,14 +50,21 @@ def demo(*, no_browser: bool) -> None:
 
     people = story.everybody(seed=0)
     owners = story.tables(people, seed=1)
-    given: dict[str, Any] = {"schemas": story.SCHEMAS, "links": False, "network": False, "policy": {}, **_CAPS}
-    given["settings"] = ("--name", "readmission")
+    given: dict[str, Any] = {"schemas": story.SCHEMAS, "links": False, "network": False, "processes": True}
+    asked: dict[str, Any] = {"epsilon": _EPSILON, "parties": story.parties(), **story.STUDY}
     say("Starting a coordinator and the agents of three owners of data …")
-    with suppress(KeyboardInterrupt), stop_on_signals(), Consortium(owners, processes=True, **given) as consortium:
+    if out is not None:
+        with stop_on_signals(), Consortium(owners, **given) as consortium:
+            say(f"They are asked: {story.QUESTION}")
+            made = consortium.release(consortium.study(**asked))
+        _keep(made, people, out)
+        return
+    given |= {"policy": {}, "settings": ("--name", "readmission"), **_CAPS}
+    with suppress(KeyboardInterrupt), stop_on_signals(), Consortium(owners, **given) as consortium:
         learner = consortium.learner()
         late = consortium.agents[_DECIDES]
         late.kill()  # who comes last sees at once that the others have agreed
-        release = consortium.propose(consortium.study(epsilon=_EPSILON, parties=story.parties(), **story.STUDY))
+        release = consortium.propose(consortium.study(**asked))
         others = [name for name in consortium.agents if name != _DECIDES]
         for name in others:
             _await_proposal(consortium, name, release)
@@ -66,6 +84,29 @@ def demo(*, no_browser: bool) -> None:
         if not no_browser and _opened(deciding):
             say("Link 1 has been opened in your browser.")
         _follow(consortium, release, people)
+
+
+def _keep(release: "Release", people: Mapping[str, Any], out: Path) -> None:
+    from commingle.shared.errors import MissingExtraError  # noqa: PLC0415 - as above
+
+    release.save(out / _RELEASE)
+    answers = _answers(release, people)
+    try:
+        answers.draw(out / _PICTURE)
+        say(f"Picture: {out / _PICTURE}")
+    except ImportError:
+        missing = MissingExtraError("matplotlib", extra="plot")
+        say(f"No picture is drawn: {missing}. {missing.remedy}")
+    say(f"Ask the release yourself: commingle describe {out / _RELEASE} --by smoker")
+
+
+def _answers(release: "Release", people: Mapping[str, Any]) -> "Answers":
+    from commingle.services.simulation.answers import Answers  # noqa: PLC0415 - loads slowly
+    from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - as above
+
+    answers = Answers.of(release, people)
+    answers.show(PlainConsole())
+    return answers
 
 
 def _await_proposal(consortium: "Consortium", name: str, release: str, *, agreed: Sequence[str] = ()) -> None:
@@ -99,40 +140,8 @@ def _follow(consortium: "Consortium", release: str, people: Mapping[str, Any]) -
         time.sleep(1)
     if state == "published":
         with consortium.client() as client:
-            say("\n" + _beside_the_truth(client.fetch(release), people))
+            _answers(client.fetch(release), people)
     else:
         say(f"\nThe release was {state}. The coordinator's console says why. Start the demo again to decide otherwise.")
     while True:
         time.sleep(60)
-
-
-def _beside_the_truth(release: "Release", people: Mapping[str, Any]) -> str:
-    from commingle.services.simulation.story import kaplan_meier  # noqa: PLC0415 - loads slowly
-
-    shares, odds = release.describe(by="smoker", attributes=["readmitted"]), release.table("smoker", "readmitted")
-    curves, groups = release.survival("outcome", by="smoker"), shares.groups
-    line, last = shares.lines.index("readmitted = yes"), len(curves.ends) - 2
-    survival, survival_intervals = curves.survival[:, last], curves.survival_intervals[:, last]
-    rows = [people["smoker"] == group for group in groups]
-    readmitted = [(people["readmitted"][own] == "yes").mean() for own in rows]
-    first, *others = [share / (1 - share) for share in readmitted]
-    deaths = (kaplan_meier(people["followup"][own], people["died"][own] == "yes") for own in rows)
-    alive = [left[times < curves.ends[last]][-1] for times, left in deaths]
-    ratios = [other / first for other in others]
-    return "\n".join(
-        [
-            "Published. As the release says with its 95 % interval, and as all rows in one place would:",
-            *_said("readmitted", "6.1%", groups, shares.values[line], shares.intervals[line], readmitted),
-            *_said(f"alive at {curves.ends[last]:g} months", "6.1%", groups, survival, survival_intervals, alive),
-            *_said(
-                "odds ratio of readmission", "6.2f", groups[1:], odds.odds_ratios[1:], odds.odds_intervals[1:], ratios
-            ),
-        ]
-    )
-
-
-def _said(what: str, form: str, groups: Sequence[str], *figures: Any) -> list[str]:  # noqa: ANN401 - arrays or lists
-    return [
-        f"  {f'{group}, {what}':36} {value:{form}} ({low:{form}} to {high:{form}})   {truth:{form}}"
-        for group, value, (low, high), truth in zip(groups, *figures, strict=True)
-    ]

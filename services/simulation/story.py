@@ -22,7 +22,7 @@ STUDY: Mapping[str, Any] = {
     "features": ("smoker", "age", "hba1c", "emergency"),
 }
 FORMULA = "readmitted ~ smoker + age + hba1c + emergency"
-SUBJECTS = 20_000
+SUBJECTS = 10_000
 _HELD = 0.9  # of all people, by each owner, drawn by itself
 _MONTHS = 60
 _AGE = CutNumber(name="age", lower=20, upper=90, unit="years", cuts=(40, 60, 75))
@@ -98,3 +98,13 @@ def kaplan_meier(months: NDArray[np.float64], died: NDArray[np.bool_]) -> tuple[
     times = np.unique(months[died])
     at_risk = np.array([(months >= t).sum() for t in times])
     return times, np.cumprod(1 - np.array([(died & (months == t)).sum() for t in times]) / at_risk)
+
+
+def logistic(x: NDArray[np.float64], y: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(p,) log odds ratios of an event, (n,), on columns, (n, p): Newton's steps b + (X' W X)^-1 X' (y - p)."""
+    X = np.column_stack([np.ones(len(x)), x])
+    b = np.zeros(X.shape[1])
+    for _ in range(8):
+        p = 1 / (1 + np.exp(-X @ b))
+        b += np.linalg.solve((X * (p * (1 - p))[:, None]).T @ X, X.T @ (y - p))
+    return b[1:]

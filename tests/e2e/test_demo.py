@@ -4,9 +4,12 @@ import re
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import httpx
 import pytest
+
+from commingle import Release
 
 pytestmark = pytest.mark.slow
 
@@ -45,3 +48,16 @@ def test_demo_prints_links_to_a_proposal_that_two_of_three_owners_have_approved(
             assert "Nothing is published yet" in httpx.get(learner, timeout=60).text
         finally:
             running.terminate()
+
+
+def test_demo_without_a_browser_keeps_a_verified_release_and_shows_its_answers_beside_all_rows(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "commingle", "demo", "--out", str(tmp_path / "demo")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    held = re.findall(r"(\d+) of (\d+) 95 % intervals hold what all rows say", done.stdout)
+    assert [int(of) for _, of in held] == [39, 8, 12]
+    assert sum(int(each) for each, _ in held) > 40
+    assert "smoker[current]" in done.stdout
+    release = Release.load(tmp_path / "demo/release")
+    assert release.spec.epsilon == 1
+    assert (tmp_path / "demo/answers.png").read_bytes().startswith(b"\x89PNG")

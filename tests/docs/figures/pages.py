@@ -427,6 +427,52 @@ def synthetic() -> tuple[Figures, Tables]:
     return figures, {"synthetic": rows(["table", "people", "attributes", "ε", *names], body)}
 
 
+def survival() -> tuple[Figures, Tables]:
+    found = read("survival")
+    names = (
+        "bands",
+        "ratios",
+        "marked",
+        "quiet ratios",
+        "of intervals",
+        "ratios of Cox",
+        "change found",
+        "rare marked",
+    )
+    results = [{**r, "marked": 1 - r["share of quiet"]} for r in found["results"]]
+    held = (
+        [r["table"], f"{r['epsilon']:g}", *("" if r[name] is None else f"{r[name]:.3f}" for name in names)]
+        for r in results
+    )
+    apart = (
+        [d["table"], f"{d['people']:,}", f"{d['events']:,}", f"{d['rms']:.3f}", f"{d['largest']:.3f}"]
+        for d in found["differences"]
+    )
+    figures = {
+        f"survival_{name.replace(' ', '_')}": f"{min(r[name] for r in found['results']):.3f} to "
+        f"{max(r[name] for r in found['results']):.3f}"
+        for name in ("bands", "ratios", "of intervals")
+    } | {
+        "survival_rare": share(r["rare marked"] == 1 for r in found["results"]),
+        "survival_releases": f"{found['results'][0]['releases']}",
+        "survival_people": f"{found['results'][0]['n']:,}",
+    }
+    heads = (
+        "curves",
+        "hazard ratios",
+        "terms marked",
+        "not marked",
+        "of intervals",
+        "Cox's",
+        "change found",
+        "rare one marked",
+    )
+    return figures, {
+        "survival": rows(["table", "ε", *heads], held),
+        "cox": rows(["table", "people", "events", "root mean square", "largest"], apart),
+    }
+
+
 def choice() -> tuple[Figures, Tables]:
     cells = read("choice")["cells"]
     found = [(c, {way: figures["mean"] for way, figures in c["r_squared"].items()}) for c in cells]

@@ -1,47 +1,88 @@
-"""What the demo says once its release is published."""
+"""What the demo says and draws once its release is published."""
 
-import re
 from functools import cache
+from io import StringIO
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
+from statsmodels.api import Logit, add_constant
 
 from commingle.services.client.release import Release
 from commingle.services.simulation import story
-from commingle.services.simulation.demo_cli import _beside_the_truth
+from commingle.services.simulation.answers import Answers, Beside
 from tests.world.categorical import release_of
 
 PEOPLE = 4000
-PERCENT, GROUPS = 100.0, ("never", "former", "current")
+GROUPS = ("never", "former", "current")
 
 
 @cache
-def said() -> tuple[list[tuple[str, list[float]]], dict[str, Any]]:
-    """What each line is of, and its value, ends and truth; beside all rows. Noise is nothing."""
+def answers() -> tuple[Answers, dict[str, Any]]:
+    """Of a release without noise; and all rows."""
     people, asked = story.everybody(seed=0, subjects=PEOPLE), story.ASKED.values()
     cells = {name: column.tolist() for name, column in people.items()}
     prepared = release_of(list(chain(*asked)), [len(own) for own in asked], cells, epsilon=1e5, overlap=1.0)
     nothing: Any = None
-    text = _beside_the_truth(Release(nothing, prepared, pinned=False, files=nothing), people)
-    lines = [re.fullmatch(r"  (.+?) +(\S+) \( *(\S+) to +(\S+)\) +(\S+)", line) for line in text.splitlines()[1:]]
-    return [(line[1], [float(figure.rstrip("%")) for figure in line.groups()[1:]]) for line in lines if line], people
+    return Answers.of(Release(nothing, prepared, pinned=False, files=nothing), people), people
+
+
+def shown(beside: Beside) -> str:
+    text = StringIO()
+    beside.show(Console(file=text, width=200))
+    return text.getvalue()
 
 
 def test_every_figure_has_its_interval_and_is_near_that_of_all_rows() -> None:
-    lines, _ = said()
-    alike = [f"{group}, {what}" for what in ("readmitted", "alive at 48 months") for group in GROUPS]
-    assert [name for name, _ in lines] == [*alike, *(f"{group}, odds ratio of readmission" for group in GROUPS[1:])]
-    for name, (value, low, high, truth) in lines:
-        assert low < value < high, name
-        assert value == pytest.approx(truth, rel=0.15), name
+    found, _ = answers()
+    for beside in (found.first, found.ratios, found.alive):
+        low, high = np.moveaxis(beside.intervals, 2, 0)
+        assert ((low < beside.values) & (beside.values < high)).all(), beside.title
+        assert beside.values == pytest.approx(beside.truth, rel=0.15), beside.title
+    assert found.first.groups == found.alive.groups == GROUPS
 
 
 def test_truth_is_that_of_all_rows() -> None:
-    lines, people = said()
-    truth = {name: figures[-1] for name, figures in lines}
-    share = [(people["readmitted"][people["smoker"] == group] == "yes").mean() for group in GROUPS]
-    assert [truth[f"{group}, readmitted"] for group in GROUPS] == pytest.approx(PERCENT * np.array(share), abs=0.051)
-    odds = np.array(share) / (1 - np.array(share))
-    assert truth["current, odds ratio of readmission"] == pytest.approx(odds[2] / odds[0], abs=0.0051)
+    found, people = answers()
+    first = dict(zip(found.first.lines, found.first.truth, strict=True))
+    of = [people["smoker"] == group for group in GROUPS]
+    assert first["readmitted = yes"] == pytest.approx([(people["readmitted"][own] == "yes").mean() for own in of])
+    assert first["age = [60, 75)"] == pytest.approx(
+        [((people["age"][own] >= 60) & (people["age"][own] < 75)).mean() for own in of]
+    )
+    assert first["hba1c = [6.5, 12]"] == pytest.approx([(people["hba1c"][own] >= 6.5).mean() for own in of])
+
+
+def test_odds_ratios_of_all_rows_are_those_of_statsmodels() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.integers(0, 2, (500, 3)).astype(float)
+    y = draw.random(500) < 1 / (1 + np.exp(1 - x @ [0.5, -0.5, 1.0]))
+    assert story.logistic(x, y) == pytest.approx(Logit(y.astype(int), add_constant(x)).fit(disp=0).params[1:])
+
+
+def test_text_has_each_figure_beside_that_of_all_rows_and_says_how_many_intervals_hold() -> None:
+    found, _ = answers()
+    text = shown(found.ratios)
+    line = next(line for line in text.splitlines() if "smoker[current]" in line)
+    low, high = found.ratios.intervals[1, 0]
+    figures = f"{found.ratios.values[1, 0]:.2f}", f"{low:.2f} to {high:.2f}", f"{found.ratios.truth[1, 0]:.2f}"
+    assert [cell.strip() for cell in line.split("│")[2:5]] == [*figures]
+    assert f"{found.ratios.held.sum()} of 8 95 % intervals hold" in text
+    assert f"{found.alive.values[-1, 2]:.1%}" in shown(found.alive)
+
+
+def test_interval_that_does_not_hold_all_rows_is_counted() -> None:
+    intervals, truth = np.array([[[0.1, 0.3]], [[0.1, 0.3]]]), np.array([[0.2], [0.31]])
+    one = Beside("Shares", ("a", "b"), ("release",), ".2f", np.full((2, 1), 0.2), intervals, truth)
+    assert one.held.tolist() == [[True], [False]]
+    assert "1 of 2 95 % intervals hold" in shown(one)
+
+
+def test_picture_has_a_table_odds_ratios_and_curves(tmp_path: Path) -> None:
+    found, _ = answers()
+    found.draw(tmp_path / "answers.svg")
+    drawn = (tmp_path / "answers.svg").read_text()
+    assert all(f"<!-- {title} -->" in drawn for title in (found.first.title, found.ratios.title, found.alive.title))
