@@ -1,4 +1,4 @@
-# The commands: make demo, make demo-serve, make test, make test-all, make lint, make fix, make docs, make experiments, make tables, make dist. Each sets up .venv from uv.lock by itself.
+# The commands: make demo, make demo-serve, make test, make test-all, make lint, make fix, make docs, make experiments, make tables, make dist, make images. Each sets up .venv from uv.lock by itself.
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
@@ -6,7 +6,7 @@ PARALLEL := -n 2 --dist worksteal
 export UV_PROJECT_ENVIRONMENT := .venv
 export UV_COMPILE_BYTECODE := 1
 
-.PHONY: demo demo-serve test test-all test-slow lint audit fix docs experiments tables dist clean
+.PHONY: demo demo-serve test test-all test-slow lint audit fix docs experiments tables dist images clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -77,12 +77,32 @@ tables: .venv/.ready ## make the tables that DATA=DIR lacks from their sources, 
 	$(BIN)/python -m benchmarks.make_tables $(if $(DATA),--data $(DATA)) $(if $(SOURCES),--sources $(SOURCES))
 
 DIST := dist
+IMAGES := images
+IMAGE := commingle:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+-include deploy/images.env
+PYTHON_IMAGE ?=
 
-dist: .venv/.ready ## build wheel, source archive and bill of materials in dist/, with checksums
+# of the folder that is made, whatever it was built from, and a signature where KEY=FILE names an SSH key
+define published
+$(BIN)/python deploy/materials.py $@ $(1) $(2) >$(1).made && mv $(1).made $(1)/provenance.json
+cd $(1) && sha256sum -- * >SHA256SUMS && cat SHA256SUMS
+$(if $(KEY),ssh-keygen -q -Y sign -f $(KEY) -n commingle $(1)/SHA256SUMS)
+endef
+
+dist: .venv/.ready ## build wheel, source archive and bill of materials in dist/, with provenance and checksums; KEY=FILE signs them
 	rm -rf $(DIST)
 	$(BIN)/hatchling build --directory $(DIST)
 	$(BIN)/uv export --quiet --locked --no-dev --no-emit-project --all-extras --format cyclonedx1.5 --output-file $(DIST)/sbom.cdx.json
-	cd $(DIST) && sha256sum -- * >SHA256SUMS && cat SHA256SUMS
+	$(call published,$(DIST))
+
+images: .venv/.ready ## build the image of all roles in images/, as dist does; from the base that deploy/images.env pins, or PYTHON_IMAGE
+	$(if $(PYTHON_IMAGE),,sh deploy/images.sh check)
+	rm -rf $(IMAGES) && mkdir $(IMAGES)
+	docker build --quiet --build-arg PYTHON_IMAGE=$(PYTHON_IMAGE) --file deploy/Dockerfile --tag $(IMAGE) .
+	docker save $(IMAGE) --output $(IMAGES)/commingle.tar
+	docker run --rm --interactive --network none --entrypoint sh $(IMAGE) -s <deploy/packages.sh >$(IMAGES)/packages
+	$(BIN)/python deploy/materials.py sbom <$(IMAGES)/packages >$(IMAGES)/sbom.cdx.json && rm $(IMAGES)/packages
+	$(call published,$(IMAGES),$(PYTHON_IMAGE)=$$(docker image inspect --format '{{.Id}}' $(PYTHON_IMAGE) | cut -d: -f2))
 
 clean:
-	rm -rf .venv demo dist experiments site shared/libloops.so.1
+	rm -rf .venv demo dist images experiments site shared/libloops.so.1

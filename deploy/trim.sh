@@ -9,23 +9,30 @@ python=$UV_PROJECT_ENVIRONMENT/bin/python
 find "$packages" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -r {} +
 find "$packages" -type f \( -name '*.pyi' -o -name '*.pyx' -o -name '*.px[di]' -o -name '*.h' -o -name '*.hpp' \) -delete
 rm -rf "$packages"/pyarrow/include "$packages"/pyarrow/src "$packages"/pyarrow/*flight*.so*
-rm -rf "$packages"/pygments/lexers "$packages"/sqlalchemy/testing "$packages"/sklearn/datasets/data "$packages"/sklearn/datasets/images
+rm -rf "$packages"/pygments/lexers "$packages"/sqlalchemy/testing
+for part in cluster datasets differentiate fftpack io misc odr signal; do rm -rf "$packages/scipy/$part"; done
 for library in "$packages"/pyarrow/*.so.*.*.*; do # a wheel holds three copies of what a system holds one of
     [ ! -f "$library" ] || for name in "${library%.*.*}" "${library%.so.*}.so"; do ln -sf "${library##*/}" "$name"; done
 done
-# symbols, where the library was not made with patchelf, whose work `strip` destroys
-find "$packages"/adbc_driver_manager "$packages"/sqlalchemy -name '*.so' -exec strip --strip-unneeded {} +
+# symbols, but not of what was made with patchelf, whose work `strip` destroys
+find "$packages" -name '*.so*' -type f ! -path '*.libs/*' -exec strip --strip-unneeded {} +
 
 "$python" - <<'PYTHON'
+import sys
+from ctypes import CDLL
 from importlib import import_module
+from pathlib import Path
 from pkgutil import walk_packages
 
 import commingle
+from commingle.shared.errors import MissingExtraError
 from commingle.shared.loops import level
 
 for module in walk_packages(commingle.__path__, "commingle."):
     try:
         import_module(module.name)
+    except MissingExtraError:
+        pass
     except ModuleNotFoundError as missing:  # of an extra that the image has not, or of a test
         if (missing.name or "").startswith("commingle"):
             raise
@@ -40,8 +47,9 @@ for needed in (
     "pyarrow.csv",
     "pyarrow.parquet",
     "scipy.stats.qmc",
-    "sklearn.linear_model",
 ):
     import_module(needed)
 level()  # built by a compiler
+for library in Path(sys.prefix).rglob("*.so*"):
+    CDLL(str(library))
 PYTHON

@@ -211,6 +211,11 @@ class ReleaseDetails(ReleaseSummary):
                 return f"It waits for the {what} of {', '.join(lacking)}."
         return "Everything is in: it is being published."
 
+    def is_as(self, listed: ReleaseSummary) -> bool:
+        """Whether this is what a list shows now. Lists do not show how far an exchange is."""
+        exchanging = self.exchange is not None and self.state is not State.PROPOSED
+        return not exchanging and all(getattr(self, n) == getattr(listed, n) for n in ReleaseSummary.model_fields)
+
     def signed(self, kind: str) -> Mapping[str, Envelope]:
         """What members are said to have signed of one kind, by member."""
         exchange = self.exchange or ExchangeProgress()

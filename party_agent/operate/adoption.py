@@ -132,11 +132,11 @@ def _shown_to(agent: Agent) -> tuple[tuple[LostRelease, ...], tuple[list[LedgerH
 
 
 def _lost_releases(agent: Agent) -> Iterable[LostRelease]:
-    for release in agent.client.releases(agent.identity.name, over_too=True):
-        view = agent.client.release(release)
-        if view.id != release:
+    for listed in agent.client.releases(agent.identity.name, over_too=True):
+        view = agent.client.release(listed.id)
+        if view.id != listed.id:
             raise DocumentError("the coordinator shows another release under this id", remedy="Ask its operator why.")
-        signed = tuple(agent.witnesses.unknown_signatures(view, release, others_too=True))
+        signed = tuple(agent.witnesses.unknown_signatures(view, listed.id, others_too=True))
         if signed:
             yield _lost_release(agent, view, signed)
 

@@ -1,7 +1,7 @@
 """A party's agent in one consortium: it looks at all releases that concern it, or at those that took a step."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -10,14 +10,22 @@ from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.rounds.contribution import Contributor
 from commingle.party_agent.rounds.linkage import receive_linkage_key
 from commingle.shared.documents.errors import ProtocolError
-from commingle.shared.wire import ReleaseSteps
+from commingle.shared.wire import ReleaseDetails, ReleaseSteps, ReleaseSummary
 
 _log = structlog.get_logger()
+_MOST_SHOWN, _LARGEST_SHOWN = 1_000, 1 << 16  # a coordinator fills no more memory than that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent(Contributor):
-    """A party's agent in one consortium: it looks at releases, and does each step that is due."""
+    """A party's agent in one consortium: it looks at releases, and does each step that is due.
+
+    Attributes:
+        shown: what the coordinator showed last of releases that are open: it is not asked again for one that its list
+            shows as it was then. What was not gone through to the end is asked for anew.
+    """
+
+    shown: dict[str, ReleaseDetails] = field(default_factory=dict)
 
     def step(self, attend: Callable[[str, Callable[[], None]], None], seen: ReleaseSteps | None = None) -> None:
         """Look at every release that concerns this party and do what is due, or only at those that took a step.
@@ -26,7 +34,7 @@ class Agent(Contributor):
 
         Args:
             attend: runs the work on one release and decides what its failure means.
-            seen: the steps as the coordinator shows them now; where there are none it is asked for all releases.
+            seen: the steps as the coordinator shows them now; where there are none it is asked for its list.
 
         Raises:
             RemoteError: the coordinator, or too many of the ledger's witnesses, cannot be asked.
@@ -39,13 +47,15 @@ class Agent(Contributor):
             self._receive_linkage_key()
         going_on = self.proposals.unfinished(own)
         if seen is None:
-            open_ones = self.client.releases(self.identity.name, over_too=False)
+            open_ones = {one.id: one for one in self.client.releases(self.identity.name, over_too=False)}
+            for gone in self.shown.keys() - open_ones.keys():
+                del self.shown[gone]
             ended = self.witness.ended
             unseen = set(ended) - self.proposals.finished(own) if ended else ()
             for release in dict.fromkeys([*open_ones, *going_on, *unseen]):
-                attend(release, partial(self._look, release))
+                attend(release, partial(self._look, release, open_ones.get(release)))
         for view in seen.items if seen else ():
-            attend(view.id, partial(self.handle, view, view.id))
+            attend(view.id, partial(self._go_through, view, view.id))
         if kept_long := set(self.outbox.past_keeping(self.clock())):
             for release in kept_long & set(self.proposals.finished(own)):
                 self.outbox.clear(release)
@@ -63,5 +73,14 @@ class Agent(Contributor):
         if received is not None:
             _log.info("linkage key taken over", sender=received.sender, check=received.check)
 
-    def _look(self, release: str) -> None:
-        self.handle(self.client.release(release), release)
+    def _look(self, release: str, listed: ReleaseSummary | None) -> None:
+        view = self.shown.get(release)
+        if view is None or listed is None or not view.is_as(listed):
+            view = self.client.release(release)
+        self._go_through(view, release)
+
+    def _go_through(self, view: ReleaseDetails, release: str) -> None:
+        self.shown.pop(release, None)
+        self.handle(view, release)
+        if not view.state.final and len(self.shown) < _MOST_SHOWN and len(view.model_dump_json()) <= _LARGEST_SHOWN:
+            self.shown[release] = view

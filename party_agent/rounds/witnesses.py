@@ -228,7 +228,7 @@ class Witnesses:
         if witness.done == aim:
             return
         over = proposals.finished(witness.coordinator)
-        listed = [one for one in witness.client.releases(self.identity.name, over_too=True) if one not in over]
+        listed = [one.id for one in witness.client.releases(self.identity.name, over_too=True) if one.id not in over]
         wanted = dict.fromkeys([*listed, *proposals.unfinished(witness.coordinator)])
         views = (self._view(witness, release) for release in wanted)
         witness.ended = tuple(view.id for view in views if view is not None and view.state.final)

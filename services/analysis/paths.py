@@ -1,7 +1,5 @@
 """Ridge, lasso and elastic net for a row of penalties, from second moments."""
 
-import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,20 +16,20 @@ from commingle.services.fit.subjects import usable
 from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.diagnostics import expected_r_squared
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import Signal, residual
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.ring.residues import loops
 
 MAX_PENALTIES = 200
 _PLOT_ROWS, _PLOT_INCHES = 9, 8.0
 _COUNT = 50
 _FAILURE = 0.05
 _UPDATES = 1e9  # of coordinate descent, each of one product: about a second
-_MOST_SWEEPS = 100_000
+_MOST_SWEEPS, _BATCH = 100_000, 10
 _CONVERGED, _NEAR = 1e-8, 1e-6  # duality gap over the target's variance
 _SINGULAR = 1e-15  # of the largest eigenvalue
 
@@ -172,7 +170,7 @@ def lasso_path(
     """Lasso, or elastic net where l1_ratio is below 1; by default from the penalty that keeps all slopes at 0.
 
     Raises:
-        MissingExtraError: scikit-learn is not installed.
+        KernelsError: the package was built without loops.
         EstimationError: as a fit; NoSignalError where nothing of a column is left beside the noise.
     """
     if not 0 < l1_ratio <= 1:
@@ -194,18 +192,34 @@ def _ridge(x: Array, y: Array, penalties: Array) -> tuple[Array, int]:
 
 def _elastic_net(x: Array, y: Array, penalties: Array, l1_ratio: float) -> tuple[Array, int]:
     """Coordinate descent, from each penalty's slopes to the next's, within a bounded number of updates for all."""
-    try:
-        from sklearn.linear_model import enet_path  # noqa: PLC0415 - optional, and slow to import
-    except ImportError:
-        raise MissingExtraError("scikit-learn", extra="sklearn") from None
-    unit = math.sqrt(len(x))  # scikit-learn divides the loss by the number of rows, of which these have none
-    sweeps = min(_MOST_SWEEPS, max(1, int(_UPDATES / (len(penalties) * x.shape[1] ** 2))))
-    options = {"l1_ratio": l1_ratio, "alphas": penalties, "tol": _CONVERGED, "max_iter": sweeps}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of convergence: told below, in words
-        _, slopes, gaps = enet_path(np.asfortranarray(x * unit), y * unit, **options)
-    far = int((gaps > _NEAR * unit**2 * float(y @ y)).sum())
-    return np.asarray(slopes, dtype=np.float64).T, far
+    R, r, yy = x.T @ x, x.T @ y, float(y @ y)
+    sweeps = min(_MOST_SWEEPS, max(1, int(_UPDATES / (len(penalties) * len(r) ** 2))))
+    b, left = np.zeros_like(r), r.copy()
+    slopes, far = np.empty((len(penalties), len(r))), 0
+    for i, penalty in enumerate(penalties):
+        terms = np.array([l1_ratio, 1 - l1_ratio]) * penalty
+        gap, done = np.inf, 0
+        while gap > _CONVERGED * yy and done < sweeps:
+            batch = min(_BATCH, sweeps - done)
+            loops("estimation").descend(R, b, left, terms, batch)
+            gap, done = _gap(r, yy, b, left, terms), done + batch
+        slopes[i] = b
+        far += gap > _NEAR * yy
+    return slopes, far
+
+
+def _gap(r: Array, yy: float, b: Array, left: Array, terms: Array) -> float:
+    """How far at most from the least 1/2 |y - x b|^2 + l |b|_1 + d |b|^2 / 2, by a dual point e of the residuals.
+
+    As a lasso on rows x, sqrt(d) I and y, 0, whose residuals e have x^T e = left - d b; s e is dual for
+    s = min(1, l / max |x^T e|), which leaves (1 + s^2) |e|^2 / 2 + l |b|_1 - s y^T e.
+    """
+    lasso, ridge = float(terms[0]), float(terms[1])
+    along = yy - float(r @ b)  # y^T e
+    residuals = along - float(left @ b) + ridge * float(b @ b)
+    most = float(np.abs(left - ridge * b).max())
+    s = min(1.0, lasso / most) if most else 1.0
+    return (1 + s**2) / 2 * residuals + lasso * float(np.abs(b).sum()) - s * along
 
 
 def _path(

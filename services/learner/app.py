@@ -27,9 +27,10 @@ from commingle.services.learner.views import ReleaseDetail, ReleaseList, Release
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.dp.errors import PrivacyError
-from commingle.shared.errors import CommingleError, MissingExtraError
+from commingle.shared.errors import CommingleError
 from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.forecast.errors import PlanningError
+from commingle.shared.ring.errors import KernelsError
 from commingle.shared.runtime.errors import (
     BusyError,
     RemoteError,
@@ -54,7 +55,7 @@ STATUSES: dict[type[CommingleError], int] = {
     UnknownReleaseError: 404,
     UnpublishedError: 409,
     UnknownCursorError: 422,
-    MissingExtraError: 501,
+    KernelsError: 501,
     RequestBodyError: 422,
     TooCostlyError: 422,
     TooLargeError: 413,

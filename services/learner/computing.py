@@ -38,7 +38,7 @@ from commingle.shared.text import ascii_json
 
 _REMEDY = "Compare the request with /openapi.json."
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
-# loaded before the first request: what estimators use. Who asks first for a lasso waits half a second for scikit-learn
+# loaded before the first request: what estimators use
 _PRELOAD = (__name__, "scipy.linalg", "scipy.optimize")
 
 Body = TypeVar("Body", bound=RequestBody)

@@ -150,10 +150,10 @@ class CoordinatorClient:
         answer = model_of(SealedLinkageKeys, call(self.http, "GET", f"/v1/parties/{party}/linkage-keys"))
         return {item.sender: item.envelope for item in answer.items}
 
-    def releases(self, party: str, *, over_too: bool) -> Iterator[str]:
-        """Ids of releases that name this party: those that are not over, or all of them."""
+    def releases(self, party: str, *, over_too: bool) -> Iterator[ReleaseSummary]:
+        """Releases that name this party: those that are not over, or all of them."""
         found = self.listed(party=party, over=None if over_too else "false")
-        return (item.id for item in found if any(p.name == party for p in item.parties))
+        return (item for item in found if any(p.name == party for p in item.parties))
 
     def listed(self, **which: str | None) -> Iterator[ReleaseSummary]:
         """The releases that meet these conditions, page by page, the newest first."""

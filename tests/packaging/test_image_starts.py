@@ -1,11 +1,16 @@
 """The image, started as compose does for a coordinator; skipped where there is no Docker engine."""
 
+import json
 import time
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.tools.compose_site import CommandError, docker, eventually
+from tests.packaging.conftest import BASE
+from tests.packaging.published import publish
+from tests.tools.compose_site import ROOT, CommandError, docker, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -39,6 +44,24 @@ def test_image_has_bytecode_of_all_that_it_loads(container: str) -> None:
     files = docker("exec", container, "python", "-c", loaded).split()
     assert len(files) > 100
     docker("exec", container, "ls", *files)
+
+
+def test_published_image_is_small_signed_and_lists_what_it_consists_of(image: str, tmp_path: Path) -> None:
+    del image  # built already
+    made = publish("images", "IMAGES", tmp_path, f"PYTHON_IMAGE={BASE}", "IMAGE=commingle:published")
+    docker("image", "rm", "commingle:published")
+    docker("load", "--input", str(made / "commingle.tar"))  # what a site without a network does
+    assert int(docker("image", "inspect", "-f", "{{.Size}}", "commingle:published")) < 420e6
+    locked = {(one["name"], one["version"]) for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+    components = json.loads((made / "sbom.cdx.json").read_text())["components"]
+    libraries = {one["name"]: one["version"] for one in components if one["purl"].startswith("pkg:pypi/")}
+    assert {"commingle", "numpy", "psycopg", "opentelemetry-api"} <= libraries.keys()
+    assert libraries.items() <= locked
+    debian = {one["name"] for one in components if one["purl"].startswith("pkg:deb/")}
+    assert "libc6" in debian
+    assert not debian & {"apt", "perl-base", "passwd", "python3-pip"}
+    base = json.loads((made / "provenance.json").read_text())["predicate"]["buildDefinition"]["resolvedDependencies"][2]
+    assert base["digest"]["sha256"] == docker("image", "inspect", "-f", "{{.Id}}", BASE).strip().removeprefix("sha256:")
 
 
 def test_container_ends_soon_and_in_order_when_it_is_told_to(container: str) -> None:

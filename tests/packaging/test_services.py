@@ -112,6 +112,8 @@ def test_manifests_follow_the_schemas_of_kubernetes(helm: Helm, tmp_path: Path, 
         ("learner", {"coordinator": "https://hub.example"}, {}, "settings.coordinator_key"),
         ("agent", {}, {"secret": "x"}, "secret"),
         ("agent", {}, {"image": {"digest": "latest"}}, "/image/digest"),
+        ("agent", {}, {"secrets": ["ca", "ca"]}, "/secrets"),
+        ("agent", {}, {"secrets": ["../tls"]}, "/secrets"),
     ],
 )
 def test_values_that_would_start_nothing_are_refused_by_name(
@@ -140,6 +142,19 @@ def test_values_reach_the_pods(helm: Helm) -> None:
     found = helm.documents("coordinator", settings, **values)
     assert "ServiceMonitor" not in found
     assert {"port": 5433} in found["NetworkPolicy"]["spec"]["egress"][1]["ports"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_secret_of_any_name_takes_no_place_of_the_charts_own(helm: Helm, role: str) -> None:
+    names = ["tls", "commingle", "secret", "home", "tmp", "ca.example", "a" * 253]
+    pod = helm.documents(role, secrets=names)["Pods"]["spec"]["template"]["spec"]
+    volumes = [volume["name"] for volume in pod["volumes"]]
+    assert len(set(volumes)) == len(volumes)
+    assert max(map(len, volumes)) <= 63
+    for container in [*pod["containers"], *pod.get("initContainers", [])]:
+        paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+        assert len(set(paths)) == len(paths)
+        assert {f"/run/secrets/{name}" for name in names} <= set(paths)
 
 
 @pytest.mark.parametrize("role", ROLES)

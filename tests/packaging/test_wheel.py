@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from tests.packaging.published import publish
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -90,10 +92,8 @@ def test_wheel_of_the_sdist_is_the_wheel_of_the_tree(wheel: Path, tmp_path: Path
 
 
 def test_dry_run_of_a_release_makes_artefacts_whose_checksums_and_materials_hold(tmp_path: Path) -> None:
-    made = tmp_path / "dist"
-    subprocess.run(["make", "-o", ".venv/.ready", "dist", f"DIST={made}"], cwd=ROOT, check=True)  # noqa: S607 - whichever
-    assert sorted(file.suffix for file in made.iterdir()) == ["", ".gz", ".json", ".whl"]
-    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=made, check=True)  # noqa: S607 - as above
+    made = publish("dist", "DIST", tmp_path)
+    assert sorted(file.suffix for file in made.iterdir()) == ["", ".gz", ".json", ".json", ".sig", ".whl"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     locked = {one["name"]: one["version"] for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}

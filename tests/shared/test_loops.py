@@ -141,6 +141,12 @@ def weighted() -> tuple[Any, ...]:
     return np.zeros((4, 4)), starts, np.array([0, 2, 3, 1, 2], np.int32), np.array([0.1, 0.7, 1 / 3])
 
 
+def correlated() -> tuple[Any, ...]:
+    draw = np.random.default_rng(2)
+    R, left = np.corrcoef(draw.normal(size=(7, 30))), draw.uniform(-1, 1, 7)
+    return R, np.zeros(7), left, np.array([0.1, 0.2]), 5
+
+
 INVERSE = -pow(PRIME, -1, 1 << 32) % (1 << 32)
 FACTOR = (1 << 32) % PRIME, ((1 << 32) % PRIME << 32) // PRIME
 CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
@@ -161,6 +167,7 @@ CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "proving.add_products": lambda: (totals(3, 77), words(4, 3, 77), words(4, 1, 77, seed=1), PRIME),
     "rows.add_block": block,
     "estimation.add_pairs": weighted,
+    "estimation.descend": correlated,
 }
 """Of every loop, with lengths that are no multiple of what is computed at once."""
 

@@ -251,8 +251,7 @@ def main(*, quick: bool, connections: int | None, command: Path, json_file: Path
         _write(report, json_file)
         return
     columns = 12 if quick else COLUMNS
-    for name in ("scipy.stats.qmc", "sklearn.linear_model"):  # the pool's processes have them before the first request
-        import_module(name)
+    import_module("scipy.stats.qmc")  # the pool's processes have it before the first request
     found = [cost for mechanism in _MECHANISMS for cost in asyncio.run(learner_costs(mechanism, columns))]
     found += coordinator_costs(columns)
     print("\n".join(heading("route", "worst of what was tried", "status", "bytes in", "CPU seconds")))

@@ -40,15 +40,15 @@ readinessProbe: { httpGet: { path: {{ .ready }}, port: {{ .port }}, scheme: {{ $
 
 {{- define "mounts" -}}
 - { name: tmp, mountPath: /tmp }
-{{- range .Values.secrets }}
-- { name: secret-{{ . }}, mountPath: /run/secrets/{{ . }}, readOnly: true }
+{{- range $i, $_ := .Values.secrets }}
+- { name: secret-{{ $i }}, mountPath: /run/secrets/{{ . }}, readOnly: true }
 {{- end }}
 {{- end }}
 
 {{- define "volumes" -}}
 - { name: tmp, emptyDir: { sizeLimit: {{ .Values.temporary }} } }
-{{- range .Values.secrets }}
-- { name: secret-{{ . }}, secret: { secretName: {{ . }} } }
+{{- range $i, $_ := .Values.secrets }}
+- { name: secret-{{ $i }}, secret: { secretName: {{ . }} } }
 {{- end }}
 {{- end }}
 

@@ -10,7 +10,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Lock
+from math import inf
+from threading import Event, Lock, Thread
 from time import monotonic, time
 from typing import TypeAlias, TypeVar
 
@@ -41,6 +42,7 @@ _HOST = "127.0.0.1"
 _ENDED = "/enter/ended"
 _AT_ONCE = 4  # threads that wait for a provider; those of people who are signed on are others
 _SIGN_IN_SECONDS = 600
+_LOOK_SECONDS = 30.0
 _AWAY = (
     "The provider of single sign-on does not answer, so nobody new can sign in. Who has a token of their own, or is at "
     "the machine, can still stop a release there: commingle party reject."
@@ -184,12 +186,25 @@ class SsoDoor:
             found = self._sessions.get(cookie)
             if found is None:
                 return None
-            if now >= min(found.ends, found.seen + 60 * self._settings.idle_minutes):
-                del self._sessions[cookie]
+            if self._is_over(found, now):
                 return None
             if request.headers.get("sec-fetch-mode", "navigate") == "navigate":
                 found.seen = now
             return found.session
+
+    def end_over(self, now: float) -> None:
+        """End what is over by then, with its tokens. It is asked to again and again: who idles does not come back."""
+        with self._guard:
+            over = {at: one for at, one in self._sessions.items() if self._is_over(one, now)}
+            for at in over:
+                del self._sessions[at]
+        for one in over.values():
+            _log.info("session ended", subject=one.principal.subject, issuer=one.principal.issuer)
+            with suppress(OSError, CommingleError):  # as where somebody leaves
+                self._closed(one.session.token or "")
+
+    def _is_over(self, one: _Open, now: float) -> bool:
+        return now >= min(one.ends, one.seen + 60 * self._settings.idle_minutes)
 
     async def refuse(self, request: Request, site: Site) -> Response:
         """Send who wants to see a page to the provider, with the way back."""
@@ -429,4 +444,15 @@ def run_sso_console(
     door = SsoDoor(Provider(settings), opened=opened, closed=closed)
     served = Served(make(door), listen(host=place.host, port=place.port), place.tls)
     say(f"People sign in at {door.origin}; this listens at {served.url}.")
-    run([served], announcement=None)
+    stop = Event()
+
+    def look() -> None:
+        while not stop.wait(_LOOK_SECONDS):
+            door.end_over(monotonic())
+
+    Thread(target=look, daemon=True).start()
+    try:
+        run([served], announcement=None)
+    finally:
+        stop.set()
+        door.end_over(inf)

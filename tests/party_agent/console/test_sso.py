@@ -404,6 +404,21 @@ def test_who_leaves_in_two_tabs_is_out_once_and_told_so_twice(desk: Desk) -> Non
     assert local_tokens(desk.local.agents.home, system_clock()) == {}
 
 
+def test_token_of_who_idles_ends_with_the_session_though_nobody_comes_back(desk: Desk) -> None:
+    desk.browser(ADAMS)
+    desk.seconds = 60 * desk.settings.idle_minutes - 1
+    berg, home = desk.browser(BERG), desk.local.agents.home
+    with structlog.testing.capture_logs() as lines:
+        desk.door.end_over(desk.seconds)
+        assert len(local_tokens(home, system_clock())) == 2
+        desk.seconds += 1
+        desk.door.end_over(desk.seconds)
+    assert [(line["event"], line["subject"]) for line in lines] == [("session ended", ADAMS["sub"])]
+    (left,) = local_tokens(home, system_clock()).values()
+    assert left.person.startswith(str(BERG["sub"]))
+    assert berg.get("/ledger").status_code == 200
+
+
 ENDS: dict[str, Callable[[Desk, httpx.Client], object]] = {
     "left in another tab": lambda desk, adams: leave(desk, dict(adams.cookies)),
     "ended by the provider": lambda desk, _: logout(desk),

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from threading import Event, Thread
 
 import httpx
@@ -86,6 +87,24 @@ def test_release_takes_each_member_three_requests_beside_its_waits(
     own = {f"PUT /v1/releases/{release}/{what}/{name}" for what in ("approvals", "blocks") for name in pair.homes}
     heads = {f"PUT /v1/parties/{name}/ledger-heads" for name in pair.homes}
     assert asked == Counter(dict.fromkeys(own | heads, 1)) + Counter({"GET /v1/ledger-heads": 0 if shown else 2})
+
+
+def test_open_releases_take_one_request_a_minute_until_one_of_them_changes(pair: Consortium) -> None:
+    with pair.agent("clinic") as clinic, pair.agent("insurer") as insurer:
+        releases = [pair.propose(title=title) for title in ("first", "second", "third")]
+        look, other = (partial(agent.step, Loop(agent).attend) for agent in (clinic, insurer))
+        for _ in range(2):  # the second sees that the first has approved
+            look()
+        pair.coordinator.requests.clear()
+        for _ in range(3):
+            look()
+        assert set(pair.coordinator.requests) == {"GET /v1/releases"}  # page by page
+        other()
+        pair.coordinator.requests.clear()
+        look()
+        shown = Counter(f"GET /v1/releases/{release}" for release in releases)
+        assert Counter(each for each in pair.coordinator.requests if each in shown) == shown
+        assert all("clinic" in pair.coordinator.found(release).blocks for release in releases)
 
 
 def test_failure_on_one_release_is_told_in_its_job_and_does_not_keep_from_others(pair: Consortium) -> None:

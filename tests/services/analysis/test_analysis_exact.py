@@ -1,7 +1,6 @@
 """Analyses of a release without noise: those of scikit-learn and statsmodels on the rows; what is refused."""
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,8 @@ from statsmodels.sandbox.regression.gmm import IV2SLS
 from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
 from commingle.services.errors import InstrumentsError, NestedError, NoSignalError, PenaltyError
 from commingle.services.fit import PreparedMoments, fit_prepared
+from commingle.shared import loops as library
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.errors import MissingExtraError
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
@@ -25,6 +24,7 @@ from commingle.shared.estimation.errors import (
     TargetAmongFeaturesError,
     UnknownAttributeError,
 )
+from commingle.shared.ring.errors import KernelsError
 from tests.shared.estimation.tables import TERMS, Table, make_table, moments_of, noiseless
 
 TABLE = make_table(400)
@@ -208,11 +208,11 @@ def test_column_without_variance_beside_the_noise_is_refused_by_name() -> None:
         pca(prepared)
 
 
-def test_lasso_without_scikit_learn_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(MissingExtraError) as caught:
+def test_lasso_without_compiled_loops_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "available", lambda: False)
+    with pytest.raises(KernelsError) as caught:
         lasso_path(EXACT, "pressure")
-    assert "commingle[sklearn]" in caught.value.remedy
+    assert "C compiler" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`POST /v1/releases/{id}/analyses/{kind}`, and the examples of a learner's OpenAPI document, as they are answered."""
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from commingle import Release
 from commingle.services.learner.computing import COMPUTATIONS, Computation
+from commingle.shared import loops
 from tests.world.released import ServingCoordinator, learner, published, published_survival, published_tables
 
 TARGET = "charges, yearly"
@@ -48,13 +48,11 @@ def test_what_cannot_be_asked_is_refused(http: httpx.Client, kind: str, body: di
     assert response.json()["remedy"]
 
 
-def test_lasso_where_scikit_learn_is_missing_is_not_implemented(
-    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
+def test_lasso_without_compiled_loops_is_not_implemented(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "available", lambda: False)
     response = post(http, "lasso-path", {"target": TARGET})
     assert response.status_code == 501
-    assert "commingle[sklearn]" in response.json()["remedy"]
+    assert "C compiler" in response.json()["remedy"]
     assert post(http, "ridge-path", {"target": TARGET}).status_code == 200
 
 
