@@ -1,5 +1,6 @@
 """`commingle study`: write a study with sensible defaults, and see what every member's agent would answer to it."""
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -294,10 +295,20 @@ def _varying(shares: Mapping[str, Share], options: Mapping[str, Any]) -> Mapping
     named = {options["target"], *(_list(options["features"]) or ()), *(_list(options["columns"]) or ())}
     found = dict(shares)
     for name, share in shares.items():
-        fixed = [whom.attribute for whom in share.where if len(whom.levels) == 1]
-        kept = tuple(a for a in share.attributes if a not in fixed or a.name in named)
+        kept = tuple(a for a in share.attributes if a.name in named or all(_varies(a, w) for w in share.where))
         found[name] = replace(share, attributes=kept or share.attributes)
     return found
+
+
+def _varies(attribute: Attribute, whom: Subset) -> bool:
+    """Whether people of a subset may differ in an attribute."""
+    if attribute.name != whom.attribute.name or isinstance(attribute, NumericAttribute):
+        return True
+    if attribute.intervals is None or whom.attribute.intervals is None:
+        return attribute != whom.attribute or len(whom.levels) > 1
+    low, high = (whom.attribute.levels.index(whom.levels[place]) for place in (0, -1))
+    limits = (-math.inf, *whom.attribute.intervals.cuts, math.inf)
+    return any(limits[low] < cut < limits[high + 1] for cut in attribute.intervals.cuts)
 
 
 def _levels(attribute: Levelled, text: str) -> Subset:

@@ -58,6 +58,7 @@ class PinnedCoordinator(HomeFile):
 
 class _Pins(HomeFile):
     members: dict[str, str]
+    replacing: tuple[str, ...] = ()  # those that may replace what a consortium that was left has
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +96,32 @@ class Membership:
                     remedy="Copy it from the member's own `commingle party status`.",
                 )
             added[member] = known
-        present = self.pins()
-        for member, known in added.items():
-            if not replace and present.get(member, known) != known:
-                raise ConflictError(
-                    f"{member} is pinned already, with another key: {present[member]}",
-                    remedy=f"Ask {member} over another channel whether its key has changed; if so, add --replace.",
-                )
-        pins = _Pins(members=dict(sorted({**present, **added}.items())))
+        present, before = self.pins(), self.replacing()
+        self._require_no_other({} if replace else added)
+        replacing = {*before, *added} if replace and not self.name else before
+        pins = _Pins(members=dict(sorted({**present, **added}.items())), replacing=tuple(sorted(replacing)))
         write_durably(self.pins_file, pins.model_dump_json(indent=2).encode())
         return added
+
+    def take_over(self, other: "Membership") -> None:
+        """Pin what was pinned while this consortium was left, or nothing. Raises ConflictError."""
+        if pins := other.pins():
+            replacing = other.replacing()
+            self._require_no_other({member: known for member, known in pins.items() if member not in replacing})
+            self.pin(pins, replace=True)
+
+    def _require_no_other(self, members: Mapping[str, str]) -> None:
+        present = self.pins()
+        for member, known in members.items():
+            if present.get(member, known) != known:
+                raise ConflictError(
+                    f"{member} is pinned already, with another key: {present[member]}",
+                    remedy=f"Ask {member} over another channel whether its key has changed; if so, pin with --replace.",
+                )
+
+    def replacing(self) -> tuple[str, ...]:
+        """Members whose pins, made while no consortium was joined, may replace others."""
+        return load_settings(_Pins, self.pins_file).replacing if self.pins_file.exists() else ()
 
     def linkage_key(self) -> bytes:
         return load_secret(self.linkage_file)
@@ -320,8 +337,8 @@ class Home:
         joined = self._in(known or name)
         noted = coordinator.model_dump_json(indent=2).encode()
         if joined.folder.exists():
-            if not present and (meanwhile := self.consortium().pins()):
-                joined.pin(meanwhile, replace=True)
+            if not present:
+                joined.take_over(self.consortium())
             write_durably(joined.coordinator_file, noted)
         else:
             self._make_folder(joined, noted, take_over=not present)

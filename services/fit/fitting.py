@@ -7,8 +7,9 @@ import numpy as np
 from commingle.services.fit.result import Fit
 from commingle.services.fit.subjects import about_subjects, usable
 from commingle.services.intervals import require_confidence
-from commingle.shared.documents.schema import CategoricalAttribute
+from commingle.shared.documents.schema import CategoricalAttribute, as_registered
 from commingle.shared.estimation.diagnostics import cautions, covariance, cut_rows, diagnose
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
     EstimatorKindError,
@@ -73,8 +74,13 @@ def fit_prepared(
     determined = solver.errors == "none" or bool(np.linalg.eigvalsh(H)[0] > 0)
     damped = solver.damping is not None and solver.damping(system, signal) > 0
     errors = solver.errors if determined and not damped else "none"
-    cov, covered = covariance(method, system, H, residual(system, b), errors=errors, interval_for=interval_for)
     diagnostics = diagnose(method, system, signal, H, b, errors=solver.errors)
+    explained = diagnostics.r_squared
+    drawn = errors == "noisy_regressors" and interval_for == "population" and intercept and explained is not None
+    turned = _spread(prepared, target, features, b, explained=explained or 0.0) if drawn else None
+    cov, covered = covariance(
+        method, system, H, residual(system, b), errors=errors, interval_for=interval_for, spread=turned
+    )
     used = (*chosen, prepared.columns[target][0])
     subjects, n = about_subjects(prepared, np.array(used, np.intp) - 1), prepared.shared(used)
     fewest = f"n = {n:,} is the fewest people whom two of these members share and who count."
@@ -89,6 +95,7 @@ def fit_prepared(
         degrees_of_freedom=system.degrees_of_freedom,
         confidence_level=confidence_level,
         interval_for=covered,
+        counts_spread=turned is not None,
         n=n,
         rows=system.rows,
         mechanism=prepared.mechanism,
@@ -104,6 +111,15 @@ def fit_prepared(
         response=prepared.attributes[target],
         imputed=notes,
     )
+
+
+def _spread(
+    prepared: PreparedMoments, target: str, features: Sequence[str], b: Array, *, explained: float
+) -> Array | None:
+    from commingle.services.models.spread import EXPLAINED, knows_spread, spread  # noqa: PLC0415 - models know fits
+
+    known = explained <= EXPLAINED and knows_spread(prepared, target, features)
+    return spread(prepared, target, features, b) if known else None
 
 
 def _estimator(prepared: PreparedMoments, asked: str | None) -> tuple[str, Estimator]:
@@ -128,14 +144,16 @@ def _features(
             f"{target!r} has more than two levels and cannot be the target of a linear model",
             remedy="Choose a numeric or binary attribute.",
         )
-    others = tuple(name for name in prepared.attributes if name != target)
+    own = [name for name, a in prepared.attributes.items() if target in {name, *(p.name for p in as_registered(a))}]
+    others = tuple(name for name in prepared.attributes if name not in own)
     features = others if named is None else named
     if not estimator.uses_features:
         return ()
     for name in features:
         prepared.attribute(name)
-    if target in features:
-        raise TargetAmongFeaturesError(f"{target!r} is both target and feature", remedy="Leave it out of the features.")
+    if made := next((name for name in features if name in own), None):
+        said = f"{target!r} is both target and feature" if made == target else f"{made!r} is made of {target!r}"
+        raise TargetAmongFeaturesError(said, remedy="Leave it out of the features.")
     twice = sorted({name for name in features if features.count(name) > 1})
     if twice or not features:
         raise FeaturesError(

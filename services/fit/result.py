@@ -126,6 +126,8 @@ COVERED = {
     "table": "Intervals are for the same fit on the full private table.",
     "population": "Intervals are for the population the table was drawn from, if residuals spread alike everywhere; "
     "where they do not, they may hold a slope far less often (docs/coverage.md).",
+    "spread": "Intervals are for the population the table was drawn from, and count how differently residuals "
+    "spread by level.",
     "release": "Intervals are for the noisy release itself, not for the private table.",
     "none": "There are no intervals for this fit.",
 }
@@ -143,6 +145,7 @@ class Fit(Drawn):
         covariance: (p_x, p_x), of the coefficients; NaN where there is none, and so is all that follows from it.
         interval_for: what the intervals cover: the coefficients of the same fit on the private `table`, those of
             the `population`, those of an endless noisy `release` like this one (`ols`), or `none`.
+        counts_spread: whether intervals for the population count that residuals spread differently by level.
         epsilon, delta: of each party of the release; None for a fit of moments alone.
         rows: published rows; n where there are none.
         schema: the attributes of `features`.
@@ -170,6 +173,7 @@ class Fit(Drawn):
     schema: tuple[Attribute, ...] = field(repr=False)
     response: Attribute = field(repr=False)
     imputed: tuple[str, ...] = ()
+    counts_spread: bool = False
     epsilon: float | None = None
     delta: float | None = None
     subjects: tuple[str, ...] = ()
@@ -250,7 +254,7 @@ class Fit(Drawn):
                 ResultColumn(f"{level} low", low),
                 ResultColumn(f"{level} high", high),
             ),
-            notes=(COVERED[self.interval_for], *self.imputed, *self.subjects),
+            notes=(COVERED["spread" if self.counts_spread else self.interval_for], *self.imputed, *self.subjects),
             warnings=self.warnings,
         )
 

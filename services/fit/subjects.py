@@ -19,6 +19,9 @@ from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.mechanisms.registry import KEYED
 from commingle.shared.text import counted
 
+_NEARLY_ALL = 0.95
+"""The share of people with a value beyond which those without one are too few to bend sums."""
+
 
 def usable(prepared: PreparedMoments, target: str, features: Sequence[str]) -> tuple[PreparedMoments, tuple[str, ...]]:
     """Moments for fits of a target by these features, and a sentence on the missing cells of each attribute in use.
@@ -105,13 +108,14 @@ class Subjects:
 
 
 def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> Subjects:
-    """Whom moments of these columns are of, the target's last."""
+    """Whom moments of these columns are of, a fit's target last: who has it is tested, however few lack it."""
     pairs = prepared.pairs
     if pairs is None:
         return Subjects((Held((LISTED,), float(prepared.n), 0.0, float(prepared.n)),))
     places = pairs.party[columns]
-    # few lack what is a part of its own besides the target
-    kept = (pairs.owner[places] == places) | (places == places[-1])
+    whole = pairs.owner[places]
+    have = pairs.counts.held[places, places] / np.maximum(pairs.counts.held[whole, whole], 1.0)
+    kept = (whole == places) | (places == places[-1]) | (have < _NEARLY_ALL)
     used = np.union1d(places[kept], pairs.owner[places])
     names = {pairs.names[i] for i in used}
     parts = {pairs.names[i]: {pairs.names[i], pairs.names[pairs.owner[i]]} for i in used if pairs.owner[i] != i}
@@ -162,6 +166,8 @@ def cut_words(prepared: PreparedMoments, columns: Sequence[int] | NDArray[np.int
 
 
 def _differ(test: Selection, parts: Collection[str]) -> str:
+    if test.other in parts and test.party in parts:
+        return f"T{test.party[1:]} who are among {test.other} differ from all {test.party}"
     if test.other in parts:
         return f"T{test.other[1:]} differ from all people of {test.party}"
     if test.party in parts:

@@ -26,6 +26,7 @@ from commingle.shared.documents.subsets import Subset, require_people
 from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, PartyShare
 
 Subjects = Literal["keyed", "listed"]
+_ROUNDING = 1e-9
 RECOMMENDED_MECHANISM = "moments"
 """What is written into a first study, and shown first."""
 
@@ -56,7 +57,8 @@ class CutNumber(NumericAttribute):
             raise ValueError(f"cuts {self.cuts} are more than {MAX_COLUMNS}")
         first = int(Decimal(repr(self.lower)) // step)  # rounded towards zero: one more may be below the bounds
         each = (float(number * step) for number in range(first, first + MAX_COLUMNS + 3))
-        return tuple(cut for cut in each if self.lower < cut < self.upper)
+        apart = _ROUNDING * (self.upper - self.lower)  # from bounds such as 0.1 + 0.2
+        return tuple(cut for cut in each if self.lower + apart < cut < self.upper - apart)
 
 
 _SHORT = (("cuts", "cut", "levels"), ("cross", "crossed", "levels"), ("product", "product", "lower"))

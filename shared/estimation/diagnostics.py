@@ -34,13 +34,21 @@ _TOLD = 0.01  # of what was cut, from where on it is told
 
 
 def covariance(
-    method: FitMethod, system: System, H: Array, r: Residual, *, errors: Errors, interval_for: IntervalFor
+    method: FitMethod,
+    system: System,
+    H: Array,
+    r: Residual,
+    *,
+    errors: Errors,
+    interval_for: IntervalFor,
+    spread: Array | None = None,
 ) -> tuple[Array, Coverage]:
     """Cov(b) in the system's units, (p_x, p_x), NaN where there is none, and what it is around.
 
     For the population rmgm adds (residual variance / n) (S_hat_xx / n)^-1. H stands in for S_hat_xx^-1: it has the same
-    limit and exists where S_hat_xx is not positive definite. Keyed subjects have a sampling of their own. What cutting
-    may bend is counted where first stages say what it took.
+    limit and exists where S_hat_xx is not positive definite. Keyed subjects have a sampling of their own. Where
+    residuals spread unalike, T turns what is added (`spread`). What cutting may bend is counted where first stages say
+    what it took.
     """
     if errors == "none":
         return np.full_like(H, np.nan), "none"
@@ -49,7 +57,8 @@ def covariance(
     if errors == "plain":
         return cov, "release"
     if interval_for == "population":
-        cov = cov + method.population(system, r, H, omega)
+        drawn = method.population(system, r, H, omega)
+        cov = cov + (drawn if spread is None else spread @ drawn @ spread.T)
     return cov + _bent(system, H), interval_for
 
 

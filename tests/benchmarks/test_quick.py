@@ -107,6 +107,7 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
         (),
         (),
     ),
+    "spread": (lambda r: all(c["mean"] > 0.7 and c["rows_least"] < 0.95 for c in r["results"]), (), ()),
     "questions": (lambda r: 0 < r["counted"]["1"]["release"] < 0.1 and r["covered"][0]["shares"] > 0.7, (), ()),
     "survival": (held_for_the_people, (), ()),
     "synthetic": (near_the_people, (), ()),

@@ -72,7 +72,7 @@ PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
     "answers": joined(pages.questions, pages.odds_ratios, pages.survival, pages.synthetic),
     "central": joined(pages.central, pages.both_sums, guides.users),
     "choice": pages.choice,
-    "coverage": pages.coverage,
+    "coverage": joined(pages.coverage, pages.spread),
     "design/keyed": pages.keyed,
     "forecasts": guides.planning,
     "kalaja2020": papers.kalaja2020,

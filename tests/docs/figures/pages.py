@@ -211,6 +211,35 @@ def coverage() -> tuple[Figures, Tables]:
     }
 
 
+def spread() -> tuple[Figures, Tables]:
+    found = read("spread")["results"]
+    listed, keyed = ({r["table_name"]: r for r in found if r["overlap"] == overlap} for overlap in (None, 0.9))
+    figures = {
+        "spread_mean": f"{mean(r['mean'] for r in found):.3f}",
+        "spread_least": f"{min(r['least'] for r in listed.values()):.2f}",
+        "spread_alike": f"{min(r['alike_least'] for r in listed.values()):.2f}",
+        "spread_seconds": f"{max(r['cpu_seconds'] for r in found):.1f}",
+    }
+    return figures, {
+        "spread": rows(
+            ["table", "R²", "slopes", "held", "keyed, held", "least", "least as if alike", "alike, without noise"],
+            (
+                [
+                    name.replace(": ", ", "),
+                    f"{r['r_squared']:.2f}",
+                    f"{r['slopes']}",
+                    f"{r['mean']:.3f}",
+                    f"{keyed[name]['mean']:.3f}",
+                    f"{r['least']:.3f}",
+                    f"{r['alike_least']:.3f}",
+                    f"{r['rows_least']:.3f}",
+                ]
+                for name, r in listed.items()
+            ),
+        ),
+    }
+
+
 WAITED = {
     "`commingle --help`",
     "`commingle simulate --help`",

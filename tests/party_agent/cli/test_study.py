@@ -96,7 +96,13 @@ def test_numbers_are_cut_and_columns_crossed_by_options(
 
 @pytest.mark.parametrize(
     ("lower", "upper", "step", "cuts"),
-    [(17, 40, "10", [20, 30]), (20, 40, "10", [30]), (-15, 15, "10", [-10, 0, 10]), (0.25, 1, "0.5", [0.5])],
+    [
+        (17, 40, "10", [20, 30]),
+        (20, 40, "10", [30]),
+        (-15, 15, "10", [-10, 0, 10]),
+        (0.25, 1, "0.5", [0.5]),
+        (0.1 * 3 - 0.2, 0.1 + 0.2, "0.1", [0.2]),  # 0.10000000000000003 and 0.30000000000000004
+    ],
 )
 def test_cuts_at_every_step_are_its_multiples_between_the_bounds(
     lower: float, upper: float, step: str, cuts: list[float]
@@ -130,6 +136,25 @@ def test_people_are_chosen_at_each_member_that_has_the_column(command: Command, 
     assert all(each["allowed"] for each in command.json("check", out)["answers"])
     _, said, _ = command("new", *members, *asked, "--out", out, "--replace")
     assert "Only those of ward's people count whose age is [40, 60) and whose sex is f or m." in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("where", "cuts", "left"),
+    [
+        ("age=60..", "40,60", ["stay"]),
+        ("age=40..50", "40,60", ["stay"]),
+        ("age=40..60", "40,60", ["stay"]),
+        ("age=40..60", "every 10", ["stay", "age"]),
+        ("age=50..", "40,60", ["stay", "age"]),
+    ],
+)
+def test_number_with_cuts_is_released_if_a_subset_leaves_two_of_its_intervals(
+    command: Command, tmp_path: Path, where: str, cuts: str, left: list[str]
+) -> None:
+    (tmp_path / "ward.json").write_text(json.dumps([STAY, AGE]))
+    asked = ("--member", f"ward={tmp_path / 'ward.json'}", "--title", "x", "--n", 2000, "--where", where)
+    made = command.json("new", *asked, "--cut", f"age={cuts}", "--out", tmp_path / "study.json")["study"]
+    assert [a["name"] for a in made["parties"][0]["attributes"]] == left
 
 
 def test_level_with_a_comma_is_one_level(command: Command, tmp_path: Path) -> None:

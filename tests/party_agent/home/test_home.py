@@ -210,6 +210,17 @@ def test_pins_made_after_the_last_consortium_was_left_go_with_the_one_that_is_jo
     assert not (home.root / "pins.json").exists()
 
 
+def test_pin_made_after_the_last_consortium_was_left_replaces_no_other_unless_asked_to(tmp_path: Path) -> None:
+    home, where = enrolled_home(tmp_path / "h")
+    home.leave(home.join(where, name="hub.example").name)
+    home.consortium().pin({"lab": "cd" * 32})
+    with pytest.raises(ConflictError, match="lab is pinned already, with another key"):
+        home.join(where, name="hub.example")
+    assert home.consortia() == {}
+    home.consortium().pin({"lab": "cd" * 32}, replace=True)
+    assert home.join(where, name="hub.example").pins() == {"lab": "cd" * 32}
+
+
 def test_partitions_are_read_in_this_process_unless_settings_say_otherwise() -> None:
     assert EngineSettings().open() is IN_PROCESS
     assert EngineSettings(kind="dask").open() == Dask(None, 2)

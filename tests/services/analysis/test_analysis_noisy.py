@@ -177,7 +177,8 @@ def test_partial_correlations_of_a_buried_release_are_refused() -> None:
         partial_correlations(BURIED)
 
 
-def test_components_warn_where_shared_people_differ_and_say_who_has_a_value() -> None:
+@pytest.mark.parametrize("order", [1, -1])
+def test_components_warn_where_shared_people_differ_and_say_who_has_a_value(order: int) -> None:
     draw = np.random.default_rng(4)
     stage, ill = draw.choice(3, 3000), draw.random(3000)
     cells = {
@@ -188,7 +189,22 @@ def test_components_warn_where_shared_people_differ_and_say_who_has_a_value() ->
         CategoricalAttribute(name="stage", levels=("i", "ii", "iii")),
         BinaryAttribute(name="smoker", levels=("no", "yes"), missing="indicator"),
     )
-    found = pca(release_of(attributes, (1, 1), cells, epsilon=20.0, seed=1))
+    found = pca(release_of(attributes[::order], (1, 1), cells, epsilon=20.0, seed=1))
     assert "smoker: about 2,3" in found.subjects[0]
     assert "hold for all if who lacks one does not depend on values" in found.subjects[0]
     assert any("who is missing depends on values" in warning for warning in found.warnings)
+
+
+def test_people_who_have_both_of_two_attributes_are_compared_with_those_who_have_one() -> None:
+    draw = np.random.default_rng(4)
+    smoker, ill = draw.choice(2, 3000), draw.random(3000)
+    cells = {
+        "smoker": np.array(["no", "yes", None])[np.where(draw.random(3000) < 0.3, 2, smoker)].tolist(),
+        "ill": np.array(["no", "yes", None])[np.where(draw.random(3000) < 0.1 + 0.6 * smoker, 2, ill < 0.5)].tolist(),
+    }
+    attributes = [BinaryAttribute(name=name, levels=("no", "yes"), missing="indicator") for name in cells]
+    found = pca(release_of(attributes, (1, 1), cells, epsilon=20.0, seed=1))
+    assert any(
+        warning.startswith("Those with smoker who are among those with ill differ from all those with smoker")
+        for warning in found.warnings
+    )

@@ -1,0 +1,119 @@
+"""How unalike the residuals of a linear fit spread, from sums of the target's square over levels.
+
+    sigma^2(x) = E(e^2 | x) = x g,   E[x x'] g = E[x e^2],   e = y - f(x) as the fit has it,
+    E[x e^2] = E[x y^2] - E[x f^2] - 2 E[x f e].
+
+The first is released where y is an event, whose square is itself, or where its square is a column; the second is over
+weighted rows; the last is 0 where the expected target is linear. Weighted rows then have what pairs do not, the
+sandwich E[x x']^-1 E[sigma^2 x x'] E[x x']^-1 (docs/design/estimation.md#residuals-that-spread-unalike).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from commingle.services.models.factors import Factor, in_use
+from commingle.services.models.weighted_rows import weighted_rows
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.estimation.cross_products import CrossProducts
+from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.errors import EstimationError
+from commingle.shared.estimation.prepared import PreparedMoments
+
+EXPLAINED = 0.3
+"""R^2 up to which E[x f e] may count as 0: beyond, what is not linear in the target weighs more (docs/coverage.md)."""
+_CUT = 0.01
+"""Of what a column varies, what cutting rows may have taken: beyond, squares are not those of whole rows."""
+_LEAST = 0.05
+"""Of the mean of sigma^2, what it is everywhere at least: it is a line, and a variance is none that is negative."""
+
+
+def square_of(prepared: PreparedMoments, target: str) -> str | None:
+    """The attribute of a release that is the square of a number, if there is one."""
+    own = prepared.attribute(target)
+    found = (a for a in prepared.attributes.values() if isinstance(a, NumericAttribute) and a.product == (own, own))
+    return next((a.name for a in found), None)
+
+
+def knows_spread(prepared: PreparedMoments, target: str, features: Sequence[str]) -> bool:
+    """Whether a release says how residuals spread: it has the target's square, features have levels, rows are whole."""
+    own, square = prepared.attribute(target), square_of(prepared, target)
+    named = [prepared.attribute(name) for name in features]
+    used = [i for name in (target, *((square,) if square else ()), *features) for i in prepared.columns[name]]
+    return (
+        prepared.entry_variance is not None
+        and own.missing == "error"
+        and bool(named)
+        and all(isinstance(a, BinaryAttribute | CategoricalAttribute) and a.missing != "midpoint" for a in named)
+        and (isinstance(own, BinaryAttribute) or square is not None)
+        and not prepared.cut
+        and (prepared.lost is None or float(prepared.lost[used].max()) < _CUT)
+    )
+
+
+def spread(prepared: PreparedMoments, target: str, features: Sequence[str], b: Array) -> Array | None:
+    """T with T E[x x']^-1 T' the sandwich where residuals have the variance 1, (p, p), in encoded units.
+
+    Args:
+        prepared: a release that `knows_spread`.
+        target: of the fit.
+        features: of the fit.
+        b: (p,) its coefficients in encoded units, the intercept first.
+
+    Returns None where weighted rows cannot be had: of too many levels, or of levels that noise hides.
+    """
+    sums, square = CrossProducts.of(prepared), square_of(prepared, target)
+    has = sums.present(target)
+    y2 = has if square is None else (sums.number(square)[0] + has) / 2  # of an event -1 and 1, and of 2 y^2 - 1
+    try:
+        factors = [Factor.of(sums, name) for name in features]
+        if any(factor.together(sums, has)[2] for factor in factors):
+            return None
+        fewer, factors, kept = in_use(sums, factors, (y2, has), (target,))
+        rows = weighted_rows(fewer, factors)
+    except EstimationError:
+        return None
+    X, w = rows.points.X, rows.weights
+    encoded = _encoded([prepared.attribute(name) for name in features])
+    shares = _squares(fewer, factors, y2[kept], has[kept])
+    sandwich = _sandwich(X, w, shares - (w * (X @ (encoded.T @ b)) ** 2) @ X)
+    return None if sandwich is None else np.linalg.solve(encoded.T, sandwich) @ encoded.T
+
+
+def _squares(sums: CrossProducts, factors: Sequence[Factor], y2: Array, has: Array) -> Array:
+    """E[x y^2] of x = (1, levels but the first), each over the people of both parties."""
+    columns = np.vstack([has, *(f.indicators[1:] for f in factors)])
+    present = np.vstack([has, *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in factors)])
+    counts = np.maximum(present @ sums.values @ has, 1.0)
+    return np.asarray(columns @ sums.values @ y2 / counts)
+
+
+def _encoded(attributes: Sequence[Attribute]) -> Array:
+    """A (p, p): the terms of a fit, as they are encoded, are A (1, indicators of all levels but the first)."""
+    found = np.eye(1)
+    for attribute in attributes:
+        others = len(attribute.columns)
+        own = np.eye(others)
+        first = np.zeros(others)
+        if isinstance(attribute, BinaryAttribute):  # -1 and 1, and 0 where it is marked
+            own[0], first[0] = own[0] * 2, -1.0
+            own[0, 1:] = 1.0
+        found = np.block([[found, np.zeros((len(found), others))], [np.zeros((others, len(found))), own]])
+        found[-others:, 0] = first
+    return found
+
+
+def _sandwich(X: Array, w: Array, squares: Array) -> Array | None:
+    """T = L^-T B^(1/2) L' of P = E x x' = L L' and B = L^-1 E[s x x'] L^-T, s = sigma^2 over its mean."""
+    P = X.T @ (w[:, None] * X)
+    s = X @ np.linalg.solve(P, squares)
+    mean = float(w @ s)
+    if mean <= 0:
+        return None
+    s = np.maximum(s / mean, _LEAST)
+    s /= w @ s
+    L = np.linalg.cholesky(P)
+    half = np.linalg.solve(L, X.T * np.sqrt(w * s))
+    values, vectors = np.linalg.eigh(half @ half.T)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return np.asarray(np.linalg.solve(L.T, root) @ L.T)
