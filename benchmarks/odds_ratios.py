@@ -8,14 +8,20 @@ rows, those for the population, which is the whole table, against its fit on all
 release's fit counts as one. AUC is among the population.
 A cell with a weight is of a study that gives the outcome one, as `commingle plan` proposes it for readmission, whose
 features explain a tenth or less.
-Coverage is a mean over coefficients and trials: coefficients of one release share errors. A coefficient is warned of if
-a warning names its level, or the one that it is compared with.
+Coverage is a mean over coefficients and trials: coefficients of one release share errors. A coefficient is warned of
+if a warning or a note names its level, or the one that it is compared with; an intercept, if one names any of the
+latter. `quiet` is the coverage of the others.
 """
 
+import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import statsmodels.api as sm
 from numpy.typing import NDArray
@@ -32,7 +38,7 @@ from commingle.shared.documents.schema import Weighted
 SIZES, OVERLAPS, EPSILONS = (10_000, 80_000), (1.0, 0.9, 0.7), (1.0, 3.0)
 WEIGHT = 2
 _PARTIES = 3
-_TIMES = {"poisson": 100, "binomial": 20, "ordinal": 10}
+_TIMES = {"poisson": 100, "binomial": 20, "ordinal": 20}
 Cell = tuple[Question, dict[str, Any]]
 
 
@@ -42,20 +48,30 @@ def auc(scores: Array, event: NDArray[np.bool_]) -> float:
     return float((ranks[event].sum() - m * (m + 1) / 2) / (m * (len(event) - m)))
 
 
-def on_rows(people: Labelled, chosen: NDArray[np.intp] | slice) -> tuple[Array, Array]:
-    """Coefficients and standard errors without privacy; of ordered levels those of the features alone."""
+@dataclass(frozen=True, slots=True, eq=False)
+class OnRows:
+    """A fit without privacy: coefficients and standard errors, of ordered levels those of the features alone."""
+
+    b: Array
+    errors: Array
+    parameters: Array
+
+
+def on_rows(people: Labelled, chosen: NDArray[np.intp] | slice, start: Array | None = None) -> OnRows:
+    """By `statsmodels`; `start` are parameters of a fit nearby."""
     X, y = people.design[chosen], people.y[chosen]
     if people.family == "ordinal":
-        fit = OrderedModel(y, X[:, 1:], distr="logit").fit(method="bfgs", disp=0)
-        return np.asarray(fit.params)[: X.shape[1] - 1], np.asarray(fit.bse)[: X.shape[1] - 1]
-    fit = sm.Logit(y, X).fit(disp=0) if people.family == "binomial" else sm.Poisson(y, X).fit(disp=0)
-    return np.asarray(fit.params), np.asarray(fit.bse)
+        fit = OrderedModel(y, X[:, 1:], distr="logit").fit(start, method="bfgs", disp=0)
+    else:
+        fit = (sm.Logit if people.family == "binomial" else sm.Poisson)(y, X).fit(start, disp=0)
+    parameters, kept = np.asarray(fit.params), X.shape[1] - (people.family == "ordinal")
+    return OnRows(parameters[:kept], np.asarray(fit.bse)[:kept], parameters)
 
 
-def trial(people: Labelled, truth: Array, cell: Mapping[str, Any], draw: np.random.Generator) -> dict[str, float]:
-    """One release; NaN for what it has not."""
+def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.random.Generator) -> dict[str, float]:
+    """One release; NaN for what it has not. `whole` is the fit on all rows."""
     chosen = draw.integers(0, len(people.y), cell["n"])
-    rows, rows_errors = on_rows(people, chosen)
+    rows = on_rows(people, chosen, whole.parameters)
     attributes, asked = people.attributes, {name: cell[name] for name in ("epsilon", "overlap")}
     sizes = party_sizes(len(attributes), _PARTIES)
     weighted = Weighted(attribute=LABEL, weight=cell["weight"]) if "weight" in cell else None
@@ -64,7 +80,7 @@ def trial(people: Labelled, truth: Array, cell: Mapping[str, Any], draw: np.rand
     fit = glm(prepared, f"{LABEL} ~ .", family=people.family)
     seconds = time.process_time() - start
     counted = people.as_counted(fit.terms)
-    truth = truth if counted is people else on_rows(counted, slice(None))[0]
+    truth = whole.b if counted is people else on_rows(counted, slice(None)).b
     kept = slice(len(fit.terms) - len(truth), None)
     warned, features = _warned(fit)[kept], counted.design.shape[1] - 1
     held = _held(fit, truth)
@@ -73,18 +89,18 @@ def trial(people: Labelled, truth: Array, cell: Mapping[str, Any], draw: np.rand
         "quiet": float(held[~warned].mean()) if not warned.all() else np.nan,
         "warned": float(warned.mean()),
         "standard_error": float(fit.standard_errors[-features:].mean()),
-        "rows_standard_error": float(rows_errors[-features:].mean()),
+        "rows_standard_error": float(rows.errors[-features:].mean()),
         "cpu_seconds": seconds,
     }
     if cell["overlap"] is None:
         fit_of_table = glm(prepared, f"{LABEL} ~ .", family=people.family, interval_for="table")
-        b = rows if counted is people else on_rows(counted, chosen)[0]
+        b = rows.b if counted is people else on_rows(counted, chosen).b
         found["table"] = float(_held(fit_of_table, b).mean())
     if people.family == "binomial":
         event = people.y == 1
         found |= {
             "auc": auc(counted.design @ fit.coefficients, event),
-            "rows_auc": auc(people.design @ rows, event),
+            "rows_auc": auc(people.design @ rows.b, event),
             "said_auc": fit.auc or np.nan,
         }
     return found
@@ -96,36 +112,76 @@ def _held(fit: GeneralisedFit, b: Array) -> NDArray[np.bool_]:
 
 
 def _warned(fit: GeneralisedFit) -> NDArray[np.bool_]:
-    """Of each term, whether a warning names its level or the first one of its attribute."""
-    said = " ".join(fit.warnings)
+    """Of each term, whether a sentence names its level or the one it is compared with; of an intercept, any first."""
+    said = " ".join((*fit.warnings, *fit.subjects))
     first = {level.partition("[")[0]: level for level in reversed(fit.levels)}
-    return np.array([term in said or first.get(term.partition("[")[0], term) in said for term in fit.terms])
+    open_ = any(level in said for level in first.values())
+    by = [first.get(term.partition("[")[0]) for term in fit.terms]
+    return np.array(
+        [open_ if at is None else term in said or at in said for term, at in zip(fit.terms, by, strict=True)]
+    )
 
 
-def measure(asked: Asked) -> Report:
+def cells(*, quick: bool) -> list[Cell]:
     """All settings: listed people of one table, then keyed ones of all."""
+    if quick:
+        of_ordinal = {"n": 4000, "overlap": 0.9, "epsilon": 3.0}
+        return [(DIABETES, {"n": 4000, "overlap": None, "epsilon": 3.0}), (OTHERS[-1], of_ordinal)]
     listed: list[Cell] = [(DIABETES, {"n": n, "overlap": None, "epsilon": e}) for n in SIZES for e in EPSILONS]
     listed.append((DIABETES, {"n": SIZES[0], "overlap": None, "epsilon": EPSILONS[0], "weight": WEIGHT}))
     keyed: list[Cell] = [
         (q, {"n": 10_000, "overlap": o, "epsilon": e}) for q in BINARY for o in OVERLAPS for e in EPSILONS
     ]
-    others: list[Cell] = [(q, {"n": 10_000, "overlap": None, "epsilon": e}) for q in OTHERS for e in EPSILONS]
-    if asked.quick:
-        listed, keyed = [(DIABETES, {"n": 4000, "overlap": None, "epsilon": 3.0})], []
-        others = [(OTHERS[-1], {"n": 4000, "overlap": 0.9, "epsilon": 3.0})]
-    results = []
-    for number, (question, cell) in enumerate([*listed, *keyed, *others]):
+    return [*listed, *keyed, *((q, {"n": 10_000, "overlap": None, "epsilon": e}) for q in OTHERS for e in EPSILONS)]
+
+
+def measure(asked: Asked) -> Report:
+    """One trial of every cell, then the next of every cell: a run that ends early has as many of each."""
+    settings = list(enumerate(cells(quick=asked.quick)))
+    of_family = {number: asked.times(1, _TIMES[question.family]) for number, (question, _) in settings}
+    kept = _Kept(asked.given["trials"])
+
+    @cache
+    def of(question: Question) -> tuple[Labelled, OnRows]:
         people = question.read(asked.data)
-        truth, _ = on_rows(people, slice(None))
-        times = asked.times(1, _TIMES[question.family])
-        trials = [trial(people, truth, cell, generator(41, number, t)) for t in range(times)]
-        means = {name: float(np.nanmean([t[name] for t in trials])) for name in trials[0]}
+        return people, on_rows(people, slice(None))
+
+    for t in range(max(of_family.values())):
+        for number, (question, cell) in settings:
+            if t < of_family[number] and (number, t) not in kept.found:
+                kept.keep(number, t, trial(*of(question), cell, generator(41, number, t)))
+    results = []
+    for number, (question, cell) in settings:
+        trials = [kept.found[number, t] for t in range(of_family[number])]
+        means = {name: float(np.nanmean([each[name] for each in trials])) for name in trials[0]}
         about = {"table_name": question.table, "outcome": question.outcome, "family": question.family}
-        results.append({**about, **cell, "coefficients": len(truth), "releases": times, **means})
+        coefficients = len(of(question)[1].b)
+        results.append({**about, **cell, "coefficients": coefficients, "releases": len(trials), **means})
     return {"results": results}
 
 
-EXPERIMENT = Experiment("odds_ratios", __doc__, measure)
+class _Kept:
+    """Trials by number of the cell and of the trial, in a file as they end: a line of JSON each."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
+        read = (json.loads(line) for line in lines)
+        self.found: dict[tuple[int, int], dict[str, float]] = {(n, t): figures for n, t, figures in read}
+
+    def keep(self, number: int, t: int, figures: dict[str, float]) -> None:
+        self.found[number, t] = figures
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([number, t, figures]) + "\n")
+
+
+_TRIALS = click.Option(
+    ["--trials"],
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File for each trial as it ends; what it has is not run again. Of one seed.",
+)
+EXPERIMENT = Experiment("odds_ratios", __doc__, measure, options=(_TRIALS,))
 
 if __name__ == "__main__":
     EXPERIMENT.command()

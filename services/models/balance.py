@@ -124,13 +124,12 @@ def in_common(sums: CrossProducts, groups: Sequence[Group]) -> Array:
     """
     distinct = sorted(set(groups))
     n = np.maximum(sums.values[: len(sums.strangers), : len(sums.strangers)], 1.0)
-
-    def common(one: Group, other: Group) -> float:
-        both = sorted(set(one) & set(other))
-        if both:
-            return 1 / float(n[both[0], both[-1]])
-        return float(np.mean([n[a, b] / (n[a, a] * n[b, b]) for a in one for b in other]))
-
-    K = np.array([[common(one, other) for other in distinct] for one in distinct])
+    member = np.array([[i in each for i in range(len(n))] for each in distinct], np.float64)
+    in_both = member @ member.T  # parties
+    alone = (member * np.diag(n)) @ member.T  # n of the party, where that is one
+    pair = np.array([n[each[0], each[-1]] for each in distinct])
+    apart = member @ (n / np.outer(np.diag(n), np.diag(n))) @ member.T / np.outer(*[member.sum(axis=1)] * 2)
+    n_both = np.where(np.eye(len(distinct), dtype=bool), pair, np.maximum(alone, 1.0))
+    K = np.where(in_both > 0, 1 / n_both, apart)
     at = np.array([distinct.index(each) for each in groups], np.intp)
     return np.asarray(K[np.ix_(at, at)])

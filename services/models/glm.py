@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from commingle.services.fit.predicting import Values, level_places
 from commingle.services.fit.subjects import about_tables
@@ -21,7 +20,8 @@ from commingle.services.models.balance import ratios
 from commingle.services.models.factors import Factor, terms_of
 from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar, outcome_of
-from commingle.services.models.score import PRIOR_DEVIATION, Design, Equation, Solved
+from commingle.services.models.predictions import auc, marginal_effects, unknown
+from commingle.services.models.score import Design, Equation, Solved
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Levelled, NumericAttribute
@@ -32,6 +32,7 @@ from commingle.shared.estimation.method import IntervalFor, require_interval
 from commingle.shared.estimation.prepared import PreparedMoments
 
 _SURE = 3.0  # errors of a count, above none
+_OPEN = 8.0  # errors, for each unit of the distance of `Solved.beyond`
 _NO_AREA = "Noise leaves open how well predictions tell who has the event, so there is no AUC."
 COVERED = {
     "table": "Intervals are for the same fit on the full private table, and count the privacy noise.",
@@ -62,6 +63,7 @@ class GeneralisedFit(Drawn):
         n: people with an outcome, and `n_interval` (2,).
         about: whom the model speaks of.
         prior: what was assumed of coefficients.
+        subjects: sentences on whose sums these are, and which intervals rest on pairs alone.
         schema: of the features, and `places` of their levels among those of the model, where rare ones count as one.
         law: of the outcome.
     """
@@ -250,8 +252,16 @@ def _result(
         sentence=_sentence(outcome, factors, estimates, few),
         about=_about(asked.outcome, equation),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
-        subjects=whose.notes,
-        warnings=(*equation.merged, *_cautions(few, outcome.family), *on_area, *whose.doubts),
+        subjects=(
+            *whose.notes,
+            *_on_threes(terms[outcome.alone :], (solved.beyond / estimates.errors)[outcome.alone :]),
+        ),
+        warnings=(
+            *equation.merged,
+            *_cautions(few, [f.names[0] for f in factors], outcome.family),
+            *on_area,
+            *whose.doubts,
+        ),
         schema=tuple(a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)),
         places=tuple(equation.places),
         law=outcome,
@@ -283,89 +293,32 @@ def _sentence(outcome: Outcome, factors: list[Factor], estimates: LogRatios, few
     return of_features.clearest(what, *terms_of(factors), doubtful=few) or ""
 
 
-def _cautions(few: list[str], family: str) -> tuple[str, ...]:
+def _cautions(few: list[str], firsts: list[str], family: str) -> tuple[str, ...]:
     if not few:
         return ()
     if family == "poisson":
         said, what = "hardly anything may be counted", "rates"
     else:
         said, what = "hardly anybody may have the event, or hardly anybody not", "odds"
-    return (f"At {', '.join(few)} {said}: the data may leave their {what} open, and the prior has the say.",)
+    against = [level for level in few if level in firsts]
+    more = f", also of all ratios against {', '.join(against)}" if against else ""
+    return (f"At {', '.join(few)} {said}: the data may leave their {what} open, and the prior has the say{more}.",)
 
 
-def _unknown(covariance: Array) -> NDArray[np.bool_]:
-    """Which coefficients are known no better than by their prior; never the intercept, which moves no rank."""
-    return np.append(False, standard_errors(covariance)[1:] > PRIOR_DEVIATION)
+def _on_threes(terms: tuple[str, ...], by_errors: Array) -> tuple[str, ...]:
+    open_ = [term for term, by in zip(terms, by_errors.tolist(), strict=True) if by > _OPEN]
+    if not open_:
+        return ()
+    names = ", ".join(open_)
+    said = f"Effects are strong, so intervals of {names} hold only if features go together as pairs say"
+    return (f"{said}: a release tells nothing of three at once.",)
 
 
 def _on_area(terms: tuple[str, ...], covariance: Array, area: float | None) -> tuple[str, ...]:
     if area is None:
         return (_NO_AREA,)
-    left_out = [term for term, so in zip(terms, _unknown(covariance), strict=True) if so]
+    left_out = [term for term, so in zip(terms, unknown(covariance), strict=True) if so]
     return (f"The AUC leaves out people at {', '.join(left_out)}: noise hides their odds.",) if left_out else ()
-
-
-def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) -> tuple[float, float] | None:
-    """The AUC that predictions have among the people of the release if they are calibrated, and its standard error.
-
-    With K = P(score above a non-event's), M = P(score below an event's), AUC = E[w p K] / E[w p]. Probabilities are in
-    order of scores, so to first order errors of b move the AUC through p alone; people vary as DeLong says. Errors of b
-    also make scores spread by t = tr(Cov(b) Cov(x)) of v = Var(x b), which is not signal: by the binormal law
-    AUC = Phi((1 - t / v) Phi^-1(AUC of the spread scores)). None where t >= v: scores may be noise alone.
-
-    People at a level whose coefficient is known no better than by its prior do not count: their scores are noise.
-    """
-    w = design.weights * (design.X[:, _unknown(covariance)] == 0).all(axis=1)
-    if not w.any():
-        return None
-    n *= float(w.sum() / design.weights.sum())
-    eta, w = design.X @ b, w / w.sum()
-    p = outcome.link_inverse(eta)
-    events, others = w * p, w * (1 - p)
-    share = float(events.sum())
-    _, at = np.unique(np.round(eta, 9), return_inverse=True)
-    K, M = _below(others, at) / (1 - share), 1 - _below(events, at) / share
-    value = float(events @ K) / share
-    by_p = w * ((K - value) / share - (M - value) / (1 - share))
-    gradient = design.X.T @ (by_p * p * (1 - p))
-    drawn = float(events @ (K - value) ** 2) / share**2 + float(others @ (M - value) ** 2) / (1 - share) ** 2
-    about = design.X - w @ design.X
-    spread = (about * w[:, None]).T @ about
-    kept = 1 - float(np.sum(spread * covariance)) / max(float(b @ spread @ b), 1e-12)
-    if kept <= 0:
-        return None
-    error = float(np.sqrt(max(gradient @ covariance @ gradient + drawn / n, 0.0)))
-    return float(ndtr(kept * ndtri(value))), error
-
-
-def _below(mass: Array, at: NDArray[np.intp]) -> Array:
-    each = np.bincount(at, weights=mass)
-    return np.asarray((np.cumsum(each) - each / 2)[at])
-
-
-def marginal_effects(
-    design: Design, outcome: Scalar, b: Array, covariance: Array, blocks: list[slice]
-) -> tuple[Array, Array]:
-    """Mean change of the expected outcome, (p,), if everybody had a level in place of the first; and its errors.
-
-    Errors are those of b; NaN for the intercept.
-    """
-    X, w = design.X, design.weights / design.weights.sum()
-    values, found = np.full(len(b), np.nan), np.full(len(b), np.nan)
-    linear = X @ b
-    for block in blocks:
-        without = linear - X[:, block] @ b[block]
-        low = outcome.link_inverse(without)
-        slope = w * outcome.variance(low)
-        for term in range(block.start, block.stop):
-            high = outcome.link_inverse(without + b[term])
-            values[term] = w @ (high - low)
-            slopes = w * outcome.variance(high)
-            gradient = X.T @ (slopes - slope)
-            gradient[block] = 0.0
-            gradient[term] = slopes.sum()
-            found[term] = np.sqrt(max(gradient @ covariance @ gradient, 0.0))
-    return values, found
 
 
 def _calibration(equation: Equation[Outcome], solved: Solved) -> tuple[Array, Array, Array, NDArray[np.bool_]]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.services.intervals import standard_errors
 from commingle.services.models.balance import Balanced, group, in_common, outer
 from commingle.services.models.factors import Factor, in_use
 from commingle.services.models.weighted_rows import Response, WeightedRows, weighted_rows
@@ -132,12 +133,17 @@ class Design:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
-    """Coefficients b, (p,), and their covariances, (p, p): for the fit on the table, and for the population."""
+    """Coefficients b, (p,), and their covariances, (p, p): for the fit on the table, and for the population.
+
+    `beyond` (p,) bounds how far b moves, to first order, if features are of a law w' with the same pairs as the
+    weighted rows' w, for each unit of the root of E_w (w' / w - 1)^2.
+    """
 
     design: Design
     b: Array
     table: Array
     population: Array
+    beyond: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,8 +246,10 @@ def solve(design: Design, law: Law, t: Array) -> Array:
 
 def errors(
     sums: CrossProducts, rows: WeightedRows, law: Law, first: Balanced, *, design: Design, b: Array
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """H^-1 [noise] H^-1 and H^-1 [noise + sampling + v v'] H^-1 with H = dE[has x mu] / db + P / n, v = P b / n.
+
+    Last, what pairs do not say (`Solved.beyond`).
 
     H^-1 v is how far the prior pulls b, which the fit on the table has too.
     Noise: of the form W_t - B W_m, and the ridge's. The table's own second term differs from that of weighted rows by
@@ -253,13 +261,17 @@ def errors(
     response = rows.response(g)
     noise = sums.covariance(first.forms - np.tensordot(response.B, rows.means.forms, axes=1)) + response.bias
     inverse = np.linalg.inv(law.slope(X, w, b) + np.diag(design.precision + _STILL))
-    beyond, drawn = _sampling(sums, rows, first, (g, response, law.spread(X, w, b)))
+    beyond, drawn = _sampling(sums, first, rows.means, response, law.spread(X, w, b))
     pull = design.precision * b
-    return inverse @ (noise + beyond) @ inverse.T, inverse @ (noise + drawn + np.outer(pull, pull)) @ inverse.T
+    return (
+        inverse @ (noise + beyond) @ inverse.T,
+        inverse @ (noise + drawn + np.outer(pull, pull)) @ inverse.T,
+        standard_errors(inverse @ response.beyond @ inverse.T),
+    )
 
 
 def _sampling(
-    sums: CrossProducts, rows: WeightedRows, first: Balanced, parts: tuple[Array, Response, Array]
+    sums: CrossProducts, first: Balanced, means: Balanced, response: Response, spread: Array
 ) -> tuple[Array, Array]:
     """What drawing adds to the score, (p, p), for the table and for the population.
 
@@ -267,10 +279,9 @@ def _sampling(
     mixed as `Balanced` says. Cov(mean over G, mean over H) = k Cov(u_G, u_H), k of `in_common`. Where subjects are
     listed, k = 1 / n, and the table has drawn its y already.
     """
-    (g, response, spread), means, w = parts, rows.means, rows.weights
     K, p = in_common(sums, [*first.groups, *means.groups]), len(first.groups)
-    about, B, mix = g - w @ g, means.mixed(response.B), first.mixed(np.eye(len(spread)))
-    G, C = first.within((about * w[:, None]).T @ about), means.within(response.C)
+    B, mix = means.mixed(response.B), first.mixed(np.eye(len(spread)))
+    G, C = first.within(response.G), means.within(response.C)
     A = means.extended(first.extended(response.A.T).T)
     M = mix @ (A * K[:p, p:]) @ B.T
     beyond = mix @ (G * K[:p, :p]) @ mix.T - M - M.T + B @ (C * K[p:, p:]) @ B.T

@@ -107,13 +107,18 @@ class Response:
         A: (p, F) Cov(g, phi).
         B: (p, F) derivatives by m.
         C: (F, F) Cov(phi).
+        G: (p, p) Cov(g).
         bias: (p, p) what the ridge adds to errors.
+        beyond: (p, p) Cov(g - A C^-1 phi), of what pairs do not say of g: rows of any law w' with the same pairs have
+            (E_w' - E_w) g = (E_w' - E_w)(g - A C^-1 phi), at most the root of this times that of E_w (w' / w - 1)^2.
     """
 
     A: Array
     B: Array
     C: Array
+    G: Array
     bias: Array
+    beyond: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,12 +155,20 @@ class WeightedRows:
         """
         from scipy.linalg import cho_factor, cho_solve  # noqa: PLC0415 - loads slowly
 
-        C, A = self.points.covariance(self.weights), self.points.covariance_with(g, self.weights)
+        C, A, about = (
+            self.points.covariance(self.weights),
+            self.points.covariance_with(g, self.weights),
+            g - self.weights @ g,
+        )
+        G = (about * self.weights[:, None]).T @ about
         D = cho_solve(cho_factor(_regular(C) + self.ridge * self.V), A.T).T
-        U, tree = A - D @ C, np.flatnonzero(np.diag(self.tree))
+        along = D @ C
+        U, tree = A - along, np.flatnonzero(np.diag(self.tree))
         of_all = U @ cho_solve(cho_factor(_regular(C)), U.T)
         of_tree = U[:, tree] @ cho_solve(cho_factor(_regular(C[np.ix_(tree, tree)])), U[:, tree].T)
-        return Response(A, D + U @ self.tree, C, (of_all - of_tree) / self.ridge)
+        crossed = (U + along / 2) @ D.T
+        beyond = G - of_all - crossed - crossed.T  # A C^-1 A' with A = U + D C
+        return Response(A, D + U @ self.tree, C, G, (of_all - of_tree) / self.ridge, beyond)
 
 
 def weighted_rows(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 _SOLVED = 1e-6  # of the right side
+_FEW = 0.1  # of entries: forms of pairs of levels have few, and a sparse product skips the others
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +82,13 @@ class PairLaw:
         """Of t symmetric W, (t, p, p): (t, t)."""
         k, l = np.triu_indices(len(self.L))  # noqa: E741 - both factors are symmetric
         scaled = forms[:, k, l] * (self.s[k, l] * np.where(k < l, 4, 2))
-        return np.asarray(scaled @ (self.L @ forms @ self.L)[:, k, l].T)
+        single = np.array_equal(self.L, np.eye(len(self.L)))
+        turned = forms[:, k, l] if single else (self.L @ forms @ self.L)[:, k, l]
+        if np.count_nonzero(scaled) > _FEW * scaled.size:
+            return np.asarray(scaled @ turned.T)
+        from scipy.sparse import csr_array  # noqa: PLC0415 - loads slowly
+
+        return np.asarray(csr_array(scaled) @ np.ascontiguousarray(turned.T))
 
     def along(self, form: Array) -> Array:
         """Cov(<W, E>, <U, E>) = <U, C> for every symmetric U: C (p, p), for one W."""

@@ -395,7 +395,7 @@ def odds_ratios() -> tuple[Figures, Tables]:
     found = read("odds_ratios")["results"]
     binary = [r for r in found if r["family"] == "binomial"]
     listed, keyed = ([r for r in binary if (r["overlap"] is None) is so] for so in (True, False))
-    others = [r for r in found if r["family"] != "binomial"]
+    others, bike = [r for r in found if r["family"] != "binomial"], [r for r in keyed if r["table_name"] == "bike"]
     of_rows = "of the fit on the rows"
     held = {name: [r["population"] for r in others if r["family"] == name] for name in ("poisson", "ordinal")}
     figures = {
@@ -403,7 +403,10 @@ def odds_ratios() -> tuple[Figures, Tables]:
         "keyed_mean": f"{fmean(r['population'] for r in keyed):.3f}",
         "keyed_least": f"{min(r['population'] for r in keyed):.2f}",
         "keyed_most": f"{max(r['population'] for r in keyed):.2f}",
-        "bike": f"{fmean(r['population'] for r in keyed if r['table_name'] == 'bike'):.2f}",
+        "bike": f"{fmean(r['population'] for r in bike):.2f}",
+        "bike_warned": f"{100 * fmean(r['warned'] for r in bike):.0f} %",
+        "odds_least": f"{min(r['releases'] for r in keyed)}",
+        "odds_most": f"{max(r['releases'] for r in binary)}",
         "auc_one": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 1):.3f}",
         "auc_three": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 3):.3f}",
     }

@@ -244,3 +244,19 @@ def test_numbers_are_no_levels_of_an_attribute_without_cuts() -> None:
     assert level_places(ward, [2, 1]).tolist() == [1, 0]
     with pytest.raises(errors.RowsError, match="not one of its levels"):
         level_places(ward, [2.5])
+
+
+def test_difference_in_differences_is_that_of_the_rows_with_its_standard_error() -> None:
+    draw, n = default_rng(6), 4000
+    at, levels = draw.integers(0, 4, n), ("old, before", "old, after", "new, before", "new, after")
+    event = draw.random(n) < np.array([0.2, 0.3, 0.25, 0.5])[at]
+    when, yes = CategoricalAttribute(name="when", levels=levels), BinaryAttribute(name="event", levels=("no", "yes"))
+    cells = {"when": np.array(levels)[at].tolist(), "event": np.where(event, "yes", "no").tolist()}
+    prepared = release_of((when, yes), (1, 1), cells, epsilon=1e5)
+    fit = fit_prepared(prepared, "event", "when", estimator="ols", interval_for="population")
+    signs = {"when[new, after]": 1, "when[new, before]": -1, "when[old, after]": -1}
+    c = np.array([signs.get(term, 0) for term in fit.terms])
+    shares, people = np.array([event[at == k].mean() for k in range(4)]), np.bincount(at)
+    assert c @ fit.coefficients == pytest.approx(shares @ [1, -1, -1, 1], abs=1e-3)
+    by_rows = np.sqrt(np.sum(shares * (1 - shares) / people))
+    assert np.sqrt(c @ fit.covariance @ c) == pytest.approx(by_rows, rel=0.1)

@@ -203,6 +203,22 @@ def test_means_over_weighted_rows_answer_to_errors_of_the_release_as_is_said() -
     assert moved.weights @ g - rows.weights @ g == pytest.approx(expected, rel=1e-2)
 
 
+def test_rows_with_the_same_pairs_move_a_mean_as_far_as_is_said_and_some_reach_that() -> None:
+    _, rows = noisy()
+    g, w = np.tanh(rows.points.X @ [0.3, 1, 0.5, 1, 1, 0.2]), rows.weights
+    bound = np.sqrt(rows.response(g[:, None]).beyond[0, 0])
+    pairs = np.column_stack([np.ones(len(w)), rows.points.phi.toarray()])
+    draw = np.random.default_rng(4)
+    for of_three in (g, *draw.normal(size=(5, len(w)))):
+        root = np.sqrt(w)
+        along = np.linalg.lstsq(pairs * root[:, None], of_three * root, rcond=None)[0]
+        moved = of_three - pairs @ along  # w (1 + moved) has the pairs of w
+        distance = np.sqrt(w @ moved**2)
+        assert abs(w @ (moved * g)) <= bound * distance * (1 + 1e-3)
+        if of_three is g:
+            assert w @ (moved * g) == pytest.approx(bound * distance, rel=1e-3)
+
+
 def test_pair_of_levels_that_no_row_has_leaves_errors_bounded() -> None:
     _, rows = noisy()
     g, pair = np.tanh(rows.points.X @ [0.3, 1, 0.5, 1, 1, 0.2])[:, None], rows.points.phi.toarray()[:, -1]
@@ -325,6 +341,23 @@ def test_separation_is_said_and_odds_stay_finite() -> None:
     assert np.isfinite(found.ratio_intervals).all()
     assert "hardly anybody" in said
     assert "stage[iii]" in said
+
+
+@pytest.mark.parametrize(("strength", "wrong"), [(1.5, True), (0.3, False)])
+def test_strong_effects_are_said_to_rest_on_pairs_where_three_features_make_them_wrong(
+    strength: float, *, wrong: bool
+) -> None:
+    """The third feature is whether the first two differ, mostly: pairs of them tell nothing."""
+    draw = np.random.default_rng(5)
+    a, b = draw.integers(0, 2, (2, N))
+    c = np.where(draw.random(N) < 0.9, a ^ b, draw.integers(0, 2, N))
+    y = draw.random(N) < 1 / (1 + np.exp(-strength * (a + b + c - 0.3)))
+    asked = [BinaryAttribute(name=name, levels=("no", "yes")) for name in "abcy"]
+    cells = {name: np.where(x, "yes", "no").tolist() for name, x in zip("abcy", (a, b, c, y), strict=True)}
+    found = glm(release_of(asked, (2, 2), cells, epsilon=3.0, seed=1), "y ~ a + b + c")
+    errors = np.abs(found.coefficients[1:] - strength) / found.standard_errors[1:]
+    assert (errors.max() > 3) == wrong
+    assert ("a[yes], b[yes], c[yes] hold only if features go together as pairs say" in str(found.subjects)) is wrong
 
 
 def _of(*names: str) -> list[tuple[Any, ...]]:

@@ -1,0 +1,78 @@
+"""How well predictions tell who has the event, and what a level changes in them."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from commingle.services.intervals import standard_errors
+from commingle.services.models.outcome import Scalar
+from commingle.services.models.score import PRIOR_DEVIATION, Design
+from commingle.shared.estimation.entry_noise import Array
+
+
+def unknown(covariance: Array) -> NDArray[np.bool_]:
+    """Which coefficients are known no better than by their prior; never the intercept, which moves no rank."""
+    return np.append(False, standard_errors(covariance)[1:] > PRIOR_DEVIATION)
+
+
+def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) -> tuple[float, float] | None:
+    """The AUC that predictions have among the people of the release if they are calibrated, and its standard error.
+
+    With K = P(score above a non-event's), M = P(score below an event's), AUC = E[w p K] / E[w p]. Probabilities are in
+    order of scores, so to first order errors of b move the AUC through p alone; people vary as DeLong says. Errors of b
+    also make scores spread by t = tr(Cov(b) Cov(x)) of v = Var(x b), which is not signal: by the binormal law
+    AUC = Phi((1 - t / v) Phi^-1(AUC of the spread scores)). None where t >= v: scores may be noise alone.
+
+    People at a level whose coefficient is known no better than by its prior do not count: their scores are noise.
+    """
+    w = design.weights * (design.X[:, unknown(covariance)] == 0).all(axis=1)
+    if not w.any():
+        return None
+    n *= float(w.sum() / design.weights.sum())
+    eta, w = design.X @ b, w / w.sum()
+    p = outcome.link_inverse(eta)
+    events, others = w * p, w * (1 - p)
+    share = float(events.sum())
+    _, at = np.unique(np.round(eta, 9), return_inverse=True)
+    K, M = _below(others, at) / (1 - share), 1 - _below(events, at) / share
+    value = float(events @ K) / share
+    by_p = w * ((K - value) / share - (M - value) / (1 - share))
+    gradient = design.X.T @ (by_p * p * (1 - p))
+    drawn = float(events @ (K - value) ** 2) / share**2 + float(others @ (M - value) ** 2) / (1 - share) ** 2
+    about = design.X - w @ design.X
+    spread = (about * w[:, None]).T @ about
+    kept = 1 - float(np.sum(spread * covariance)) / max(float(b @ spread @ b), 1e-12)
+    if kept <= 0:
+        return None
+    error = float(np.sqrt(max(gradient @ covariance @ gradient + drawn / n, 0.0)))
+    return float(ndtr(kept * ndtri(value))), error
+
+
+def _below(mass: Array, at: NDArray[np.intp]) -> Array:
+    each = np.bincount(at, weights=mass)
+    return np.asarray((np.cumsum(each) - each / 2)[at])
+
+
+def marginal_effects(
+    design: Design, outcome: Scalar, b: Array, covariance: Array, blocks: list[slice]
+) -> tuple[Array, Array]:
+    """Mean change of the expected outcome, (p,), if everybody had a level in place of the first; and its errors.
+
+    Errors are those of b; NaN for the intercept.
+    """
+    X, w = design.X, design.weights / design.weights.sum()
+    values, found = np.full(len(b), np.nan), np.full(len(b), np.nan)
+    linear = X @ b
+    for block in blocks:
+        without = linear - X[:, block] @ b[block]
+        low = outcome.link_inverse(without)
+        slope = w * outcome.variance(low)
+        for term in range(block.start, block.stop):
+            high = outcome.link_inverse(without + b[term])
+            values[term] = w @ (high - low)
+            slopes = w * outcome.variance(high)
+            gradient = X.T @ (slopes - slope)
+            gradient[block] = 0.0
+            gradient[term] = slopes.sum()
+            found[term] = np.sqrt(max(gradient @ covariance @ gradient, 0.0))
+    return values, found
