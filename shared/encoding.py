@@ -7,6 +7,7 @@ refuse cells asks for that (`encode_conforming`): errors name a column and a cou
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -373,6 +374,7 @@ def as_text(name: str, values: Cells) -> Cells:
     return _by_halves(_text, plain, pa.large_string())
 
 
+@lru_cache(maxsize=256)  # it is asked of every column of every batch
 def has_text(kind: "pa.DataType") -> bool:
     """Whether values of a type have a text. It is the type's doing, whatever cells there are."""
     try:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from threading import Event, Thread
@@ -283,9 +284,11 @@ def migrate(database: Database, *, has_files: Callable[[], bool] = lambda: False
     config = _config()
     try:
         with database.writing() as connection:
-            _require_not_emptied(MigrationContext.configure(connection).get_current_revision(), has_files)
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            current = MigrationContext.configure(connection).get_current_revision()
+            _require_not_emptied(current, has_files)
+            if current != _newest_revision():
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
     except CommandError:
         raise _foreign() from None
     except StorageError as error:
@@ -310,6 +313,11 @@ def pending_migration(database: Database, *, has_files: Callable[[], bool] = lam
     if current not in {None, *(revision.revision for revision in script.walk_revisions())}:
         raise _foreign()
     return f"the tables have revision {current}, and this version brings them to {newest} when it starts"
+
+
+@cache
+def _newest_revision() -> str | None:
+    return ScriptDirectory.from_config(_config()).get_current_head()
 
 
 def _require_not_emptied(revision: str | None, has_files: Callable[[], bool]) -> None:

@@ -1,6 +1,8 @@
 """What an operator asks, and that every answer is what `shared/wire.py` declares: no field more, none less."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,13 @@ from commingle.shared.wire import (
 )
 from tests.world.coordinator import Hub, Parties, problem
 from tests.world.exchange import Relayed
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path, apart=True)
+    yield hub
+    hub.close()
 
 
 def test_working_coordinator_is_healthy_and_ready_and_its_probe_leaves_nothing_behind(hub: Hub) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -48,14 +49,17 @@ def test_proposal_without_a_possible_label_has_no_forecast(hub: Hub, parties: Pa
     assert hub.http.get(f"/v1/releases/{proposed.id}/forecast").json() is None
 
 
-def test_no_forecast_is_computed_unless_it_is_asked_for(hub: Hub, parties: Parties) -> None:
+def test_no_forecast_is_computed_unless_it_is_asked_for(
+    hub: Hub, parties: Parties, open_hub: Callable[..., Hub]
+) -> None:
     computed_forecast.cache_clear()
+    asked = open_hub(apart=True)
     proposed = hub.proposed(parties)
     hub.approve(proposed, "clinic", parties[0].approval(proposed))
     assert "forecast" not in hub.show(proposed)
     assert computed_forecast.cache_info().misses == 0
     for _ in range(2):
-        hub.http.get(f"/v1/releases/{proposed.id}/forecast")
+        assert asked.http.get(f"/v1/releases/{proposed.id}/forecast").is_success
     assert computed_forecast.cache_info().misses == 1
 
 

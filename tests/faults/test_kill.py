@@ -46,44 +46,22 @@ COORDINATOR_POINTS = (
     "coordinator.publication.committed",
 )
 PARTY_EXCHANGE_POINTS = (
-    "party.debited",
-    "file.temporary",  # the secret, the rows, columns, a reply to nobody, the other's reply, the block
-    "file.temporary:2",
-    "file.temporary:3",
+    "file.temporary",  # the secret
+    "file.temporary:3",  # columns
     "party.columns.written",
     "party.columns.signed",
     "party.columns.sent",
-    "file.temporary:4",
     "party.columns.verified",
-    "file.temporary:5",
+    "file.temporary:5",  # the other's reply
     "party.reply.written",
     "party.reply.signed",
     "party.reply.sent",
-    "file.temporary:6",
     "party.reply.fetched",
     "party.opened",
     "party.drawn",
-    "party.written",
-    "party.stored",
-    "party.committing:5",
-    "party.committing:6",
-    "party.committing:7",
-    "party.committing:8",
-    "party.finished",
 )
-EVALUATOR_EXCHANGE_POINTS = (
-    "party.columns.written",
-    "party.columns.sent",
-    "file.temporary:4",
-    "party.columns.fetched",
-    "party.columns.verified",
-    "file.temporary:5",
-    "party.reply.written",
-    "party.reply.signed",
-    "party.reply.sent",
-    "party.opened",
-    "party.drawn",
-)
+"""Power is cut at all of either party's in one process, too: `tests/party_agent/rounds/test_exchange.py`."""
+EVALUATOR_EXCHANGE_POINTS = ("party.columns.fetched", "party.columns.verified", "party.reply.signed", "party.opened")
 COORDINATOR_EXCHANGE_POINTS = (
     "coordinator.columns.written",
     "coordinator.columns.committed",

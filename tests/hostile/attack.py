@@ -39,7 +39,6 @@ _SETTINGS = hypothesis.settings(
     suppress_health_check=list(hypothesis.HealthCheck),
     phases=[hypothesis.Phase.generate],
 )
-_METHODS = frozenset({"DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
 _PROBLEM = {"type", "title", "status", "detail", "remedy"}
 
 

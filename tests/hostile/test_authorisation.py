@@ -5,8 +5,11 @@ Two doors, tested apart: the request is signed (RFC 9421) or carries a token, an
 
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 
 import httpx
 import pytest
@@ -21,6 +24,7 @@ from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import Departure, Rotation, RotationRequest, SignedDocument
 from commingle.shared.release.matrix import ARROW_STREAM
 from tests.hostile.attack import Endpoint, endpoints, hub_with_releases
+from tests.world.consortium import kept_folder
 from tests.world.coordinator import Honest, Hub, key_of, problem
 from tests.world.documents import START
 from tests.world.documents import ledger_head as head_at
@@ -203,12 +207,29 @@ _MEMBERS = (rotation, identity, linkage_key, ledger_head, departure)
 MAKE = dict(zip(CHANGES, (enrolment, *_RELEASES, *_MEMBERS), strict=True))
 
 
-@pytest.fixture
-def invite(hub: Hub) -> str:
+@cache
+def _members() -> tuple[Path, str]:
+    """Files of a coordinator with both members, and clinic's invite, which is used: made once in this process."""
+    folder = kept_folder()
+    hub = Hub(f"sqlite:///{folder / 'coordinator.sqlite'}", folder)
     invites = {party.name: hub.invited(party.name) for party in PARTIES}
     for party in PARTIES:
         assert hub.enrol(party.enrolment(invites[party.name])).status_code == 201
-    return invites["clinic"]
+    hub.close()
+    return folder, invites["clinic"]
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    shutil.copytree(_members()[0], tmp_path, dirs_exist_ok=True)
+    hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def invite() -> str:
+    return _members()[1]
 
 
 def authorised(hub: Hub, actor: str) -> httpx.Auth | None:
@@ -288,8 +309,7 @@ def test_right_caller_with_a_document_nobody_known_signed_changes_nothing(
     assert recorded(hub) == before
 
 
-def test_member_cannot_act_in_a_release_it_is_not_in(hub: Hub, invite: str) -> None:
-    assert invite
+def test_member_cannot_act_in_a_release_it_is_not_in(hub: Hub) -> None:
     lab = hub.enrolled("lab")
     proposed = hub.approved(PARTIES)
     made = hub.block(proposed, CLINIC)

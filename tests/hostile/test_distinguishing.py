@@ -7,6 +7,7 @@ It notices half the noise of every mechanism, and records that move other people
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,13 +20,13 @@ from commingle.shared.documents.manifest import StatedLoss
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.terms import Terms
 from commingle.shared.mechanisms.moments.keyed import KEYED_MOMENTS
-from tests.hostile.distinguishing import Attack, Prepared, difference, halved, numbers_of
+from tests.hostile.distinguishing import Attack, Numbers, Prepared, difference, halved, numbers_of
 from tests.hostile.records.cells import OWN
 from tests.hostile.records.kinds import Csv, Excel, Kind, Row, Source, Sqlite
 from tests.hostile.records.search import people
 from tests.hostile.travelling import ATTACKS, epsilons
 from tests.hostile.travelling import Attack as Overheard
-from tests.world.consortium import LINKAGE
+from tests.world.consortium import LINKAGE, kept_folder
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +48,13 @@ MECHANISMS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@cache
+def attacked(name: str) -> tuple[Prepared, Numbers]:
+    """A release of that mechanism and which number is in which integer: found once in this process."""
+    prepared = Prepared(kept_folder(), Csv(), ATTRIBUTES, {"epsilon": 3.0, **MECHANISMS[name]})
+    return prepared, numbers_of(prepared)
+
+
 def own(age: float, dose: int, *, sick: bool = True) -> Row:
     return OWN, age, dose, sick, "A", date(2020, 2, 28)
 
@@ -63,12 +71,10 @@ def require_private(attack: Attack, claim: StatedLoss, tell: Callable[[str, obje
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_loss_of_the_worst_records_is_no_more_than_claimed(
-    tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+    name: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Of a person at the clinic, to everybody and to the insurer; who is keyed is there or not, alone in its bucket."""
-    choices = {"epsilon": 3.0, **MECHANISMS[name]}
-    prepared = Prepared(tmp_path, Csv(), ATTRIBUTES, choices)
-    numbers = numbers_of(prepared)
+    choices, (prepared, numbers) = MECHANISMS[name], attacked(name)
     mine = {party.party: party.loss.own for party in numbers.privacy.per_party}["clinic"]
     target = sharing_a_bucket(prepared, 1)[0] if "buckets" in choices else OWN
     within = prepared.with_own((target, *own(100, 1000)[1:]))
@@ -80,15 +86,14 @@ def test_loss_of_the_worst_records_is_no_more_than_claimed(
 
 @pytest.mark.parametrize("strangers", [1, 2])
 def test_stranger_who_meets_the_target_tells_no_more_of_who_is_there(
-    tmp_path: Path, strangers: int, record_property: Callable[[str, object], None]
+    strangers: int, record_property: Callable[[str, object], None]
 ) -> None:
     """The adversary has the linkage key, and has put people of its choice into the target's bucket.
 
     The target, which the insurer holds, closes the bucket of one stranger and takes the longest row out; of two it is
     closed before.
     """
-    prepared = Prepared(tmp_path, Csv(), ATTRIBUTES, {"epsilon": 3.0, **MECHANISMS["moments, keyed"]})
-    numbers = numbers_of(prepared)
+    prepared, numbers = attacked("moments, keyed")
     mine = {party.party: party.loss.own for party in numbers.privacy.per_party}["clinic"]
     target, *others = ((name, 100, 1000, *own(100, 1000)[3:]) for name in sharing_a_bucket(prepared, 1 + strangers))
     there, gone, insured = (prepared.with_own(*rows) for rows in ([target, *others], others, [target]))
@@ -111,19 +116,17 @@ def sharing_a_bucket(prepared: Prepared, count: int) -> list[str]:
 
 @pytest.mark.parametrize("name", ["rmgm", "moments"])
 def test_loss_of_records_of_all_parties_is_no_more_than_outsiders_are_said_to_see(
-    tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+    name: str, record_property: Callable[[str, object], None]
 ) -> None:
-    prepared = Prepared(tmp_path, Csv(), ATTRIBUTES, {"epsilon": 3.0, **MECHANISMS[name]})
+    prepared, numbers = attacked(name)
     rows = own(100, 1000), own(0, 1000 if name == "moments" else 0, sick=False)
     one, other = (dict.fromkeys(ATTRIBUTES, prepared.with_own(row)) for row in rows)
-    numbers = numbers_of(prepared)
     attack = Attack.best(numbers, difference(prepared, one, other))
     require_private(attack, numbers.privacy.outsiders.own, record_property)
 
 
-def test_attack_fails_where_an_integer_that_differs_has_no_noise(tmp_path: Path) -> None:
-    prepared = Prepared(tmp_path, Csv(), ATTRIBUTES, {"mechanism": "rmgm"})
-    numbers = numbers_of(prepared)
+def test_attack_fails_where_an_integer_that_differs_has_no_noise() -> None:
+    prepared, numbers = attacked("rmgm")
     apart = difference(prepared, {"clinic": prepared.with_own(own(100, 0))}, {})
     with pytest.raises(AssertionError, match="without noise"):
         Attack.best(replace(numbers, scale=0 * numbers.scale), apart)
@@ -159,17 +162,25 @@ RECORDS: Mapping[str, tuple[Kind[Source], Callable[[Kind[Source], Sequence[Any]]
 }
 
 
+WHOLE: Mapping[str, tuple[Attribute, ...]] = {"clinic": (AGE, DOSE, SICK), "insurer": (BLOOD,)}
+
+
+@cache
+def numbers_of_any_kind() -> Numbers:
+    """Which number is in which integer does not depend on the kind of a source."""
+    return numbers_of(Prepared(kept_folder(), Csv(), WHOLE, {"mechanism": "rmgm", "keyed": True}))
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_loss_of_a_hostile_record_is_no_more_than_claimed(
     tmp_path: Path, name: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Others have two rows each where their order is what differs."""
     kind, change = RECORDS[name]
-    attributes: Mapping[str, tuple[Attribute, ...]] = {"clinic": (AGE, DOSE, SICK), "insurer": (BLOOD,)}
-    prepared = Prepared(tmp_path, kind, attributes, {"mechanism": "rmgm", "keyed": True})
+    prepared = Prepared(tmp_path, kind, WHOLE, {"mechanism": "rmgm", "keyed": True})
     rows = [row for row in people(twice=change is _in_another_order) if row[0] != OWN]
     records = [*map(kind.honest, rows[:30]), kind.honest(own(50, 500)), *map(kind.honest, rows[30:])]
-    apart, numbers = difference(prepared, {"clinic": records}, {"clinic": change(kind, records)}), numbers_of(prepared)
+    apart, numbers = difference(prepared, {"clinic": records}, {"clinic": change(kind, records)}), numbers_of_any_kind()
     stated = {party.party: party.loss.stated for party in numbers.privacy.per_party}["clinic"]
     claimed = max(loss.epsilon for loss in stated)  # the record may be there or not, or have other values
     attack = Attack.best(numbers, apart)

@@ -24,7 +24,7 @@ from tests.world.consortium import (
     write_csv,
 )
 from tests.world.coordinator import problem
-from tests.world.local_api import network_app, operator, operator_app, system
+from tests.world.local_api import operator, system
 
 QUERY = "SELECT * FROM stays"
 ATTRIBUTES = [attribute.model_dump(mode="json") for attribute in SCHEMAS["clinic"]]
@@ -123,9 +123,9 @@ SINGLED_OUT: dict[str, dict[str, object]] = {
 """Declarations that would let a token read cells by what becomes of the data set, or of releases that name it."""
 
 
-@pytest.mark.parametrize("app", [network_app, operator_app])
-def test_token_chooses_neither_source_nor_key_nor_schema(consortium: Consortium, app: Callable[[Agent], Any]) -> None:
-    with consortium.agent("clinic") as agent, system(agent, app=app) as http:
+@pytest.mark.parametrize("at_the_socket", [False, True])
+def test_token_chooses_neither_source_nor_key_nor_schema(consortium: Consortium, at_the_socket: bool) -> None:
+    with consortium.agent("clinic") as agent, system(agent, peer_is_operator=at_the_socket) as http:
         before = agent.datasets.all()
         for what, replace in product(SINGLED_OUT, ("true", "false")):
             body = {**registration(file(consortium.table("clinic"))), **SINGLED_OUT[what]}

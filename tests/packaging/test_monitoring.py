@@ -27,7 +27,7 @@ def served(tmp_path: Path) -> set[str]:
     hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
     hub.http.get("/v1/releases")
     texts = [hub.http.get("/metrics").text]
-    learner = learner_app(ReleaseSource(ReleaseClient("http://hub", transport=InProcess(hub.app))))
+    learner = learner_app(ReleaseSource(ReleaseClient("http://hub", transport=hub.transport)))
     with httpx.Client(transport=InProcess(learner), base_url="http://learner") as http:
         http.get("/healthz")
         texts.append(http.get("/metrics").text)

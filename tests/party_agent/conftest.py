@@ -12,10 +12,10 @@ from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.settings import system_clock
+from tests.world.applications import in_turn
 from tests.world.consortium import Consortium
 from tests.world.coordinator import SetClock
 from tests.world.tampering import TamperedCoordinator
-from tests.world.transport import InProcess
 
 
 @pytest.fixture(autouse=True)
@@ -50,5 +50,5 @@ def local(agents: Agents) -> LocalApi:
 
 @pytest.fixture
 def api(local: LocalApi) -> Iterator[httpx.Client]:
-    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as client:
+    with httpx.Client(transport=in_turn(create_app, local), base_url="http://agent") as client:
         yield client

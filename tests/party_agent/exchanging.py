@@ -20,7 +20,6 @@ from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
-from commingle.shared.runtime import faults
 from commingle.shared.runtime.coordinator_client import MessageKind
 from tests.party_agent.releasing import cut_off, dying_at, rejection_of, state_of
 from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise, kept_folder
@@ -53,6 +52,21 @@ class Kept:
     release: str
     requests: tuple[str, ...]
     received: Mapping[str, tuple[bytes, ...]]
+
+    @classmethod
+    def of(cls, consortium: Consortium, release: str) -> "Kept":
+        """As it stands now, which may be where an agent comes by a fault point."""
+        folder, coordinator = kept_folder() / "kept", consortium.coordinator
+        shutil.copytree(consortium.root, folder)
+        received = {what: tuple(bodies) for what, bodies in coordinator.received.items()}
+        return cls(folder, release, tuple(coordinator.requests), received)
+
+    def restore(self, consortium: Consortium) -> str:
+        """A consortium that was made alike stands there."""
+        consortium.become(self.folder)
+        consortium.coordinator.requests[:] = self.requests
+        consortium.coordinator.received.update({what: list(bodies) for what, bodies in self.received.items()})
+        return self.release
 
 
 stages: dict[str, Kept] = {}
@@ -88,16 +102,9 @@ def reached_once(stage: Callable[..., str]) -> Callable[..., str]:
         if which not in stages:
             release = stage(consortium, bounds, **choices)
             coordinator.close()
-            folder = kept_folder() / "kept"
-            shutil.copytree(consortium.root, folder)
-            received = {what: tuple(bodies) for what, bodies in coordinator.received.items()}
-            stages[which] = Kept(folder, release, tuple(coordinator.requests), received)
+            stages[which] = Kept.of(consortium, release)
             return release
-        kept = stages[which]
-        consortium.become(kept.folder)
-        coordinator.requests[:] = kept.requests
-        coordinator.received.update({what: list(bodies) for what, bodies in kept.received.items()})
-        return kept.release
+        return stages[which].restore(consortium)
 
     return reach
 
@@ -247,21 +254,17 @@ def forget_messages(consortium: Consortium, release: str, party: str) -> None:
 
 @dataclass
 class Cut:
-    """Power is cut when a point is reached by its name, or any for the n-th time."""
+    """Power is cut when any point is reached for the n-th time; `then` happens at all others."""
 
-    point: str | int
+    nth: int
     reached: list[str] = field(default_factory=list)
+    then: Callable[[], object] = lambda: None
 
     def __call__(self, name: str) -> None:
         self.reached.append(name)
-        if self.point in {name, len(self.reached)}:
+        if len(self.reached) == self.nth:
             raise CrashError
-
-
-def cut_at(point: str | int) -> Cut:
-    cut = Cut(point)
-    faults.arm(cut)
-    return cut
+        self.then()
 
 
 def in_earnest(_: str) -> None:

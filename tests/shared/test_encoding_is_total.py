@@ -210,13 +210,13 @@ KEYS = (SubjectKey.of("id"), SubjectKey.of("id", ("text/1",)), SubjectKey.of("id
 @settings(max_examples=200, deadline=None)
 @given(values=st.lists(FROM_A_DATABASE, max_size=6))
 def test_cell_of_a_database_reads_alike_whatever_other_types_are_beside_it(values: list[Any]) -> None:
-    together = cells_of(tuple(values))
+    together, alone = cells_of(tuple(values)), [cells_of((value,)) for value in values]
     for attribute in ATTRIBUTES:
         found = encode_attribute(attribute, together).columns.tolist()
-        assert found == [encode_attribute(attribute, cells_of((v,))).columns[0].tolist() for v in values]
+        assert found == [encode_attribute(attribute, cells).columns[0].tolist() for cells in alone]
     for key in KEYS:
         ids = subject_ids(key, {"id": together}).ids.to_pylist()
-        assert ids == [subject_ids(key, {"id": cells_of((v,))}).ids[0].as_py() for v in values]
+        assert ids == [subject_ids(key, {"id": cells}).ids[0].as_py() for cells in alone]
 
 
 @settings(max_examples=300, deadline=None)

@@ -4,6 +4,7 @@ Here the test decides when each looks and what each is told. Agents and a coordi
 start them, are `commingle.testing`'s.
 
 transport    calls an application without a socket, or puts one on a socket; requests that fail on their way
+applications one application that serves one thing after another: most tests need one, and it takes 50 ms to make
 coordinator  the coordinator over a database, its clock, and honest parties that follow the protocol by hand
 tampering    the same coordinator with an operator who may lie, forget and overhear: what agents are tested against
 consortium   agents with homes and tables on disk around such a coordinator

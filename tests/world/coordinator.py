@@ -5,8 +5,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -15,6 +16,7 @@ from weakref import finalize
 
 import httpx
 import numpy as np
+from fastapi import FastAPI
 
 from commingle.coordinator.blobs import BlobDirectory, Blobs
 from commingle.coordinator.coordinator import Coordinator, Quotas
@@ -49,6 +51,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.release.verification import PublishedRelease, verify_release
 from commingle.shared.runtime.files import Disks
 from commingle.shared.runtime.request_signing import RequestSigner
+from tests.world.applications import Turn, in_turn
 from tests.world.documents import HEAD, START, block_statement, enrolment
 from tests.world.transport import InProcess, pool_of_threads
 
@@ -160,12 +163,21 @@ def key_of(name: str) -> SigningKey:
 Parties: TypeAlias = tuple[Honest, Honest]
 
 
+_serials = count()
+
+
 class ToldFeed(Feed):
     """Tells when a request waits for events, and how often any did."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.asked, self.waits = Event(), 0
+        self._serial = next(_serials)
+
+    def state(self, about: str | None) -> tuple[int, int, int]:
+        """Under lives that no other hub has: an application keeps what it found by them, and serves many hubs."""
+        life, newest, last = super().state(about)
+        return life + (self._serial << 32), newest, last
 
     async def wait(self, seq: int, *, timeout_seconds: float, about: str | None = None) -> None:
         self.waits += 1
@@ -173,9 +185,24 @@ class ToldFeed(Feed):
         await super().wait(seq, timeout_seconds=timeout_seconds, about=about)
 
 
+@dataclass(frozen=True)
+class _Parts:
+    coordinator: Coordinator
+    publisher: Publisher
+    feed: Feed
+
+
+def _app_of(parts: _Parts) -> FastAPI:
+    return create_app(parts.coordinator, parts.publisher, parts.feed, pool=pool_of_threads())
+
+
 @dataclass
 class Hub:
-    """A coordinator over files that outlive it, called without a socket. The publisher runs when told to."""
+    """A coordinator over files that outlive it, called without a socket. The publisher runs when told to.
+
+    Attributes:
+        apart: its application serves no other, so that it counts from zero.
+    """
 
     url: str
     home: Path
@@ -184,6 +211,7 @@ class Hub:
     blobs: Blobs | None = None
     quotas: Quotas = field(default_factory=Quotas)
     disks: Disks = field(default_factory=lambda: Disks((), 0))
+    apart: bool = False
 
     def __post_init__(self) -> None:
         _prepare(self.url)
@@ -195,11 +223,22 @@ class Hub:
         )
         self.publisher = Publisher(self.coordinator)
         self.feed = ToldFeed(self.coordinator.store)
-        self.app = create_app(self.coordinator, self.publisher, self.feed, pool=pool_of_threads())
-        self.http = httpx.Client(transport=InProcess(self.app), base_url="http://hub")
+        self.transport: InProcess = InProcess(self.app) if self.apart else in_turn(_app_of, self._parts)
+        self.http = httpx.Client(transport=self.transport, base_url="http://hub")
+
+    @property
+    def _parts(self) -> "_Parts":
+        return _Parts(self.coordinator, self.publisher, self.feed)
+
+    @cached_property
+    def app(self) -> FastAPI:
+        """One that serves no other hub."""
+        return _app_of(self._parts)
 
     def close(self) -> None:
         self.http.close()
+        if isinstance(self.transport, Turn):
+            self.transport.end()
         self.store.close()
 
     @contextmanager

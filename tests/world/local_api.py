@@ -2,7 +2,7 @@
 
 import io
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -23,6 +23,7 @@ from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, listen
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.runtime.server import Served, serving
+from tests.world.applications import in_turn
 from tests.world.transport import InProcess
 
 
@@ -41,8 +42,13 @@ def network_app(agent: Agent) -> FastAPI:
     return create_app(LocalApi(alone(agent), loops=None, peer_is_operator=False))
 
 
+def reached(agent: Agent, *, peer_is_operator: bool = False) -> InProcess:
+    """The local API without a socket, as it is on the network unless the operator asks."""
+    return in_turn(create_app, LocalApi(alone(agent), loops=None, peer_is_operator=peer_is_operator))
+
+
 def operator(agent: Agent) -> httpx.Client:
-    return httpx.Client(transport=InProcess(operator_app(agent)), base_url="http://agent")
+    return httpx.Client(transport=reached(agent, peer_is_operator=True), base_url="http://agent")
 
 
 def token_of(agent: Agent, *scopes: AgentScope, name: str = "system") -> str:
@@ -50,11 +56,11 @@ def token_of(agent: Agent, *scopes: AgentScope, name: str = "system") -> str:
     return create_token(agent.home, name=name, scopes=made, lifetime=None, now=agent.clock())
 
 
-def system(
-    agent: Agent, *scopes: AgentScope, name: str = "system", app: Callable[[Agent], FastAPI] = network_app
-) -> httpx.Client:
+def system(agent: Agent, *scopes: AgentScope, name: str = "system", peer_is_operator: bool = False) -> httpx.Client:
     headers = {"Authorization": f"Bearer {token_of(agent, *scopes, name=name)}"}
-    return httpx.Client(transport=InProcess(app(agent)), base_url="http://agent", headers=headers)
+    return httpx.Client(
+        transport=reached(agent, peer_is_operator=peer_is_operator), base_url="http://agent", headers=headers
+    )
 
 
 def operator_client(home: Home) -> httpx.Client:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import httpx
 import numpy as np
 import pyarrow as pa
+from fastapi import FastAPI
 from numpy.typing import NDArray
 
 from benchmarks.keyed import exchanged
@@ -46,6 +47,7 @@ from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
 from commingle.shared.wire import PartyRecord
+from tests.world.applications import in_turn
 from tests.world.coordinator import Hub
 from tests.world.documents import HEAD, approvals_of, publication, spec_of
 from tests.world.noise import seeded_noise
@@ -273,7 +275,7 @@ class ServingCoordinator:
             limit = min(self.page_size, int(request.url.params.get("limit", "100")))
             request = httpx.Request(request.method, request.url.copy_set_param("limit", limit))
         hub = _serving(tuple(self.files.items()), tuple(self.unpublished), self.key)
-        answer = InProcess(hub.app).handle_request(request)
+        answer = hub.transport.handle_request(request)
         if not listed or not answer.is_success:
             return answer
         page = answer.json()
@@ -285,11 +287,21 @@ class ServingCoordinator:
 
 
 def learner(
-    fake: ServingCoordinator, *, cache: Path | None = None, trusted: str | None = COORDINATOR.fingerprint
+    fake: ServingCoordinator,
+    *,
+    cache: Path | None = None,
+    trusted: str | None = COORDINATOR.fingerprint,
+    apart: bool = False,
 ) -> httpx.Client:
+    """A learner before that coordinator; `apart` from what other tests ask, where it counts from zero."""
     client = ReleaseClient("http://hub", transport=fake.transport, cache=cache, trusted_coordinator=trusted)
-    app = create_app(ReleaseSource(client), pool=pool_of_threads())
-    return httpx.Client(transport=InProcess(app), base_url="http://learner", timeout=60)
+    source = ReleaseSource(client)
+    way = InProcess(_learner_app(source)) if apart else in_turn(_learner_app, source, coordinator="http://hub")
+    return httpx.Client(transport=way, base_url="http://learner", timeout=60)
+
+
+def _learner_app(source: ReleaseSource) -> FastAPI:
+    return create_app(source, pool=pool_of_threads())
 
 
 @cache

@@ -29,7 +29,7 @@ from commingle.shared.release.matrix import check_block
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults
 from tests.world.coordinator import Hub, SetClock
-from tests.world.transport import Fault, InProcess, no_fault
+from tests.world.transport import Fault, no_fault
 
 URL = "https://coordinator.test"
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -131,16 +131,11 @@ class TamperedCoordinator:
         self.root.mkdir(parents=True, exist_ok=True)
         return Hub(f"sqlite:///{self.root / 'coordinator.sqlite'}", self.root, self.clock, self.key)
 
-    @cached_property
-    def _transport(self) -> InProcess:
-        return InProcess(self.hub.app)
-
     def close(self) -> None:
         """Let go of its files; it opens them anew when it is next asked."""
         if "hub" in self.__dict__:
             self.hub.close()
-        for name in ("hub", "_transport"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("hub", None)
 
     def client(self, auth: httpx.Auth | None = None) -> httpx.Client:
         return httpx.Client(transport=httpx.MockTransport(self.handle), base_url=URL, auth=auth)
@@ -213,7 +208,7 @@ class TamperedCoordinator:
             url = url.copy_merge_params(held or {})
             for name in ("signature", "signature-input", "accept"):  # and answered at once
                 headers.pop(name, None)
-        answer = self._transport.handle_request(
+        answer = self.hub.transport.handle_request(
             httpx.Request(request.method, url, headers=headers, content=request.content)
         )
         if request.method != "GET" or not answer.is_success or "json" not in answer.headers["content-type"]:

@@ -1,9 +1,10 @@
 """What one person's record may hold: cells, as values of Python; bytes are those that a text is stored as."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,10 @@ NUMBERS = (
 DATES = (date(1, 1, 1), date(9999, 12, 31), datetime(1900, 2, 28, 23, 59), datetime(2020, 2, 29), timedelta(days=1))  # noqa: DTZ001 - cells have no zone
 LARGE = ("x" * 10_000_000, b"\x80" * 10_000_000, '"' * 10_000_001, "1" * 10_000_000)
 CELLS: tuple[object, ...] = (None, *TEXTS, *BYTES, *NUMBERS, *DATES)
+
+
+Made = Callable[[], tuple[Any, ...]]
+"""Makes records, which are large: most searches try one of several."""
 
 
 def instead(row: Sequence[object]) -> Iterator[tuple[str, tuple[Sequence[object], ...]]]:

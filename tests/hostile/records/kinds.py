@@ -5,11 +5,11 @@ import json
 import os
 import sqlite3
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 from xml.sax.saxutils import escape
@@ -24,7 +24,7 @@ from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.runtime.csv_format import Decimal, Encoding, Separator
-from tests.hostile.records.cells import instead
+from tests.hostile.records.cells import Made, instead
 
 Source = FileSource | PartitionedSource | SqlSource
 Piece = tuple[bytes, str]
@@ -46,7 +46,7 @@ class Kind(Protocol[Written_co]):
     def honest(self, row: Row) -> Any:
         """A person's record."""
 
-    def hostile(self, row: Row) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    def hostile(self, row: Row) -> Iterator[tuple[str, Made]]:
         """What may stand instead, with names."""
 
     def write(self, where: Path, records: Sequence[Any]) -> Written_co:
@@ -59,8 +59,9 @@ class Values:
     def honest(self, row: Row) -> Any:
         return tuple(row)
 
-    def hostile(self, row: Row) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        return instead(row)
+    def hostile(self, row: Row) -> Iterator[tuple[str, Made]]:
+        for name, rows in instead(row):
+            yield name, partial(tuple, rows)
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,17 @@ class Csv:
     def honest(self, row: Row) -> bytes:
         return self._line([self._bytes(cell) for cell in row])
 
-    def hostile(self, row: Row) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+    def hostile(self, row: Row) -> Iterator[tuple[str, Made]]:
         """Cells as a writer that quotes none writes them, and one that quotes all; and bytes that no writer writes."""
         for name, rows in instead(row):
-            yield name, tuple(self._line([self._bytes(cell) for cell in cells]) for cells in rows)
+            yield name, partial(self._lines, rows, self._bytes)
             if rows != (row,):
-                yield f"{name}, quoted", tuple(self._line([self._quoted(cell) for cell in cells]) for cells in rows)
+                yield f"{name}, quoted", partial(self._lines, rows, self._quoted)
         line, mark, comma = self.honest(row), self._bytes('"'), self._bytes(self.separator)
         for at in range(0, len(line) + 1, 3):
-            yield f"a quotation mark at {at}", (line[:at] + mark + line[at:],)
-            yield f"one byte at {at}", (line[:at] + b"x" + line[at:],)
-            yield f"cut at {at}", (line[:at],)
+            yield f"a quotation mark at {at}", partial(tuple, (line[:at] + mark + line[at:],))
+            yield f"one byte at {at}", partial(tuple, (line[:at] + b"x" + line[at:],))
+            yield f"cut at {at}", partial(tuple, (line[:at],))
         for what in (
             b"",
             comma,
@@ -101,9 +102,9 @@ class Csv:
             b"\0",
             b"\n",
         ):
-            yield f"the line {what!r}", (what,)
-            yield f"the line {what!r} before", (what, line)
-        yield "70 MB", (line + mark + b"y" * 70_000_000,)
+            yield f"the line {what!r}", partial(tuple, (what,))
+            yield f"the line {what!r} before", partial(tuple, (what, line))
+        yield "70 MB", lambda: (line + mark + b"y" * 70_000_000,)
 
     def write(self, where: Path, records: Sequence[bytes]) -> Source:
         path, body = where / f"table{self.suffix}", self.body(records)
@@ -113,6 +114,9 @@ class Csv:
     def body(self, records: Sequence[bytes]) -> bytes:
         head, end = self._line([self._bytes(name) for name in COLUMNS]), self._bytes(self.end)
         return (b"\xff\xfe" if self.encoding == "utf-16" else b"") + b"".join(line + end for line in (head, *records))
+
+    def _lines(self, rows: Sequence[Row], cell: Callable[[object], bytes]) -> tuple[bytes, ...]:
+        return tuple(self._line(list(map(cell, cells))) for cells in rows)
 
     def _line(self, cells: Sequence[bytes]) -> bytes:
         return self._bytes(self.separator).join(cells)
@@ -241,16 +245,19 @@ class Excel(Values):
     def honest(self, row: Row) -> tuple[str, ...]:
         return tuple(map(self._cell, row))
 
-    def hostile(self, row: Row) -> Iterator[tuple[str, tuple[tuple[str, ...], ...]]]:
+    def hostile(self, row: Row) -> Iterator[tuple[str, Made]]:
         for name, rows in instead(row):
-            yield name, tuple(self.honest(cells) for cells in rows)
+            yield name, partial(self._all_honest, rows)
         own = self.honest(row)
         for place in range(len(row)):
             for xml in self._odd():
-                yield f"column {place} is {xml[:60]}", ((*own[:place], xml, *own[place + 1 :]),)
-        yield "a long row", (own + own,)
-        yield "a short row", (own[:1],)
-        yield "an empty row", ((), own)
+                yield f"column {place} is {xml[:60]}", partial(tuple, ((*own[:place], xml, *own[place + 1 :]),))
+        yield "a long row", partial(tuple, (own + own,))
+        yield "a short row", partial(tuple, (own[:1],))
+        yield "an empty row", partial(tuple, ((), own))
+
+    def _all_honest(self, rows: Sequence[Row]) -> tuple[tuple[str, ...], ...]:
+        return tuple(map(self.honest, rows))
 
     def write(self, where: Path, records: Sequence[tuple[str, ...]]) -> Source:
         rows = [tuple(map(self._cell, COLUMNS)), *records]

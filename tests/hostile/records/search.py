@@ -6,6 +6,7 @@ that person's, too, so that person is none of the others. A line of a CSV is a r
 ends, of a file whose writer does not quote, is several, each of which may be one person's.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -139,23 +140,25 @@ class Neighbour:
     lines: int
 
 
-def neighbours(kind: Kind[object], rows: Sequence[Row]) -> Iterator[Neighbour]:
-    """All of a table of that kind of source."""
+def neighbours(
+    kind: Kind[object], rows: Sequence[Row], *, every: int = 1, wanted: Callable[[str], bool] = lambda _: True
+) -> Iterator[Neighbour]:
+    """All of a table of that kind of source, or one of so many, whose names are wanted."""
     own = next(row for row in rows if row[0] == OWN)
     others = [kind.honest(row) for row in rows if row[0] != OWN]
-    ids = {str(row[0]).encode() for row in rows if row[0] != OWN}
-    draw = np.random.default_rng(9)
-    for number, (name, records) in enumerate(kind.hostile(own)):
+    ids = frozenset(str(row[0]).encode() for row in rows if row[0] != OWN)
+    for number, (name, made) in enumerate(kind.hostile(own)):
+        if number % every or not wanted(name):
+            continue
+        records, draw = made(), np.random.default_rng((9, number))
         place = (0, len(others), int(draw.integers(len(others))))[number % 3]
-        held = [*others[:place], *records, *others[place:]]
-        moved = ""
+        held, moved = [*others[:place], *records, *others[place:]], ""
         if number % 5 == 1:
             held = [held[i] for i in draw.permutation(len(held))]
             moved = ", all shuffled"
         said = b"\n".join(map(told, records))
-        yield Neighbour(
-            name + moved, held, frozenset(one for one in ids if one in said), 1 + said.count(b"\n") + said.count(b"\r")
-        )
+        named = ids.intersection(re.findall(rb"s\d{3}", said))
+        yield Neighbour(name + moved, held, named, 1 + said.count(b"\n") + said.count(b"\r"))
 
 
 @dataclass
@@ -189,9 +192,7 @@ def search(
     others = before.keys() - {OWN.encode()}
     if len(before) != PEOPLE or len(set(before.values())) < PEOPLE // 2:
         raise AssertionError("the table cannot be read, or tells nobody from anybody")
-    for number, one in enumerate(neighbours(kind, rows)):
-        if number % every:
-            continue
+    for one in neighbours(kind, rows, every=every):
         try:
             source = kind.write(where, one.records)
         except ImpossibleError:

@@ -27,6 +27,7 @@ from commingle.shared.documents.spec import Attachment, ReleaseSpec, headline_of
 from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.pages.doors import COOKIE, LinkDoor, Session
 from commingle.shared.runtime.settings import system_clock
+from tests.world.applications import in_turn
 from tests.world.consortium import BY_A_PERSON, Consortium, strictly
 from tests.world.pages import Tags
 from tests.world.transport import InProcess, unreachable
@@ -48,7 +49,7 @@ def door() -> LinkDoor:
 
 @pytest.fixture
 def app(local: LocalApi, door: LinkDoor) -> FastAPI:
-    way = InProcess(create_app(local))
+    way = in_turn(create_app, local)
     return create_console(local.agents.home, door, lambda _: PartyClient.over(way))
 
 
@@ -251,7 +252,7 @@ def test_one_page_has_everything_a_decision_stands_on(
 
 
 def inside_item(local: LocalApi, release: str) -> dict[str, Any]:
-    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as api:
+    with httpx.Client(transport=in_turn(create_app, local), base_url="http://agent") as api:
         item: dict[str, Any] = api.get(f"/v1/proposals/{release}").json()
         return item
 
@@ -338,7 +339,7 @@ def test_agent_that_cannot_be_asked_is_said_to_be_that(door: LinkDoor, local: Lo
 
 
 def test_interface_of_the_agent_is_explained_on_a_page_to_whoever_reaches_it(local: LocalApi) -> None:
-    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as api:
+    with httpx.Client(transport=in_turn(create_app, local), base_url="http://agent") as api:
         page = api.get("/docs")
     assert (page.status_code, "PUT /v1/proposals/{release}/approval" in page.text) == (200, True)
 
@@ -500,7 +501,7 @@ def test_operator_makes_a_token_that_is_shown_once_works_and_is_revoked(
     assert "commingle-local" not in page
     assert row_of(page, "etl")[:4] == ["etl", "propose, read", "", "the operator"]
     assert row_of(page, "etl")[6] == "never"
-    with httpx.Client(transport=InProcess(create_app(local)), base_url="http://agent") as api:
+    with httpx.Client(transport=in_turn(create_app, local), base_url="http://agent") as api:
         bearer = {"Authorization": f"Bearer {made[0]}"}
         assert [api.get(path, headers=bearer).status_code for path in ("/v1/status", "/v1/ledger")] == [200, 200]
         assert row_of(inside.get("/tokens").text, "etl")[6].startswith(f"{system_clock():%Y-%m-%d}")

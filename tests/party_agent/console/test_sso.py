@@ -40,6 +40,7 @@ from commingle.shared.runtime.pages.doors import SsoDoor
 from commingle.shared.runtime.server import Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.sso import SsoSettings
+from tests.world.applications import in_turn
 from tests.world.command import run_command
 from tests.world.consortium import Consortium, strictly
 from tests.world.provider import LOGGED_OUT, SECRET, SigningProvider, browser, signing_provider, sso_settings
@@ -86,7 +87,7 @@ def desk_of(local: LocalApi, provider: SigningProvider, secret: Path) -> Iterato
     listener = listen(host="127.0.0.1", port=0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     settings = sso_settings(provider.issuer, url, client_secret_file=secret)
-    way = InProcess(create_app(local))
+    way = in_turn(create_app, local)
     with ExitStack() as opened:
         desk = Desk(provider, settings, local, opened)
 
@@ -176,7 +177,7 @@ def test_sign_on_and_token_or_operator_are_never_counted_as_two_people(desk: Des
     secret = create_token(
         home, name="berg", scopes=frozenset({"read", "decide"}), lifetime=None, now=now, person="Dr. Berg"
     )
-    with httpx.Client(transport=InProcess(create_app(desk.local)), base_url="http://agent") as api:
+    with httpx.Client(transport=in_turn(create_app, desk.local), base_url="http://agent") as api:
         bearer = {} if order == "operator first" else {"Authorization": f"Bearer {secret}"}
         if order == "sign-on first":
             decide(desk.browser(ADAMS), release)
@@ -231,7 +232,7 @@ def test_token_that_a_session_makes_reads_and_is_no_second_person(desk: Desk, re
     bearer = {"Authorization": f"Bearer {made_by(adams, 'mine', 'read')}"}
     desk.provider.user = ADAMS | {"groups": []}
     desk.seconds = 3600.0  # the session is over, and the groups are gone
-    with httpx.Client(transport=InProcess(create_app(desk.local)), base_url="http://agent", headers=bearer) as api:
+    with httpx.Client(transport=in_turn(create_app, desk.local), base_url="http://agent", headers=bearer) as api:
         assert api.get(f"/v1/proposals/{release}").status_code == 200
         assert api.put(f"/v1/proposals/{release}/approval").status_code == 403
         assert api.post("/v1/regressions", content=b"{}").status_code == 403

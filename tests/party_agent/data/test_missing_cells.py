@@ -22,10 +22,11 @@ from commingle.shared.documents.terms import MechanismName
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.releasing import published
+from tests.world.applications import in_turn
 from tests.world.consortium import SCHEMAS, Consortium, N, rows_of, write_csv
 from tests.world.noise import no_noise
 from tests.world.tampering import URL
-from tests.world.transport import InProcess, on_a_socket
+from tests.world.transport import on_a_socket
 
 BMI = NumericAttribute(name="bmi", lower=15, upper=45, missing="indicator")
 AGE = NumericAttribute(name="age", lower=20, upper=80, unit="years", missing="midpoint")
@@ -135,10 +136,10 @@ def test_parts_are_registered_and_a_study_releases_their_pairs(gaps: Consortium)
 
 def words_told(gaps: Consortium, *, token: bool) -> Any:
     with gaps.agents("clinic") as agents:
-        app = create_app(LocalApi(agents, loops=None, peer_is_operator=not token))
+        way = in_turn(create_app, LocalApi(agents, loops=None, peer_is_operator=not token))
         made = create_token(agents.home, name="etl", scopes=EVERY_SCOPE, lifetime=None, now=agents.clock())
         headers = {"Authorization": f"Bearer {made}"} if token else {}
-        with httpx.Client(transport=InProcess(app), base_url="http://agent", headers=headers) as client:
+        with httpx.Client(transport=way, base_url="http://agent", headers=headers) as client:
             return client.get("/v1/proposals").json()["items"][0]["missing"]
 
 

@@ -31,6 +31,7 @@ from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.plan import BlockPlan, plan_block
 from commingle.shared.runtime.errors import UnreachableError
 from tests.packaging.openapi import FOLDER
+from tests.world.applications import in_turn
 from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, rows_of, strictly
 from tests.world.coordinator import problem
 from tests.world.local_api import operator
@@ -83,8 +84,8 @@ def test_status_says_who_this_is(api: httpx.Client, local: LocalApi) -> None:
 def test_readiness_fails_while_the_coordinator_is_away(consortium: Consortium) -> None:
     with consortium.agents("clinic") as agents:
         loops = Loops(agents)
-        app = create_app(LocalApi(agents, loops, peer_is_operator=True))
-        with httpx.Client(transport=InProcess(app), base_url="http://agent") as client:
+        way = in_turn(create_app, LocalApi(agents, loops, peer_is_operator=True))
+        with httpx.Client(transport=way, base_url="http://agent") as client:
             assert client.get("/readyz").status_code == 200
             loops.all[0].trouble = UnreachableError("no answer", remedy="Check the network.")
             response = client.get("/readyz")
@@ -98,7 +99,7 @@ def test_metrics_tell_budget_charges_waiting_proposals_and_contact(consortium: C
     with consortium.agents("clinic") as agents:
         loops = Loops(agents)
         with httpx.Client(
-            transport=InProcess(create_app(LocalApi(agents, loops, peer_is_operator=True))), base_url="http://agent"
+            transport=in_turn(create_app, LocalApi(agents, loops, peer_is_operator=True)), base_url="http://agent"
         ) as client:
             before = read_metrics(client)
             assert before["commingle_agent_last_contact_timestamp_seconds"] == 0
@@ -231,7 +232,7 @@ def test_charges_come_in_pages_from_the_newest_on_and_a_client_puts_them_togethe
         found.append([charge["release"] for charge in page["charges"]])
         before = {"before": page["next"]} if page["next"] else {}
     assert found == [asked[3:], asked[1:3], asked[:1]]
-    with PartyClient.over(InProcess(create_app(local))) as client:
+    with PartyClient.over(in_turn(create_app, local)) as client:
         whole = client.ledger()
     assert ([charge.release for charge in whole.charges], whole.next) == (asked, None)
     assert api.get("/v1/ledger", params={"before": "f" * 64}).status_code == 404

@@ -315,7 +315,6 @@ def test_proposal_whose_first_look_failed_waits_for_a_person_once_it_was_looked_
 
 
 STREAM = "text/event-stream"
-NOTHING_THERE = {"type": "urn:commingle:problem:unknown", "detail": "no such path"}
 
 
 def steps(last: int) -> bytes:

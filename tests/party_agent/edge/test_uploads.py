@@ -22,8 +22,7 @@ from commingle.shared.runtime.errors import RemoteProblemError
 from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, rows_of, strictly
 from tests.world.coordinator import problem
 from tests.world.disks import mounted
-from tests.world.local_api import arrow_of, csv_of, declare, network_app, operator, system, token_of
-from tests.world.transport import InProcess
+from tests.world.local_api import arrow_of, csv_of, declare, operator, reached, system, token_of
 
 PLACE = "/v1/datasets/stays/uploads/monday"
 ROWS = rows_of("clinic")
@@ -127,9 +126,7 @@ def test_dictionaries_are_refused_from_others_and_decoded_by_the_client(agent: A
     with system(agent, "register", name="etl") as http:
         http.put(PLACE)
         assert problem(put(http, 1, sink.getvalue(), ARROW)) == (422, "piece")
-    with PartyClient(
-        "http://agent", token=token_of(agent, "register", name="own"), transport=InProcess(network_app(agent))
-    ) as party:
+    with PartyClient("http://agent", token=token_of(agent, "register", name="own"), transport=reached(agent)) as party:
         made = party.push("stays", table, rows_at_once=7)
     assert made.n == 40
 
@@ -214,9 +211,7 @@ def test_rows_are_for_their_owner_alone_and_in_no_backup(agent: Agent, etl: http
 
 def test_client_goes_on_with_what_was_interrupted_and_passes_on_the_agents_words(agent: Agent) -> None:
     bad = [*ROWS[:7], {**ROWS[7], "age": "old"}]
-    with PartyClient(
-        "http://agent", token=token_of(agent, "register", name="own"), transport=InProcess(network_app(agent))
-    ) as party:
+    with PartyClient("http://agent", token=token_of(agent, "register", name="own"), transport=reached(agent)) as party:
         with pytest.raises(RemoteProblemError, match=r"^row 2, column age: 1 value is no number$") as refused:
             party.push("stays", bad, upload="u", rows_at_once=3)
         assert refused.value.problem == "data"

@@ -26,9 +26,8 @@ from commingle.party_agent.home.tokens import (
 from commingle.shared.runtime.oidc import Principal
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import Consortium, strictly
-from tests.world.local_api import network_app, operator_app
+from tests.world.local_api import reached
 from tests.world.tampering import NOW
-from tests.world.transport import InProcess
 
 CALLS: dict[AgentScope, tuple[str, str]] = {
     "read": ("GET", "/v1/ledger"),
@@ -36,7 +35,6 @@ CALLS: dict[AgentScope, tuple[str, str]] = {
     "register": ("POST", "/v1/datasets/main/reading"),
 }
 DONE = {"read": 200, "decide": 200, "register": 202}
-NOTHING_DONE = dict.fromkeys(DONE, 401)
 
 
 @pytest.fixture
@@ -44,13 +42,13 @@ def home(consortium: Consortium) -> Home:
     return consortium.homes["clinic"]
 
 
-@pytest.fixture(params=[network_app, operator_app])
+@pytest.fixture(params=[False, True])
 def http(consortium: Consortium, request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
     """Over the network and over the socket: a token counts for what it is, also where its bearer could do without."""
     with consortium.agent("clinic") as agent:
         consortium.propose()
         agent.step(strictly)
-        with httpx.Client(transport=InProcess(request.param(agent)), base_url="http://agent") as client:
+        with httpx.Client(transport=reached(agent, peer_is_operator=request.param), base_url="http://agent") as client:
             yield client
 
 

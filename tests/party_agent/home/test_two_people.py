@@ -31,6 +31,7 @@ from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.pages.doors import LinkDoor, Session
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.cli.test_cli import at
+from tests.world.applications import in_turn
 from tests.world.command import Command
 from tests.world.consortium import AUTOMATIC, Consortium, consortium_of, strictly
 from tests.world.transport import InProcess, on_a_socket
@@ -245,7 +246,7 @@ def test_console_of_a_person_decides_as_that_person_only(api: httpx.Client, agen
     origin, headers = "http://127.0.0.1:8901", token(agents, "console-1", BERG)
     session = Session(BERG, headers["Authorization"].removeprefix("Bearer "))
     door = LinkDoor(session, address="127.0.0.1:8901", command="commingle party console")
-    way = InProcess(create_app(LocalApi(agents, loops=None, peer_is_operator=True)))
+    way = in_turn(create_app, LocalApi(agents, loops=None, peer_is_operator=True))
     app = create_console(agents.home, door, lambda secret: PartyClient.over(way, token=secret))
     with httpx.Client(transport=InProcess(app), base_url=origin, headers={"Origin": origin}) as browser:
         browser.get(f"/enter/{door.link}")

@@ -23,7 +23,7 @@ from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.party_agent.releasing import decision_of, look, state_of
 from tests.world.consortium import BY_HAND, Consortium, strictly
 from tests.world.documents import enrolment
-from tests.world.transport import InProcess, no_fault
+from tests.world.transport import no_fault
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def test_agent_with_a_wrong_clock_is_told_what_to_do(pair: Consortium) -> None:
     home = pair.homes["clinic"]
     with (
         compose_agents(
-            home, transport=InProcess(pair.coordinator.hub.app)
+            home, transport=pair.coordinator.hub.transport
         ) as agents,  # lives in the present, unlike the coordinator
         pytest.raises(RemoteProblemError, match="seconds apart") as refused,
     ):

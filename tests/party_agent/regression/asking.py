@@ -1,11 +1,13 @@
 """A clinic with one wide table, its agent, and requests to it."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
 from commingle.party_agent.ledger.store import Regression
 from commingle.party_agent.private.sources import FileSource
@@ -14,7 +16,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest, RegressionResult
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.release.charge import Charge
-from tests.world.consortium import Consortium, write_csv
+from tests.world.consortium import Consortium, kept_folder, write_csv
 
 ROWS = 3000
 ABOUT = 2500
@@ -44,12 +46,22 @@ def table(rows: int = ROWS, *, seed: int = 1) -> list[dict[str, str]]:
 def clinic(
     root: Path, *, policy: Policy = GENEROUS, epsilon_cap: float = 10.0, rows: int = ROWS, keyed: bool = False
 ) -> Consortium:
+    """Made once in this process, then copied."""
     consortium = Consortium(root)
-    consortium.add("clinic", policy=policy, epsilon_cap=epsilon_cap)
+    consortium.homes["clinic"] = Home(root / "clinic")
+    consortium.copied_from(_made_once(policy.model_dump_json(), epsilon_cap, rows, keyed))
+    return consortium
+
+
+@cache
+def _made_once(policy: str, epsilon_cap: float, rows: int, keyed: bool) -> Path:
+    consortium = Consortium(kept_folder())
+    consortium.add("clinic", policy=Policy.model_validate_json(policy), epsilon_cap=epsilon_cap)
     write_csv(consortium.table("clinic"), table(rows))
     with consortium.agent("clinic") as agent:
         register(consortium, agent, keyed=keyed)
-    return consortium
+    consortium.coordinator.close()
+    return consortium.root
 
 
 def register(

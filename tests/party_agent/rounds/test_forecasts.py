@@ -17,8 +17,9 @@ from commingle.party_agent.rounds.forecasts import Forecaster, Forecasts, start_
 from commingle.shared.forecast.forecast import computed_forecast
 from commingle.shared.runtime.errors import TooCostlyError
 from commingle.shared.runtime.pool import JobFaultError
+from tests.world.applications import in_turn
 from tests.world.consortium import BY_A_PERSON, Consortium, strictly
-from tests.world.transport import InProcess, InThread
+from tests.world.transport import InThread
 
 LOOK_SECONDS = 0.02
 
@@ -63,8 +64,8 @@ class Endless(InThread):
 
 def shown(agents: Agents, release: str) -> Any:
     """By an agent that runs."""
-    app = create_app(LocalApi(agents, Loops(agents), peer_is_operator=True))
-    with httpx.Client(transport=InProcess(app), base_url="http://agent") as http:
+    way = in_turn(create_app, LocalApi(agents, Loops(agents), peer_is_operator=True))
+    with httpx.Client(transport=way, base_url="http://agent") as http:
         one = http.get(f"/v1/proposals/{release}").json()
         assert one in http.get("/v1/proposals").json()["items"]
         return one

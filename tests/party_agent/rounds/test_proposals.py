@@ -21,8 +21,8 @@ from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.world.command import run_command
 from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, Noise, soon, strictly
 from tests.world.coordinator import problem
-from tests.world.local_api import network_app, operator_app, serving_at, system, token_of
-from tests.world.transport import InProcess, unreachable
+from tests.world.local_api import operator_app, reached, serving_at, system, token_of
+from tests.world.transport import unreachable
 
 PARTIES = tuple(StudyParty(name=n, dataset="main", attributes=SCHEMAS[n]) for n in ("clinic", "insurer"))
 STUDY = Study(study="Charges", mechanism="dgm", epsilon=1, delta=1e-5, n=40, target="charges", parties=PARTIES)
@@ -30,7 +30,7 @@ STUDY = Study(study="Charges", mechanism="dgm", epsilon=1, delta=1e-5, n=40, tar
 
 def party(agent: Agent, *scopes: AgentScope) -> PartyClient:
     token = token_of(agent, *scopes, name="-".join(scopes))
-    return PartyClient("http://agent", token=token, transport=InProcess(network_app(agent)))
+    return PartyClient("http://agent", token=token, transport=reached(agent))
 
 
 def test_proposal_is_signed_by_the_party_and_waits_for_itself_too(consortium: Consortium, agent: Agent) -> None:
@@ -137,7 +137,7 @@ def test_waiting_outlasts_an_agent_that_does_not_answer_and_ends_in_time(
     monkeypatch.setattr("commingle.party_agent.edge.client.FOLLOW_SECONDS", 0.01)
     release, away = consortium.propose(), [True]
     token = token_of(agent, "read")
-    inner = InProcess(network_app(agent))
+    inner = reached(agent)
 
     def sometimes(request: httpx.Request) -> httpx.Response:
         if away and away.pop():

@@ -450,10 +450,11 @@ def test_concurrent_fits_agree_and_fetch_the_release_once(fake: ServingCoordinat
     assert len(fake.requests) == 3
 
 
-def test_metrics_count_by_route_and_estimator(http: httpx.Client) -> None:
-    http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET})
-    http.get("/nowhere")
-    text = http.get("/metrics").text
+def test_metrics_count_by_route_and_estimator(fake: ServingCoordinator) -> None:
+    with learner(fake, apart=True) as http:
+        http.post(f"/v1/releases/{ID}/fits", json={"target": TARGET})
+        http.get("/nowhere")
+        text = http.get("/metrics").text
     assert 'commingle_learner_fits_total{estimator="measurement_error"} 1.0' in text
     assert 'route="/v1/releases/{release}/fits",status="200"} 1.0' in text
     assert 'route="none",status="404"} 1.0' in text
