@@ -24,7 +24,7 @@ from benchmarks.release_law import Array, party_sizes
 from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute
 
-N, EPSILON, RELEASES = 50_000, 10.0, 12
+N, EPSILON, RELEASES = 50_000, 10.0, 40
 OVERLAPS = (None, 0.9)
 _MOST_FEATURES = 8
 _REACH = float(ndtri(0.975))

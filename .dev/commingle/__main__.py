@@ -57,7 +57,7 @@ def _print_schema(context: click.Context, _: click.Parameter, given: bool) -> No
     cls=LazyGroup,
     commands_at={name: (f"commingle.{module}", said) for name, (module, said) in _COMMANDS.items()},
     context_settings=CONTEXT,
-    epilog="Try it: commingle simulate --out demo",
+    epilog="Try it: commingle demo",
 )
 @click.version_option(__version__, prog_name="commingle")
 @click.option(

@@ -37,11 +37,11 @@ Examples:
 @click.option("--no-browser", is_flag=True, help="Print the links, and open none.")
 @click.option("--out", type=A_FOLDER, help="Without a browser: everybody agrees. The release and a picture go here.")
 def demo(*, no_browser: bool, out: Path | None) -> None:
-    """Run a whole consortium: decide on a proposal in your browser, or see what comes out of it.
+    """Run a whole consortium, in your browser or without one.
 
     Three owners of made-up data are asked a question. Two have agreed; you decide for the third, follow the round and
-    ask the release. At the end stand its answers beside what all rows in one place say. Everything is on this machine,
-    and all but what --out takes is gone after Ctrl-C.
+    ask the release. With --out all agree at once. At the end stand its answers beside what all rows in one place say.
+    Everything is on this machine, and all but what --out takes is gone after Ctrl-C.
     """
     # help needs none of these, and they take seconds to load
     from commingle.services.simulation import story  # noqa: PLC0415
