@@ -97,7 +97,7 @@ class Answers:
         K = len(curves.ends) - 1
         ends = curves.ends[:K]
         alive = Beside(
-            title=f"Alive after {curves.unit}",
+            title=f"Alive, by {curves.unit}",
             lines=tuple(f"{end:g}" for end in ends),
             groups=curves.groups,
             form=".1%",
