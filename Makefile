@@ -81,6 +81,7 @@ IMAGES := images
 IMAGE := commingle:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 -include deploy/images.env
 PYTHON_IMAGE ?=
+BASE = $(subst @sha256:, ,$(PYTHON_IMAGE)) # a builder keeps no image of that name: what pins it is its digest
 
 # of the folder that is made, whatever it was built from, and a signature where KEY=FILE names an SSH key
 define published
@@ -96,13 +97,13 @@ dist: .venv/.ready ## build wheel, source archive and bill of materials in dist/
 	$(call published,$(DIST))
 
 images: .venv/.ready ## build the image of all roles in images/, as dist does; from the base that deploy/images.env pins, or PYTHON_IMAGE
-	$(if $(PYTHON_IMAGE),,sh deploy/images.sh check)
+	$(if $(filter file,$(origin PYTHON_IMAGE)),sh deploy/images.sh check)
 	rm -rf $(IMAGES) && mkdir $(IMAGES)
 	docker build --quiet --build-arg PYTHON_IMAGE=$(PYTHON_IMAGE) --file deploy/Dockerfile --tag $(IMAGE) .
 	docker save $(IMAGE) --output $(IMAGES)/commingle.tar
 	docker run --rm --interactive --network none --entrypoint sh $(IMAGE) -s <deploy/packages.sh >$(IMAGES)/packages
 	$(BIN)/python deploy/materials.py sbom <$(IMAGES)/packages >$(IMAGES)/sbom.cdx.json && rm $(IMAGES)/packages
-	$(call published,$(IMAGES),$(PYTHON_IMAGE)=$$(docker image inspect --format '{{.Id}}' $(PYTHON_IMAGE) | cut -d: -f2))
+	$(call published,$(IMAGES),$(firstword $(BASE))=$(or $(word 2,$(BASE)),$$(docker image inspect --format '{{.Id}}' $(PYTHON_IMAGE) | cut -d: -f2)))
 
 clean:
 	rm -rf .venv demo dist images experiments site shared/libloops.so.1

@@ -19,7 +19,7 @@ class RevokedError(CoordinatorError):  # the caller is not a member any more
     code = "revoked"
 
 
-class InviteError(CoordinatorError):  # unknown, used, expired, for another party or coordinator
+class InviteError(CoordinatorError):  # an invite that is unknown, used, expired, or for another party or coordinator
     code = "invite"
 
 
@@ -55,11 +55,11 @@ class NotPublishedError(CoordinatorError):  # a file of a release that is not pu
     code = "not-published"
 
 
-class NotSentError(CoordinatorError):  # what a party sends in an exchange, and is not there yet or not any more
+class NotSentError(CoordinatorError):  # a message of an exchange that is not there yet, or not any more
     code = "not-sent"
 
 
-class CursorError(CoordinatorError):  # a paging cursor this coordinator did not give out
+class CursorError(CoordinatorError):  # a paging cursor that the coordinator did not give out
     code = "cursor"
 
 

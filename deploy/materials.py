@@ -7,6 +7,7 @@ The first prints CycloneDX 1.5, the second an in-toto statement of SLSA provenan
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -64,6 +65,8 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["sbom"]:
         made = bill(sys.stdin)
     else:
-        named = dict(each.split("=") for each in sys.argv[3:])
+        named = dict(each.rsplit("=", 1) for each in sys.argv[3:])
+        if wrong := [name for name, digest in named.items() if not re.fullmatch("[0-9a-f]{64}", digest)]:
+            sys.exit(f"no SHA-256 of {', '.join(wrong)}")
         made = provenance(sys.argv[1], Path(sys.argv[2]), named, commit=_commit(), ended=datetime.now(UTC))
     sys.stdout.write(json.dumps(made, indent=1) + "\n")

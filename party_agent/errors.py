@@ -28,7 +28,7 @@ class WritingError(AgentError):
         self.errno = errno
 
 
-class NotFoundError(AgentError):  # no such data set, proposal or job here
+class NotFoundError(AgentError):  # no such data set, proposal or job at this agent
     code = "unknown"
 
 
@@ -56,7 +56,7 @@ class LedgerError(AgentError):  # the ledger refuses to continue
     code = "ledger"
 
 
-class StaleLedgerError(LedgerError):  # it has been set back: somebody holds a signature of ours that it does not know
+class StaleLedgerError(LedgerError):  # the ledger was set back: somebody holds a signature of ours that it lacks
     code = "stale-ledger"
 
 
@@ -72,15 +72,15 @@ class PeerError(AgentError):  # another user's process listens in the agent's pl
     code = "peer"
 
 
-class SourceRefusedError(AgentError):  # a table that may not be registered by who asks, or by nobody
+class SourceRefusedError(AgentError):  # a table that the caller may not register, or that nobody may
     code = "source-refused"
 
 
-class SampleError(AgentError):  # rows and labels that are not a regression problem; sizes only, never a value
+class SampleError(AgentError):  # rows and labels that are no regression problem; told by sizes, never by a value
     code = "regression-sample"
 
 
-class PieceError(AgentError):  # rows that are sent in no form that can be read; sizes and forms only, never a value
+class PieceError(AgentError):  # pushed rows in a form that cannot be read; told by sizes, never by a value
     code = "piece"
 
 
@@ -89,5 +89,5 @@ class TooManyUploadsError(BusyError):  # a token has as many uploads open as it 
     retry_seconds = 60
 
 
-class WebhookError(AgentError):  # whom new proposals are told to does not take the message
+class WebhookError(AgentError):  # the receiver of the webhook does not take the message
     code = "webhook"

@@ -20,11 +20,11 @@ class UnknownReleaseError(ServicesError):  # the coordinator has no release of t
     code = "unknown-release"
 
 
-class UnpublishedError(ServicesError):  # the release exists, its matrix does not yet or never will
+class UnpublishedError(ServicesError):  # a file of a release that is not published
     code = "not-published"
 
 
-class UnknownCursorError(ServicesError):  # not a cursor of the coordinator's list
+class UnknownCursorError(ServicesError):  # a paging cursor that the coordinator did not give out
     code = "cursor"
 
 
@@ -40,11 +40,11 @@ class AnalysisError(EstimationError):  # an analysis that cannot be computed as 
     code = "analysis"
 
 
-class PenaltyError(AnalysisError):  # a penalty or an l1_ratio that is none
+class PenaltyError(AnalysisError):  # a penalty that is not positive, or an `l1_ratio` outside (0, 1]
     code = "penalty"
 
 
-class NestedError(AnalysisError):  # two models, and neither contains the other as asked
+class NestedError(AnalysisError):  # two models, and the smaller one is not a part of the larger one
     code = "not-nested"
 
 
@@ -60,17 +60,17 @@ class NoSignalError(AnalysisError):  # nothing of a column, or of a combination 
     code = "no-signal"
 
 
-class FormulaError(RequestError):  # a text that is no formula
+class FormulaError(RequestError):  # a text that cannot be read as a formula
     code = "formula"
 
 
-class InteractionError(RequestError):  # of three attributes with the outcome, where a release has sums of two
+class InteractionError(RequestError):  # a formula has a product of features; a release has sums of two attributes
     code = "interaction"
 
 
-class FamilyError(RequestError):  # a family that there is not, or an outcome that it cannot have
+class FamilyError(RequestError):  # there is no such family of models, or it cannot have this outcome
     code = "family"
 
 
-class RowCountError(RequestError):  # no synthetic rows, or too many
+class RowCountError(RequestError):  # a request for no synthetic rows, or for too many
     code = "row-count"

@@ -33,7 +33,7 @@ class CommingleError(Exception):
         return f"{self}\n  {self.remedy}"
 
 
-class DataError(CommingleError):  # rows that do not fit their schema; column and counts only, never a value
+class DataError(CommingleError):  # rows that do not fit their schema; told by column and counts, never by a value
     code = "data"
 
 

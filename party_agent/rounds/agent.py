@@ -13,7 +13,7 @@ from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.wire import ReleaseDetails, ReleaseSteps, ReleaseSummary
 
 _log = structlog.get_logger()
-_MOST_SHOWN, _LARGEST_SHOWN = 1_000, 1 << 16  # a coordinator fills no more memory than that
+_MOST_SHOWN, _LARGEST_SHOWN = 200, 1 << 16  # in JSON, and ten times that in memory: a coordinator fills no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ SUBJECT_ID = "subject_id"
 
 
 class PartiesError(CommingleError):
-    """A division of its columns that makes no sense."""
+    """The columns of a table cannot be divided among members in this way."""
 
     code = "simulation-parties"
 

@@ -4,7 +4,7 @@ from commingle.shared.errors import CommingleError
 
 
 class ConsortiumError(CommingleError):
-    """What the program asks for cannot be had."""
+    """A test consortium that was not started with what is asked for."""
 
     code = "consortium"
 

@@ -47,7 +47,7 @@ class CategoricalTargetError(RequestError):  # the target has three levels or mo
     code = "categorical-target"
 
 
-class ImputedTargetError(RequestError):  # missing cells count as a value, or the release does not tell them apart
+class ImputedTargetError(RequestError):  # the target's missing cells count as a value, or cannot be told apart
     code = "imputed-target"
 
 
@@ -59,11 +59,11 @@ class FeaturesError(RequestError):  # no features, or one of them twice
     code = "features"
 
 
-class InterceptError(RequestError):  # `constant` without its intercept
+class InterceptError(RequestError):  # the estimator `constant` without an intercept
     code = "intercept"
 
 
-class ConfidenceError(RequestError):  # a level not between 0 and 1, or an interval for something unknown
+class ConfidenceError(RequestError):  # a confidence level not between 0 and 1, or an interval for something unknown
     code = "confidence"
 
 
@@ -83,5 +83,5 @@ class RowsError(EstimationError):  # rows that cannot be predicted
     code = "rows"
 
 
-class NoTablesError(EstimationError):  # sums that the release does not hold, in all or for one attribute
+class NoTablesError(EstimationError):  # the release does not hold the sums that this needs
     code = "no-tables"

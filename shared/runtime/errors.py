@@ -29,11 +29,11 @@ class RequestSignatureError(RuntimeFaultError):  # a request that is not signed 
     code = "request-signature"
 
 
-class ClockSkewError(RequestSignatureError):  # signed too long before or after now
+class ClockSkewError(RequestSignatureError):  # a request that was signed too long before or after now
     code = "clock-skew"
 
 
-class SignInError(RuntimeFaultError):  # single sign-on that did not come to its end
+class SignInError(RuntimeFaultError):  # a single sign-on that could not be completed
     code = "sign-in"
 
 
@@ -60,7 +60,7 @@ class TooCostlyError(RuntimeFaultError):  # a request that takes longer to compu
     code = "too-costly"
 
 
-class NoRoomError(RuntimeFaultError):  # a body for which there is no room: on the disk, or in the share of who sends it
+class NoRoomError(RuntimeFaultError):  # no room for a body: on the disk, or in the share of its sender
     code = "no-room"
 
 

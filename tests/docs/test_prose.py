@@ -1,5 +1,6 @@
 """Pages and command help keep to the words of the style sheet (CONTRIBUTING.md#prose)."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,11 @@ def test_what_the_style_sheet_forbids_is_found(text: str, found: list[str]) -> N
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_page_keeps_to_the_style_sheet(page: Path) -> None:
     assert faults(prose(page.read_text())) == []
+
+
+def test_meanings_of_codes_keep_to_the_style_sheet() -> None:
+    told = json.loads((ROOT / "docs" / "errors.json").read_text())
+    assert {code: found for code, row in told.items() if (found := faults(prose(row["meaning"])))} == {}
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "adr").glob("0*.md")), ids=lambda page: page.stem)

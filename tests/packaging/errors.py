@@ -56,7 +56,9 @@ def table() -> dict[str, dict[str, str | int]]:
     for kind in sorted(known(), key=lambda each: (len(each.__mro__), each.__module__, each.__name__)):
         if kind.code in FAMILIES or "code" not in vars(kind):
             continue
-        row = found.setdefault(kind.code, {"meaning": _meaning(kind)})
+        row = found.setdefault(kind.code, {"meaning": ""})
+        if kind.code not in WITHOUT_CLASS and (told := _meaning(kind)) not in str(row["meaning"]):  # each service's
+            row["meaning"] = f"{row['meaning']} {told}".lstrip()
         for service, (package, statuses) in SERVICES.items():
             elsewhere = {other.__name__ for other, _ in SERVICES.values()} - {package.__name__}
             status = next((statuses[base] for base in kind.__mro__ if base in statuses), None)

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,22 @@ def test_deployment_with_an_image_that_is_not_named_by_its_digest_is_refused(
         environment = os.environ | {"COMMINGLE_IMAGES": str(file)}
         checked = subprocess.run(["/bin/sh", IMAGES, "check"], env=environment, capture_output=True, check=False)
         assert (checked.returncode == 0) is expected, checked.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", ["", "PYTHON_IMAGE=local:1"])
+def test_published_image_is_of_a_base_that_is_pinned_unless_another_is_named(tmp_path: Path, given: str) -> None:
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy" / "images.env").write_text(f"PYTHON_IMAGE={PINNED[0]}\n")
+    command = ["make", "-n", "-f", str(ROOT / "Makefile"), "-o", ".venv/.ready", "images", *given.split()]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert ("sh deploy/images.sh check" in told) is not bool(given)
+    assert (f"materials.py images images {PINNED[0].replace('@sha256:', '=')} >" in told) is not bool(given)
+
+
+@pytest.mark.slow
+def test_provenance_without_the_digest_of_what_went_in_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "deploy" / "materials.py"), "images", str(tmp_path), "python:3.11-slim="]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stdout) == (1, "")
+    assert "no SHA-256 of python:3.11-slim" in made.stderr
