@@ -13,6 +13,7 @@ from commingle.services.errors import PenaltyError
 from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.predicting import Predictor, Values, public_ranges
 from commingle.services.fit.subjects import usable
+from commingle.services.intervals import standard_errors
 from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
@@ -332,7 +333,7 @@ def _noise_penalty(problem: _Problem) -> float:
     system = problem.system
     r = residual(system, -c.about_mean[:-1])
     Omega = mechanism_of(system.prepared).fit.meat(system, r, "noisy_regressors", "table")
-    errors = np.sqrt(np.diag(c.centring @ Omega @ c.centring.T)) / (c.rows * system.n / system.rows)
+    errors = standard_errors(c.centring @ Omega @ c.centring.T) / (c.rows * system.n / system.rows)
     z = float(ndtri(1 - _FAILURE / 2 / len(errors)))
     return z * float((errors / (deviations[:-1] * deviations[-1])).max())
 

@@ -246,6 +246,7 @@ def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
         h_of = (of @ x)[:reached] / m
         own = (of[:reached] - h_of[:, None] * left[:reached]) / m[:, None]
         share = np.cumsum(before * h_of)
+        share = np.where(share < 1, share, 1 - S)  # noise may leave less than nobody with the other events
         along = np.cumsum(before[:, None] * (own + h_of[:, None] * moved), axis=0) / (1 - share)[:, None]
         apart = z * np.sqrt(np.diag(mapped(along, covariance)))
         incidence[e, :reached] = np.maximum(share, 0.0)
@@ -292,7 +293,7 @@ def log_rank(cells: Cells, kinds: int = _ONE_EVENT) -> tuple[float, int]:
     everybody = np.repeat(risk, G, axis=1)
     used = (n.sum(axis=1) > ENOUGH * np.sqrt(np.diag(mapped(everybody, cells.covariance())))) & (total > 1)
     used[-1] = False
-    D, V, J = np.zeros(G), np.zeros((G, G)), np.zeros((G, 2 * K * G))
+    D, V, J = np.zeros(G), np.zeros((G, G)), np.zeros((G, len(cells.rows) * G))
     for k in np.flatnonzero(used):
         q, h = m[k] / total[k], ended[k] / total[k]
         D += d[k] - m[k] * h

@@ -208,3 +208,29 @@ def test_intervals_hold_the_incidence_of_the_population() -> None:
         low, high = np.moveaxis(survival(release, "end").incidence_intervals[0, :, :-1], 2, 0)
         held.append((low <= truth[:, :-1]) & (truth[:, :-1] <= high))
     assert 0.88 <= np.mean(held, axis=0).min() <= np.mean(held, axis=0).max() <= 0.995
+
+
+def test_log_rank_of_events_that_compete_is_that_of_any_of_them() -> None:
+    cells = competing(4000, 3)
+    sooner = np.equal(cells["arm"], "a")
+    cells["followup"] = np.where(sooner, 0.7, 1.0) * cells["followup"]
+    cells["died"] = ["no" if how == "none" else "yes" for how in cells["how"]]
+    each, any_of_them = (
+        survival(release_of((end, ARM), (1, 1), cells, epsilon=1e5), end.name, by="arm") for end in (COMPETING, OUTCOME)
+    )
+    assert each.statistic == pytest.approx(any_of_them.statistic, rel=1e-3)
+    assert each.statistic > 50
+    assert each.degrees_of_freedom == 2
+    assert each.incidence.shape == (3, 2, len(ENDS))
+
+
+def test_incidence_is_in_its_interval_where_noise_leaves_more_than_everybody_with_one_event() -> None:
+    cells = {**competing(4000, 1), "followup": [1.0] * 4000, "how": ["death"] * 4000}
+    capped = list[np.bool_]()
+    for seed in range(4):
+        found = survival(release_of((COMPETING, ARM), (1, 1), cells, seed=seed), "end", by="arm")
+        low, high = np.moveaxis(found.incidence_intervals, 3, 0)
+        known = np.isfinite(found.incidence)
+        assert ((low <= found.incidence) & (found.incidence <= high) & (high <= 1))[known].all()
+        capped.append((found.incidence[:, 1] == 1 - found.survival).any())
+    assert any(capped), "what noise makes of it is no share"
