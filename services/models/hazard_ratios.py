@@ -390,6 +390,11 @@ def _law(sums: CrossProducts, outcome: str, kinds: int) -> Hazards:
         raise LevelError(
             "noise leaves open whether anybody at risk had the event", remedy="Use a release with a larger epsilon."
         )
+    if size == 1 and not enough[1]:
+        raise LevelError(
+            "noise leaves open whether anybody is left after the first interval, where all may have left together",
+            remedy="Use a study with shorter intervals.",
+        )
     levels = np.vstack([ended[:size], left[:size], later[size : size + 1]])
     counts, _ = sums.crossed(levels, present[None])
     return Hazards.of(levels, present, counts.ravel(), np.ones((size, 1)), gaps=len(known) < len(labels))

@@ -156,6 +156,12 @@ def test_what_has_no_hazard_ratios_is_refused_with_a_remedy() -> None:
         hazard_ratios(release, "outcome", FEATURES, confidence_level=1.0)
 
 
+def test_outcome_that_all_have_in_the_first_interval_is_refused() -> None:
+    with pytest.raises(LevelError, match="whether anybody is left after") as refused:
+        hazard_ratios(released(cells_of(4000, 3, months=1.0), epsilon=WITHOUT), "outcome", FEATURES)
+    assert "shorter intervals" in refused.value.remedy
+
+
 def test_people_without_an_outcome_are_left_out() -> None:
     cells, draw = cells_of(8000, 4), np.random.default_rng(4)
     lacking = draw.random(8000) < 0.2
