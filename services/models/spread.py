@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from commingle.services.models.balance import outer
 from commingle.services.models.factors import Factor, in_use
 from commingle.services.models.weighted_rows import weighted_rows
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -60,7 +61,8 @@ def spread(prepared: PreparedMoments, target: str, features: Sequence[str], b: A
         features: of the fit.
         b: (p,) its coefficients in encoded units, the intercept first.
 
-    Returns None where weighted rows cannot be had: of too many levels, or of levels that noise hides.
+    Returns None where weighted rows cannot be had, of too many levels or of levels that noise hides, and where noise
+    hides how residuals spread.
     """
     sums, square = CrossProducts.of(prepared), square_of(prepared, target)
     has = sums.present(target)
@@ -75,17 +77,18 @@ def spread(prepared: PreparedMoments, target: str, features: Sequence[str], b: A
         return None
     X, w = rows.points.X, rows.weights
     encoded = _encoded([prepared.attribute(name) for name in features])
-    shares = _squares(fewer, factors, y2[kept], has[kept])
-    sandwich = _sandwich(X, w, shares - (w * (X @ (encoded.T @ b)) ** 2) @ X)
+    shares, noise = _squares(fewer, factors, y2[kept], has[kept])
+    sandwich = _sandwich(X, w, shares - (w * (X @ (encoded.T @ b)) ** 2) @ X, noise)
     return None if sandwich is None else np.linalg.solve(encoded.T, sandwich) @ encoded.T
 
 
-def _squares(sums: CrossProducts, factors: Sequence[Factor], y2: Array, has: Array) -> Array:
-    """E[x y^2] of x = (1, levels but the first), each over the people of both parties."""
+def _squares(sums: CrossProducts, factors: Sequence[Factor], y2: Array, has: Array) -> tuple[Array, Array]:
+    """E[x y^2] of x = (1, levels but the first), each over the people of both parties, and its noise (p, p)."""
     columns = np.vstack([has, *(f.indicators[1:] for f in factors)])
     present = np.vstack([has, *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in factors)])
     counts = np.maximum(present @ sums.values @ has, 1.0)
-    return np.asarray(columns @ sums.values @ y2 / counts)
+    forms = outer(columns / counts[:, None], np.tile(y2, (len(columns), 1)))
+    return np.einsum("tab,ab->t", forms, sums.values), sums.covariance(forms)
 
 
 def _encoded(attributes: Sequence[Attribute]) -> Array:
@@ -103,12 +106,15 @@ def _encoded(attributes: Sequence[Attribute]) -> Array:
     return found
 
 
-def _sandwich(X: Array, w: Array, squares: Array) -> Array | None:
-    """T = L^-T B^(1/2) L' of P = E x x' = L L' and B = L^-1 E[s x x'] L^-T, s = sigma^2 over its mean."""
+def _sandwich(X: Array, w: Array, squares: Array, noise: Array) -> Array | None:
+    """T = L^-T B^(1/2) L' of P = E x x' = L L' and B = L^-1 E[s x x'] L^-T, s = sigma^2 over its mean.
+
+    None where sigma^2 differs over people no more than twice its noise does, E[x' P^-1 N P^-1 x] = tr(P^-1 N).
+    """
     P = X.T @ (w[:, None] * X)
     s = X @ np.linalg.solve(P, squares)
     mean = float(w @ s)
-    if mean <= 0:
+    if mean <= 0 or w @ (s - mean) ** 2 < 2 * np.trace(np.linalg.solve(P, noise)):
         return None
     s = np.maximum(s / mean, _LEAST)
     s /= w @ s

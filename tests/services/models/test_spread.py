@@ -132,6 +132,13 @@ def test_levels_that_noise_hides_leave_residuals_as_if_alike() -> None:
     assert (result.interval_for, result.counts_spread) == ("population", False)
 
 
+@pytest.mark.parametrize("epsilon", [10.0, 300.0])
+def test_residuals_that_spread_alike_are_not_said_to_differ_where_noise_may_be_all(epsilon: float) -> None:
+    alike = (20 + 0.4 * np.random.default_rng(2).normal(size=N)).tolist()
+    made = release_of((VISITS, SQUARE, *FEATURES), (2, 2, 1), {**people(), "visits": alike}, epsilon=epsilon, seed=5)
+    assert not fitted(made, "visits").counts_spread
+
+
 def test_what_is_made_of_the_target_is_no_feature_of_it() -> None:
     prepared = release(VISITS, SQUARE)
     assert fitted(prepared, "visits", None).features == NAMES
