@@ -43,7 +43,7 @@ def unit() -> float:
 
 
 def schema(levels: dict[str, int], *, cut: bool) -> list[dict[str, Any]]:
-    """Of one member, as it registers its numbers or as a study cuts them."""
+    """Attributes of one member, as it registers its numbers or as a study cuts them."""
     found: list[dict[str, Any]] = []
     for name, size in levels.items():
         kind = "numeric" if name in NUMBERS else "binary" if size == 2 else "categorical"

@@ -62,7 +62,7 @@ class Split:
 
     @property
     def moments(self) -> PublicMoments:
-        """Of the public rows; a thousandth on the diagonal, since columns may follow from each other."""
+        """Second moments of the public rows; a thousandth on the diagonal, since columns may follow from each other."""
         d = self.x.shape[1]
         second = self.public_x.T @ self.public_x / len(self.public_x) + 1e-3 * np.eye(d)
         return PublicMoments(second.astype(np.float64), float(np.mean(self.public_y**2)))

@@ -64,7 +64,7 @@ class Commingle:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process and of its children that ended, user and system."""
+    """User and system seconds of a process and of its children that ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
 

@@ -23,7 +23,7 @@ _SEED = ContextVar("seed", default=0)
 
 
 def generator(*key: int) -> np.random.Generator:
-    """Of the draws that `key` stands for; another run of the same seed draws the same."""
+    """The generator that `key` stands for; another run of the same seed draws the same."""
     return np.random.default_rng([*key, *([_SEED.get()] if _SEED.get() else [])])
 
 

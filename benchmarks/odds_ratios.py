@@ -112,7 +112,7 @@ def _held(fit: GeneralisedFit, b: Array) -> NDArray[np.bool_]:
 
 
 def _warned(fit: GeneralisedFit) -> NDArray[np.bool_]:
-    """Of each term, whether a sentence names its level or the one it is compared with; of an intercept, any first."""
+    """Whether a sentence names a term's level or the one it is compared with; for an intercept, any first level."""
     said = " ".join((*fit.warnings, *fit.subjects))
     first = {level.partition("[")[0]: level for level in reversed(fit.levels)}
     open_ = any(level in said for level in first.values())

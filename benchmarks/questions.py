@@ -77,7 +77,7 @@ def noisy(tables: Sequence[Array], sigma: float) -> list[Array]:
 
 
 def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) -> dict[str, Any]:
-    """Of one release: which intervals hold for the population, and which tests of what is not so reject at .05."""
+    """For one release: which intervals hold for the population, and which tests of what is not so reject at .05."""
     stage = draw.choice(3, n, p=STAGE_SHARES)
     attributes: tuple[Attribute, ...] = (
         NumericAttribute(name="age", lower=20, upper=90),

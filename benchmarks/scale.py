@@ -88,7 +88,7 @@ WORKS: dict[str, Callable[[Source, int], None]] = {
 
 
 def peak_megabytes() -> float:
-    """Of this process, so far."""
+    """The most that this process had so far."""
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 

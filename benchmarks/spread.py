@@ -84,7 +84,7 @@ def _coverage(width: Array) -> float:
 
 
 def without_levels(prepared: PreparedMoments, name: str) -> PreparedMoments:
-    """The same release, for fits that take residuals to spread alike: cells of this feature may be anything."""
+    """A release whose fits take residuals to spread alike, since cells of this feature may be anything."""
     unsure = prepared.attributes[name].model_copy(update={"missing": "midpoint"})
     return replace(prepared, attributes={**prepared.attributes, name: unsure})
 

@@ -181,7 +181,7 @@ def trial(people: Followed, truth: Truth, epsilon: float, draw: np.random.Genera
 
 
 def measure(asked: Asked) -> Report:
-    python, times = asked.given["lifelines"], asked.times(1, 20)
+    python, times = asked.given["lifelines"], asked.times(1, 60)
     questions = ((q.table, q.read(asked.data, python, generator(80, i))) for i, q in enumerate(QUESTIONS))
     tables = [(name, people) for name, people in questions if people is not None]
     results, differences = [], []

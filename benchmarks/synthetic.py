@@ -77,7 +77,7 @@ def by_program(name: str, python: str, given: Mapping[str, Any]) -> tuple[Codes 
 
 
 def cell(question: Question, asked: Asked, epsilon: float, *key: int) -> Report:
-    """Of one table: variation, AUC and CPU seconds by program, or why it has no rows."""
+    """For one table: variation, AUC and CPU seconds by program, or why it has no rows."""
     draw, whole = generator(*key), question.read(asked.data)
     part = np.array_split(draw.permutation(len(whole.y)), _TESTED)
     people, tested = (replace(whole, y=whole.y[i], codes=whole.codes[i]) for i in (np.concatenate(part[1:]), part[0]))

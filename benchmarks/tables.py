@@ -19,7 +19,7 @@ LIST = Path(__file__).with_name("tables.csv")
 
 
 def entries(data: Path) -> list[dict[str, Any]]:
-    """Of each table `name`, `file`, `feature_columns`, `target_column`, `rows`, `families`; none without the folder."""
+    """Each table's `name`, `file`, `feature_columns`, `target_column`, `rows`, `families`; none without the folder."""
     manifest = data / "datasets.json"
     found: list[dict[str, Any]] = []
     if manifest.exists():
@@ -28,7 +28,7 @@ def entries(data: Path) -> list[dict[str, Any]]:
 
 
 def entry(data: Path, name: str) -> dict[str, Any]:
-    """Of one table. Raises ValueError where there is none of that name."""
+    """The entry of one table. Raises ValueError where there is none of that name."""
     [found] = [each for each in entries(data) if each["name"] == name]
     return found
 

@@ -140,7 +140,7 @@ def _adaops(sample: Sample, privacy: Privacy, generator: Generator) -> Estimate:
 
 
 def published_constants(asked: Privacy) -> AdaopsConstants:
-    """Of AdaOPS, whose bound on the eigenvalue fails too often."""
+    """Constants of AdaOPS, whose bound on the eigenvalue fails too often."""
     epsilon, log_delta = asked.epsilon, log(6 / asked.delta)
     # (e^2/2) [1/ln(6/delta) + (1 + ln(6/delta))/ln(6/delta)] + e = epsilon/2
     part = positive_root((2 + log_delta) / (2 * log_delta), 1.0, epsilon / 2)

@@ -147,7 +147,7 @@ class Events(Part):
         return tuple(ReleaseEvent.model_validate({**row, "state": State(row["state"])}) for row in rows)
 
     def steps(self, *, after: int, last: int) -> tuple[Step, ...]:
-        """Of releases that took one after an event, up to another, the newest of each; the oldest first."""
+        """The newest step of each release that took one between two events, the oldest first."""
         rows = self._connection.execute(_STEPS, {"after": after, "last": last})
         steps = groupby(rows, key=lambda row: (row.release, row.seq))
         return tuple(Step(release, seq, frozenset(row.party for row in group)) for (release, seq), group in steps)

@@ -26,7 +26,7 @@ def connect(clinic: str) -> PartyClient:
 
 
 def rows(path: Path) -> Iterator[dict[str, str | None]]:
-    """Of a CSV; empty cells are missing."""
+    """Rows of a CSV; empty cells are missing."""
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             yield {name: cell or None for name, cell in row.items()}

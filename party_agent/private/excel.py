@@ -316,7 +316,7 @@ def plain_text(raw: bytes) -> str | bytes:
 
 
 def attributes_of(tag: bytes) -> Attributes:
-    """Of an element's opening tag, with their names as they stand there."""
+    """Attributes of an element's opening tag, with their names as they stand there."""
     return {found[1]: found[3] if found[2] is None else found[2] for found in _ATTRIBUTE.finditer(tag)}
 
 

@@ -57,7 +57,7 @@ def unpacked(batch: pa.RecordBatch) -> Records:
 
 
 def nonce(number: int) -> bytes:
-    """Of the piece with this number, which is sealed once under its key."""
+    """The nonce of the piece with this number, which is sealed once under its key."""
     return number.to_bytes(12, "big")
 
 

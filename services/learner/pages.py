@@ -106,7 +106,7 @@ def _asked_of(question: str, given: QueryParams, attributes: Sequence[Attribute]
 
 
 def _asks(question: str, asked: Mapping[str, Any], attributes: Sequence[Attribute]) -> list[_Ask]:
-    """The same as the interface takes it. Features are all attributes with levels where none is chosen."""
+    """What the interface takes. Features are all attributes with levels where none is chosen."""
     if question == "survival":
         curves = {name: value for name, value in asked.items() if name != "attributes"}
         ratios = {"outcome": asked.get("outcome", ""), "features": asked.get("attributes", [])}

@@ -76,12 +76,12 @@ class Reference:
 
     @property
     def constant(self) -> Score:
-        """Of predicting the training mean for everybody."""
+        """The score of predicting the training mean for everybody."""
         return self.score({INTERCEPT: self.mean})
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """Of the non-private fit, by term."""
+        """Coefficients of the non-private fit, by term."""
         return {INTERCEPT: self.intercept, **dict(zip(self.terms, self.slopes.tolist(), strict=True))}
 
     def standardised(self, coefficients: Mapping[str, float | None]) -> Numbers:

@@ -1,4 +1,4 @@
-"""The same consortium in this process: commands run here, servers are threads with sockets of their own.
+"""A consortium in this process: commands run here, servers are threads with sockets of their own.
 
 The one module that puts agents and a coordinator together; what it puts together is what their `serve` commands do.
 """

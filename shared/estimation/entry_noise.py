@@ -79,7 +79,7 @@ class PairLaw:
         return PairLaw(self.s[block], self.L[block])
 
     def covariances(self, forms: Array) -> Array:
-        """Of t symmetric W, (t, p, p): (t, t)."""
+        """Covariances (t, t) of <W, E> for t symmetric W, (t, p, p)."""
         k, l = np.triu_indices(len(self.L))  # noqa: E741 - both factors are symmetric
         scaled = forms[:, k, l] * (self.s[k, l] * np.where(k < l, 4, 2))
         single = np.array_equal(self.L, np.eye(len(self.L)))
@@ -109,7 +109,7 @@ class PairLaw:
         return np.asarray(found + self._between(X, Y).reshape(a, b, b, a).transpose(0, 2, 3, 1))
 
     def variances(self, left: Array, right: Array) -> Array:
-        """Of the same, (a, b)."""
+        """Variances of these products, (a, b)."""
         turned, other = left @ self.L, right @ self.L
         found = (left * turned) @ self.s @ (right * other).T
         for place, (one, own) in enumerate(zip(left, turned, strict=True)):
@@ -161,7 +161,7 @@ class ProductNoise:
         return found
 
     def of(self, rows: Array, columns: Array) -> "ProductNoise":
-        """Of sums over rows and columns of the table: `rows` (c, a) and `columns` (d, b) of weights."""
+        """The noise of sums over rows and columns of the table: `rows` (c, a) and `columns` (d, b) of weights."""
         return ProductNoise(tuple((law, rows @ left, columns @ right) for law, left, right in self.parts))
 
 

@@ -60,7 +60,7 @@ class System:
         return self.rows - len(self.xy)
 
     def regularised(self) -> "System":
-        """The same system cut from the posterior mode, as of n rows without noise."""
+        """This system cut from the posterior mode, as if n rows had no noise."""
         return build_system(regularised(self.prepared), self.target, self.features, intercept=self.intercept)
 
 

@@ -27,7 +27,7 @@ Names: TypeAlias = NDArray[np.int64] | NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyCost:
-    """Of one party: bytes, exact, but for headers and signed statements; seconds of one processor, estimated."""
+    """What one party spends: bytes, exact but for headers and signed statements; estimated seconds of one processor."""
 
     name: str
     bytes_sent: int
@@ -37,7 +37,7 @@ class PartyCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeCost:
-    """Of what parties exchange before they upload: bytes sent and received, and seconds, of all together.
+    """What an exchange before the upload takes of all parties together: bytes sent and received, and seconds.
 
     Attributes:
         bounds: proved or trusted.

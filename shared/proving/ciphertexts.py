@@ -38,7 +38,7 @@ def segments(layout: Layout) -> Iterator[tuple[int, int]]:
 
 
 def polynomial_count(layout: Layout, rows: int) -> int:
-    """Of a segment of so many rows, and one of the key."""
+    """Polynomials of a segment of so many rows, and one of the key."""
     return 1 + layout.stripes(0, rows) * layout.groups
 
 

@@ -47,7 +47,7 @@ def bounded_shape(layout: Layout, sizes: Sizes, rows: int, bound: int) -> Shape:
 
 
 def drawn_shape(owners: Sequence[Layout], columns: int, sizes: Sizes) -> Shape:
-    """Of what is drawn for replies to owners, for so many columns each: bits of numbers, then secrets and errors."""
+    """What is drawn for replies to owners, for so many columns each: bits of numbers, then secrets and errors."""
     zeros = sum(columns * owner.groups * sizes.pieces * 2 for owner in owners)
     bits = sum(number_rows(owner, columns, sizes) for owner in owners)
     return Shape(bits, others=zeros, reach=zeros * sizes.ring.error_bound)

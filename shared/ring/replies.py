@@ -249,7 +249,7 @@ def open_reply(key: SecretKey, layout: Layout, received: bytes, *, largest: int)
 
 
 def _at_places(layout: Layout, coefficients: Residues) -> Residues:
-    """Of (primes, groups, N) what belongs to the owner's columns: (primes, columns)."""
+    """What belongs to the owner's columns, (primes, columns), of numbers (primes, groups, N)."""
     return _flat(coefficients[..., list(layout.places)])[:, : layout.columns]
 
 

@@ -115,7 +115,7 @@ def subagg(
 
 
 def _least_squares(x: Floats, y: Floats) -> Floats:
-    """Of one block; any function of it is as private, so a block that has no answer is 0."""
+    """Least squares of one block. Any function of it is as private, so a block that has no answer is 0."""
     with suppress(np.linalg.LinAlgError):
         return np.linalg.lstsq(x, y)[0].astype(np.float64) if len(y) else np.zeros(x.shape[1])
     return np.zeros(x.shape[1])

@@ -42,7 +42,7 @@ def sums_loss(privacy: Privacy) -> Loss:
 
 
 def sums_sensitivity(row_bound: float, *, replaces: bool) -> float:
-    """Of X^T X and (C/Y) X^T y together: sqrt(2) C^2 if a row is there or not, 3 C^2 / sqrt(2) if it is replaced.
+    """Sensitivity of X^T X and (C/Y) X^T y together: sqrt(2) C^2 if a row comes or goes, 3 C^2 / sqrt(2) if replaced.
 
     For |x|, |v| <= C at an angle t >= 0 in cosine, and labels Y and -Y, C^2 2 (1 - t^2) + 2 (1 + t) of squares is
     largest at t = 1/2: 9/2, where measuring one beside the other would have to pay for 2 + 4.
@@ -157,7 +157,7 @@ def boosted_adassp(
 
 
 def residuals(sample: Sample, theta: Floats, *, bound: float) -> Sample:
-    """The same rows with labels y - x^T theta, cut at `bound`, on the grid of `problem.on_grid`.
+    """Rows with labels y - x^T theta, cut at `bound`, on the grid of `problem.on_grid`.
 
     A row's residual depends on that row and theta only, to the last bit: with theta rounded, x^T theta is exact for
     rows on the grid, whatever the order of summation, and what follows is entry by entry.

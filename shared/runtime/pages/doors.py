@@ -404,7 +404,7 @@ class ConsolePages:
         return found
 
     async def refusal(self, request: Request, form: Mapping[str, str]) -> Response | None:
-        """Of a form that no page of this session sent, or whose session ended before all of it had come."""
+        """The answer to a form of no page of this session, or of a session that ended before all of it had come."""
         session = self.session(request)
         if self._door.session(request) is not session:
             return await self._door.refuse(request, self._site)
