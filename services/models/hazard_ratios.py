@@ -460,10 +460,7 @@ def _cautions(few: list[str], gone: list[str], intervals: tuple[str, ...], size:
         said.append(f"Noise leaves open whether there is anybody with {', '.join(gone)}: no ratio is given.")
         few = [level for level in few if level not in gone]
     if p_value < _SUSPICIOUS:
-        said.append(
-            "Hazard ratios change with time: read those of each interval. One for all is a mean, and its interval may "
-            "hold less often than it says."
-        )
+        said.append("Hazard ratios change with time: read those of each interval. One for all is a mean.")
     if few:
         said.append(
             f"Few may have the event, or be there, at {', '.join(few)}: the prior has the say in their ratios, and "
