@@ -129,7 +129,7 @@ def test_installed_wheel_brings_no_other_top_level_name(installed: Path, tmp_pat
 
 
 def test_installed_wheel_needs_nothing_else_to_run_a_whole_consortium(installed: Path, tmp_path: Path) -> None:
-    assert "commingle simulate" in said(installed / "commingle", "--help", cwd=tmp_path)
+    assert "commingle demo" in said(installed / "commingle", "--help", cwd=tmp_path)
     rows = [f"{20 + i % 60},{i % 7},{(20 + i % 60) * 2 + i % 7}" for i in range(400)]
     (tmp_path / "stays.csv").write_text("\n".join(["age,beds,charges", *rows]))
     told = said(

@@ -406,7 +406,6 @@ def odds_ratios() -> tuple[Figures, Tables]:
         "bike": f"{fmean(r['population'] for r in bike):.2f}",
         "bike_warned": f"{100 * fmean(r['warned'] for r in bike):.0f} %",
         "odds_least": f"{min(r['releases'] for r in keyed)}",
-        "odds_most": f"{max(r['releases'] for r in keyed)}",
         "auc_one": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 1):.3f}",
         "auc_three": f"{max(r['rows_auc'] - r['auc'] for r in keyed if r['overlap'] == 1 and r['epsilon'] == 3):.3f}",
     }
