@@ -19,7 +19,7 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.plain_files import read_plain
 
 _BINARY = 2
-_KNOWN = Path(__file__).with_name("ranges.csv").read_text()
+_KNOWN = Path(__file__).with_name("ranges.csv").read_text("utf-8")
 _OTHER_NAMES = {
     "hemoglobin": "haemoglobin", "hb": "haemoglobin", "gender": "sex", "pulse": "heart_rate", "los": "length_of_stay",
     "spo2": "oxygen_saturation", "sbp": "systolic", "dbp": "diastolic", "wbc": "leukocytes", "plt": "platelets",

@@ -5,8 +5,8 @@ release. n_k = sum over j >= k of c_j + sum over e of d_ej are at risk, and who 
 interval (actuarial): h_ek = d_ek / (n_k - c_k / 2), S_k = prod over j <= k of 1 - sum over e of h_ej, and the share
 with event e before any other one, its cumulative incidence (Aalen and Johansen), is sum over j <= k of S_j-1 h_ej. The
 last interval also holds everybody who is followed to its end or for longer, and is at risk in all of it, so no h is
-computed there. The law of the counts is that of a
-table (`services.analysis.tables`): noise of known covariance, and people drawn from a population.
+computed there. The law of the counts is that of a table (`services.analysis.tables`): noise of known covariance, and
+people drawn from a population.
 """
 
 from dataclasses import dataclass

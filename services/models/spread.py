@@ -24,9 +24,9 @@ from commingle.shared.estimation.prepared import PreparedMoments
 EXPLAINED = 0.3
 """R^2 up to which E[x f e] may count as 0: beyond, what is not linear in the target weighs more (docs/coverage.md)."""
 _CUT = 0.01
-"""Of what a column varies, what cutting rows may have taken: beyond, squares are not those of whole rows."""
+"""The share of a column's variance that cutting rows may have taken: beyond, squares are not those of whole rows."""
 _LEAST = 0.05
-"""Of the mean of sigma^2, what it is everywhere at least: it is a line, and a variance is none that is negative."""
+"""The least share of its mean that sigma^2 may have anywhere: a line may fall below 0, and a variance cannot."""
 
 
 def square_of(prepared: PreparedMoments, target: str) -> str | None:
