@@ -75,9 +75,8 @@ def fit_prepared(
     damped = solver.damping is not None and solver.damping(system, signal) > 0
     errors = solver.errors if determined and not damped else "none"
     diagnostics = diagnose(method, system, signal, H, b, errors=solver.errors)
-    explained = diagnostics.r_squared
-    drawn = errors == "noisy_regressors" and interval_for == "population" and intercept and explained is not None
-    turned = _spread(prepared, target, features, b, explained=explained or 0.0) if drawn else None
+    drawn = errors == "noisy_regressors" and interval_for == "population" and intercept
+    turned = _spread(prepared, target, features, b, explained=diagnostics.r_squared) if drawn else None
     cov, covered = covariance(
         method, system, H, residual(system, b), errors=errors, interval_for=interval_for, spread=turned
     )
@@ -114,11 +113,11 @@ def fit_prepared(
 
 
 def _spread(
-    prepared: PreparedMoments, target: str, features: Sequence[str], b: Array, *, explained: float
+    prepared: PreparedMoments, target: str, features: Sequence[str], b: Array, *, explained: float | None
 ) -> Array | None:
     from commingle.services.models.spread import EXPLAINED, knows_spread, spread  # noqa: PLC0415 - models know fits
 
-    known = explained <= EXPLAINED and knows_spread(prepared, target, features)
+    known = explained is not None and explained <= EXPLAINED and knows_spread(prepared, target, features)
     return spread(prepared, target, features, b) if known else None
 
 
