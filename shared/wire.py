@@ -6,11 +6,13 @@ signed.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic.config import JsonDict
 
 from commingle.shared.documents import model
 from commingle.shared.documents.dsse import Envelope
@@ -25,9 +27,21 @@ _Digest = Annotated[model.Digest, _TEXT]
 _Hex32 = Annotated[model.Hex32, _TEXT]
 
 
-def shown_as(example: str) -> ConfigDict:
-    """The configuration of an answer, with a short example of it, JSON, for OpenAPI and the pages made of that."""
-    return ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [json.loads(example)]})
+def examples_beside(module: str) -> Mapping[str, Any]:
+    """Short examples by the names of models, as OpenAPI and the pages made of it show them: `examples.json`."""
+    found: Mapping[str, Any] = json.loads(Path(module).with_name("examples.json").read_bytes())
+    return found
+
+
+def shown_by(examples: Mapping[str, Any], **described: bool) -> Callable[[JsonDict, type[Any]], None]:
+    """How models are described besides their fields, for `json_schema_extra`."""
+
+    def show(schema: JsonDict, model: type[Any]) -> None:
+        schema.update(described)
+        if model.__name__ in examples:
+            schema["examples"] = [examples[model.__name__]]
+
+    return show
 
 
 class Answer(BaseModel):
@@ -38,7 +52,7 @@ class Answer(BaseModel):
         strict=True,
         extra="ignore",
         allow_inf_nan=False,
-        json_schema_extra={"additionalProperties": False},  # described as it is served
+        json_schema_extra=shown_by(examples_beside(__file__), additionalProperties=False),  # described as it is served
         json_schema_serialization_defaults_required=True,
     )
 
@@ -51,14 +65,6 @@ class Answer(BaseModel):
 class CoordinatorIdentity(Answer):
     """Who this coordinator is."""
 
-    model_config = shown_as(
-        """
-        {"name": "hub.example.org", "software": "commingle 0.1.0",
-         "signing_key": "e75eb0e6dfffd9858abfa008e4bde93fe7d88088765055ce6864f5728d1b8599",
-         "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a"}
-        """
-    )
-
     name: str
     signing_key: _Hex32
     fingerprint: _Digest
@@ -67,15 +73,6 @@ class CoordinatorIdentity(Answer):
 
 class PartyRecord(Answer):
     """A member and its public keys, hex."""
-
-    model_config = shown_as(
-        """
-        {"name": "clinic", "enrolled": "2026-01-02T12:00:00Z", "revoked": null, "identity": null, "departure": null,
-         "signing_key": "e75eb0e6dfffd9858abfa008e4bde93fe7d88088765055ce6864f5728d1b8599",
-         "sealing_key": "bd5c364b2d6571d68bf364b3a97f371a69280ea6f137b58ea43b9813467bd87d",
-         "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a"}
-        """
-    )
 
     name: _Name
     signing_key: _Hex32
@@ -96,14 +93,6 @@ class PartyPage(Answer):
 
 class PartyKey(Answer):
     """A signing key a member has or had; `rotation` is what brought it, None for the key of the enrolment."""
-
-    model_config = shown_as(
-        """
-        {"since": "2026-01-02T12:00:00Z", "rotation": null,
-         "signing_key": "e75eb0e6dfffd9858abfa008e4bde93fe7d88088765055ce6864f5728d1b8599",
-         "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a"}
-        """
-    )
 
     fingerprint: _Digest
     signing_key: _Hex32
@@ -147,17 +136,6 @@ class PartyProgress(Answer):
 class ReleaseSummary(Answer):
     """A release as listed."""
 
-    model_config = shown_as(
-        """
-        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
-         "study": "Length of stay", "mechanism": "rmgm", "state": "collecting", "reason": null,
-         "created": "2026-01-02T12:00:00Z", "expires": "2026-01-05T12:00:00Z",
-         "n": 5000, "k": 60, "epsilon": 1.0, "delta": 1e-05,
-         "parties": [{"name": "clinic", "approved": true, "uploaded": true},
-                     {"name": "insurer", "approved": true, "uploaded": false}]}
-        """
-    )
-
     id: _Digest
     study: str
     mechanism: str
@@ -188,8 +166,6 @@ class ExchangeProgress(Answer):
 
 class ReleaseDetails(ReleaseSummary):
     """A release with every signed document about it, except what members stated about their people."""
-
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
     spec: Envelope | None = Field(description="null once a release that came to nothing is over since long")
     approvals: dict[str, Envelope]
@@ -241,13 +217,6 @@ class ReleaseSteps(Answer):
 
 class ReleaseEvent(Answer):
     """One line of a release's history: `kind` is what happened, `state` where that left the release."""
-
-    model_config = shown_as(
-        """
-        {"seq": 4, "release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
-         "at": "2026-01-02T12:06:00Z", "kind": "approval", "party": "clinic", "state": "proposed"}
-        """
-    )
 
     seq: int
     release: _Digest

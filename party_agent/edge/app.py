@@ -15,13 +15,6 @@ from pydantic import Field
 
 from commingle.party_agent.data.datasets import Dataset, DatasetRequest
 from commingle.party_agent.edge.api import (
-    CLOSE,
-    CSV_ROWS,
-    DATASET,
-    JSON_ROWS,
-    NOTE,
-    REGRESSION,
-    STUDY,
     LocalApi,
     UnauthorisedError,
     document,
@@ -62,6 +55,7 @@ from commingle.party_agent.rounds.proposals import DecisionNote, Proposal
 from commingle.party_agent.wire.answers import (
     ARROW,
     CSV,
+    EXAMPLES,
     JSON_LINES,
     DatasetList,
     DatasetView,
@@ -123,9 +117,9 @@ _ROWS: dict[str, Any] = {
         "description": f"At most {LARGEST_PIECE_BYTES >> 20} MiB and a million rows, uncompressed.",
         "content": {
             CSV: {"schema": {"type": "string", "description": "UTF-8 with a header line."},
-                  "example": CSV_ROWS},
+                  "example": EXAMPLES[CSV]},
             JSON_LINES: {"schema": {"type": "string", "description": "An object a line."},
-                         "example": JSON_ROWS},
+                         "example": EXAMPLES[JSON_LINES]},
             ARROW: {"schema": {"type": "string", "format": "binary",
                                "description": "An IPC stream without dictionaries."}},
         },
@@ -274,7 +268,7 @@ def _upload_routes(api: LocalApi) -> APIRouter:
         """Forget an upload that was not closed, and its rows."""
         of(request).drop(name, upload)
 
-    @router.post("/close", openapi_extra=takes(CloseRequest, CLOSE))
+    @router.post("/close", openapi_extra=takes(CloseRequest, EXAMPLES))
     async def close(name: DatasetName, upload: UploadName, request: Request) -> DatasetView:
         """Read the rows of all pieces; releases that are approved from then on are made of them."""
         asked = await document(request, CloseRequest)
@@ -300,7 +294,7 @@ def _data_routes(api: LocalApi) -> APIRouter:
         """All data sets that the owner has declared; counts are shown to the operator only."""
         return DatasetList(items=tuple(shown(dataset, request) for dataset in agents.datasets.all()))
 
-    @router.post("/datasets", status_code=201, openapi_extra=takes(DatasetRequest, DATASET))
+    @router.post("/datasets", status_code=201, openapi_extra=takes(DatasetRequest, EXAMPLES))
     async def register(
         request: Request,
         *,
@@ -353,7 +347,7 @@ def _regression_routes(api: LocalApi) -> APIRouter:
 
         return Regressions(agents)
 
-    @router.post("/regressions", status_code=201, openapi_extra=takes(RegressionRequest, REGRESSION))
+    @router.post("/regressions", status_code=201, openapi_extra=takes(RegressionRequest, EXAMPLES))
     async def regress(request: Request) -> RegressionView:
         """Pay for, compute and sign a regression. The same request again is the same regression and costs nothing."""
         wanted = await document(request, RegressionRequest)
@@ -391,7 +385,7 @@ def _release_routes(api: LocalApi) -> APIRouter:
         """One proposal."""
         return proposal_view(agents, agents.proposals.get(release), forecasts(), request.state.viewer)
 
-    @router.put("/proposals/{release}/approval", openapi_extra=takes(DecisionNote, NOTE, required=False))
+    @router.put("/proposals/{release}/approval", openapi_extra=takes(DecisionNote, EXAMPLES, required=False))
     async def approve(request: Request, release: ReleaseId) -> ProposalView:
         """Approve: reserves the budget and signs. Who decided, and why, stays in this member's chain.
 
@@ -400,7 +394,7 @@ def _release_routes(api: LocalApi) -> APIRouter:
         """
         return await decide(request, agents.approve, release)
 
-    @router.put("/proposals/{release}/rejection", openapi_extra=takes(DecisionNote, NOTE, required=False))
+    @router.put("/proposals/{release}/rejection", openapi_extra=takes(DecisionNote, EXAMPLES, required=False))
     async def reject(request: Request, release: ReleaseId) -> ProposalView:
         """Reject, or withdraw after an approval. The reason goes to the members; who decided stays in this chain."""
         return await decide(request, agents.reject, release)
@@ -428,7 +422,7 @@ def _release_routes(api: LocalApi) -> APIRouter:
 def _propose_routes(api: LocalApi) -> APIRouter:
     router, agents = APIRouter(tags=["releases"]), api.agents
 
-    @router.post("/proposals", status_code=201, openapi_extra=takes(Study, STUDY))
+    @router.post("/proposals", status_code=201, openapi_extra=takes(Study, EXAMPLES))
     async def propose(
         request: Request,
         consortium: Consortium = None,
@@ -446,7 +440,7 @@ def _propose_routes(api: LocalApi) -> APIRouter:
         study = await document(request, Study)
         return await run_in_threadpool(agents.propose, study, owner=owner, key=idempotency_key, consortium=consortium)
 
-    @router.post("/studies/answer", openapi_extra=takes(Study, STUDY))
+    @router.post("/studies/answer", openapi_extra=takes(Study, EXAMPLES))
     async def answer(request: Request, consortium: Consortium = None) -> ProposalView:
         """Say what this member would answer to a study: as a proposal that nobody is sent. For the operator alone."""
         if not request.state.operator:

@@ -7,12 +7,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.wire import shown_as
+from commingle.shared.wire import examples_beside, shown_by
 
 ARROW, CSV, JSON_LINES = "application/vnd.apache.arrow.stream", "text/csv", "application/x-ndjson"
 """How rows may be sent."""
 ForecastState: TypeAlias = Literal["computed", "not_yet", "too_costly", "failed"]
 DecisionName: TypeAlias = Literal["waiting", "approved", "rejected"]
+EXAMPLES = examples_beside(__file__)
+"""Of answers, and of what is sent by the name of its model or its media type."""
 _FAR = 2
 """How many times a study's n a party's own number is, or a part of it, for its owner to be told."""
 
@@ -27,7 +29,7 @@ class Shown(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="ignore",
-        json_schema_extra={"additionalProperties": False},  # described as it is served
+        json_schema_extra=shown_by(EXAMPLES, additionalProperties=False),  # described as it is served
     )
 
 
@@ -49,15 +51,6 @@ class ConsortiumView(Shown):
 class StatusView(Shown):
     """Who this agent is and how it is."""
 
-    model_config = shown_as(
-        """
-        {"name": "clinic", "running": true, "trouble": null,
-         "fingerprint": "3f7a9c1e5b2d8f4a6c0e7b3d9f1a5c8e2b4d6f0a8c3e7b1d5f9a2c4e6b8d0f3a",
-         "consortia": [{"name": "trial", "coordinator": "https://hub.example.org", "trouble": null,
-           "fingerprint": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499"}]}
-        """
-    )
-
     name: str = Field(description="of the member, as its consortia know it.")
     fingerprint: str = Field(description="of the key it signs with.")
     consortia: tuple[ConsortiumView, ...] = Field(description="those it belongs to.")
@@ -69,16 +62,6 @@ class StatusView(Shown):
 
 class DatasetView(Shown):
     """A data set that its owner declared. Counts follow from rows: for the operator, and for who pushed those rows."""
-
-    model_config = shown_as(
-        """
-        {"name": "stays", "source": "/srv/etl/stays.csv", "subject_id": "patient", "subjects": "keyed",
-         "unit": "add_remove", "people": "everybody",
-         "attributes": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
-         "n": 4812, "ids_changed": 0, "id_forms": ["capitals (1), digits (6)"],
-         "clipped": {"age": 3}, "missing": {"age": 0}, "read": "2026-01-02T12:00:00Z"}
-        """
-    )
 
     name: str = Field(description="of the data set, as studies ask for it.")
     source: str = Field(description="the file the rows are in, or that they are a query's, or pushed.")
@@ -112,8 +95,6 @@ class DatasetList(Shown):
 class UploadView(Shown):
     """Rows on their way into a data set."""
 
-    model_config = shown_as('{"dataset": "stays", "upload": "monday", "pieces": [1, 2]}')
-
     dataset: str = Field(description="the data set they are for.")
     upload: str = Field(description="what the caller calls this upload.")
     pieces: tuple[int, ...] = Field(description="numbers of the pieces that are in.")
@@ -121,8 +102,6 @@ class UploadView(Shown):
 
 class PieceView(Shown):
     """A piece that is in."""
-
-    model_config = shown_as('{"number": 1, "rows": 20000}')
 
     number: int = Field(description="which one.")
     rows: int = Field(description="how many rows it has.")
@@ -173,33 +152,6 @@ class DecidedView(Shown):
 
 class ProposalView(Shown):
     """A release that this member was asked for: what is asked, what it costs and brings, what speaks against it."""
-
-    model_config = shown_as(
-        """
-        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
-         "study": "Length of stay", "stated": {"requester": "Dr. Adams", "target": "length_of_stay"},
-         "stated_sentences": ["Requested by \u201cDr. Adams\u201d."], "state": "proposed", "reason": null,
-         "agreed": ["insurer"], "decision": "waiting",
-         "decided": [{"document": "first-approval", "by": "Dr. Berg", "why": "vote 12/26"}],
-         "approvals_needed": 2, "approvals_given": 1, "findings": [], "mechanism": "rmgm", "k": 60, "projection": null,
-         "subjects": "keyed", "n": 5000, "buckets": null, "kept": null, "epsilon": 1.0, "delta": 1e-05,
-         "adjacency": "add_remove", "calibration": "analytic", "id_rules": ["exact/1"], "dataset": "stays",
-         "attributes": ["age"], "missing": [], "held": 4812,
-         "leaves": "Random mixtures of all rows, with noise added here. No row leaves, and no list of people.",
-         "columns": [{"kind": "numeric", "name": "age", "lower": 18, "upper": 100, "unit": "years"}],
-         "row_norm": null, "whitening": null, "first_stage": {"sums": 4, "rho": 0.009, "delta": 0.0, "epsilon": 0.46},
-         "parties": ["clinic", "insurer"], "expires": "2026-01-05T12:00:00+00:00",
-         "proposer": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499",
-         "cost": {"unit": "add_remove", "rho": 0.036, "epsilon": 1.0, "delta": 0.0,
-           "replacement": {"rho": 0.128, "delta": 0.0, "epsilon": 2.02}},
-         "guess_percent": 58, "guess_after_percent": 61,
-         "per_subject_epsilon": 1.47, "per_subject_outsiders_epsilon": 1.47,
-         "protects": "Who is in a member's table is protected, how many they are, and their values.",
-         "trust": "Neither the coordinator nor another member is trusted with rows: each block is private before it \
-leaves its member.",
-         "exchange": null, "forecast": null, "forecast_state": "not_yet", "outlook": []}
-        """
-    )
 
     id: str = Field(description="digest of the spec; what the release is called everywhere.")
     study: str = Field(description="its title.")
@@ -312,16 +264,6 @@ class ProposalList(Shown):
 class ProposedView(Shown):
     """A release that this member has proposed."""
 
-    model_config = shown_as(
-        """
-        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
-         "study": "Length of stay", "state": "proposed", "parties": ["clinic", "insurer"],
-         "expires": "2026-01-05T12:00:00+00:00",
-         "trust": "Neither the coordinator nor another member is trusted with rows: each block is private before it \
-leaves its member."}
-        """
-    )
-
     id: str = Field(description="digest of the spec; what the release is called everywhere.")
     study: str = Field(description="its title.")
     state: str = Field(description="where it stands at the coordinator.")
@@ -332,13 +274,6 @@ leaves its member."}
 
 class JobView(Shown):
     """Work on one release since the agent started."""
-
-    model_config = shown_as(
-        """
-        {"release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
-         "stage": "uploading", "done": 65536, "total": 262144, "error": null}
-        """
-    )
 
     release: str = Field(description="its id.")
     stage: str = Field(description="the last thing that was begun or done.")
@@ -373,20 +308,6 @@ class ChargeView(CostView):
 class LedgerView(Shown):
     """This member's budget and what has been taken from it."""
 
-    model_config = shown_as(
-        """
-        {"population": "everybody", "unit": "add_remove", "entries": 4, "next": null,
-         "cap": {"rho": 2.0, "epsilon": 10.0, "delta": 1e-05}, "spent": {"rho": 0.036, "epsilon": 1.0, "delta": 0.0},
-         "replacement": {"rho": 0.075, "epsilon": 1.5, "delta": 0.0},
-         "remaining": {"rho": 1.964, "epsilon": 9.89, "delta": 1e-05},
-         "charges": [{"release": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
-           "kind": "release", "study": "Length of stay", "dataset": "stays", "state": "acked", "unit": "add_remove",
-           "rho": 0.036, "delta": 0.0, "epsilon": 1.0, "replacement": {"rho": 0.075, "delta": 0.0, "epsilon": 1.5},
-           "attempt": 1, "coordinator": "f0b74a4534f389011eaa2dd6d9a3fe1e521c9cbed7677e9866444b88f1b17499",
-           "decided": [{"document": "approval", "by": "Dr. Adams", "why": "vote 12/26"}]}]}
-        """
-    )
-
     population: str = Field(description="whose data it is for.")
     unit: str = Field(description="in which cap, spent and remaining are meant: the unit of the data sets.")
     cap: LossView = Field(description="the most that may ever be lost.")
@@ -409,14 +330,6 @@ class RegressionCharge(Shown):
 class RegressionLine(Shown):
     """A regression that was paid for."""
 
-    model_config = shown_as(
-        """
-        {"id": "8d0c3f7a1b5e9c24d6f8a03b7e1c5d9f2a4b6c8e0d1f3a5b7c9e2d4f6a8b0c1e",
-         "state": "published", "dataset": "stays", "target": "age", "method": "auto", "epsilon": 1.0, "delta": 1e-06,
-         "charge": {"unit": "add_remove", "rho": 0.028, "delta": 0.0}}
-        """
-    )
-
     id: str = Field(description="digest of the request.")
     state: str = Field(description="published, or why not yet.")
     dataset: str = Field(description="it is on.")
@@ -435,8 +348,6 @@ class RegressionList(Shown):
 
 class RegressionView(RegressionLine):
     """A regression with its result."""
-
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
     request: dict[str, Any] = Field(description="as it was asked.")
     result: dict[str, Any] | None = Field(description="what came out, in plain; null while there is none.")

@@ -24,7 +24,7 @@ from commingle.services.learner.requests import (
     PredictionBody,
     RequestBody,
 )
-from commingle.services.learner.views import ANSWERS, Predictions
+from commingle.services.learner.views import EXAMPLES, Predictions
 from commingle.services.models import SyntheticRows
 from commingle.services.results import Drawn, Result
 from commingle.shared.documents.model import explain
@@ -202,7 +202,7 @@ class Computation:
 
 
 COMPUTATIONS = (
-    Computation(f"{_RELEASE}/fits", "fit", "fits", FitBody, fit, fit.__doc__, ANSWERS["fit"]),
+    Computation(f"{_RELEASE}/fits", "fit", "fits", FitBody, fit, fit.__doc__, EXAMPLES["fit"]),
     Computation(
         path=f"{_RELEASE}/predictions",
         name="predict",
@@ -222,7 +222,7 @@ COMPUTATIONS = (
             takes=takes,
             work=partial(written, "json", kind),
             description=takes.__doc__,
-            shows=ANSWERS[kind],
+            shows=EXAMPLES[kind],
         )
         for kind, (takes, _) in ANALYSES.items()
     ),

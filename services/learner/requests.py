@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from commingle.services import analysis, models
 from commingle.services.analysis.paths import MAX_PENALTIES
 from commingle.services.fit import ESTIMATORS, fit_prepared
-from commingle.services.learner.views import with_example
+from commingle.services.learner.views import EXAMPLES
 from commingle.services.results import Result
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.spec import MAX_COLUMNS
@@ -20,6 +20,7 @@ from commingle.shared.estimation.method import IntervalFor
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.task import R_SQUARED, Assumptions
+from commingle.shared.wire import shown_by
 
 MAX_ROWS = 10_000
 MAX_FORMULA = 20_000
@@ -49,13 +50,13 @@ _PENALTIES = Field(None, description="on features and a target of variance 1; a 
 class RequestBody(BaseModel):
     """A request body: strict, and nothing unknown in it."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, json_schema_extra=shown_by(EXAMPLES)
+    )
 
 
 class FitBody(RequestBody):
     """One linear model of one attribute."""
-
-    model_config = with_example('{"target": "charges, yearly", "features": ["age", "smoker"]}')
 
     target: Name = _TARGET
     features: Names | None = _FEATURES
@@ -71,8 +72,6 @@ class FitBody(RequestBody):
 
 class PredictionBody(FitBody):
     """A model and rows to apply it to, in original units: numbers, or levels as strings, by attribute name."""
-
-    model_config = with_example('{"target": "charges, yearly", "rows": [{"age": 40, "bmi": 25.5, "smoker": "yes"}]}')
 
     estimator: EstimatorName | None = "shrunken"
     rows: Annotated[list[_Given], Field(min_length=1, max_length=MAX_ROWS, fail_fast=True)]
@@ -93,17 +92,6 @@ def _study(value: object) -> object:
 
 class PlanBody(RequestBody):
     """A study, as in a study file, and what is assumed of rows nobody has seen."""
-
-    model_config = with_example(
-        """
-        {"study": {"study": "Charges", "mechanism": "rmgm", "epsilon": 1, "delta": 1e-05, "n": 20000, "parties": [
-          {"name": "clinic", "dataset": "main", "attributes": [{"kind": "numeric", "name": "age", "lower": 20,
-           "upper": 80}]},
-          {"name": "insurer", "dataset": "main", "attributes": [{"kind": "numeric", "name": "charges", "lower": 0,
-           "upper": 50000}]}]},
-         "target": "charges"}
-        """
-    )
 
     study: Annotated[Study, BeforeValidator(_study)]
     target: Name | None = Field(None, description="the target; the middle one of all possible targets where left out")
@@ -149,8 +137,6 @@ def _matrix(rows: list[list[float]] | None) -> NDArray[np.float64] | None:
 class RidgePathBody(RequestBody):
     """Ridge regressions over a row of penalties."""
 
-    model_config = with_example('{"target": "charges, yearly", "penalties": [0.01, 0.1]}')
-
     target: Name = _TARGET
     features: Names | None = _FEATURES
     penalties: Penalties | None = _PENALTIES
@@ -158,8 +144,6 @@ class RidgePathBody(RequestBody):
 
 class LassoPathBody(RequestBody):
     """Lasso, or elastic net where l1_ratio is below 1, over a row of penalties."""
-
-    model_config = with_example('{"target": "charges, yearly", "l1_ratio": 1.0}')
 
     target: Name = _TARGET
     features: Names | None = _FEATURES
@@ -170,8 +154,6 @@ class LassoPathBody(RequestBody):
 class PcaBody(RequestBody):
     """Principal components."""
 
-    model_config = with_example('{"attributes": ["age", "bmi"]}')
-
     attributes: Names | None = Field(None, description="all where left out")
     standardise: bool = Field(default=True, description="every column to variance 1; otherwise in encoded units")
 
@@ -179,18 +161,12 @@ class PcaBody(RequestBody):
 class PartialCorrelationsBody(RequestBody):
     """Correlation of every pair of columns, all others held fixed."""
 
-    model_config = with_example('{"attributes": ["age", "bmi", "smoker"]}')
-
     attributes: Names | None = Field(None, description="all where left out")
     interval_for: IntervalFor = "table"
 
 
 class TwoStageBody(RequestBody):
     """Two-stage least squares."""
-
-    model_config = with_example(
-        '{"target": "charges, yearly", "endogenous": ["bmi"], "instruments": ["age"], "exogenous": ["smoker"]}'
-    )
 
     target: Name = _TARGET
     endogenous: Names = Field(description="features that may be correlated with the error")
@@ -203,8 +179,6 @@ class TwoStageBody(RequestBody):
 class CompareBody(RequestBody):
     """Wald's test of what a larger model has beyond a smaller one."""
 
-    model_config = with_example('{"target": "charges, yearly", "smaller": ["age"]}')
-
     target: Name = _TARGET
     larger: Names | None = _FEATURES
     smaller: Names = Field(description="some of the larger model's features; none for the mean alone")
@@ -213,8 +187,6 @@ class CompareBody(RequestBody):
 
 class TableBody(RequestBody):
     """Two attributes with levels: counts, a test that knows the noise, risk differences, risk and odds ratios."""
-
-    model_config = with_example('{"row": "smoker", "column": "readmitted", "event": "yes"}')
 
     row: Name = Field(description="an attribute with levels")
     column: Name = Field(description="another, whose shares are compared between levels of the first")
@@ -231,8 +203,6 @@ class TableBody(RequestBody):
 class DescribeBody(RequestBody):
     """Who is in the data: each attribute's levels and means, by group where you name one."""
 
-    model_config = with_example('{"by": "smoker"}')
-
     attributes: Names | None = Field(None, description="all where left out")
     by: Name | None = Field(None, description="an attribute with levels")
     confidence_level: float = Field(0.95, gt=0, lt=1)
@@ -240,8 +210,6 @@ class DescribeBody(RequestBody):
 
 class SurvivalBody(RequestBody):
     """Kaplan-Meier curves of a crossed attribute, time by event; by group with a log-rank test that knows the noise."""
-
-    model_config = with_example('{"outcome": "outcome", "by": "stage"}')
 
     outcome: Name = Field(description="a crossed attribute: intervals of time by whether the event came")
     by: Name | None = Field(None, description="an attribute with levels")
@@ -251,8 +219,6 @@ class SurvivalBody(RequestBody):
 class HazardRatiosBody(RequestBody):
     """Hazard ratios of a crossed attribute, time by event, with a test of whether they change with time."""
 
-    model_config = with_example('{"outcome": "outcome", "features": ["stage"]}')
-
     outcome: Name = Field(description="a crossed attribute: intervals of time by whether the event came")
     features: Names = Field(description="attributes with levels")
     confidence_level: float = Field(0.95, gt=0, lt=1)
@@ -260,8 +226,6 @@ class HazardRatiosBody(RequestBody):
 
 class GlmBody(RequestBody):
     """A generalised linear model: odds or rate ratios, with intervals that count noise and sampling."""
-
-    model_config = with_example('{"formula": "readmitted ~ stage + smoker"}')
 
     formula: Annotated[str, Field(max_length=MAX_FORMULA)] = Field(
         description="outcome ~ features with + between them, or . for all others; outcome[level] names the event"

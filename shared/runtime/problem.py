@@ -130,10 +130,11 @@ _PLACE = "#/components/schemas/{model}"
 def takes(
     model: type[BaseModel], examples: Mapping[str, Any] = MappingProxyType({}), *, required: bool = True
 ) -> dict[str, Any]:
-    """What a route takes, for `openapi_extra`; `examples` by what each shows."""
+    """What a route takes, for `openapi_extra`; `examples` of models by their names, and of each by what it shows."""
     content: dict[str, Any] = {"schema": {"$ref": _PLACE.format(model=model.__name__)}}
-    if examples:
-        content["examples"] = {said: {"summary": said, "value": value} for said, value in examples.items()}
+    if model.__name__ in examples:
+        shown = examples[model.__name__].items()
+        content["examples"] = {said: {"summary": said, "value": value} for said, value in shown}
     return {"requestBody": {"required": required, "content": {"application/json": content}}}
 
 

@@ -22,12 +22,12 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from commingle.party_agent.console.app import create_console
-from commingle.party_agent.edge import api as examples
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import DataError
 from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.jobs import Viewer, sees_counts
+from commingle.party_agent.wire.answers import EXAMPLES
 from commingle.shared.documents.regression import RegressionRequest, RegressionResult
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import StatedPurpose
@@ -353,8 +353,8 @@ CONSOLE = "127.0.0.1:8901"
 FREE_SPACE = re.compile(rb"[^<>]*disk space</dt><dd>[^<]*")
 """Which is other from moment to moment."""
 BODIES: Mapping[str, Any] = {
-    "POST /v1/proposals": next(iter(examples.STUDY.values())),
-    "POST /v1/datasets": next(iter(examples.DATASET.values())),
+    "POST /v1/proposals": next(iter(EXAMPLES["Study"].values())),
+    "POST /v1/datasets": next(iter(EXAMPLES["DatasetRequest"].values())),
 }
 
 

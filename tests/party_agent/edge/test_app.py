@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle.party_agent.edge import api as examples
 from commingle.party_agent.edge import views
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
@@ -21,7 +20,7 @@ from commingle.party_agent.edge.views import export_audit, ledger_view, proposal
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.party_agent.rounds.jobs import Viewer
-from commingle.party_agent.wire.answers import LedgerView, ProposalView
+from commingle.party_agent.wire.answers import EXAMPLES, LedgerView, ProposalView
 from commingle.shared.documents.model import encode, text_digest
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.schema import Whitening
@@ -423,7 +422,7 @@ def test_every_example_does_what_its_operation_says(consortium: Consortium, tmp_
         (asked,) = shown("/v1/regressions", "post")
         assert http.post("/v1/regressions", json=asked).json()["state"].startswith(("published", "kept"))
         table = tmp_path / "stays.csv"
-        table.write_text(examples.CSV_ROWS)
+        table.write_text(EXAMPLES["text/csv"])
         place = {**file, "source": {**file["source"], "path": str(table)}}
         assert http.post("/v1/datasets?replace=true", json=place).status_code == 201
         assert http.post("/v1/datasets?replace=true", json=query).json()["type"].endswith(":source")  # no such database
