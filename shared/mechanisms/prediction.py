@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,8 +136,15 @@ def noise_variance(terms: Terms) -> Array:
 
 def encoded_noise(terms: Terms, law: ColumnLaw) -> Array:
     """(p - 1, p - 1) covariance of what `noise_variance` is of, once contrasts and suggested maps are undone."""
+    return _encoded_noise(replace(terms, k=None), law)
+
+
+@lru_cache(maxsize=4)  # a forecast asks for each k and each population that a public table may come from
+def _encoded_noise(terms: Terms, law: ColumnLaw) -> Array:
     T = undoing(terms, law)[1:, 1:]
-    return np.asarray(T * noise_variance(terms) @ T.T)
+    found = np.asarray(T * noise_variance(terms) @ T.T)
+    found.flags.writeable = False
+    return found
 
 
 def undoing(terms: Terms, law: ColumnLaw) -> Array:

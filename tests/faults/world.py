@@ -43,7 +43,6 @@ from tests.faults.chaos import Chaos, CrashError, Network, Wire
 from tests.faults.witness import Witness
 from tests.world.consortium import BY_A_PERSON, EVERY_KIND, NAMES, Consortium, rows_of, write_csv
 from tests.world.coordinator import Hub, SetClock
-from tests.world.transport import InProcess
 
 COORDINATOR = "coordinator"
 LATEST_SECONDS = 600.0
@@ -269,7 +268,7 @@ class Centre(Process):
         self.world.outcome.work["requests handled"] += 1
         try:
             with self.world.as_process(COORDINATOR):
-                return InProcess(self.hub.app).handle_request(request)
+                return self.hub.transport.handle_request(request)
         except CrashError:
             self.die()
             raise httpx.RemoteProtocolError("server disconnected") from None

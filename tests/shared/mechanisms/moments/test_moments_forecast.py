@@ -1,6 +1,7 @@
 """Forecasts of moments releases against the mechanism itself and the learner's own fits."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from benchmarks.keyed import released, study, tables
 from benchmarks.release_law import proposed
-from commingle.services.fit import PreparedMoments, fit_prepared
+from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute, Whitening
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import Terms
@@ -49,38 +50,55 @@ def moments_of_columns(columns: int, *, mean: float, seed: int) -> Array:
 
 @dataclass(frozen=True)
 class Realised:
-    errors: Array
-    r_squared: float
-    constant: float
-    error: float
-    warned: float
+    """The learner's fits of releases, each kind made where a test asks for it; in encoded units.
+
+    Attributes:
+        releases: drawn from the law of the mechanism.
+    """
+
+    task: RegressionTask
+    releases: list[PreparedMoments]
+
+    def _fits(self, estimator: str) -> list[Fit]:
+        return [fit_prepared(each, self.task.target, estimator=estimator) for each in self.releases]
+
+    @cached_property
+    def _ols(self) -> list[Fit]:
+        return self._fits("ols")
+
+    @property
+    def warned(self) -> float:
+        return float(np.mean([bool(fit.warnings) for fit in self._ols]))
+
+    @property
+    def errors(self) -> Array:
+        return np.asarray(np.std([fit.coefficients for fit in self._ols], axis=0))
+
+    @property
+    def error(self) -> float:
+        task, slopes = self.task, np.array([fit.coefficients[1:] for fit in self._ols]) - self.task.b
+        return sqrt(float(np.mean(slopes**2 @ np.diag(task.xx)) / (np.diag(task.xx) @ task.b**2)))
+
+    @property
+    def r_squared(self) -> float:
+        task, losses = self.task, []
+        for fit in self._fits("shrunken"):
+            # all bounds are [0, 10]: slopes are alike in both units
+            slopes = fit.coefficients[1:]
+            gap, at_mean = slopes - task.b, (fit.coefficients[0] + slopes @ (5 + 5 * task.mean) - 5) / 5
+            losses.append((task.residual + gap @ task.xx @ gap + (at_mean - task.mean_y) ** 2) / task.yy)
+        return 1 - float(np.mean(losses))
+
+    @property
+    def constant(self) -> float:
+        means = np.array([(fit.coefficients[0] - 5) / 5 for fit in self._fits("constant")])
+        return -float(np.mean((means - self.task.mean_y) ** 2 / self.task.yy))
 
 
 def simulate(design: Terms, task: RegressionTask, given: Array) -> Realised:
-    """The learner's fits of releases drawn from the law of the mechanism, in encoded units."""
     draw, variance, n = np.random.default_rng(1), noise_of(design), design.n
-    fits, losses, constants, warned = [], [], [], 0
-    for _ in range(REPEATS):
-        moments = release(n * given + symmetric(variance, draw), variance, design.attributes)
-        prepared = PreparedMoments.of(moments, design.attributes)
-        ols, shrunken, constant = (
-            fit_prepared(prepared, task.target, estimator=name) for name in ("ols", "shrunken", "constant")
-        )
-        warned += bool(ols.warnings)
-        fits.append(ols.coefficients)
-        # all bounds are [0, 10]: slopes are alike in both units
-        gap, slopes = shrunken.coefficients[1:] - task.b, shrunken.coefficients[1:]
-        at_mean = (shrunken.coefficients[0] + slopes @ (5 + 5 * task.mean) - 5) / 5
-        losses.append((task.residual + gap @ task.xx @ gap + (at_mean - task.mean_y) ** 2) / task.yy)
-        constants.append(((constant.coefficients[0] - 5) / 5 - task.mean_y) ** 2 / task.yy)
-    slopes = np.array(fits)[:, 1:] - task.b
-    return Realised(
-        errors=np.std(fits, axis=0),
-        r_squared=1 - float(np.mean(losses)),
-        constant=-float(np.mean(constants)),
-        error=sqrt(float(np.mean(slopes**2 @ np.diag(task.xx)) / (np.diag(task.xx) @ task.b**2))),
-        warned=warned / REPEATS,
-    )
+    drawn = (release(n * given + symmetric(variance, draw), variance, design.attributes) for _ in range(REPEATS))
+    return Realised(task, [PreparedMoments.of(moments, design.attributes) for moments in drawn])
 
 
 def asked(columns: int, *, mean: float = 0.0, **changes: object) -> tuple[Prediction, RegressionTask, Realised]:
