@@ -50,6 +50,9 @@ MISSING = ("", "NA", "N/A", "null", "NULL")
 LONGEST_CELL = 1 << 20
 """Bytes of a text above which it is no number, level or id: it would be copied, and quoted by what refuses it."""
 
+UNREADABLE = b"\xff"
+"""What stands for a cell that nobody can read: neither a number, nor a level, nor an id."""
+
 _LARGEST_WHOLE = 2.0**53
 _ASCII_BLANKS = "".join(filter(str.isspace, map(chr, range(128))))  # what str.strip takes off
 _KINDS_OF_TEXT = (
@@ -417,8 +420,26 @@ def is_number(value: object) -> bool:
 
 
 def plain_cells(values: Cells) -> Cells:
-    """Dictionary-encoded cells as the values they stand for."""
-    return values.dictionary_decode() if isinstance(values, pa.DictionaryArray) else values
+    """Dictionary-encoded cells as the values they stand for.
+
+    Privacy: many cells may stand for one long text, which together would fill a batch and end the reading of others.
+    """
+    if not isinstance(values, pa.DictionaryArray):
+        return values
+    known: Cells = values.dictionary
+    if any(is_kind(known.type) for is_kind in _KINDS_OF_TEXT):
+        known = _short(known, UNREADABLE)
+    return pa.DictionaryArray.from_arrays(values.indices, known).dictionary_decode()
+
+
+def _short(texts: Cells, instead: bytes | None) -> Cells:
+    """Texts as bytes, with something else in place of each that is too long to be read."""
+    found: Cells = texts.cast(pa.large_binary())
+    lengths = pc.call_function("binary_length", [found])
+    if (pc.max(lengths).as_py() or 0) > LONGEST_CELL:
+        is_short = pc.less_equal(lengths, pa.scalar(LONGEST_CELL))
+        found = pc.if_else(is_short, found, pa.scalar(instead, found.type))
+    return found
 
 
 def _by_halves(read: Callable[[Cells], Cells], cells: Cells, kind: "pa.DataType") -> Cells:
@@ -441,10 +462,7 @@ def _text(plain: Cells) -> Cells:
     if pa.types.is_floating(plain.type):
         return _number_text(plain)
     if any(is_kind(plain.type) for is_kind in _KINDS_OF_TEXT):
-        plain = plain.cast(pa.large_binary())  # text is looked at again: a file may call bytes text that are none
-        lengths = pc.call_function("binary_length", [plain])
-        if (pc.max(lengths).as_py() or 0) > LONGEST_CELL:
-            plain = pc.if_else(pc.less_equal(lengths, pa.scalar(LONGEST_CELL)), plain, pa.scalar(None, plain.type))
+        plain = _short(plain, None)  # as bytes, since a file may call bytes text that are none
     return pc.utf8_trim_whitespace(plain.cast(pa.large_string()))
 
 

@@ -24,7 +24,8 @@ from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 from commingle.party_agent.errors import SourceError
-from commingle.party_agent.private.rows import UNREADABLE, RawBatch, cells_of
+from commingle.party_agent.private.rows import RawBatch, cells_of
+from commingle.shared.encoding import UNREADABLE
 from commingle.shared.runtime.plain_files import open_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
 
@@ -43,7 +44,7 @@ _TAG_END, _CDATA_END, _COMMENT_END = re.compile(rb"/?>"), re.compile(rb"\]\]>"),
 _SECTION = re.compile(rb"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->", re.DOTALL)
 _OPEN_TEXT, _PHONETIC = re.compile(rb"<" + _PREFIX + rb"(t|rPh)(?=[\s/>])"), re.compile(rb"</" + _PREFIX + rb"rPh\s*>")
 _DECLARED = re.compile(rb"<\?xml[^>]*?encoding\s*=\s*[\"']([\w.-]+)[\"']")
-_ATTRIBUTE = re.compile(rb"([\w.:-]+)\s*=\s*(?:\"([^\"<]*)\"|'([^'<]*)')")
+_ATTRIBUTE = re.compile(rb"(?<![\w.:-])([\w.:-]++)\s*+=\s*+(?:\"([^\"<]*+)\"|'([^'<]*+)')")
 _ENTITY = re.compile(r"&(?:#([0-9]{1,7})|#x([0-9a-fA-F]{1,6})|(lt|gt|amp|quot|apos));|&")
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _ESCAPED = re.compile("_x([0-9a-fA-F]{4})_")
@@ -56,7 +57,7 @@ _DATE_FORMATS = frozenset({*range(14, 23), *range(27, 37), 45, 47, *range(50, 59
 _BATCH_BYTES = 1 << 26
 _LONGEST_CELL = 1 << 17
 _CELL = re.compile(rb"<" + _PREFIX + rb"c(?=[\s/>])")
-_VALUE, _VALUE_END = re.compile(rb"<" + _PREFIX + rb"v(?=[\s/>])[^>]*>"), re.compile(rb"</" + _PREFIX + rb"v\s*>")
+_VALUE, _VALUE_END = re.compile(rb"<" + _PREFIX + rb"v(?=[\s/>])[^<>]*+>"), re.compile(rb"</" + _PREFIX + rb"v\s*>")
 _PLACE = re.compile(rb"([A-Za-z]{1,3})[0-9]{1,7}")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,300}")
 _REAL = re.compile(r"[+-]?(?:[0-9]{1,300}\.?[0-9]{0,300}|\.[0-9]{1,300})(?:[eE][+-]?[0-9]{1,4})?")

@@ -30,7 +30,7 @@ _STRUCTURE = """
 """
 _OPERATORS = """
     And Or Xor Not EQ NEQ GT GTE LT LTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Glob RegexpLike RegexpILike
-    SimilarTo Escape Add Sub Mul Div IntDiv Mod Neg BitwiseAnd BitwiseOr BitwiseXor BitwiseNot DPipe Collate
+    SimilarTo Escape Add Sub Mul Div IntDiv Mod Neg BitwiseAnd BitwiseOr BitwiseXor BitwiseNot DPipe
     AtTimeZone
 """
 _FUNCTIONS = """

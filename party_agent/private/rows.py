@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from commingle.shared.encoding import Cells, as_text
+from commingle.shared.encoding import UNREADABLE, Cells, as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,6 @@ RawReader = Callable[[Sequence[str]], Iterator[RawBatch]]
 """Reads the named columns, a batch at a time."""
 
 
-UNREADABLE = b"\xff"
-"""What stands for a value that nobody can read."""
 _WRITTEN_AS_READ = {int: pa.int64(), float: pa.float64(), str: pa.large_string(), bytes: pa.large_binary()}
 """Types whose columns Arrow takes at once, to cells that are encoded as their texts would be (tests hold that)."""
 

@@ -6,7 +6,7 @@ of them: Arrow would know the amount of a `money` by its cents and some types no
 declared types of columns, never on a cell.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,9 +16,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from commingle.party_agent.errors import SourceError
-from commingle.party_agent.private.rows import UNREADABLE, RawBatch, cells_of
+from commingle.party_agent.private.rows import RawBatch, cells_of
 from commingle.shared.documents.model import WireModel, tagged_by
-from commingle.shared.encoding import LONGEST_CELL
+from commingle.shared.encoding import LONGEST_CELL, UNREADABLE
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.runtime.plain_files import require_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # SQLAlchemy loads slowly, and most tables are files
     from sqlalchemy import Engine
 
 _BATCH_BYTES = 1 << 20
+_TOGETHER_BYTES = 1 << 26
+_ROWS_OF_DUCKDB = 1 << 11
+"""At once: of texts as long as they may be they take 2 GiB a column."""
 
 _LONGEST_NAME = 40
 _DRIVERS = {
@@ -205,7 +208,7 @@ class ArrowDatabase:
         cells = map(self._cell, columns, declared)
         rows = f"SELECT {', '.join(cells)} FROM {table}"  # noqa: S608 - as above
         with self.reading(engine, rows) as reader:
-            for batch in reader:
+            for batch in _together(reader):
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):
                     yield batch.slice(start, ROWS_AT_ONCE)
 
@@ -216,6 +219,18 @@ class ArrowDatabase:
         cell = name if kind in self.long else f"CAST({name} AS text)"
         length = self.long.get(kind, next(iter(self.long.values()))).format(cell)
         return f"CASE WHEN {length} <= {LONGEST_CELL} THEN {cell} END"
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small ones put together, as each costs time."""
+    part = list[pa.RecordBatch]()
+    for batch in batches:
+        part.append(batch)
+        if sum(one.num_rows for one in part) >= ROWS_AT_ONCE or sum(one.nbytes for one in part) >= _TOGETHER_BYTES:
+            yield from pa.Table.from_batches(part).combine_chunks().to_batches()
+            part = []
+    if part:
+        yield from pa.Table.from_batches(part).combine_chunks().to_batches()
 
 
 def refused(error: Exception) -> SourceError:
@@ -255,11 +270,11 @@ def _from_duckdb(engine: "Engine", statement: str) -> Iterator[pa.RecordBatchRea
 
     try:
         # a cursor of its own, and a stream that is closed, so that a reading may end early
-        with (
-            engine.connect() as connection,
-            connection.connection.cursor().sql(statement).to_arrow_reader(ROWS_AT_ONCE) as rows,
-        ):
-            yield rows
+        with engine.connect() as connection:
+            cursor = connection.connection.cursor()
+            cursor.execute("SET arrow_large_buffer_size = true")  # or texts of 2^31 bytes in all would end the reading
+            with cursor.sql(statement).to_arrow_reader(_ROWS_OF_DUCKDB) as rows:
+                yield rows
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise refused(error) from None
 

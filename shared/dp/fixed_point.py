@@ -43,8 +43,9 @@ def quantise(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def within_unit(values: NDArray[np.float64], lower: float, upper: float) -> NDArray[np.float64]:
     """Numbers clipped to [lower, upper] and mapped onto [-1, 1]: x = 2 (v - lower) / (upper - lower) - 1."""
-    encoded = 2 * ((np.clip(values, lower, upper) - lower) / (upper - lower)) - 1
-    return np.clip(encoded, -1, 1)
+    with np.errstate(invalid="ignore"):  # a NaN of a file that signals would be a warning in the agent's log
+        encoded = 2 * ((np.clip(values, lower, upper) - lower) / (upper - lower)) - 1
+        return np.clip(encoded, -1, 1)
 
 
 def coarsen(q: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:

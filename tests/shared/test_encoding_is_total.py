@@ -234,6 +234,21 @@ def test_every_cell_of_every_type_is_an_id_or_none_by_itself(cells: Cells) -> No
         assert all(len(identifier.decode()) <= LONGEST_PART * 18 for identifier in ids)  # what NFKC makes of U+FDFA
 
 
+def test_cells_that_share_one_long_text_are_missing_and_no_other() -> None:
+    """Together they would be longer than 2^31 bytes, of a file of some kilobytes."""
+    places, texts = pa.array([0] * 65 + [1], pa.int8()), pa.array(["1" * (32 << 20), "7"])
+    shared = pa.DictionaryArray.from_arrays(places, texts)
+    assert encode_attribute(NUMBER, shared).gaps.tolist() == [True] * 65 + [False]
+    assert subject_ids(SubjectKey.of("id"), {"id": shared}).ids.to_pylist() == [b""] * 65 + [b"7"]
+
+
+def test_nan_that_signals_is_no_value_and_warns_nobody() -> None:
+    """NumPy's warning would stand in the agent's log."""
+    bits = np.array([0x7FF0_0000_0000_0001, 0xFFF8_DEAD_0000_0001], np.uint64)
+    found = encode_attribute(NUMBER, pa.array(bits.view(np.float64)))
+    assert (found.exact[:, 0].tolist(), found.gaps.tolist()) == ([0, 0], [True, True])
+
+
 @pytest.mark.parametrize("read", [encode_attribute, encode_conforming])
 def test_no_rows_have_no_integers(read: Callable[[Attribute, Cells], Any]) -> None:
     for attribute in ATTRIBUTES:

@@ -151,6 +151,24 @@ def test_row_that_is_too_long_is_passed_over_and_counted(tmp_path: Path) -> None
     assert read(path, "id", "x") == (READ, 1)
 
 
+LONG_TAGS = {
+    "a name": b"<c " + b"a" * 200_000 + b"/>",
+    "a name and blanks": b"<c " + b"a" * 100_000 + b" " * 100_000 + b"/>",
+    "values that never end": b"<c>" + b"<v " * 40_000 + b"</c>",
+}
+
+
+@pytest.mark.parametrize("cell", LONG_TAGS.values(), ids=list(LONG_TAGS))
+def test_tag_without_end_keeps_nobody_else_waiting(tmp_path: Path, cell: bytes) -> None:
+    """All readings of an agent wait in one line: by the square of its length one record would take longer than a test may."""
+
+    def alter(parts: Parts) -> None:
+        parts[SHEET] = parts[SHEET].replace(CELL, cell)
+
+    rows, _ = read(altered(write(tmp_path / "book.xlsx", ROWS), alter), "id", "x")
+    assert [row for row in rows if row[0] != "p2"] == READ
+
+
 def _cut(parts: Parts) -> None:
     parts[SHEET] = parts[SHEET][: parts[SHEET].index(b"</sheetData>")]
 

@@ -34,6 +34,8 @@ REFUSED = {
     "SELECT * FROM t OFFSET 5": "offset",
     "SELECT * FROM t FETCH FIRST 5 ROWS ONLY": "fetch",
     "SELECT * FROM t ORDER BY x": "order",
+    "SELECT DISTINCT id COLLATE nocase AS id, x FROM t": "collate",
+    "SELECT id COLLATE nocase AS id, max(x) AS m FROM t GROUP BY id COLLATE nocase": "collate",
     "SELECT id FROM (SELECT id FROM t LIMIT 3) AS s": "limit",
     "SELECT DISTINCT ON (id) * FROM t": "tuple|DISTINCT ON",
     "SELECT * FROM t TABLESAMPLE bernoulli(3)": "tablesample",

@@ -423,6 +423,15 @@ def test_long_cell_takes_no_memory_that_others_would_miss_and_is_missing(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("several", [2046, 2049])
+def test_texts_of_2_gib_in_all_end_no_reading_of_duckdb(several: int) -> None:
+    query = f"SELECT 'p' || i AS id, repeat('1', 1048576) AS x FROM range({several}) r(i)"  # noqa: S608 - a number
+    source = SqlSource(url="duckdb:///:memory:", query=query, promised=True)
+    found = open_table(source, KEY, [X], engine=IN_PROCESS).scan(strict=False)
+    assert sum(len(ids) for ids, _ in found.sorter) == several
+
+
+@pytest.mark.slow
 def test_cells_that_fill_a_batch_of_duckdb_end_no_reading() -> None:
     query = (
         "SELECT 'p' || i AS id, CASE WHEN i < 3 THEN repeat('1', 750000000) ELSE i::VARCHAR END AS x FROM range(9) r(i)"
