@@ -31,9 +31,12 @@ from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.documents.subsets import Subset, subset_words
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
 from commingle.shared.forecast.result import bent_words
+from commingle.shared.forecast.squares import square_words
+from commingle.shared.forecast.task import assumptions_of
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.checks import EPSILON, Share, draft, tried
 from commingle.shared.release.plan import plan_block
+from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option, refuse_beside, wants_json
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import write_durably
@@ -85,6 +88,13 @@ def study() -> None:
     help="Release two columns of one member as pairs, such as time (cut) and event for survival. Repeatable.",
 )
 @click.option(
+    "--product",
+    "products",
+    metavar="NAME=COLUMN,…",
+    multiple=True,
+    help="Release the product of two or three columns of one member; of one with itself, its square. Repeatable.",
+)
+@click.option(
     "--where",
     "chosen",
     metavar="COLUMN=LEVELS",
@@ -93,6 +103,11 @@ def study() -> None:
     "age=18..65, at each member that has the column. Repeatable; a person is in all of them.",
 )
 @click.option("--epsilon", type=float, default=EPSILON, show_default=True, help="What each member spends.")
+@click.option(
+    "--one-stage",
+    is_flag=True,
+    help="Cut no rows: counts, means, tables and odds ratios are unbiased though numbers have no cuts.",
+)
 @click.option(
     "--mechanism",
     type=click.Choice(list(MECHANISMS)),
@@ -127,20 +142,22 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
     shares = _shares(members or tuple(_ask_members() if asks else ()))
     try:
         shares = _chosen(shares, options["chosen"])
-        shares = _varying(_crossed(_cut(shares, options["cuts"]), options["crossed"]), options)
+        shares = _multiplied(_cut(shares, options["cuts"]), options["products"])
+        shares = _varying(_crossed(shares, options["crossed"]), options)
         asked = _asked(options, shares, asks=asks)
         if preset is None:
-            made = draft(shares, **asked)
+            made = _whole(draft(shares, **asked)) if options["one_stage"] else draft(shares, **asked)
         else:
-            refuse_beside("--preset", "listed", "id_rules")
+            refuse_beside("--preset", "listed", "id_rules", "one_stage")
             paper = release_preset(preset)
             made = paper.study(draft(shares, **asked | {"subjects": paper.subjects}), options["mechanism"])
     except ValidationError as error:
         raise SettingsError(f"these options make no study: {explain(error)}", remedy="See --help.") from None
     spec = tried(with_sketch(made), now=system_clock())
-    write_durably(out, made.model_dump_json(indent=1, exclude_none=True).encode() + b"\n", mode=0o644)
+    write_durably(out, made.model_dump_json(indent=1).encode() + b"\n", mode=0o644)
     value = {"out": str(out), "study": made.model_dump(mode="json"), "outlook": list(outlook_of(spec))}
-    emit(value, text=lambda console: _show_new(console, out, made, spec))
+    square = square_words(terms_of(made), assumptions_of(made))
+    emit(value, text=lambda console: _show_new(console, out, made, spec, square))
 
 
 @study.command(
@@ -278,12 +295,26 @@ def _crossed(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, 
     return found
 
 
+def _multiplied(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Share]:
+    found = dict(shares)
+    for name, text in (_pair(each, "a name, = and columns: 'stay squared=stay,stay'") for each in given):
+        wanted = _list(text) or ()
+        owner = next((k for k, s in found.items() if {*wanted} <= {a.name for a in s.attributes}), None)
+        if owner is None:
+            raise click.UsageError(f"{text!r}: name columns that one member has")
+        own = {a.name: a for a in found[owner].attributes}
+        made = _ASKED.validate_python({"name": name, "product": tuple(own[each] for each in wanted)})
+        found[owner] = replace(found[owner], attributes=(*found[owner].attributes, made))
+    return found
+
+
 def _chosen(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Share]:
     found = dict(shares)
     for name, text in (_pair(each, "a column, = and its levels: sex=female, or age=18..65") for each in given):
         owners = [(k, a) for k, s in found.items() for a in s.attributes if a.name == name]
         if not owners:
-            raise click.UsageError(f"no member has a column called {name}")
+            others = ", ".join(a.name for s in shares.values() for a in s.attributes)
+            raise click.UsageError(f"no member has a column called {name}: {others}")
         for owner, attribute in owners:
             whom = _range(attribute, text) if isinstance(attribute, NumericAttribute) else _levels(attribute, text)
             found[owner] = replace(found[owner], where=(*found[owner].where, whom))
@@ -291,10 +322,19 @@ def _chosen(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, S
 
 
 def _varying(shares: Mapping[str, Share], options: Mapping[str, Any]) -> Mapping[str, Share]:
-    """Without columns that --where leaves one level of, which cost noise and tell nothing; unless they are named."""
+    """Without columns that --where leaves one level of, which cost noise and tell nothing; unless they are named.
+
+    Raises UsageError: pairs are asked for of which one part is such a column.
+    """
     named = {options["target"], *(_list(options["features"]) or ()), *(_list(options["columns"]) or ())}
     found = dict(shares)
     for name, share in shares.items():
+        crossed = ((a.name, part) for a in share.attributes for part in getattr(a, "cross", None) or ())
+        for pairs, part in crossed:
+            if not all(_varies(part, w) for w in share.where):
+                raise click.UsageError(
+                    f"--cross {pairs}: --where leaves one level of {part.name}: leave it out of one of them"
+                )
         kept = tuple(a for a in share.attributes if a.name in named or all(_varies(a, w) for w in share.where))
         found[name] = replace(share, attributes=kept or share.attributes)
     return found
@@ -309,6 +349,11 @@ def _varies(attribute: Attribute, whom: Subset) -> bool:
     low, high = (whom.attribute.levels.index(whom.levels[place]) for place in (0, -1))
     limits = (-math.inf, *whom.attribute.intervals.cuts, math.inf)
     return any(limits[low] < cut < limits[high + 1] for cut in attribute.intervals.cuts)
+
+
+def _whole(made: Study) -> Study:
+    parties = tuple(party.model_copy(update={"first_stage_share": None}) for party in made.parties)
+    return made.model_copy(update={"parties": parties})
 
 
 def _levels(attribute: Levelled, text: str) -> Subset:
@@ -381,7 +426,7 @@ def _list(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec) -> None:
+def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec, square: str | None) -> None:
     console.print(f"{out}: {made.mechanism}, epsilon {made.epsilon:g}, delta {made.delta:g}, n = {made.n:,}")
     for party in made.parties:
         console.print(f"  asks {party.name} for {', '.join(a.name for a in party.attributes)} of {party.dataset}")
@@ -389,7 +434,7 @@ def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec) -> No
             console.print(f"  {whom}")
     if made.target is None:
         console.print("  names no target: forecasts are about the middle one of all columns")
-    for sentence in (*outlook_of(spec)[:3], *bent_words(spec.terms)):
+    for sentence in filter(None, (*outlook_of(spec)[:3], *bent_words(spec.terms), square)):
         console.print(f"  {sentence}")
     console.print(f"Check it: commingle study check {out}")
     console.print(

@@ -40,7 +40,7 @@ class Survival(Drawn):
     Attributes:
         outcome: the crossed attribute.
         by: the attribute whose levels are the groups; None for everybody as one.
-        time, event: its parts, the second with its last level; where there are several, all but the first one.
+        time, event: its parts, the second with all levels but the first one.
         begin: of the first one, where everybody is at risk.
         ends: (K,) of each.
         at_risk: (G, K) when an interval begins, negative where noise is larger.
@@ -323,9 +323,9 @@ def time_by_event(prepared: PreparedMoments, outcome: str) -> tuple[Intervals, t
     )
 
 
-def event_of(ended: Levelled) -> str:
-    """All levels but the first one, which is no event."""
-    return f"{ended.name} = {' or '.join(ended.levels[1:])}"
+def event_of(ended: Levelled, event: str | None = None) -> str:
+    """In words: one event, or all levels but the first one, which is none."""
+    return f"{ended.name} = {event or ' or '.join(ended.levels[1:])}"
 
 
 def _cells(sums: CrossProducts, outcome: str, by: str | None) -> Cells:

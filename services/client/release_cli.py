@@ -236,8 +236,11 @@ Examples:
 @click.option(
     "--ratios", multiple=True, metavar="A,B", help="In place of curves: hazard ratios of these attributes' levels."
 )
+@click.option("--event", metavar="LEVEL", help="With --ratios, one event of several.  [any but the first level]")
 @_shown
-def survival(*, found: Release, outcome: str, by: str | None, ratios: tuple[str, ...], confidence: float) -> Drawn:
+def survival(
+    *, found: Release, outcome: str, by: str | None, ratios: tuple[str, ...], event: str | None, confidence: float
+) -> Drawn:
     """Follow people until an event: Kaplan-Meier curves.
 
     The release has to be of moments, and OUTCOME of pairs: intervals of time by whether the event came. Groups are
@@ -249,9 +252,11 @@ def survival(*, found: Release, outcome: str, by: str | None, ratios: tuple[str,
     features = attribute_names(ratios, found)
     if features is not None and by is not None:
         raise click.UsageError("--by compares curves and --ratios hazards: name the attribute with --ratios alone.")
-    if features is None:
-        return found.survival(outcome, by=by, confidence_level=confidence)
-    return found.hazard_ratios(outcome, features, confidence_level=confidence)
+    if features is not None:
+        return found.hazard_ratios(outcome, features, event=event, confidence_level=confidence)
+    if event is not None:
+        raise click.UsageError("--event goes with --ratios: curves show every event.")
+    return found.survival(outcome, by=by, confidence_level=confidence)
 
 
 @click.command(

@@ -290,11 +290,11 @@ class Fit(Drawn):
         return (picture,)
 
     def to_dict(self) -> dict[str, Any]:
-        asked = ("estimator", "target", "intercept", "degrees_of_freedom", "confidence_level", "interval_for")
+        asked = ("estimator", "target", "intercept", "degrees_of_freedom", "confidence_level")
         release = ("n", "rows", "mechanism")
         said = ("warnings", "imputed", "subjects")
         found = ("features", "terms", *said, "coefficients", "standard_errors", "p_values", "intervals")
-        names = (*asked, *release, *found, "covariance", "t_values")
+        names = (*asked, "interval_for", "counts_spread", *release, *found, "covariance", "t_values")
         shown = {name: json_value(getattr(self, name)) for name in names}
         counts = [
             {**asdict(found), "parties": list(found.parties), "interval": list(found.interval)} for found in self.counts

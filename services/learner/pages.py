@@ -334,6 +334,8 @@ def _in_words(attribute: Attribute) -> str:
     if attribute.kind == "numeric":
         unit = f" {attribute.unit}" if attribute.unit else ""
         return f"a number from {attribute.lower:g} to {attribute.upper:g}{unit}"
+    if attribute.kind == "categorical" and attribute.cross is not None:
+        return " by ".join(f"{part.name} ({_in_words(part)})" for part in attribute.cross)
     *first, last = attribute.levels
     return f"{', '.join(first)} or {last}"
 

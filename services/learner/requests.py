@@ -221,6 +221,7 @@ class HazardRatiosBody(RequestBody):
 
     outcome: Name = Field(description="a crossed attribute: intervals of time by whether the event came")
     features: Names = Field(description="attributes with levels")
+    event: Name | None = Field(None, description="a level of how it ended; any but the first where left out")
     confidence_level: float = Field(0.95, gt=0, lt=1)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from commingle.services.analysis.survival import time_by_event
+from commingle.services.analysis.survival import event_of, time_by_event
 from commingle.services.analysis.tables import facts_of_test
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
@@ -304,6 +304,7 @@ def hazard_ratios(
     outcome: str,
     features: str | Sequence[str],
     *,
+    event: str | None = None,
     confidence_level: float = 0.95,
     entropy: int = 0,
 ) -> HazardRatios:
@@ -311,21 +312,22 @@ def hazard_ratios(
 
     Args:
         prepared: a release of moments.
-        outcome: the crossed attribute; the event is the last level of its second part, and others leave without it.
+        outcome: the crossed attribute.
         features: attributes with levels, of any parties.
+        event: a level of the outcome's second part, and others leave without it; by default any but the first.
         confidence_level: between 0 and 1.
         entropy: of the drawing of weighted rows.
 
     Raises:
         NoTablesError: no moments, or an attribute without levels.
-        LevelError: an outcome that is not time by event, a feature that is a part of it, or nobody with the event.
+        LevelError: an outcome that is not time by event, an event or a feature that it cannot have, or nobody with it.
         EstimationError: see `services.errors` and `shared.estimation.errors`.
     """
     require_confidence(confidence_level)
     sums = CrossProducts.of(prepared)
     times, parts = time_by_event(prepared, outcome)
     names = _features(prepared, outcome, features, parts)
-    equation = Equation.of(sums, outcome, _law(sums, outcome, len(parts[1].levels)), names, entropy)
+    equation = Equation.of(sums, outcome, _law(sums, outcome, _ends_by(parts[1], event)), names, entropy)
     events, nobody, few = _rare(equation)
     size = equation.law.size
     b, covariance = _fit(equation, np.ones((size, 1)))
@@ -335,11 +337,11 @@ def hazard_ratios(
     changes.by_interval.logs[nobody] = changes.p_values[nobody] = np.nan
     terms, references = terms_of(equation.factors)
     whose = about_tables(prepared, (outcome, *names))
-    event = f"{parts[1].name} = {parts[1].levels[-1]}"
+    said = event_of(parts[1], event)
     gone = [term for term, so in zip(terms, nobody, strict=True) if so]
     return HazardRatios(
         outcome=outcome,
-        event=event,
+        event=said,
         features=names,
         terms=terms,
         coefficients=b,
@@ -357,8 +359,8 @@ def hazard_ratios(
         interval_ratio_intervals=changes.by_interval.ratio_intervals,
         events=events,
         confidence_level=confidence_level,
-        sentence=found.clearest(f"the hazard of {event} is", terms, references, doubtful=few)
-        or f"Noise leaves open how the hazard of {event} goes with these features.",
+        sentence=found.clearest(f"the hazard of {said} is", terms, references, doubtful=few)
+        or f"Noise leaves open how the hazard of {said} goes with these features.",
         subjects=whose.notes,
         warnings=(*equation.merged, *_cautions(few, gone, times.levels, size, changes.p_value), *whose.doubts),
     )
@@ -373,15 +375,20 @@ def _features(
     return names
 
 
-def _law(sums: CrossProducts, outcome: str, kinds: int) -> Hazards:
-    """Intervals as long as those at risk stand out of the noise, and a rest. Raises LevelError: none.
+def _ends_by(ended: Levelled, event: str | None) -> NDArray[np.bool_]:
+    if event is not None and event not in ended.levels[1:]:
+        raise LevelError(
+            f"{ended.name} has no event {event!r}", remedy=f"Its events are {', '.join(ended.levels[1:])}."
+        )
+    return np.array([False, *(event in {None, level} for level in ended.levels[1:])])
 
-    Of several `kinds` of end the last is the event.
-    """
+
+def _law(sums: CrossProducts, outcome: str, ends: NDArray[np.bool_]) -> Hazards:
+    """Intervals while those at risk stand out of the noise, and a rest; `ends` are the event. Raises LevelError."""
     labels, indicators = sums.levels(outcome)
     known = [i for i, label in enumerate(labels) if label != GAP]
-    each = indicators[known].reshape(-1, kinds, indicators.shape[1])
-    left, ended = each[:, :-1].sum(axis=1), each[:, -1]
+    each = indicators[known].reshape(-1, len(ends), indicators.shape[1])
+    left, ended = each[:, ~ends].sum(axis=1), each[:, ends].sum(axis=1)
     later = np.cumsum((left + ended)[::-1], axis=0)[::-1]
     present = sums.present(outcome)
     enough = _stand_out(*sums.crossed(later, present[None]))

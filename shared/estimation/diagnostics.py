@@ -28,7 +28,7 @@ _BENT = 1 / 4
 SIGNIFICANCE = 0.05
 _NOT_COUNTED = (
     "These figures may be off by as much, and intervals do not count it. A study whose numbers have cuts, or that "
-    'says "first_stage_share": null for each member, cuts no rows.'
+    'says "first_stage_share": null for each member (study new --one-stage), cuts no rows.'
 )
 _TOLD = 0.01  # of what was cut, from where on it is told
 

@@ -19,6 +19,7 @@ from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
 from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.result import Forecast, Plan, Point, TermForecast, advice, exchange_words, sentences
+from commingle.shared.forecast.squares import square_words
 from commingle.shared.forecast.tables import cut_forecasts, sentence_of, table_forecasts
 from commingle.shared.forecast.task import Assumptions, assumptions_of, ends, expected, populations, task_of
 from commingle.shared.mechanisms.interface import ExchangeCost
@@ -258,7 +259,7 @@ def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
         over_epsilon=_over_epsilon(terms, drawn),
         over_n=_over_n(terms, drawn),
         mechanisms=mechanisms,
-        advice=" ".join(filter(None, (advice(mechanisms), heavier))),
+        advice=" ".join(filter(None, (advice(mechanisms), heavier, square_words(terms, assumed)))),
         tables=table_forecasts(terms, assumed),
         cuts=cut_forecasts(terms, assumed),
     )

@@ -153,7 +153,7 @@ class Plan:
     Attributes:
         over_k: empty where there is no sketch. `over_epsilon` and `over_n` choose k anew at every point.
         mechanisms: every mechanism with the same members, epsilon and n.
-        advice: which of them suits, and what a weight of the target would bring, in words.
+        advice: which of them suits, and what a weight or the square of the target would bring, in words.
         tables: what tables of the target will be worth, where the mechanism has tables and the target levels.
         cuts: what numbers may be cut into, where the mechanism has tables.
     """
@@ -230,7 +230,8 @@ def bent_words(terms: Terms) -> tuple[str, ...]:
         return ()
     said = (
         "Cutting rows bends counts, means, tables and odds ratios, and their intervals do not count that. For those, "
-        'give every number "cuts", or say "first_stage_share": null for each member: then no row is cut.'
+        'give every number "cuts" (study new --cut), or say "first_stage_share": null for each member (--one-stage): '
+        "then no row is cut."
     )
     return (said,)
 

@@ -1,4 +1,4 @@
-"""docs/quickstart.md as a newcomer follows it: three CSV files, ten commands, and browsers, between real processes."""
+"""docs/quickstart.md for a newcomer: three CSV files, eleven commands, and browsers, between real processes."""
 
 import csv
 import json

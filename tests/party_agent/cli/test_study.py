@@ -10,7 +10,7 @@ import pytest
 
 from commingle.party_agent.home.policy import Policy, examine_terms
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.study import CutNumber
+from commingle.shared.documents.study import CutNumber, Study
 from commingle.shared.release.checks import Share, draft, tried, two_digits
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.rounds.test_proposals import STUDY
@@ -64,11 +64,10 @@ def test_study_is_written_of_schemas_and_options_alone(
     assert [(each["party"], each["allowed"]) for each in answers] == [("ward", True), ("lab", True)]
     assert "Not compared with what members registered" in command("check", out)[1]
     assert "exists" in command("new", *schemas, *wanted)[2]
-    bends = 'give every number "cuts", or say "first_stage_share": null'
+    bends = 'give every number "cuts" (study new --cut), or say "first_stage_share": null'
     assert bends in " ".join(command("new", *schemas, *wanted, "--replace")[1].split())
     assert bends in " ".join(command("check", out)[1].split())
-    whole = json.loads(out.read_text())
-    out.write_text(json.dumps(whole | {"parties": [one | {"first_stage_share": None} for one in whole["parties"]]}))
+    assert bends not in " ".join(command("new", *schemas, *wanted, "--replace", "--one-stage")[1].split())
     assert bends not in " ".join(command("check", out)[1].split())
 
 
@@ -77,10 +76,11 @@ def test_preset_writes_the_terms_of_a_paper(
     command: Command, tmp_path: Path, schemas: tuple[str, ...], asked: tuple[str, ...], mechanism: str
 ) -> None:
     named = ("--title", "x", "--n", 1873, "--preset", "wu2022", *asked, "--out", tmp_path / "study.json")
-    made = command.json("new", *schemas, *named)["study"]
-    assert (made["mechanism"], made["calibration"], made["subjects"]) == (mechanism, "classical", "listed")
-    assert made["n"] == 1873  # of a list, which is public
-    assert [party["first_stage_share"] for party in made["parties"]] == [None, None]
+    command.json("new", *schemas, *named)
+    made = Study.model_validate_json((tmp_path / "study.json").read_text())
+    assert (made.mechanism, made.calibration, made.subjects) == (mechanism, "classical", "listed")
+    assert made.n == 1873  # of a list, which is public
+    assert [party.first_stage_share for party in made.parties] == [None, None]
 
 
 def test_numbers_are_cut_and_columns_crossed_by_options(
@@ -92,6 +92,22 @@ def test_numbers_are_cut_and_columns_crossed_by_options(
     assert set(levels) == {"both", "age"}
     assert len(levels["both"]) == 3 * len(levels["age"]) == 9
     assert all(each["allowed"] for each in command.json("check", out)["answers"])
+
+
+def test_square_of_a_target_is_proposed_where_it_costs_little_and_can_be_asked_for(
+    command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "ward.json").write_text(json.dumps([STAY, SEX]))
+    asked = ("--member", f"ward={tmp_path / 'ward.json'}", "--title", "x", "--target", "stay", "--n", 50_000)
+    out = ("--out", tmp_path / "study.json", "--replace")
+    said = " ".join(command("new", *asked, "--epsilon", 3, *out)[1].split())
+    assert '--product "stay squared=stay,stay" and --one-stage' in said
+    taken = ("--product", "stay squared=stay,stay", "--one-stage")
+    assert "squared=" not in " ".join(command("new", *asked, "--epsilon", 3, *taken, *out)[1].split())
+    (ward,) = Study.model_validate_json((tmp_path / "study.json").read_text()).parties
+    assert [a.name for a in ward.attributes] == ["stay", "sex", "stay squared"]
+    assert "name columns that one member has" in command("new", *asked, "--product", "x=stay,age", *out)[2]
+    assert "product" in command("new", *asked, "--product", "x=stay", *out)[2]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +136,18 @@ def test_column_that_has_one_level_left_is_not_released(command: Command, tmp_pa
         (ward,) = command.json("new", *asked, *more, "--out", tmp_path / f"{number}.json")["study"]["parties"]
         assert [a["name"] for a in ward["attributes"]] == left
         assert ward["where"] == [{"attribute": SEX, "levels": ["f"]}]
+
+
+def test_pairs_of_a_column_that_has_one_level_left_are_refused(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "ward.json").write_text(json.dumps([STAY, SEX]))
+    asked = ("--member", f"ward={tmp_path / 'ward.json'}", "--title", "x", "--n", 2000, "--out", tmp_path / "s.json")
+    pairs = ("--cut", "stay=10,20", "--cross", "both=stay,sex", "--where")
+    for whom, part in (("sex=f", "sex"), ("stay=..10", "stay")):
+        assert f"--where leaves one level of {part}" in " ".join(command("new", *asked, *pairs, whom)[2].split())
+    for whom in ("sex=f,m", "stay=..20"):
+        (ward,) = command.json("new", *asked, *pairs, whom, "--replace")["study"]["parties"]
+        assert [a["name"] for a in ward["attributes"]] == ["both"]
+    assert "no member has a column called both: stay, sex" in command("new", *asked, *pairs, "both=f", "--replace")[2]
 
 
 def test_people_are_chosen_at_each_member_that_has_the_column(command: Command, tmp_path: Path) -> None:

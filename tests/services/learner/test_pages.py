@@ -392,6 +392,7 @@ def test_survival_on_a_page_is_drawn_with_who_is_at_risk(followed: tuple[str, ht
 def test_hazard_ratios_of_what_is_ticked_stand_below_the_curves(followed: tuple[str, httpx.Client]) -> None:
     address, http = followed
     asked = {"attributes": ["stage", "site", "outcome"]}
+    assert "by died (no or yes)" in http.get(address).text
     body = {"outcome": "outcome", "features": ["stage", "site"]}
     answer = http.post(f"/v1{address}/analyses/hazard-ratios", json=body).json()
     page = unescape(http.get(f"{address}/survival", params=asked).text)

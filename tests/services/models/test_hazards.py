@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commingle.services.analysis import survival
 from commingle.services.client.release import Release
 from commingle.services.errors import LevelError
 from commingle.services.models import HazardRatios, hazard_ratios
@@ -14,7 +15,7 @@ from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import ConfidenceError, TargetAmongFeaturesError
 from commingle.shared.estimation.prepared import PreparedMoments
-from tests.services.analysis.test_survival import ARM, ENDS, OUTCOME
+from tests.services.analysis.test_survival import ARM, ENDS, FOLLOWUP, OUTCOME
 from tests.world.categorical import release_of
 from tests.world.released import published_survival
 
@@ -174,6 +175,23 @@ def test_people_without_an_outcome_are_left_out() -> None:
     cells["died"] = [None if gone else value for gone, value in zip(lacking, cells["died"], strict=True)]
     found = hazard_ratios(release_of((outcome, SEX, ARM), (2, 1), cells, epsilon=WITHOUT), "outcome", FEATURES)
     assert found.coefficients == pytest.approx(log_ratios, abs=0.1)
+
+
+def test_event_is_any_level_but_the_first_as_in_curves_or_the_one_that_is_named() -> None:
+    cells, draw = cells_of(6000, 6), np.random.default_rng(6)
+    graft = np.equal(cells["died"], "yes") & (draw.random(6000) < 0.4)
+    alone = {**cells, "died": np.where(graft, "no", cells["died"]).tolist()}
+    ends = np.where(graft, "graft", np.where(np.equal(cells["died"], "yes"), "death", "none"))
+    how = CategoricalAttribute(name="how", levels=("none", "death", "graft"))
+    end = Crossed(name="end", cross=(FOLLOWUP, how)).as_levels
+    several = release_of((end, SEX, ARM), (2, 1), {**cells, "how": ends.tolist()}, epsilon=WITHOUT)
+    for event, same in ((None, cells), ("death", alone)):
+        found, one = hazard_ratios(several, "end", FEATURES, event=event), released(same, epsilon=WITHOUT)
+        assert found.coefficients == pytest.approx(hazard_ratios(one, "outcome", FEATURES).coefficients, abs=0.02)
+        assert found.event == (f"how = {event}" if event else survival(several, "end").event)
+    with pytest.raises(LevelError, match="how has no event 'none'") as refused:
+        hazard_ratios(several, "end", FEATURES, event="none")
+    assert "death, graft" in refused.value.remedy
 
 
 @pytest.mark.slow

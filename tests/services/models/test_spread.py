@@ -89,7 +89,7 @@ def test_errors_for_the_population_are_those_of_the_sandwich_where_the_square_is
     assert unlike.max() > 1.5  # of poor health, as if residuals spread alike
     assert unlike.min() < 0.95
     np.testing.assert_allclose(result.standard_errors / rows.HC0_se, 1, atol=0.06)
-    assert result.counts_spread
+    assert result.to_dict()["counts_spread"]
     assert "count how differently residuals spread by level" in " ".join(result.summary().split())
 
 
