@@ -83,6 +83,8 @@ IMAGE := commingle:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 PYTHON_IMAGE ?=
 BASE = $(subst @sha256:, ,$(PYTHON_IMAGE)) # a builder keeps no image of that name: what pins it is its digest
 
+CHECKOUT = @git rev-parse --verify --quiet HEAD >/dev/null || { echo "make $@ works in a git checkout only: provenance.json names its commit"; exit 1; }
+
 # of the folder that is made, whatever it was built from, and a signature where KEY=FILE names an SSH key
 define published
 $(BIN)/python deploy/materials.py $@ $(1) $(2) >$(1).made && mv $(1).made $(1)/provenance.json
@@ -91,12 +93,14 @@ $(if $(KEY),ssh-keygen -q -Y sign -f $(KEY) -n commingle $(1)/SHA256SUMS)
 endef
 
 dist: .venv/.ready ## build wheel, source archive and bill of materials in dist/, with provenance and checksums; KEY=FILE signs them
+	$(CHECKOUT)
 	rm -rf $(DIST)
 	$(BIN)/hatchling build --directory $(DIST)
 	$(BIN)/uv export --quiet --locked --no-dev --no-emit-project --all-extras --format cyclonedx1.5 --output-file $(DIST)/sbom.cdx.json
 	$(call published,$(DIST))
 
 images: .venv/.ready ## build the image of all roles in images/, as dist does; from the base that deploy/images.env pins, or PYTHON_IMAGE
+	$(CHECKOUT)
 	$(if $(filter file,$(origin PYTHON_IMAGE)),sh deploy/images.sh check)
 	rm -rf $(IMAGES) && mkdir $(IMAGES)
 	docker build --quiet --build-arg PYTHON_IMAGE=$(PYTHON_IMAGE) --file deploy/Dockerfile --tag $(IMAGE) .

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import build_spec, read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, say, together
+from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, say, together, wants_json
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.remote import connect, reaching
@@ -35,6 +36,7 @@ from commingle.shared.wire import ReleaseDetails, ReleaseSummary
 
 _FOLLOW_SECONDS = 0.5
 _TIMEOUT_SECONDS = 60.0  # a busy coordinator waits half of that for its database, and to repeat a proposal is another
+_SHOWN = 100  # a table of thousands takes longer to draw than to ask for
 _SHOWN_ID, _SHOWN_STUDY, _SHOWN_REASON = 12, 60, 160
 _PORT = 8000
 
@@ -88,20 +90,22 @@ def propose(*, study: Path, files: tuple[Path, ...], wait: bool, **where: Any) -
 @click.argument("release", required=False)
 @_asked
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only releases in this state.")
+@click.option("--all", "whole", is_flag=True, help=f"All of them, as --json has; without it the newest {_SHOWN}.")
 @json_option
-def releases(*, release: str | None, state: str | None, **where: Any) -> None:  # noqa: ANN401 - click
+def releases(*, release: str | None, state: str | None, whole: bool, **where: Any) -> None:  # noqa: ANN401 - click
     """List releases, the newest first.
 
     RELEASE, an id or its first letters, shows that one alone, and says what it waits for.
     """
     with _client(**where) as (_, client):
-        items = list(client.listed(state=state))
+        most = None if whole or release is not None or wants_json() else _SHOWN
+        items = list(islice(client.listed(state=state), None if most is None else most + 1))
         if release is not None:
             one = client.release(_only(items, release))
             emit(one.model_dump(mode="json"), text=lambda console: _print_one(console, one))
             return
     listed = {"items": [item.model_dump(mode="json") for item in items]}
-    emit(listed, text=lambda console: _print_releases(console, items))
+    emit(listed, text=lambda console: _print_releases(console, items, most=most))
 
 
 def _only(items: list[ReleaseSummary], release: str) -> str:
@@ -179,11 +183,11 @@ def _yes(done: bool) -> str:
     return "yes" if done else "no"
 
 
-def _print_releases(console: Console, items: list[ReleaseSummary]) -> None:
+def _print_releases(console: Console, items: list[ReleaseSummary], *, most: int | None) -> None:
     table = Table()
     for heading in ("release", "study", "mechanism", "state", "approved", "blocks"):
         table.add_column(heading, no_wrap=heading != "study", overflow="fold" if heading == "study" else "ellipsis")
-    for release in items:
+    for release in items[:most]:
         of = len(release.parties)
         done = [sum(p.approved for p in release.parties), sum(p.uploaded for p in release.parties)]
         counts = [f"{count} of {of}" for count in done]
@@ -192,5 +196,7 @@ def _print_releases(console: Console, items: list[ReleaseSummary]) -> None:
             study += f"\n{quoted(release.reason, longest=_SHOWN_REASON)}"
         table.add_row(release.id[:_SHOWN_ID], study, release.mechanism, release.state, *counts)
     console.print(table)
+    if most is not None and len(items) > most:
+        console.print(f"These are the newest {_SHOWN}; --all lists older ones too.")
     if items:
         console.print(f"One of them: commingle coordinator releases --home … {items[0].id[:_SHOWN_ID]}")

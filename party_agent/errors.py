@@ -14,6 +14,9 @@ class SourceError(AgentError):  # the file or database cannot be read just now
     code = "source"
 
 
+_RETRIED = "Free space or mend the disk; nothing was sent and it is retried."
+
+
 class WritingError(AgentError):
     """What was to be recorded cannot be written; nothing was sent, and it is tried again.
 
@@ -23,8 +26,8 @@ class WritingError(AgentError):
 
     code = "disk"
 
-    def __init__(self, message: str, *, errno: str | None) -> None:
-        super().__init__(message, remedy="Free space or mend the disk; nothing was sent and it is retried.")
+    def __init__(self, message: str, *, remedy: str = _RETRIED, errno: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
         self.errno = errno
 
 

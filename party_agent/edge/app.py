@@ -1,12 +1,14 @@
 """The agent's local HTTP API: on its Unix socket for the operator, and by scoped tokens for the party's own systems."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import structlog
 from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
@@ -23,6 +25,7 @@ from commingle.party_agent.edge.api import (
     resolve_source,
     ruling_of,
 )
+from commingle.party_agent.edge.loop import explained, facts
 from commingle.party_agent.edge.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, Uploads
 from commingle.party_agent.edge.views import (
     MOST_AT_ONCE,
@@ -47,6 +50,7 @@ from commingle.party_agent.errors import (
     SourceRefusedError,
     TooManyUploadsError,
     UnwitnessedError,
+    WritingError,
 )
 from commingle.party_agent.home.tokens import AgentScope
 from commingle.party_agent.rounds.forecasts import Forecasts
@@ -95,6 +99,7 @@ from commingle.shared.runtime.problem import (
     QueryParameters,
     describe,
     install_problems,
+    problem,
     takes,
 )
 from commingle.shared.runtime.tracing import NO_TELEMETRY
@@ -157,6 +162,7 @@ STATUSES = {
     SettingsError: 500,
     LedgerError: 500,
     UnwitnessedError: 503,
+    WritingError: 503,
     AgentError: 500,
     RemoteError: 502,
 }
@@ -166,6 +172,8 @@ _PUSHING: dict[str, AgentScope] = dict.fromkeys(("GET", "PUT", "POST", "DELETE")
 _PROPOSING: dict[str, AgentScope] = {**_SCOPES, "POST": "propose"}
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "The same with the code of what is wrong"}}
 _LEDGER_SECONDS = 5
+_PRIMARY = 0xFF  # of SQLite's codes, whose other bits say more
+_log = structlog.get_logger()
 
 
 class LedgerQuery(QueryParameters):
@@ -195,6 +203,7 @@ def create_app(api: LocalApi) -> FastAPI:
         responses=PROBLEM_RESPONSES,
     )
     install_problems(app, {**STATUSES, UnauthorisedError: 401})
+    app.add_exception_handler(sqlite3.OperationalError, _on_disk)
     site = Site(None, name="Commingle party agent", pages=(("/docs", "Interface"),))
     site.add_files(app)
     add_reference(app, site, lambda: app.openapi())  # noqa: PLW0108 - as it is in the end
@@ -209,6 +218,14 @@ def create_app(api: LocalApi) -> FastAPI:
         app.include_router(routes(api), prefix="/v1", dependencies=[Depends(guard(api, scopes))])
     describe(app, (DatasetRequest, DecisionNote, RegressionRequest, Study, CloseRequest))
     return app
+
+
+async def _on_disk(request: Request, error: Exception) -> Response:
+    if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY == sqlite3.SQLITE_ERROR:
+        raise error  # in the SQL itself: a fault of the agent, as a full or locked disk is not
+    told = explained(error)
+    _log.error("request failed", path=request.url.path, **facts(told))
+    return problem(STATUSES[WritingError], told.code, str(told), "Free space or mend the disk, and try again.")
 
 
 def _add_health(app: FastAPI, api: LocalApi) -> None:

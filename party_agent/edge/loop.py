@@ -145,12 +145,12 @@ class Loop:
 
     def pause(self, error: CommingleError, what: str) -> None:
         """After a failure of the coordinator: wait, and look at everything anew."""
-        known = self.trouble is not None and _facts(self.trouble) == _facts(error)
+        known = self.trouble is not None and facts(self.trouble) == facts(error)
         self.trouble, self._whole_at = error, 0.0
         self._listener.lose()
         delay = self.coordinator.fail(time.monotonic())
         if not known:  # while it lasts it is what `status`, /readyz and the page of members say
-            _log.warning(what, retry_seconds=round(delay, 1), **_facts(error))
+            _log.warning(what, retry_seconds=round(delay, 1), **facts(error))
         self.stop.wait(delay)
 
     def turn(self) -> None:
@@ -222,7 +222,7 @@ class Loop:
                 delay = backoff.fail(time.monotonic())
                 self.releases[release] = backoff
                 self.agent.jobs.fail(release, told.diagnostics())
-                _log.warning("postponed", release=release, retry_seconds=round(delay, 1), **_facts(told))
+                _log.warning("postponed", release=release, retry_seconds=round(delay, 1), **facts(told))
 
 
 class Loops:
@@ -260,7 +260,7 @@ class Loops:
                 thread.join(0.05)
 
 
-def _facts(error: CommingleError) -> dict[str, str | None]:
+def facts(error: CommingleError) -> dict[str, str | None]:
     """An error as it is logged: its code, and where a service refused, the code it gave."""
     return {
         "error": error.code,

@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.errors import RuntimeFaultError
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # rich takes as long to load as the rest of a command's help
@@ -177,21 +178,30 @@ def say(text: str) -> None:
     click.echo(printable(text, keep_lines=True), err=True)
 
 
+def _fail(error: CommingleError, arguments: Sequence[str]) -> None:
+    if "--json" in arguments:
+        click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "remedy": error.remedy}}))
+    say(f"Error: {error.diagnostics()}")
+    sys.exit(EXIT_FAULT)
+
+
 def run(command: click.Command, arguments: Sequence[str]) -> None:
     """Run a command line. A fault is one clear message with a remedy and exit code 1, never a traceback."""
     try:
         code = command.main(list(arguments), prog_name=command.name, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except CommingleError as error:
-        if "--json" in arguments:
-            click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "remedy": error.remedy}}))
-        say(f"Error: {error.diagnostics()}")
-        sys.exit(EXIT_FAULT)
+        _fail(error, arguments)
+    except OSError as error:  # a full disk, or a file that may not be written; never with its bytes
+        where = "" if error.filename is None else f"{error.filename}: "
+        said = f"{where}{error.strerror or type(error).__name__}"
+        remedy = "Free space, or mend the path or its permissions, and run it again."
+        _fail(RuntimeFaultError(said, remedy=remedy), arguments)
     except click.ClickException as error:
         # not shown directly: it may quote what a coordinator listed
-        said = io.StringIO()
-        error.show(said)
-        say(said.getvalue().rstrip("\n").replace("is not a valid integer range.", "is not a whole number."))
+        shown = io.StringIO()
+        error.show(shown)
+        say(shown.getvalue().rstrip("\n").replace("is not a valid integer range.", "is not a whole number."))
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
         asked = isinstance(error.__context__, EOFError)

@@ -215,6 +215,25 @@ def test_releases_fit_into_a_terminal_and_one_is_shown_alone(
         assert (code, "no release has an id that begins with c" in err) == (2, True)
 
 
+def test_newest_hundred_releases_are_listed_and_all_where_that_is_asked_for(command: Command, home: Path) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        return httpx.Response(
+            200, json={"items": [_release(10)] * 150, "next": str(len(asked)) if len(asked) < 3 else None}
+        )
+
+    with on_a_socket(answer) as url:
+        at, counts = ("--home", home, "--coordinator", url), list[tuple[int, int, bool]]()
+        for options in ((), ("--all",), ("--json",)):
+            asked.clear()
+            _, out, _ = command("releases", *at, *options)
+            shown = len(json.loads(out)["items"]) if options == ("--json",) else out.count("3 of 3")
+            counts.append((len(asked), shown, "--all lists older ones" in out))
+    assert counts == [(1, 100, True), (3, 450, False), (3, 450, False)]
+
+
 NAMES = ("ward", "laboratory", "registration")
 
 

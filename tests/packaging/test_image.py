@@ -109,6 +109,16 @@ def test_published_image_is_of_a_base_that_is_pinned_unless_another_is_named(tmp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", ["dist", "images"])
+def test_release_outside_a_checkout_is_refused_before_anything_is_built(tmp_path: Path, target: str) -> None:
+    command = ["make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.ready", target]
+    environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert f"make {target} works in a git checkout only" in done.stdout
+
+
+@pytest.mark.slow
 def test_provenance_without_the_digest_of_what_went_in_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "deploy" / "materials.py"), "images", str(tmp_path), "python:3.11-slim="]
     made = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -56,7 +56,7 @@ CHEN = {"sub": "u-chen", "preferred_username": "chen", "groups": ["staff"]}
 class Desk:
     """A console on a socket, with a clock for sessions that a test moves, and one for what is known of the provider.
 
-    Each sign-in calls one of `pauses` between its token and its session.
+    Each sign-in calls one of `pauses` between its token and its session, and each end raises one of `faults`.
     """
 
     provider: SigningProvider
@@ -66,6 +66,7 @@ class Desk:
     seconds: float = 0.0
     later: float = 0.0
     pauses: Iterator[Callable[[], object]] = field(default_factory=lambda: iter(()))
+    faults: Iterator[Exception] = field(default_factory=lambda: iter(()))
     door: SsoDoor = field(init=False)
 
     @property
@@ -96,10 +97,15 @@ def desk_of(local: LocalApi, provider: SigningProvider, secret: Path) -> Iterato
             next(desk.pauses, lambda: None)()
             return made
 
+        def closed(text: str) -> None:
+            for fault in desk.faults:
+                raise fault
+            end_session(local.agents.home, text)
+
         desk.door = SsoDoor(
             Provider(settings, clock=lambda: time() + desk.later),
             opened=token,
-            closed=partial(end_session, local.agents.home),
+            closed=closed,
             clock=lambda: desk.seconds,
         )
         app = create_console(local.agents.home, desk.door, lambda given: PartyClient.over(way, token=given))
@@ -418,6 +424,18 @@ def test_token_of_who_idles_ends_with_the_session_though_nobody_comes_back(desk:
     (left,) = local_tokens(home, system_clock()).values()
     assert left.person.startswith(str(BERG["sub"]))
     assert berg.get("/ledger").status_code == 200
+
+
+def test_fault_at_the_end_of_one_session_is_logged_without_its_words_and_the_others_end(desk: Desk) -> None:
+    for user in (ADAMS, BERG):
+        desk.browser(user)
+    desk.seconds, desk.faults = 60 * desk.settings.idle_minutes, iter([RuntimeError("a row")])
+    with structlog.testing.capture_logs() as lines:
+        desk.door.end_over(desk.seconds)
+    assert [line["event"] for line in lines] == ["session ended", "token not revoked", "session ended"]
+    assert "a row" not in str(lines)
+    (left,) = local_tokens(desk.local.agents.home, system_clock()).values()
+    assert left.person.startswith(str(ADAMS["sub"]))
 
 
 ENDS: dict[str, Callable[[Desk, httpx.Client], object]] = {

@@ -258,6 +258,19 @@ def test_proposals_are_shown_with_cost_and_findings_and_decided(
         assert problem(api.request(method, f"/v1/proposals/{RELEASE}{path}")) == (404, "unknown")
 
 
+def test_ledger_that_cannot_be_written_decides_nothing_and_says_what_to_mend_until_it_can(
+    api: httpx.Client, local: LocalApi, consortium: Consortium
+) -> None:
+    release = consortium.propose()
+    local.agents.consortia[0].step(strictly)
+    for closed, answer in ((1, (503, "disk")), (0, None)):
+        with local.agents.store.reading() as db:
+            db.execute(f"PRAGMA query_only={closed}")  # as a disk that the system has made read-only
+        said = api.put(f"/v1/proposals/{release}/approval")
+        assert (problem(said) if said.is_error else None) == answer
+    assert api.get(f"/v1/proposals/{release}").json()["decision"] == "approved"
+
+
 def test_who_decided_is_kept_in_the_chain_alone_and_why_is_sent_with_a_rejection(
     api: httpx.Client, local: LocalApi, consortium: Consortium
 ) -> None:

@@ -160,7 +160,7 @@ LONG_TAGS = {
 
 @pytest.mark.parametrize("cell", LONG_TAGS.values(), ids=list(LONG_TAGS))
 def test_tag_without_end_keeps_nobody_else_waiting(tmp_path: Path, cell: bytes) -> None:
-    """All readings of an agent wait in one line: by the square of its length one record would take longer than a test may."""
+    """All readings wait in one line: by the square of its length a record would take longer than a test may."""
 
     def alter(parts: Parts) -> None:
         parts[SHEET] = parts[SHEET].replace(CELL, cell)

@@ -2,7 +2,12 @@
 
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +29,7 @@ def test_list_of_commands_says_what_each_command_says(group: LazyGroup) -> None:
         assert (name, said) == (command.name, command.get_short_help_str(limit=100))
 
 
+ROOT = Path(__file__).parents[3]
 RELEASES = ("fit", "describe", "survival", "table", "synthesize", "export", "verify")
 EXAMPLES = [
     *((f"coordinator {name}", "") for name in ("init", "serve", "invite", "propose", "releases", "revoke")),
@@ -49,6 +55,19 @@ def test_question_without_a_terminal_says_that_nobody_answers(
     with pytest.raises(SystemExit) as ended:
         run(ask, [])
     assert (ended.value.code, "Nobody is there to answer" in capsys.readouterr().err) == (130, True)
+
+
+def test_full_disk_is_one_sentence_with_a_remedy_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def write() -> None:
+        Path("/dev/full").write_text("a row")
+
+    with pytest.raises(SystemExit) as ended:
+        run(write, [])
+    assert (ended.value.code, capsys.readouterr().err.splitlines()) == (
+        1,
+        ["Error: No space left on device", "  Free space, or mend the path or its permissions, and run it again."],
+    )
 
 
 def test_schema_tells_of_every_command_what_its_parser_takes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,13 +110,39 @@ def below(command: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from below(one)
 
 
+COMPLETED = [
+    ("bash", None, "plain,leave"),  # its script is written by a process of bash
+    ("zsh", "#compdef commingle", "plain\nleave\nLeave a consortium"),
+    ("fish", "complete --no-files --command commingle", "plain,leave\tLeave a consortium"),
+]
+
+
+@pytest.mark.parametrize(("shell", "source", "words"), COMPLETED)
 def test_shell_is_told_how_to_complete_and_what_a_word_may_become(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    shell: str,
+    source: str | None,
+    words: str,
 ) -> None:
-    for name, value in {"COMP_WORDS": "commingle party le", "COMP_CWORD": "2"}.items():
+    place = "le" if shell == "fish" else "2"
+    for name, value in {"COMP_WORDS": "commingle party le", "COMP_CWORD": place}.items():
         monkeypatch.setenv(name, value)
-    for asked, said in {"bash_complete": "plain,leave", "zsh_source": "#compdef commingle"}.items():
-        monkeypatch.setenv("_COMMINGLE_COMPLETE", asked)
-        with pytest.raises(SystemExit):
-            main([])
-        assert said in capsys.readouterr().out
+    for asked, said in {f"{shell}_source": source, f"{shell}_complete": words}.items():
+        if said is not None:
+            monkeypatch.setenv("_COMMINGLE_COMPLETE", asked)
+            with pytest.raises(SystemExit):
+                main([])
+            assert said in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_bash_completes_a_command_as_the_page_sets_it_up() -> None:
+    page = (ROOT / "docs" / "installing.md").read_text()
+    (line,) = re.findall(r"^eval .*bash_source commingle\)\"", page, re.MULTILINE)
+    typed = "COMP_WORDS=(commingle party le) COMP_CWORD=2; _commingle_completion commingle; echo ${COMPREPLY[@]}"
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["/usr/bin/env", "bash", "-c", f"{line}; {typed}"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["leave", "ledger"]
