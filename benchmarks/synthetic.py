@@ -5,15 +5,19 @@ people release `moments` of keyed ones at epsilon each. A peer of `benchmarks.pe
 table and spends what a person loses to everybody by all members together. Everyone draws 40,000 rows.
 Variation is half the sum of |share - that of the people|, a mean over pairs of attributes. AUC is of the tested people,
 by a logistic fit of the outcome on all other attributes of the rows. `people` are the released people themselves: their
-variation is that of the tested ones. A peer without rows says why.
+variation is that of the tested ones. `drawn` are as many of the people as rows, drawn independently, as peers draw
+theirs. A peer without rows says why.
 """
 
+import json
 import resource
 import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
+from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -29,10 +33,17 @@ from benchmarks.peers import SYNTHETIC, by_peer
 from benchmarks.questions import pair_table, variation
 from benchmarks.release_law import of_parties, party_sizes, proposed, study_of
 from commingle.services.models.synthetic import SyntheticRows, synthesize
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.plan import privacy_statement
 
 QUESTIONS, EPSILONS, ROWS = BINARY[:4], (1.0, 3.0), 40_000
+OURS, DRAWN = ("people", "release"), "drawn"
 _PARTIES, _TESTED, _SAID = 3, 5, 200
+_BESIDE = 9  # attributes, of a table that peers are run on too
+_ROUNDS = {"rounds": 12, "max_size": 2.0}  # of AIM, and megabytes of its model
+
+
+Kept = dict[tuple[str, int, float], Report]
 
 
 def sizes_of(people: Labelled) -> list[int]:
@@ -76,46 +87,70 @@ def by_program(name: str, python: str, given: Mapping[str, Any]) -> tuple[Codes 
     return made, used() - before
 
 
-def cell(question: Question, asked: Asked, epsilon: float, *key: int) -> Report:
-    """For one table: variation, AUC and CPU seconds by program, or why it has no rows."""
-    draw, whole = generator(*key), question.read(asked.data)
-    part = np.array_split(draw.permutation(len(whole.y)), _TESTED)
-    people, tested = (replace(whole, y=whole.y[i], codes=whole.codes[i]) for i in (np.concatenate(part[1:]), part[0]))
-    attributes, members = people.attributes, party_sizes(people.both.shape[1], _PARTIES)
-    cells = people.cells(np.arange(len(people.y)))
-    prepared = release_of(attributes, cells, members, epsilon=epsilon, overlap=1.0, draw=draw)
-    study = study_of(attributes, members, len(people.y), epsilon, mechanism="moments", subjects="keyed")
-    lost = privacy_statement(proposed(of_parties(study, first_stage_share=None))).per_subject.own
+def by_release(prepared: PreparedMoments, people: Labelled, tested: Labelled) -> tuple[Report, Report]:
+    """Those people themselves, and rows of their release with CPU seconds."""
     before = time.process_time()
     drawn = synthesize(prepared, ROWS)
     seconds = time.process_time() - before
-    programs: dict[str, Report] = {
-        "people": {
-            **judged(people.both, people, tested),
-            "variation": judged(tested.both, people, tested)["variation"],
-        },
-        "release": {**judged(codes_of(drawn), people, tested), "cpu_seconds": seconds},
-    }
-    given: Report = {"rows": ROWS, "rho": lost.rho, "epsilon": lost.epsilon, "delta": study.delta}
+    themselves = judged(people.both, people, tested) | {"variation": judged(tested.both, people, tested)["variation"]}
+    return themselves, {**judged(codes_of(drawn), people, tested), "cpu_seconds": seconds}
+
+
+def cell(question: Question, *key: int, asked: Asked, epsilon: float, kept: Kept, beside: bool) -> Report:
+    """For one table: variation, AUC and CPU seconds by program, or why it has no rows; peers only `beside`."""
+    draw, whole = generator(*key), question.read(asked.data)
+    part = np.array_split(draw.permutation(len(whole.y)), _TESTED)
+    whole = whole.first(_BESIDE) if beside else whole
+    people, tested = (replace(whole, y=whole.y[i], codes=whole.codes[i]) for i in (np.concatenate(part[1:]), part[0]))
+    attributes, members = people.attributes, party_sizes(people.both.shape[1], _PARTIES)
+    study = study_of(attributes, members, len(people.y), epsilon, mechanism="moments", subjects="keyed")
+    lost = privacy_statement(proposed(of_parties(study, first_stage_share=None))).per_subject.own
+    known = kept.get((question.table, len(attributes), epsilon), {})
+    programs = {name: found for name, found in known.items() if beside or name in OURS}
+    if not programs:
+        cells = people.cells(np.arange(len(people.y)))
+        prepared = release_of(attributes, cells, members, epsilon=epsilon, overlap=1.0, draw=draw)
+        programs = dict(zip(OURS, by_release(prepared, people, tested), strict=True))
+    if beside and DRAWN not in programs:
+        programs[DRAWN] = judged(generator(*key, 1).choice(people.both, ROWS), people, tested)
+    given: Report = {"rows": ROWS, "rho": lost.rho, "epsilon": lost.epsilon, "delta": study.delta, "aim": _ROUNDS}
     given |= {"codes": people.both.tolist(), "sizes": sizes_of(people), "cpu_seconds": 60 * asked.given["cpu_minutes"]}
-    for name, python in asked.given["peers"]:
-        made, seconds = by_program(name, python, given)
-        programs[name] = {"cpu_seconds": seconds} | (
-            {"failed": made} if isinstance(made, str) else judged(made, people, tested)
-        )
+    for name, python in asked.given["peers"] if beside else ():
+        if name not in programs:
+            made, seconds = by_program(name, python, given)
+            programs[name] = {"cpu_seconds": seconds} | (
+                {"failed": made} if isinstance(made, str) else judged(made, people, tested)
+            )
     about = {"table": question.table, "n": len(people.y), "attributes": len(attributes), "epsilon": epsilon}
     return {**about, "together": lost.epsilon, "programs": programs}
 
 
+def kept_of(files: tuple[Path, ...]) -> Kept:
+    """Programs of earlier runs, by table, attributes and epsilon."""
+    kept: Kept = {}
+    for file in files:
+        report = json.loads(file.read_text())
+        for c in (*report["cells"], *report["beside"]):
+            kept.setdefault((c["table"], c["attributes"], c["epsilon"]), {}).update(c["programs"])
+    return kept
+
+
 def measure(asked: Asked) -> Report:
-    cells = [(e, q) for e in EPSILONS for q in enumerate(QUESTIONS)][: 1 if asked.quick else None]
-    return {"rows": ROWS, "cells": [cell(question, asked, e, 70, i) for e, (i, question) in cells]}
+    some, kept = (1 if asked.quick else None), kept_of(asked.given["kept"])
+    cells = partial(cell, asked=asked, kept=kept)
+    asks = list(enumerate(QUESTIONS))[:some]
+    return {
+        "rows": ROWS,
+        **_ROUNDS,
+        "cells": [cells(q, 70, i, epsilon=e, beside=False) for e in EPSILONS[:some] for i, q in asks],
+        "beside": [cells(q, 70, i, epsilon=EPSILONS[0], beside=True) for i, q in asks],
+    }
 
 
 def lines(report: Report) -> list[str]:
     flat = (
         {**{k: v for k, v in c.items() if k != "programs"}, "program": name, **found}
-        for c in report["cells"]
+        for c in (*report["cells"], *report["beside"])
         for name, found in c["programs"].items()
     )
     return as_table([*flat])
@@ -123,6 +158,12 @@ def lines(report: Report) -> list[str]:
 
 OPTIONS = (
     click.Option(["--peer", "peers"], type=(click.Choice(SYNTHETIC), str), multiple=True, help="Its Python."),
+    click.Option(
+        ["--kept"],
+        type=click.Path(path_type=Path, exists=True),
+        multiple=True,
+        help="Figures of a run to add peers to.",
+    ),
     click.Option(["--cpu-minutes"], type=click.IntRange(1), default=5, show_default=True, help="Of a peer's rows."),
 )
 EXPERIMENT = Experiment("synthetic", __doc__, measure, lines, options=OPTIONS)

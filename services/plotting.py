@@ -23,19 +23,25 @@ _MARKERS = "osD^"
 _GROUPED = 0.6  # of a row, over which its groups spread
 _REACH, _LEAST_REACH, _EDGE = 8.0, 1.2, 1.1  # of a log axis: beyond values, around 1, beyond all
 _TICKS = tuple(base * 10.0**exponent for exponent in range(-9, 10) for base in (1, 2, 5))
+_CURVE_ROWS = 9
+_APART = 0.14  # of the width: numbers of times that are nearer would overlap, on a phone too
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.38, 1.3, 7.0
 
 
 def axes_on(ax: "Axes | None", *, rows: int, width_inches: float = _WIDTH_INCHES) -> "Axes":
     """`ax`, or axes on a new figure that is high enough for so many rows of text."""
-    if ax is not None:
-        return ax
+    return _stack([rows], width_inches)[0] if ax is None else ax
+
+
+def _stack(rows: Sequence[int], width_inches: float) -> "list[Axes]":
+    """Axes on one new figure, one below another."""
     try:
         from matplotlib import pyplot as plt  # noqa: PLC0415 - as above
     except ImportError:
         raise MissingExtraError("matplotlib", extra="plot") from None
-    height = _MARGIN_INCHES + _ROW_INCHES * rows
-    return plt.subplots(figsize=(width_inches, height), dpi=110, layout="constrained")[1]
+    size = (width_inches, _MARGIN_INCHES * len(rows) + _ROW_INCHES * sum(rows))
+    _, axes = plt.subplots(len(rows), figsize=size, dpi=110, layout="constrained", squeeze=False)
+    return list(axes[:, 0])
 
 
 def plain_label(name: str) -> str:
@@ -149,6 +155,85 @@ class Intervals:
         ax.set_xlim(least / _EDGE, most * _EDGE)
         ax.set_xticks(self.ticks, [f"{tick:g}" for tick in self.ticks])
         ax.minorticks_off()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Curves:
+    """A picture: a share over time for each of G groups with its band, and below it how many are at risk.
+
+    Attributes:
+        share: what the share is of.
+        time: what the axis of time says.
+        by: what the groups are levels of; None for everybody as one.
+        times: (K + 1,) from where everybody is at risk on, as far as any group has a share.
+        shares: (G, K + 1) NaN where there is none.
+        bands: (G, K + 1, 2).
+        at_risk: (G, K + 1) people.
+        top: where the axis of shares ends.
+    """
+
+    title: str
+    share: str
+    time: str
+    by: str | None
+    groups: tuple[str, ...]
+    times: Array
+    shares: Array
+    bands: Array
+    at_risk: Array
+    top: float = 1.0
+
+    @property
+    def along(self) -> Array:
+        """(K + 1,) times, from 0 to 1."""
+        return np.asarray((self.times - self.times[0]) / (self.times[-1] - self.times[0] or 1.0))
+
+    @property
+    def told(self) -> list[int]:
+        """Places of the times that numbers are written at."""
+        found = [0]
+        for k, x in enumerate(self.along.tolist()):
+            found += [k] if x - self.along[found[-1]] >= _APART else []
+        return found
+
+    @classmethod
+    def stacked(cls, pictures: "Sequence[Curves]") -> "Axes":
+        """All on one new figure, one below another; the axes of the first."""
+        axes = _stack([_CURVE_ROWS + len(one.groups) for one in pictures], _WIDTH_INCHES)
+        drawn = [one.draw(ax) for one, ax in zip(pictures, axes, strict=True)]
+        return drawn[0]
+
+    def draw(self, ax: "Axes | None" = None) -> "Axes":
+        ax = axes_on(ax, rows=_CURVE_ROWS + len(self.groups))
+        for g, name in enumerate(self.groups):
+            colour = COLOURS[g % len(COLOURS)]
+            ax.plot(self.times, 100 * self.shares[g], color=colour, marker="o", markersize=4, label=plain_label(name))
+            ax.fill_between(self.times, *(100 * self.bands[g]).T, color=colour, alpha=0.15, linewidth=0)
+        tidy(ax)
+        ax.set_ylim(0, 101 * self.top)
+        entitle(ax, self.title, self.time, f"% {self.share}")
+        self._write_at_risk(ax)
+        if self.by:
+            ax.legend(frameon=False, title=plain_label(self.by))
+        return ax
+
+    def _write_at_risk(self, ax: "Axes") -> None:
+        """A tick at each time that is told, and below it how many of each group are at risk."""
+        risk = [[f"{n:z,.0f}" for n in self.at_risk[:, k].tolist()] for k in self.told]
+        times = self.times[self.told]
+        ax.set_xticks(times, ["\n".join([f"{time:g}", *each]) for time, each in zip(times, risk, strict=True)])
+        names = "\n".join(["", *(f"at risk, {plain_label(name)}" for name in self.groups)])
+        ax.annotate(
+            names,
+            (0, 0),
+            xytext=(-42, -5),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            va="top",
+            ha="right",
+            fontsize=8,
+        )
+        ax.tick_params(axis="x", labelsize=8)
 
 
 def save(ax: "Axes", path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.plotting import Axes, Intervals
+from commingle.services.plotting import Axes, Curves, Intervals
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.text import printable
 
@@ -204,8 +204,8 @@ class Drawn(Result):
 
     __slots__ = ()
 
-    def pictures(self) -> tuple[Intervals, ...]:
-        """Values with their intervals, as `plot` and pages draw them; none of a result that has curves."""
+    def pictures(self) -> tuple[Intervals | Curves, ...]:
+        """What `plot` and pages draw."""
         return ()
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":

@@ -19,7 +19,7 @@ from commingle.services.analysis.tables import facts_of_test
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, normal_reach, percent, standard_errors
-from commingle.services.plotting import COLOURS, Axes, axes_on, entitle, plain_label, tidy
+from commingle.services.plotting import Axes, Curves
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import CategoricalAttribute, Intervals, Levelled
 from commingle.shared.estimation.cells import ENOUGH, Cells, mapped
@@ -29,7 +29,8 @@ from commingle.shared.estimation.prepared import PreparedMoments
 
 EVERYBODY = "everybody"
 _LAST = "The last interval also holds everybody who is followed for longer, so no share is given at its end."
-_PLOT_ROWS = 9
+_BENT = "Noise lets a curve rise, or a share with an event fall, where few leave; intervals count that."
+_TOPS = (0.04, 0.08, 0.2, 0.4, 0.6, 0.8, 1.0)  # of an axis of shares, so that quarters of it are round
 _ONE_EVENT = 2  # kinds of end: without it, and with it
 
 
@@ -108,47 +109,56 @@ class Survival(Drawn):
             heading=f"{self.time} ({self.unit})" if self.unit else self.time,
             labels=self.intervals,
             columns=tuple(columns),
-            notes=(self.sentence, *self._means(), _LAST, INTERVALS, *self.subjects),
+            notes=(
+                self.sentence,
+                *self._means(),
+                _LAST,
+                *([_BENT] if self._is_bent else []),
+                INTERVALS,
+                *self.subjects,
+            ),
             warnings=self.warnings,
         )
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw each group's curve at the ends of intervals, with its band and who is at risk below; on `ax` or anew."""
-        ax = axes_on(ax, rows=_PLOT_ROWS + len(self.groups))
-        times = np.append(self.begin, self.ends)
-        for g, name in enumerate(self.groups):
-            colour = COLOURS[g % len(COLOURS)]
-            low, high = (100 * np.append(1.0, side) for side in self.survival_intervals[g].T)
-            share = 100 * np.append(1.0, self.survival[g])
-            ax.plot(times, share, color=colour, marker="o", markersize=4, label=plain_label(name))
-            ax.fill_between(times, low, high, color=colour, alpha=0.15, linewidth=0)
-        tidy(ax)
-        ax.set_ylim(0, 101)
-        shown = self.table()
-        entitle(ax, shown.title, shown.heading, f"% without ({percent(self.confidence_level)} intervals)")
-        self._write_at_risk(ax)
-        if self.by:
-            ax.legend(frameon=False, title=plain_label(self.by))
-        return ax
-
-    def _write_at_risk(self, ax: "Axes") -> None:
-        """A tick at each begin of an interval with a share, and below it how many of each group are at risk."""
-        reached = int(np.isfinite(self.survival).any(axis=0).sum())
-        times = np.append(self.begin, self.ends[:reached])
-        risk = [[number_text(n, ",.0f") for n in self.at_risk[:, k].tolist()] for k in range(len(times))]
-        ax.set_xticks(times, ["\n".join([f"{time:g}", *each]) for time, each in zip(times, risk, strict=True)])
-        names = "\n".join(["", *(f"at risk, {plain_label(name)}" for name in self.groups)])
-        ax.annotate(
-            names,
-            (0, 0),
-            xytext=(-42, -5),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            va="top",
-            ha="right",
-            fontsize=8,
+    def pictures(self) -> tuple[Curves, ...]:
+        """Who is without any event, then each event that competes, on one scale."""
+        shares, bands = self.incidence, self.incidence_intervals
+        highest = bands[np.isfinite(bands)].max(initial=0.0)
+        top = next(top for top in _TOPS if top >= highest)
+        return (
+            self._picture(f"without {self.event}", 1.0, self.survival, self.survival_intervals, top=1.0),
+            *(
+                self._picture(f"with {cause} before any other", 0.0, shares[:, e], bands[:, e], top=top)
+                for e, cause in enumerate(self.causes)
+            ),
         )
-        ax.tick_params(axis="x", labelsize=8)
+
+    def _picture(self, share: str, first: float, shares: Array, bands: Array, *, top: float) -> Curves:
+        reached, shown = int(np.isfinite(self.survival).any(axis=0).sum()), self.table()
+        return Curves(
+            title=shown.title,
+            share=f"{share} ({percent(self.confidence_level)} intervals)",
+            time=shown.heading,
+            by=self.by,
+            groups=self.groups,
+            times=np.append(self.begin, self.ends[:reached]),
+            shares=np.insert(shares[:, :reached], 0, first, axis=1),
+            bands=np.insert(bands[:, :reached], 0, first, axis=1),
+            at_risk=self.at_risk[:, : reached + 1],
+            top=top,
+        )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw each group's curve with its band and who is at risk below; on `ax` that of no event alone.
+
+        On a new figure there is one below another: no event, then each event that competes.
+        """
+        pictures = self.pictures()
+        return Curves.stacked(pictures) if ax is None else pictures[0].draw(ax)
+
+    @property
+    def _is_bent(self) -> bool:
+        return bool((np.diff(self.survival) > 0).any() or (np.diff(self.incidence) < 0).any())
 
     def _means(self) -> list[str]:
         unit = f" {self.unit}" if self.unit else ""
@@ -190,7 +200,9 @@ def survival(
     sure = [g for g, k in enumerate(reached) if k]
     statistic, degrees = log_rank(cells.at(every, sure), kinds) if len(sure) > 1 else (np.nan, 0)
     p_value = float(chdtrc(degrees, statistic))
-    whose = about_tables(prepared, (outcome, by) if by else (outcome,))
+    whose, named = about_tables(prepared, (outcome, by) if by else (outcome,)), cells.columns
+    if by:
+        named = tuple(f"{by} = {name}" for name in named)
     made = {name: np.array([curve[name] for curve in curves]) for name in curves[0]}
     return Survival(
         outcome=outcome,
@@ -208,8 +220,8 @@ def survival(
         degrees_of_freedom=degrees,
         p_value=p_value,
         confidence_level=confidence_level,
-        sentence=_sentence(event, cells.columns, made["survival"], (ends, times.unit, p_value)),
-        warnings=(*_few(cells.columns, reached, times.levels), *whose.doubts),
+        sentence=_sentence(event, named, made["survival"], (ends, times.unit, p_value)),
+        warnings=(*_few(named, reached, times.levels), *whose.doubts),
         subjects=whose.notes,
     )
 

@@ -12,6 +12,7 @@ from commingle.services.intervals import around, percent, standard_errors
 from commingle.services.plotting import COLOURS, INK, Axes, Intervals, axes_on, entitle, tidy
 from commingle.services.results import Drawn, ResultColumn, ResultTable, json_value, three_digits
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
+from commingle.shared.documents.schema import Intervals as IntervalsOfNumber
 from commingle.shared.estimation.cells import mapped
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import UnknownAttributeError
@@ -34,6 +35,7 @@ class Curve(Drawn):
         at: (m,) values, from one bound to the other.
         differences: (m,), in the target's unit.
         intervals: (m, 2), each by itself, as the fit's; NaN where it has none.
+        cut: the intervals in which alone the number was released; None of a curve without steps.
     """
 
     attribute: NumericAttribute
@@ -42,6 +44,7 @@ class Curve(Drawn):
     differences: Array
     intervals: Array = field(repr=False)
     confidence_level: float
+    cut: IntervalsOfNumber | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -50,15 +53,18 @@ class Curve(Drawn):
         return self.attribute.columns[0].offset
 
     def table(self) -> ResultTable:
-        shown = np.round(np.linspace(0, len(self.at) - 1, _SHOWN + 1)).astype(np.intp)
+        if self.cut is None:
+            shown = np.round(np.linspace(0, len(self.at) - 1, _SHOWN + 1)).astype(np.intp)
+        else:
+            shown = np.searchsorted(self.at, _middles(self.cut))
         unit = f" {self.attribute.unit}" if self.attribute.unit else ""
         change = ResultColumn(f"difference of {self.target}", self.differences[shown], interval=self.intervals[shown])
         return ResultTable(
             title=f"{self.target} by {self.attribute.name}, beside {self.attribute.name} of {self.middle:g}{unit}",
             heading=self.attribute.name,
-            labels=tuple(self.at[shown].tolist()),
+            labels=self.at[shown].tolist() if self.cut is None else self.cut.levels,
             columns=(change,),
-            notes=(f"Each {percent(self.confidence_level)} interval is for its own point.",),
+            notes=(f"Each {percent(self.confidence_level)} interval is for its own line.",),
             warnings=self.warnings,
         )
 
@@ -79,6 +85,11 @@ class Curve(Drawn):
         return {"attribute": self.attribute.name} | {name: json_value(getattr(self, name)) for name in names}
 
 
+def _middles(cut: IntervalsOfNumber) -> Array:
+    ends = np.array([cut.lower, *cut.cuts, cut.upper])
+    return np.asarray((ends[:-1] + ends[1:]) / 2)
+
+
 def curve_of(fit: "Fit", name: str) -> Curve:
     """The curve of a number in a fit: of itself, of its intervals, and of the products that it is a factor of.
 
@@ -89,6 +100,10 @@ def curve_of(fit: "Fit", name: str) -> Curve:
         raise UnknownAttributeError(name, numbers)
     number = numbers[name]
     at, middle = np.linspace(number.lower, number.upper, _POINTS), number.columns[0].offset
+    of_number = [a for a in fit.schema if name in {part.name for part in as_registered(a)}]
+    cut = of_number[0].intervals if len(of_number) == 1 and of_number[0].kind == "categorical" else None
+    if cut is not None:
+        at = np.union1d(at, _middles(cut))
     terms = _terms(fit, name, [*at.tolist(), middle])
     change = terms[:-1] - terms[-1]
     errors = standard_errors(mapped(change, fit.covariance))
@@ -101,6 +116,7 @@ def curve_of(fit: "Fit", name: str) -> Curve:
         differences=differences,
         intervals=around(differences, reach),
         confidence_level=fit.confidence_level,
+        cut=cut,
         warnings=fit.warnings,
     )
 

@@ -12,7 +12,6 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from commingle.services.analysis import Survival
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import Predicted
 from commingle.services.learner.picture import bars, curves, figure, lengths
@@ -26,6 +25,7 @@ from commingle.services.learner.requests import (
 )
 from commingle.services.learner.views import EXAMPLES, Predictions
 from commingle.services.models import SyntheticRows
+from commingle.services.plotting import Curves, Intervals
 from commingle.services.results import Drawn, Result
 from commingle.shared.documents.model import explain
 from commingle.shared.estimation.errors import RowsError
@@ -111,8 +111,8 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
         "labels": table.labels,
         "facts": table.facts,
         "warnings": table.warnings,
-        "figures": [found for found in map(figure, pictures) if found is not None],
-        "curves": curves(result) if isinstance(result, Survival) else None,
+        "figures": [found for one in pictures if isinstance(one, Intervals) and (found := figure(one))],
+        "curves": [found for one in pictures if isinstance(one, Curves) and (found := curves(one))],
     }
     return Answer(ascii_json(said))
 

@@ -49,6 +49,7 @@ _QUESTIONS = {
     "synthesize": "Synthetic rows",
 }
 _USUAL_ROWS = 1000
+_OWN_LIBRARIES = 'Sys.unsetenv("LD_LIBRARY_PATH")  # R names its own libraries there, and Python would load them'
 _ALSO = {"hazard-ratios": "survival"}
 _FIELDS = {
     "fit": ("target", "estimator", "interval_for"),
@@ -128,7 +129,8 @@ def _in_r(commands: Sequence[str]) -> str:
     """A string of JSON is one of R, but for characters written as surrogates: they stand as they are."""
     names = ["answer"] if len(commands) == 1 else [f"answer_{place}" for place, _ in enumerate(commands, start=1)]
     quoted = (json.dumps(f"{command} --json", ensure_ascii=False) for command in commands)
-    return "\n".join(f"{name} <- jsonlite::fromJSON(pipe({text}))" for name, text in zip(names, quoted, strict=True))
+    reading = (f"{name} <- jsonlite::fromJSON(pipe({text}))" for name, text in zip(names, quoted, strict=True))
+    return "\n".join((_OWN_LIBRARIES, *reading))
 
 
 def _event(asked: Mapping[str, Any]) -> str:

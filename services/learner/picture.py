@@ -1,13 +1,12 @@
 """Results as pictures of a page: values with their intervals, numbers of a table, and curves."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from commingle.services.analysis import Survival
-from commingle.services.plotting import COLOURS, Intervals
+from commingle.services.plotting import COLOURS, Array, Curves, Intervals
 from commingle.services.results import ResultColumn, ResultTable, number_text
 
 WIDTH = 400.0
@@ -15,7 +14,6 @@ WIDTH = 400.0
 HEIGHT = 200.0
 """Of curves, in the same."""
 _DASHES = ("", "8 4", "2 4", "8 4 2 4")
-_APART = 0.14  # of the width: numbers of times that are nearer would overlap on a phone
 _MARGIN = 0.04
 
 
@@ -77,40 +75,39 @@ def lengths(table: ResultTable) -> list[list[tuple[float, float, float] | None]]
     ]
 
 
-def curves(found: Survival) -> dict[str, Any] | None:
-    """Kaplan-Meier curves in WIDTH by HEIGHT, up to the last end that any group has a share at; None without.
+def curves(picture: Curves) -> dict[str, Any] | None:
+    """Curves in WIDTH by HEIGHT; None without a share.
 
     Of each group points of its line and of its band, and who is at risk, with its place in percent of the width.
     """
-    reached = int(np.isfinite(found.survival).any(axis=0).sum())
-    if reached == 0:
+    times, shown = picture.times, picture.told
+    if len(times) == 1:
         return None
-    begins = np.append(found.begin, found.ends[:reached])  # of intervals, and the end of the last share
-    along = ((begins - begins[0]) / (begins[-1] - begins[0])).tolist()
-    shown = [0]
-    for k, x in enumerate(along):
-        shown += [k] if x - along[shown[-1]] >= _APART else []
+    along = picture.along.tolist()
 
-    def points(shares: Sequence[float]) -> list[tuple[float, float]]:
-        whole = zip(along, (1.0, *shares), strict=False)
-        return [(WIDTH * x, HEIGHT * (1 - y)) for x, y in whole if math.isfinite(y)]
+    def points(shares: Array) -> list[tuple[float, float]]:
+        places = zip(along, (shares / picture.top).tolist(), strict=True)
+        return [(WIDTH * x, HEIGHT * (1 - y)) for x, y in places if math.isfinite(y)]
 
-    drawn = []
-    for g, name in enumerate(found.groups):
-        low, high = found.survival_intervals[g, :reached].T.tolist()
-        risk = [number_text(x, ",.0f") for x in found.at_risk[g].tolist()]
-        drawn.append(
-            {
-                "name": name,
-                "colour": COLOURS[g % len(COLOURS)],
-                "dash": _DASHES[g % len(_DASHES)],
-                "line": points(found.survival[g, :reached].tolist()),
-                "band": [*points(high), *reversed(points(low))],
-                "at_risk": [(100 * along[k], risk[k]) for k in shown],
-            }
-        )
-    times, table = [(100 * along[k], f"{begins[k]:g}") for k in shown], found.table()
-    return {"label": table.title, "event": found.event, "axis": table.heading, "times": times, "curves": drawn}
+    drawn = [
+        {
+            "name": name,
+            "colour": COLOURS[g % len(COLOURS)],
+            "dash": _DASHES[g % len(_DASHES)],
+            "line": points(picture.shares[g]),
+            "band": [*points(picture.bands[g, :, 1]), *reversed(points(picture.bands[g, :, 0]))],
+            "at_risk": [(100 * along[k], number_text(picture.at_risk[g, k], ",.0f")) for k in shown],
+        }
+        for g, name in enumerate(picture.groups)
+    ]
+    return {
+        "title": picture.title,
+        "share": picture.share,
+        "axis": picture.time,
+        "shares": [(f"{25 * k * picture.top:g} %", k / 4) for k in range(5)],
+        "times": [(100 * along[k], f"{times[k]:g}") for k in shown],
+        "curves": drawn,
+    }
 
 
 def _places(least: float, most: float) -> Callable[[float], float]:

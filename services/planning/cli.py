@@ -271,8 +271,11 @@ def _compare_encodings(
 
 
 def _show_encodings(asked: Study, found: "Sequence[Encoded]", console: Console, out: Path | None) -> None:
-    best = found[0]
-    said = "Leave the numbers as they are." if best.study == asked else f"Take the numbers {best.name}."
+    best, now = found[0], next(each.forecast.r_squared for each in found if each.study == asked)
+    said = "Leave the numbers as they are."
+    if best.study != asked:
+        gained = f"R\N{SUPERSCRIPT TWO} {three_digits(best.forecast.r_squared)} in place of {three_digits(now)}"
+        said = f"Take the numbers {best.name}: {gained}."
     where = "--out DIR writes that study." if out is None else f"That study is {out / 'study.json'}."
     console.print(Text(said if best.study == asked else f"{said} {where}", style="bold green"), soft_wrap=True)
     table = figures(

@@ -66,7 +66,7 @@ def load_settings(kind: type[Kind], path: Path) -> Kind:
     """Settings from a JSON file, and of a service also from the environment."""
     if issubclass(kind, ServiceSettings):
         return gather(kind, path, os.environ)[0]
-    payload = _read(path)
+    payload = _read(path) if issubclass(kind, HomeFile) else read_given(path)
     try:
         return kind.model_validate_json(payload)
     except ValidationError as error:

@@ -360,3 +360,13 @@ def test_release_with_products_is_fitted_and_predicted_from_their_factors() -> N
     with pytest.raises(RowsError, match="lack 'dose', 'sex'") as refused:
         fit.predict({"age": [20.0]})
     assert refused.value.remedy == "Give all of: age, dose, sex."
+
+
+def test_curve_of_a_number_released_in_intervals_has_a_line_for_each() -> None:
+    age = np.random.default_rng(3).uniform(20, 80, 4000)
+    cells = {"age": age.tolist(), "stay": np.where(age < 30, 20.0, 60.0).tolist()}
+    cut = asked_attribute({**AGE, "cuts": [30, 60]})
+    curve = fit_prepared(release_of((cut, asked_attribute(STAY)), (1, 1), cells), "stay", "age").curve("age")
+    shown = curve.table()
+    assert shown.labels == ("[20, 30)", "[30, 60)", "[60, 80]")
+    assert shown.columns[0].numbers == pytest.approx([-40, 0, 0], abs=0.3)

@@ -1,7 +1,7 @@
 """What the pages of our own measurements state."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import log
+from math import log, sqrt
 from statistics import fmean
 from typing import Any
 
@@ -441,21 +441,37 @@ def questions() -> tuple[Figures, Tables]:
 
 
 def synthetic() -> tuple[Figures, Tables]:
-    cells = read("synthetic")["cells"]
-    names = list(cells[0]["programs"])
+    found = read("synthetic")
+    cells, beside = found["cells"], found["beside"]
 
-    def shown(found: dict[str, Any]) -> str:
-        return found.get("failed") or f"{found['variation']:.4f}, {found['auc']:.3f}"
+    def shown(found: dict[str, Any] | None) -> str:
+        return "" if found is None else found.get("failed") or f"{found['variation']:.4f}, {found['auc']:.3f}"
 
-    about = ([c["table"], f"{c['n']:,}", f"{c['attributes']}", f"{c['epsilon']:g}"] for c in cells)
-    body = ([*one, *(shown(c["programs"][name]) for name in names)] for one, c in zip(about, cells, strict=True))
+    def body(cells: list[dict[str, Any]]) -> list[str]:
+        about = ([c["table"], f"{c['n']:,}", f"{c['attributes']}", f"{c['epsilon']:g}"] for c in cells)
+        names = list(dict.fromkeys(name for c in cells for name in c["programs"]))
+        lines = ([*one, *(shown(c["programs"].get(n)) for n in names)] for one, c in zip(about, cells, strict=True))
+        return rows(["table", "people", "attributes", "ε", *names], lines)
+
+    ran = [
+        (c["programs"]["release"], its, sqrt(its["variation"] ** 2 - c["programs"]["drawn"]["variation"] ** 2))
+        for c in beside
+        for name, its in c["programs"].items()
+        if "-" in name
+    ]
     figures = {
         "synthetic_nearer": share(
             c["programs"]["release"]["variation"] < c["programs"]["people"]["variation"] for c in cells
         ),
         "synthetic_auc": f"{max(c['programs']['people']['auc'] - c['programs']['release']['auc'] for c in cells):.3f}",
+        "beside_nearer": share(ours["variation"] <= undrawn for ours, _, undrawn in ran),
+        "beside_auc": share(ours["auc"] >= its["auc"] for ours, its, _ in ran),
+        "aim_rounds": f"{found['rounds']}",
+        "aim_megabytes": f"{found['max_size']:g} MB",
+        "beside_least": f"{min(undrawn / ours['variation'] for ours, _, undrawn in ran):.1f}",
+        "beside_behind": f"{max(its['auc'] - ours['auc'] for ours, its, _ in ran):.3f}",
     }
-    return figures, {"synthetic": rows(["table", "people", "attributes", "ε", *names], body)}
+    return figures, {"synthetic": body(cells), "beside": body(beside)}
 
 
 def survival() -> tuple[Figures, Tables]:

@@ -12,6 +12,7 @@ from statsmodels.duration.survfunc import SurvfuncRight, survdiff
 from commingle.services.analysis import Survival, survival
 from commingle.services.client.release import Release
 from commingle.services.errors import LevelError
+from commingle.services.learner.picture import HEIGHT, curves
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.estimation.errors import ConfidenceError, NoTablesError
@@ -114,11 +115,11 @@ def test_number_has_no_groups_and_a_whole_no_interval() -> None:
 def test_curve_ends_where_noise_hides_who_is_at_risk_and_says_so() -> None:
     found = survival(released(400, 2, seed=4, epsilon=0.5), "outcome", by="arm")
     assert np.isnan(found.survival[2, -2])
-    assert "c from" in found.warnings[0]
-    assert found.warnings[0].endswith("left out of the test: c."), "which has no share at all"
+    assert "arm = c from" in found.warnings[0]
+    assert found.warnings[0].endswith("left out of the test: arm = c."), "which has no share at all"
     assert found.degrees_of_freedom == 1
     hidden = survival(released(150, 2, seed=4, epsilon=0.1), "outcome", by="arm")
-    assert hidden.warnings[0].endswith("left out of the test: a, b, c.")
+    assert hidden.warnings[0].endswith("left out of the test: arm = a, arm = b, arm = c.")
     assert np.isnan(hidden.statistic)
     assert (found.restricted_mean_intervals[np.isfinite(found.horizons)] >= 0).all()
     assert survival(released(100, 2, seed=4, epsilon=0.1), "outcome").sentence.startswith("Noise")
@@ -208,6 +209,29 @@ def test_intervals_hold_the_incidence_of_the_population() -> None:
         low, high = np.moveaxis(survival(release, "end").incidence_intervals[0, :, :-1], 2, 0)
         held.append((low <= truth[:, :-1]) & (truth[:, :-1] <= high))
     assert 0.88 <= np.mean(held, axis=0).min() <= np.mean(held, axis=0).max() <= 0.995
+
+
+def test_each_event_that_competes_is_drawn_from_nobody_on_below_the_curve_of_none() -> None:
+    found = survival(release_of((COMPETING, ARM), (1, 1), competing(4000, 1), epsilon=1.0), "end", by="arm")
+    none, *events = found.pictures()
+    assert [one.share.partition(" (")[0] for one in events] == [
+        "with graft before any other",
+        "with death before any other",
+    ]
+    assert (none.shares[:, 0] == 1).all()
+    drawn = curves(events[1])
+    assert drawn is not None
+    death = np.array(drawn["curves"][2]["line"])
+    assert death[0].tolist() == [0, HEIGHT]
+    top = float(drawn["shares"][-1][0].removesuffix(" %")) / 100
+    assert top >= found.incidence_intervals[np.isfinite(found.incidence_intervals)].max()
+    assert 1 - death[1:, 1] / HEIGHT == pytest.approx(found.incidence[2, 1, :-1] / top)
+    assert [said for _, said in drawn["curves"][2]["at_risk"]] == [f"{n:,.0f}" for n in found.at_risk[2]]
+    figure = found.plot().figure
+    assert len(figure.axes) == 3
+    own = plt.figure().subplots()
+    assert found.plot(own) is own
+    plt.close("all")
 
 
 def test_log_rank_of_events_that_compete_is_that_of_any_of_them() -> None:

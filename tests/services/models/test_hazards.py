@@ -9,7 +9,7 @@ from commingle.services.analysis import survival
 from commingle.services.client.release import Release
 from commingle.services.errors import LevelError
 from commingle.services.models import HazardRatios, hazard_ratios
-from commingle.services.models.hazard_ratios import Hazards
+from commingle.services.models.hazard_law import Hazards
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.estimation.entry_noise import Array

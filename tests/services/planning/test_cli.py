@@ -305,7 +305,7 @@ def test_bent_line_takes_squares_and_the_study_that_is_written_has_them(command:
     words = (study, "--table", table, "--target", "charges", "--encodings")
     code, out, _ = command(*words, "--out", tmp_path / "plan")
     assert code == 0
-    assert "Take the numbers with squares." in out
+    assert "Take the numbers with squares: R² 0." in out
     written = load_settings(Study, tmp_path / "plan" / "study.json")
     (clinic, insurer) = written.parties
     assert [a.name for a in clinic.attributes] == ["age", "age squared", "smoker"]
