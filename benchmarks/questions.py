@@ -51,7 +51,7 @@ def variations(people: Labelled, *, epsilon: float, draw: np.random.Generator) -
     truth = [pair_table(codes[:, pair], shape) for pair, shape in zip(pairs, shapes, strict=True)]
     rho = gaussian_rho(epsilon, DELTA)
     found: dict[str, list[Array]] = {
-        "release": [Cells.of(sums, attributes[i].name, attributes[j].name).counts for i, j in pairs],
+        "release": [Cells.balanced(sums, attributes[i].name, attributes[j].name).counts for i, j in pairs],
         "rows": [pair_table(law.codes[:, pair], s, law.weights) for pair, s in zip(pairs, shapes, strict=True)],
         "opendp": noisy(truth, sqrt(len(pairs)) / sqrt(2 * rho)),  # a person is one cell of each table
     }

@@ -210,8 +210,10 @@ def _well_formed(path: Path, batches: Iterable[FileBatch]) -> list[pa.RecordBatc
 
 
 def _plain(cells: Cells) -> Cells:
-    """Cells of a CSV as text. Raises ArrowException where they are no UTF-8."""
-    return cells.cast(pa.string()) if pa.types.is_binary(cells.type) else plain_cells(cells)
+    """Cells as values, bytes as text. Raises ArrowException where they are no UTF-8."""
+    plain = plain_cells(cells)
+    is_bytes = pa.types.is_binary(plain.type) or pa.types.is_large_binary(plain.type)
+    return plain.cast(pa.string()) if is_bytes else plain
 
 
 def _tidy(cells: Cells) -> Cells:

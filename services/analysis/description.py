@@ -174,7 +174,9 @@ def _lines(sums: CrossProducts, name: str, by: str | None, z: float) -> list[_Li
     if isinstance(sums.prepared.attributes[name], NumericAttribute):
         return [_mean(sums, name, (labels, groups), z)]
     levels, indicators = sums.levels(name)
-    cells = Cells.between(sums, (levels, indicators), (labels, groups))
+    cells = (
+        Cells.between(sums, (levels, indicators), (labels, groups)) if by is None else Cells.balanced(sums, name, by)
+    )
     found = []
     for place, label in enumerate(levels):
         shares = [_share(cells, (place, g), z) for g in range(len(labels))]

@@ -212,7 +212,7 @@ def cross_table(
         NoTablesError: no moments, or an attribute without levels.
         UnknownAttributeError, LevelError: a name that there is not.
     """
-    cells = Cells.of(CrossProducts.of(prepared), row, column)
+    cells = Cells.balanced(CrossProducts.of(prepared), row, column)
     if row == column:
         raise LevelError(f"{row!r} is named twice", remedy="Name two attributes.")
     plain = cells.known()

@@ -240,7 +240,7 @@ def _counts(prepared: PreparedMoments, names: Sequence[str]) -> list[tuple[objec
         cells = zip(labels, counts.ravel().tolist(), noise.errors.ravel().tolist(), strict=True)
         found += [(name, level, "", "", count, error) for level, count, error in cells]
     for one, other in combinations(levelled, 2):
-        table = Cells.of(sums, one, other)
+        table = Cells.balanced(sums, one, other)
         places = [(row, column) for row in table.rows for column in table.columns]
         cells_of = zip(places, table.counts.ravel().tolist(), table.errors.ravel().tolist(), strict=True)
         found += [(one, row, other, column, count, error) for (row, column), count, error in cells_of]

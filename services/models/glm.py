@@ -16,7 +16,6 @@ from commingle.services.intervals import (
     require_confidence,
     standard_errors,
 )
-from commingle.services.models.balance import ratios
 from commingle.services.models.factors import Factor, terms_of
 from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar, outcome_of
@@ -25,6 +24,7 @@ from commingle.services.models.score import Design, Equation, Solved
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Levelled, NumericAttribute
+from commingle.shared.estimation.balance import ratios
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import RowsError

@@ -39,8 +39,8 @@ def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) 
     by_p = w * ((K - value) / share - (M - value) / (1 - share))
     gradient = design.X.T @ (by_p * p * (1 - p))
     drawn = float(events @ (K - value) ** 2) / share**2 + float(others @ (M - value) ** 2) / (1 - share) ** 2
-    about = design.X - w @ design.X
-    spread = (about * w[:, None]).T @ about
+    mean = w @ design.X
+    spread = (design.X * w[:, None]).T @ design.X - np.outer(mean, mean)
     kept = 1 - float(np.sum(spread * covariance)) / max(float(b @ spread @ b), 1e-12)
     if kept <= 0:
         return None
@@ -61,18 +61,19 @@ def marginal_effects(
     Errors are those of b; NaN for the intercept.
     """
     X, w = design.X, design.weights / design.weights.sum()
-    values, found = np.full(len(b), np.nan), np.full(len(b), np.nan)
+    values, slopes, before = np.full(len(b), np.nan), np.zeros_like(X), np.zeros_like(X)
     linear = X @ b
     for block in blocks:
         without = linear - X[:, block] @ b[block]
         low = outcome.link_inverse(without)
-        slope = w * outcome.variance(low)
+        before[:, block] = (w * outcome.variance(low))[:, None]
         for term in range(block.start, block.stop):
             high = outcome.link_inverse(without + b[term])
             values[term] = w @ (high - low)
-            slopes = w * outcome.variance(high)
-            gradient = X.T @ (slopes - slope)
-            gradient[block] = 0.0
-            gradient[term] = slopes.sum()
-            found[term] = np.sqrt(max(gradient @ covariance @ gradient, 0.0))
+            slopes[:, term] = w * outcome.variance(high)
+    gradients = X.T @ (slopes - before)
+    for block in blocks:
+        gradients[block, block] = np.diag(slopes[:, block].sum(axis=0))
+    found = np.sqrt(np.maximum(np.einsum("kt,kl,lt->t", gradients, covariance, gradients, optimize=True), 0.0))
+    found[0] = np.nan
     return values, found

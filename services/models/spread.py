@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from commingle.services.models.balance import outer
 from commingle.services.models.factors import Factor, in_use
 from commingle.services.models.weighted_rows import weighted_rows
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.estimation.balance import outer
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import EstimationError

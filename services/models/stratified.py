@@ -13,12 +13,12 @@ from commingle.services.analysis import cross_table
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, LogRatios, normal_reach, percent, standard_errors
-from commingle.services.models.balance import in_common
 from commingle.services.models.factors import Factor, in_use
 from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
+from commingle.shared.estimation.balance import in_common
 from commingle.shared.estimation.cells import Cells, fieller, mapped
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
@@ -139,7 +139,7 @@ def stratified(
     if within in {row, column}:
         raise LevelError(f"{within!r} is named twice", remedy="Name three attributes.")
     sums, names = CrossProducts.of(prepared), (row, column, within)
-    sure = {*Cells.of(sums, row, column).known().filled().rows} - {crude.reference}
+    sure = {*Cells.balanced(sums, row, column).known().filled().rows} - {crude.reference}
     others = [i for i, label in enumerate(crude.compared) if label in sure]
     compared = tuple(crude.compared[i] for i in others)
     pooled = _pooled(sums, names, (*compared, crude.reference), crude.event)

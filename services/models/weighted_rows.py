@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.models.balance import Balanced, group, outer, ratios
 from commingle.services.models.factors import Factor
 from commingle.services.models.tree import tree_rows
 from commingle.shared import loops as library
+from commingle.shared.estimation.balance import Balanced, group, outer, ratios
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import FeaturesError
@@ -36,6 +36,7 @@ MAX_ENTRIES = 50_000_000
 LARGEST_RIDGE = 100.0
 """Evidence is of all pairs alike: where most are nothing it would smooth away the few that are much."""
 _STILL, _STEPS, _ROUNDS = 1e-7, 20, 50
+_NEAR = 1e-3  # of a ridge's logarithm
 _FLOOR = 1e-6  # of a feature's variance: what single precision knows of it
 _LEAST = 1e-9  # of a feature's variance: of its mean's noise, so that releases without any can be fitted
 
@@ -337,10 +338,12 @@ def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
     """Where the surprise is least: sum log(1 + e / lambda) + z^2 / (1 + e / lambda), beyond what the tree has fitted.
 
     Of features R beside the tree's T, with G = C_RT C_TT^-1: r = (m - E_w0 phi)_R - G (m - E_w0 phi)_T has noise of
-    covariance V_r = (1, -G) V (1, -G)' and what the tree lacks, of covariance (C_RR - G C_TR) / lambda. V_r = L L',
-    L^-1 (C_RR - G C_TR) L^-T = Q e Q', z = Q' L^-1 r. At most `LARGEST_RIDGE`.
+    covariance V_r = (1, -G) V (1, -G)' and what the tree lacks, of covariance (C_RR - G C_TR) / lambda. With e, Q the
+    eigenpairs of V_r^-1/2 (C_RR - G C_TR) V_r^-1/2 and z = Q' V_r^-1/2 r, the sums are log |V_r + (C_RR - G C_TR) /
+    lambda|, but for a constant, and the form of that matrix's inverse at r: no eigenpair is needed. At most
+    `LARGEST_RIDGE`.
     """
-    from scipy.linalg import eigh, solve_triangular  # noqa: PLC0415 - loads slowly
+    from scipy.linalg import cho_factor, cho_solve  # noqa: PLC0415 - loads slowly
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - loads slowly
 
     rest = np.setdiff1d(np.arange(len(gap)), tree)
@@ -349,18 +352,18 @@ def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
     C_TR, V_TR = (M[np.ix_(tree, rest)] for M in (C, V))
     G = np.linalg.solve(_regular(C[np.ix_(tree, tree)]), C_TR).T
     crossed = G @ V_TR
-    V_r = V[np.ix_(rest, rest)] - crossed - crossed.T + G @ V[np.ix_(tree, tree)] @ G.T
-    L = np.linalg.cholesky(_regular(V_r))
-    lacking = C[np.ix_(rest, rest)] - G @ C_TR
-    white = solve_triangular(L, solve_triangular(L, lacking, lower=True).T, lower=True)
-    e, Q = eigh((white + white.T) / 2)
-    e, z = np.maximum(e, 0.0), Q.T @ solve_triangular(L, gap[rest] - G @ gap[tree], lower=True)
+    V_r = _regular(V[np.ix_(rest, rest)] - crossed - crossed.T + G @ V[np.ix_(tree, tree)] @ G.T)
+    lacking, r = C[np.ix_(rest, rest)] - G @ C_TR, gap[rest] - G @ gap[tree]
 
     def surprise(log: float) -> float:
-        spread = 1 + e * np.exp(-log)
-        return float(np.sum(np.log(spread) + z**2 / spread))
+        whole = cho_factor(V_r + lacking * np.exp(-log), lower=True, overwrite_a=True, check_finite=False)
+        return float(2 * np.log(np.diag(whole[0])).sum() + r @ cho_solve(whole, r, check_finite=False))
 
-    return float(np.exp(minimize_scalar(surprise, bounds=(-5.0, np.log(LARGEST_RIDGE)), method="bounded").x))
+    most = float(np.log(LARGEST_RIDGE))
+    if surprise(most) <= surprise(most - _NEAR):
+        return LARGEST_RIDGE
+    found = minimize_scalar(surprise, bounds=(-5.0, most), method="bounded", options={"xatol": _NEAR})
+    return float(np.exp(found.x))
 
 
 def _regular(C: Array) -> Array:

@@ -4,6 +4,7 @@ Counts c are unbiased sums of a release with noise of known covariance N; people
 Cov(c) = N + diag(E c). Intervals of ratios are Fieller's (1954): unbounded where they are unbounded.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Any, Self
@@ -11,9 +12,14 @@ from typing import Any, Self
 import numpy as np
 
 from commingle.shared.documents.schema import GAP
+from commingle.shared.estimation.balance import Balanced, group, outer, ratios
 from commingle.shared.estimation.cross_products import CrossProducts
-from commingle.shared.estimation.entry_noise import Array, ProductNoise
+from commingle.shared.estimation.entry_noise import Array, ProductNoise, TableNoise
 
+_ENTRIES = 2_000_000
+"""Of the forms of all that `Cells.balanced` looks at: 16 megabytes, of 600 cells or so."""
+_SELECTED = 0.5
+"""Standard deviations by which people whom another party does not hold may differ from those whom it does."""
 ENOUGH = 5.0
 """Standard errors, of noise and sampling, that a count is above none for intervals and tests to hold (measured)."""
 
@@ -25,12 +31,32 @@ class Cells:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     counts: Array
-    noise: ProductNoise
+    noise: ProductNoise | TableNoise
 
     @classmethod
     def of(cls, sums: CrossProducts, row: str, column: str) -> Self:
         """The table of two attributes of a release. Raises NoTablesError, UnknownAttributeError."""
         return cls.between(sums, sums.levels(row), sums.levels(column))
+
+    @classmethod
+    def balanced(cls, sums: CrossProducts, row: str, column: str) -> Self:
+        """The table, less what its margins show to be noise (`Balanced`): parties say the shares of each level again.
+
+        As `of` where subjects are listed, which have no margin twice, and where there are very many cells.
+        Raises NoTablesError, UnknownAttributeError.
+        """
+        cells, sides = cls.of(sums, row, column), [sums.levels(name)[1] for name in (row, column)]
+        present = [sums.present(name) for name in (row, column)]
+        used, kept = sums.using(np.vstack(sides))
+        parties, total = len(sums.strangers), float(cells.counts.sum())
+        looked_at = cells.counts.size + parties * sum(map(len, sides))
+        if parties == 1 or row == column or total < 1 or looked_at * len(kept) ** 2 > _ENTRIES:
+            return cells
+        found, whole = _shares(used, [side[:, kept] for side in sides], [one[kept] for one in present])
+        shares, shape = found.values[-cells.counts.size :], cells.counts.shape
+        forms = total * found.forms[-len(shares) :] + shares[:, None, None] * whole
+        noise = TableNoise(used.covariance(forms).reshape(*shape, *shape))
+        return cls(cells.rows, cells.columns, total * shares.reshape(shape), noise)
 
     @classmethod
     def between(
@@ -100,6 +126,27 @@ class Cells:
         counts, drawn = self.counts.sum(axis=1 - axis), np.maximum(self.counts, 0.0).sum(axis=1 - axis)
         errors = np.sqrt(noise.variances.ravel() + drawn)
         return np.flatnonzero(counts > ENOUGH * errors).tolist()
+
+
+def _shares(sums: CrossProducts, sides: Sequence[Array], present: Sequence[Array]) -> tuple[Balanced, Array]:
+    """Shares of all levels among their party's people, then of cells; and the form of the people of the table."""
+    (rows, columns), (here, there) = sides, present
+    a, b = len(rows), len(columns)
+    one = np.vstack([rows, columns, np.repeat(rows, b, axis=0)])
+    other = np.vstack([np.tile(here, (a, 1)), np.tile(there, (b, 1)), np.tile(columns, (a, 1))])
+    first = np.vstack([np.tile(here, (a, 1)), np.tile(there, (b, 1)), np.tile(here, (a * b, 1))])
+    second = np.vstack([other[: a + b], np.tile(there, (a * b, 1))])
+    parties = np.eye(len(here))[: len(sums.strangers)]
+    # all levels but the first, which follows from them, with every other party
+    again = [(i, p) for i in range(a + b) for p in parties if i not in {0, a} and not np.array_equal(p, first[i])]
+    level, party = [i for i, _ in again], np.array([p for _, p in again])
+    forms = outer(np.vstack([one, one[level]]), np.vstack([other, party]))
+    counts = outer(np.vstack([first, first[level]]), np.vstack([second, party]))
+    groups = [group(*each) for each in zip(np.vstack([first, first[level]]), np.vstack([second, party]), strict=True)]
+    shares, _ = ratios(sums, forms[level], counts[level])
+    said_again, spread = np.eye(len(one))[level], np.diag(np.maximum(shares, 0.0))
+    found = Balanced.of(sums, forms, counts, groups, again=said_again, spread=spread, selected=_SELECTED)
+    return found, counts[len(one) - 1]
 
 
 def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, float]:

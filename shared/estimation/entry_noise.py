@@ -165,6 +165,37 @@ class ProductNoise:
         return ProductNoise(tuple((law, rows @ left, columns @ right) for law, left, right in self.parts))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TableNoise:
+    """Errors of a table whose covariance is written down, (a, b, a, b)."""
+
+    of_cells: Array
+
+    @property
+    def variances(self) -> Array:
+        a, b = self.of_cells.shape[:2]
+        return np.asarray(np.maximum(np.diag(self.covariance), 0.0).reshape(a, b))
+
+    @property
+    def errors(self) -> Array:
+        return np.sqrt(self.variances)
+
+    @property
+    def covariance(self) -> Array:
+        """(a b, a b)."""
+        size = self.of_cells.shape[0] * self.of_cells.shape[1]
+        return self.of_cells.reshape(size, size)
+
+    def along(self, weights: Array) -> Array:
+        """Cov(sum_ab w_ab e_ab, e), (a, b), for w (a, b)."""
+        return np.tensordot(weights, self.of_cells, axes=2)
+
+    def of(self, rows: Array, columns: Array) -> "TableNoise":
+        """As that of `ProductNoise`."""
+        half = np.einsum("ca,db,abkl->cdkl", rows, columns, self.of_cells, optimize=True)
+        return TableNoise(np.einsum("cdkl,ek,fl->cdef", half, rows, columns, optimize=True))
+
+
 def inverse_form(apply: Callable[[Array], Array], scale: Array, x: Array) -> float:
     """Return x C^-1 x for a positive definite C that is never written down, `apply` giving C v, by conjugate gradients.
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.services.models import balance, glm
-from commingle.services.models.balance import Balanced
+from commingle.services.models import glm
 from commingle.services.models.factors import Factor
 from commingle.services.models.weighted_rows import weighted_rows
+from commingle.shared.estimation import balance
+from commingle.shared.estimation.balance import Balanced
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from tests.services.models.test_glm import FEATURES, WITHOUT, people, release

@@ -7,6 +7,8 @@ of it is the noise of every other sum over these people. So of means t with nois
     t - G d,        G = Cov(t, d) Cov(d)^-1,
 
 has less noise than t. Drawing people adds to Cov(d), by at most a known spread, so that G is 0 where there is no noise.
+If t is to be of those who are shared, however they were chosen, d moves besides by u times their difference from the
+others, u the share of these.
 """
 
 from collections.abc import Sequence
@@ -45,7 +47,15 @@ class Balanced:
 
     @classmethod
     def of(
-        cls, sums: CrossProducts, forms: Array, counts: Array, groups: Sequence[Group], *, again: Array, spread: Array
+        cls,
+        sums: CrossProducts,
+        forms: Array,
+        counts: Array,
+        groups: Sequence[Group],
+        *,
+        again: Array,
+        spread: Array,
+        selected: float = 0.0,
     ) -> Self:
         """Means <W, S> / <N, S> by forms W and N, (t + D, q, q).
 
@@ -56,6 +66,7 @@ class Balanced:
             groups: of each.
             again: (D, t), each of means over a party's own people.
             spread: (D, D) at most the covariance of what is averaged there, within one person.
+            selected: by how many standard deviations those who are not shared may differ from the others.
         """
         values, errors = ratios(sums, forms, counts)
         V, (D, t) = sums.covariance(errors), again.shape
@@ -64,7 +75,8 @@ class Balanced:
         differ = np.hstack([again, -np.eye(D)])
         crossed = V @ differ.T
         own, shared = [groups[int(row.argmax())] for row in np.abs(again)], groups[t:]
-        fewer = np.maximum(1 / held(sums, shared) - 1 / held(sums, own), 0.0)
+        n, whole = held(sums, shared), held(sums, own)
+        fewer = np.maximum(1 / n - 1 / whole, 0.0) + (selected * np.maximum(1 - n / whole, 0.0)) ** 2
         alike = [[(a, b) == (c, d) for c, d in zip(own, shared, strict=True)] for a, b in zip(own, shared, strict=True)]
         drawn = np.where(alike, spread * fewer[:, None], 0.0)
         gain: Array = np.linalg.solve(differ @ crossed + drawn + _STILL * np.eye(D), crossed[:t].T).T.astype(np.float64)

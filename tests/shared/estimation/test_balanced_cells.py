@@ -1,0 +1,84 @@
+"""Tables of keyed people, less what their margins show to be noise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from commingle.shared.documents.schema import CategoricalAttribute
+from commingle.shared.estimation.cells import Cells
+from commingle.shared.estimation.cross_products import CrossProducts
+from commingle.shared.estimation.entry_noise import Array
+from tests.world.categorical import release_of
+
+STAGE = CategoricalAttribute(name="stage", levels=("i", "ii", "iii"))
+SITE = CategoricalAttribute(name="site", levels=("a", "b", "c", "d"), missing="indicator")
+DRAW, N = np.random.default_rng(4), 3000
+PEOPLE = {
+    "stage": DRAW.choice(STAGE.levels, N, p=[0.5, 0.3, 0.2]).tolist(),
+    "site": np.array([*SITE.levels, None])[DRAW.choice(5, N, p=[0.5, 0.2, 0.15, 0.1, 0.05])].tolist(),
+}
+
+
+def sums_of(seed: int, *, epsilon: float = 1.0, overlap: float | None = 1.0) -> CrossProducts:
+    return CrossProducts.of(
+        release_of((STAGE, SITE), (1, 1), PEOPLE, epsilon=epsilon, overlap=overlap, seed=seed, pseudonyms=1)
+    )
+
+
+def both(sums: CrossProducts) -> tuple[Cells, Cells]:
+    return Cells.of(sums, "stage", "site"), Cells.balanced(sums, "stage", "site")
+
+
+def test_balanced_table_is_nearer_to_the_people_by_as_much_as_it_says() -> None:
+    exact = Cells.of(sums_of(0, epsilon=1e4), "stage", "site").counts
+    found = [both(sums_of(seed)) for seed in range(40)]
+
+    def squares(place: int) -> tuple[float, Array]:
+        cells = [pair[place] for pair in found]
+        shares = [each.counts / each.counts.sum() - exact / exact.sum() for each in cells]
+        # d (c / T) = (d c - p d T) / T
+        p = (exact / exact.sum()).ravel()
+        J = np.eye(p.size) - np.outer(p, np.ones(p.size))
+        said = [np.diag(J @ each.noise.covariance @ J.T) / each.counts.sum() ** 2 for each in cells]
+        return float(np.mean(np.square(shares))), np.mean(said)
+
+    (raw, _), (balanced, said) = squares(0), squares(1)
+    assert balanced < 0.85 * raw
+    assert balanced == pytest.approx(said, rel=0.25)
+
+
+def test_balanced_table_has_as_many_people_and_noise_in_every_combination_of_cells() -> None:
+    raw, balanced = both(sums_of(3))
+    assert balanced.counts.sum() == pytest.approx(raw.counts.sum())
+    everybody = [np.ones((1, size)) for size in raw.counts.shape]
+    assert balanced.noise.of(*everybody).errors == pytest.approx(raw.noise.of(*everybody).errors)
+    w = np.random.default_rng(1).normal(size=raw.counts.shape)
+    assert balanced.noise.along(w).ravel() == pytest.approx(balanced.noise.covariance @ w.ravel())
+    some = balanced.known().noise
+    assert some.variances.ravel() == pytest.approx(np.diag(some.covariance))
+    assert balanced.noise.variances.mean() < 0.8 * raw.noise.variances.mean()
+
+
+def test_table_without_noise_or_of_listed_people_is_as_it_was() -> None:
+    for sums in (sums_of(1, epsilon=1e4), sums_of(1, overlap=None)):
+        raw, balanced = both(sums)
+        assert balanced.counts == pytest.approx(raw.counts, abs=0.3)
+
+
+def test_table_of_those_who_are_shared_hardly_follows_the_others() -> None:
+    """A member holds as many people again, all of stage i: the table is of those whom both hold."""
+    sums = sums_of(2)
+    at, party = sums.levels("stage")[1], int(sums.present("stage").argmax())
+    raw, _ = both(sums)
+    values = sums.values.copy()
+    columns = [k for k in range(len(values)) if sums.whose[k] == party]
+    means = np.linalg.lstsq(at[:, columns], np.array([1.0, 0.0, 0.0]), rcond=None)[0]
+    more = sums.values[party, party]
+    for k, mean in zip(columns, means, strict=True):
+        values[k, party] += more * mean if k != party else more
+        values[party, k] = values[k, party]
+    other = Cells.balanced(replace(sums, values=values), "stage", "site")
+    shift = np.abs(other.counts.sum(axis=1) - raw.counts.sum(axis=1)) / raw.counts.sum()
+    assert values[party, party] == pytest.approx(2 * more)
+    assert shift.max() < 0.01
