@@ -8,6 +8,8 @@ rows, those for the population, which is the whole table, against its fit on all
 release's fit counts as one. AUC is among the population.
 A cell with a weight is of a study that gives the outcome one, as `commingle plan` proposes it for readmission, whose
 features explain a tenth or less.
+Of ordered levels `equations` is held against the release's own equations on all rows: where odds are not proportional
+the maximum of the likelihood is another figure.
 Coverage is a mean over coefficients and trials: coefficients of one release share errors. A coefficient is warned of
 if a warning or a note names its level, or the one that it is compared with; an intercept, if one names any of the
 latter. `quiet` is the coverage of the others.
@@ -37,7 +39,7 @@ from commingle.shared.documents.schema import Weighted
 
 SIZES, OVERLAPS, EPSILONS = (10_000, 80_000), (1.0, 0.9, 0.7), (1.0, 3.0)
 WEIGHT = 2
-_PARTIES = 3
+_PARTIES, _NO_NOISE = 3, 1e5
 _TIMES = {"poisson": 100, "binomial": 20, "ordinal": 20}
 Cell = tuple[Question, dict[str, Any]]
 
@@ -68,6 +70,15 @@ def on_rows(people: Labelled, chosen: NDArray[np.intp] | slice, start: Array | N
     return OnRows(parameters[:kept], np.asarray(fit.bse)[:kept], parameters)
 
 
+@cache
+def without_noise(people: Labelled) -> Array:
+    """Coefficients of the features by a release's equations, on all rows."""
+    attributes, cells, draw = people.attributes, people.cells(np.arange(len(people.y))), generator(42)
+    sizes = party_sizes(len(attributes), _PARTIES)
+    prepared = release_of(attributes, cells, sizes, epsilon=_NO_NOISE, overlap=None, draw=draw)
+    return glm(prepared, f"{LABEL} ~ .", family=people.family).coefficients[-people.design.shape[1] + 1 :]
+
+
 def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.random.Generator) -> dict[str, float]:
     """One release; NaN for what it has not. `whole` is the fit on all rows."""
     chosen = draw.integers(0, len(people.y), cell["n"])
@@ -96,6 +107,8 @@ def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.ran
         fit_of_table = glm(prepared, f"{LABEL} ~ .", family=people.family, interval_for="table")
         b = rows.b if counted is people else on_rows(counted, chosen).b
         found["table"] = float(_held(fit_of_table, b).mean())
+    if people.family == "ordinal" and counted is people:
+        found["equations"] = float(_held(fit, without_noise(people)).mean())
     if people.family == "binomial":
         event = people.y == 1
         found |= {

@@ -300,9 +300,12 @@ def _multiplied(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[st
     for name, text in (_pair(each, "a name, = and columns: 'stay squared=stay,stay'") for each in given):
         wanted = _list(text) or ()
         owner = next((k for k, s in found.items() if {*wanted} <= {a.name for a in s.attributes}), None)
-        if owner is None:
-            raise click.UsageError(f"{text!r}: name columns that one member has")
+        if owner is None or len(wanted) not in {2, 3}:
+            raise click.UsageError(f"{text!r}: name columns that one member has, two or three; for a square, one twice")
         own = {a.name: a for a in found[owner].attributes}
+        for each in (own[one] for one in wanted):
+            if isinstance(each, CategoricalAttribute) or getattr(each, "intervals", None) is not None:
+                raise click.UsageError(f"{each.name} has levels: multiply numbers without --cut and binary columns")
         made = _ASKED.validate_python({"name": name, "product": tuple(own[each] for each in wanted)})
         found[owner] = replace(found[owner], attributes=(*found[owner].attributes, made))
     return found
@@ -403,7 +406,7 @@ def _asked(options: Mapping[str, Any], shares: Mapping[str, Share], *, asks: boo
         "target": optional("target", f"What is to be explained, if anything ({', '.join(labels)})"),
         "n": needed("n", "About how many people does each member hold", "--n", click.IntRange(2, 10**12)),
         "features": _list(options["features"]),
-        "columns": columns,
+        "columns": columns and (*columns, *(_pair(made)[0] for made in (*options["crossed"], *options["products"]))),
         "epsilon": options["epsilon"],
         "mechanism": options["mechanism"] or RECOMMENDED_MECHANISM,
         "subjects": "listed" if options["listed"] else None,

@@ -225,7 +225,12 @@ async def _on_disk(request: Request, error: Exception) -> Response:
         raise error  # in the SQL itself: a fault of the agent, as a full or locked disk is not
     told = explained(error)
     _log.error("request failed", path=request.url.path, **facts(told))
-    return problem(STATUSES[WritingError], told.code, str(told), "Free space or mend the disk, and try again.")
+    return problem(
+        STATUSES[WritingError],
+        told.code,
+        str(told),
+        "Free space, mend the disk or let another program end, and try again.",
+    )
 
 
 def _add_health(app: FastAPI, api: LocalApi) -> None:

@@ -59,8 +59,8 @@ _LONGEST_CELL = 1 << 17
 _CELL = re.compile(rb"<" + _PREFIX + rb"c(?=[\s/>])")
 _VALUE, _VALUE_END = re.compile(rb"<" + _PREFIX + rb"v(?=[\s/>])[^<>]*+>"), re.compile(rb"</" + _PREFIX + rb"v\s*>")
 _PLACE = re.compile(rb"([A-Za-z]{1,3})[0-9]{1,7}")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,300}")
-_REAL = re.compile(r"[+-]?(?:[0-9]{1,300}\.?[0-9]{0,300}|\.[0-9]{1,300})(?:[eE][+-]?[0-9]{1,4})?")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,300}+")
+_REAL = re.compile(r"[+-]?(?:[0-9]{1,300}+\.?+[0-9]{0,300}+|\.[0-9]{1,300}+)(?:[eE][+-]?[0-9]{1,4}+)?")
 _DAY = timedelta(days=1)
 _FIRST_DAY = {False: datetime(1899, 12, 30), True: datetime(1904, 1, 1)}  # noqa: DTZ001 - Excel knows no time zones
 _DAY_THAT_NEVER_WAS = 60

@@ -7,7 +7,7 @@ declared types of columns, never on a cell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import unquote, urlsplit
@@ -272,7 +272,8 @@ def _from_duckdb(engine: "Engine", statement: str) -> Iterator[pa.RecordBatchRea
         # a cursor of its own, and a stream that is closed, so that a reading may end early
         with engine.connect() as connection:
             cursor = connection.connection.cursor()
-            cursor.execute("SET arrow_large_buffer_size = true")  # or texts of 2^31 bytes in all would end the reading
+            with suppress(duckdb.InvalidInputException):  # of a URL that locks settings
+                cursor.execute("SET arrow_large_buffer_size = true")  # or texts of 2^31 bytes in all would end it
             with cursor.sql(statement).to_arrow_reader(_ROWS_OF_DUCKDB) as rows:
                 yield rows
     except (duckdb.Error, pa.ArrowException, OSError) as error:

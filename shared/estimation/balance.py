@@ -36,6 +36,7 @@ class Balanced:
         groups: t + D.
         again: (D, t) which combination of the means each of the D says again.
         gain: (t, D) G.
+        doubt: (t, t) by how much those who are not shared may move the means, which the noise does not hold.
     """
 
     values: Array
@@ -44,6 +45,7 @@ class Balanced:
     groups: list[Group]
     again: Array
     gain: Array
+    doubt: Array
 
     @classmethod
     def of(
@@ -62,7 +64,7 @@ class Balanced:
         Args:
             sums: of a release.
             forms: of the means, then of those that are said again.
-            counts: of their people.
+            counts: of their people; zeros leave a sum as it is.
             groups: of each.
             again: (D, t), each of means over a party's own people.
             spread: (D, D) at most the covariance of what is averaged there, within one person.
@@ -71,12 +73,13 @@ class Balanced:
         values, errors = ratios(sums, forms, counts)
         V, (D, t) = sums.covariance(errors), again.shape
         if not D:
-            return cls(values, errors, V, list(groups), again, np.zeros((t, 0)))
+            return cls(values, errors, V, list(groups), again, np.zeros((t, 0)), np.zeros((t, t)))
         differ = np.hstack([again, -np.eye(D)])
         crossed = V @ differ.T
         own, shared = [groups[int(row.argmax())] for row in np.abs(again)], groups[t:]
         n, whole = held(sums, shared), held(sums, own)
-        fewer = np.maximum(1 / n - 1 / whole, 0.0) + (selected * np.maximum(1 - n / whole, 0.0)) ** 2
+        chosen = (selected * np.maximum(1 - n / whole, 0.0)) ** 2
+        fewer = np.maximum(1 / n - 1 / whole, 0.0) + chosen
         alike = [[(a, b) == (c, d) for c, d in zip(own, shared, strict=True)] for a, b in zip(own, shared, strict=True)]
         drawn = np.where(alike, spread * fewer[:, None], 0.0)
         gain: Array = np.linalg.solve(differ @ crossed + drawn + _STILL * np.eye(D), crossed[:t].T).T.astype(np.float64)
@@ -88,6 +91,7 @@ class Balanced:
             list(groups),
             again,
             gain,
+            gain @ np.where(alike, spread * chosen[:, None], 0.0) @ gain.T,
         )
 
     def mixed(self, B: Array) -> Array:

@@ -52,11 +52,11 @@ class Cells:
         looked_at = cells.counts.size + parties * sum(map(len, sides))
         if parties == 1 or row == column or total < 1 or looked_at * len(kept) ** 2 > _ENTRIES:
             return cells
-        found, whole = _shares(used, [side[:, kept] for side in sides], [one[kept] for one in present])
-        shares, shape = found.values[-cells.counts.size :], cells.counts.shape
-        forms = total * found.forms[-len(shares) :] + shares[:, None, None] * whole
-        noise = TableNoise(used.covariance(forms).reshape(*shape, *shape))
-        return cls(cells.rows, cells.columns, total * shares.reshape(shape), noise)
+        found = _balanced(used, [side[:, kept] for side in sides], [one[kept] for one in present])
+        shape, size = cells.counts.shape, cells.counts.size
+        covariance = (found.covariance + found.doubt)[-size:, -size:]
+        noise = TableNoise(covariance.reshape(*shape, *shape))
+        return cls(cells.rows, cells.columns, found.values[-size:].reshape(shape), noise)
 
     @classmethod
     def between(
@@ -128,25 +128,28 @@ class Cells:
         return np.flatnonzero(counts > ENOUGH * errors).tolist()
 
 
-def _shares(sums: CrossProducts, sides: Sequence[Array], present: Sequence[Array]) -> tuple[Balanced, Array]:
-    """Shares of all levels among their party's people, then of cells; and the form of the people of the table."""
+def _balanced(sums: CrossProducts, sides: Sequence[Array], present: Sequence[Array]) -> Balanced:
+    """Shares of all levels among their party's people, then counts of cells."""
     (rows, columns), (here, there) = sides, present
     a, b = len(rows), len(columns)
-    one = np.vstack([rows, columns, np.repeat(rows, b, axis=0)])
-    other = np.vstack([np.tile(here, (a, 1)), np.tile(there, (b, 1)), np.tile(columns, (a, 1))])
-    first = np.vstack([np.tile(here, (a, 1)), np.tile(there, (b, 1)), np.tile(here, (a * b, 1))])
-    second = np.vstack([other[: a + b], np.tile(there, (a * b, 1))])
+    levels, whose = np.vstack([rows, columns]), np.vstack([np.tile(here, (a, 1)), np.tile(there, (b, 1))])
     parties = np.eye(len(here))[: len(sums.strangers)]
     # all levels but the first, which follows from them, with every other party
-    again = [(i, p) for i in range(a + b) for p in parties if i not in {0, a} and not np.array_equal(p, first[i])]
+    again = [(i, p) for i in range(a + b) for p in parties if i not in {0, a} and not np.array_equal(p, whose[i])]
     level, party = [i for i, _ in again], np.array([p for _, p in again])
-    forms = outer(np.vstack([one, one[level]]), np.vstack([other, party]))
-    counts = outer(np.vstack([first, first[level]]), np.vstack([second, party]))
-    groups = [group(*each) for each in zip(np.vstack([first, first[level]]), np.vstack([second, party]), strict=True)]
-    shares, _ = ratios(sums, forms[level], counts[level])
-    said_again, spread = np.eye(len(one))[level], np.diag(np.maximum(shares, 0.0))
-    found = Balanced.of(sums, forms, counts, groups, again=said_again, spread=spread, selected=_SELECTED)
-    return found, counts[len(one) - 1]
+    cells = outer(np.repeat(rows, b, axis=0), np.tile(columns, (a, 1)))
+    shares, people = outer(levels, whose), outer(whose, whose)
+    said, among = outer(levels[level], party), outer(whose[level], party)
+    of_levels, _ = ratios(sums, shares[level], people[level])
+    return Balanced.of(
+        sums,
+        np.concatenate([shares, cells, said]),
+        np.concatenate([people, np.zeros_like(cells), among]),
+        [*map(group, whose, whose), *[group(here, there)] * (a * b), *map(group, whose[level], party)],
+        again=np.eye(a + b + a * b)[level],
+        spread=np.diag(np.maximum(of_levels, 0.0)),
+        selected=_SELECTED,
+    )
 
 
 def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, float]:

@@ -40,7 +40,8 @@ def square_words(terms: Terms, assumed: Assumptions) -> str | None:
     return (
         f'With the square of {own.name} (study new --product "{own.name} squared={own.name},{own.name}"{more}), '
         "intervals for the population would count that people with some levels may differ more than others in "
-        f"{own.name}; standard errors are expected to {change}."
+        f"{own.name}; their standard errors are expected to {change}. Those for the table, of noise alone, grow "
+        "by more."
     )
 
 

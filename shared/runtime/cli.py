@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from inspect import signature
@@ -180,7 +181,8 @@ def say(text: str) -> None:
 
 def _fail(error: CommingleError, arguments: Sequence[str]) -> None:
     if "--json" in arguments:
-        click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "remedy": error.remedy}}))
+        with suppress(OSError):  # what is full may be where the output goes
+            click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "remedy": error.remedy}}))
     say(f"Error: {error.diagnostics()}")
     sys.exit(EXIT_FAULT)
 

@@ -59,8 +59,10 @@ def write_durably(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o60
     """Temp file -> fsync -> rename -> fsync of the directory. A failure leaves no temp file behind.
 
     `data` may come in pieces, for what is too large to be held in memory. Directories that are missing are made; where
-    the file is for its owner alone, they are too.
+    the file is for its owner alone, they are too. Raises FileExistsError: a device or pipe, which a file would replace.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise FileExistsError(errno.EEXIST, "is no plain file", str(path))
     if mode & _OTHERS:
         path.parent.mkdir(parents=True, exist_ok=True)
     else:

@@ -400,6 +400,7 @@ def odds_ratios() -> tuple[Figures, Tables]:
     held = {name: [r["population"] for r in others if r["family"] == name] for name in ("poisson", "ordinal")}
     figures = {
         **{name: f"{min(values):.3f} to {max(values):.3f}" for name, values in held.items()},
+        "equations": f"{min(r['equations'] for r in others if r['family'] == 'ordinal'):.3f}",
         "keyed_mean": f"{fmean(r['population'] for r in keyed):.3f}",
         "keyed_least": f"{min(r['population'] for r in keyed):.2f}",
         "keyed_most": f"{max(r['population'] for r in keyed):.2f}",

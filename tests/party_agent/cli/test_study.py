@@ -106,8 +106,12 @@ def test_square_of_a_target_is_proposed_where_it_costs_little_and_can_be_asked_f
     assert "squared=" not in " ".join(command("new", *asked, "--epsilon", 3, *taken, *out)[1].split())
     (ward,) = Study.model_validate_json((tmp_path / "study.json").read_text()).parties
     assert [a.name for a in ward.attributes] == ["stay", "sex", "stay squared"]
+    command("new", *asked, "--epsilon", 3, *taken, "--columns", "stay,sex", *out)
+    assert Study.model_validate_json((tmp_path / "study.json").read_text()).parties == (ward,)
     assert "name columns that one member has" in command("new", *asked, "--product", "x=stay,age", *out)[2]
-    assert "product" in command("new", *asked, "--product", "x=stay", *out)[2]
+    assert "for a square, one twice" in command("new", *asked, "--product", "x=stay", *out)[2]
+    cut = ("--cut", "stay=10,20", "--product", "x=stay,sex")
+    assert "stay has levels: multiply numbers" in command("new", *asked, *cut, *out)[2]
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,11 @@ def test_reading_that_ends_early_lets_go_of_the_database(tmp_path: Path) -> None
         db.execute("INSERT INTO t VALUES (-1)")
 
 
+def test_duckdb_whose_settings_are_locked_is_read() -> None:
+    source = SqlSource(url="duckdb:///:memory:?lock_configuration=true", query="SELECT 'x' AS level")
+    assert [batch.columns["level"].to_pylist() for batch in read_query(source, ["level"])] == [["x"]]
+
+
 def test_duckdb_that_fails_says_so_without_quoting_rows() -> None:
     query = "SELECT 1 AS id, CAST(level AS integer) AS level FROM (SELECT 'SENTINEL' AS level)"
     with pytest.raises(SourceError, match="refused the query") as failed:

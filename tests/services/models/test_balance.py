@@ -26,9 +26,9 @@ def parts(sums: CrossProducts) -> tuple[Array, Array]:
     )
 
 
-def balanced(sums: CrossProducts, spread: float = 0.25) -> Balanced:
+def balanced(sums: CrossProducts, spread: float = 0.25, selected: float = 0.0) -> Balanced:
     again, groups = np.array([[1.0, 0.0]]), [(0,), (0, 2), (0, 2)]
-    return Balanced.of(sums, *parts(sums), groups, again=again, spread=np.array([[spread]]))
+    return Balanced.of(sums, *parts(sums), groups, again=again, spread=np.array([[spread]]), selected=selected)
 
 
 def test_means_are_what_is_said_of_those_that_they_are_made_of() -> None:
@@ -51,6 +51,15 @@ def test_noise_is_less_and_none_is_left_that_the_difference_shows() -> None:
     difference = raw[2] - raw[0]
     crossed = sums.covariance(np.vstack([as_if_nobody_were_drawn.forms, difference[None]]))
     assert crossed[:2, 2] == pytest.approx(0, abs=1e-6 * np.sqrt(crossed[2, 2] * before[1, 1]))
+
+
+def test_doubt_is_what_those_who_are_not_shared_move() -> None:
+    sums = CrossProducts.of(release(1.0, 5, 0.9))
+    found, (whole, n) = balanced(sums, selected=0.5), balance.held(sums, [(0,), (0, 2)])
+    moved = found.gain[:, 0] * 0.5 * np.sqrt(0.25) * (1 - n / whole)  # half a standard deviation of theirs
+    assert found.doubt == pytest.approx(np.outer(moved, moved))
+    assert np.diag(found.doubt).min() > 0
+    assert not balanced(sums).doubt.any()
 
 
 @pytest.mark.parametrize("overlap", [None, 0.9])

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from commingle.__main__ import commingle, main
 from commingle.coordinator.cli import coordinator
 from commingle.party_agent.cli.party import party
-from commingle.shared.runtime.cli import LazyGroup, run
+from commingle.shared.runtime.cli import LazyGroup, emit, json_option, run
 from tests.world.command import run_command
 
 
@@ -108,6 +109,26 @@ def below(command: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield command
     for one in command["commands"]:
         yield from below(one)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_output_on_a_full_disk_is_the_same_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    @click.command()
+    @json_option
+    def show() -> None:
+        emit({"n": 1}, text="n is 1")
+
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            run(show, options)
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("Error: No space left on device\n  Free space")
 
 
 COMPLETED = [

@@ -55,6 +55,14 @@ def test_mode_asked_for_is_set_whatever_the_umask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
 
 
+def test_device_or_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError, match="is no plain file"):
+        write_durably(pipe, b"")
+    assert pipe.is_fifo()
+
+
 def test_removing_is_idempotent_also_where_the_folder_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_durably(path, b"")
