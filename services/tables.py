@@ -29,21 +29,13 @@ from commingle.shared.documents.schema import (
     NumericAttribute,
 )
 from commingle.shared.documents.subject_ids import IdCounts, IdRules, SubjectColumns, SubjectKey
-from commingle.shared.encoding import (
-    MISSING,
-    Cells,
-    as_numbers,
-    as_text,
-    encode_conforming,
-    is_number,
-    plain_cells,
-    subject_ids,
-)
+from commingle.shared.encoding import encode_conforming
 from commingle.shared.errors import DataError
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat
 from commingle.shared.runtime.csv_records import FileBatch
 from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_format, is_parquet, read_batches
 from commingle.shared.text import counted
+from commingle.shared.values import MISSING, Cells, as_numbers, as_text, is_number, plain_cells, subject_ids
 
 _FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
 _SAYING = "--encoding, --separator, --decimal, --lines-per-record"

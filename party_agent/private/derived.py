@@ -23,7 +23,7 @@ from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import WireModel, explain, tagged_by
 from commingle.shared.documents.schema import AttributeName, Level
-from commingle.shared.encoding import Cells, as_text, readable_numbers
+from commingle.shared.values import Cells, as_text, readable_numbers
 
 Column = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 _Numbers = NDArray[np.float64]

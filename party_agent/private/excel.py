@@ -25,9 +25,9 @@ from zipfile import BadZipFile, ZipFile
 
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.rows import RawBatch, cells_of
-from commingle.shared.encoding import UNREADABLE
 from commingle.shared.runtime.plain_files import open_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
+from commingle.shared.values import UNREADABLE
 
 MOST_RECORD_BYTES = 1 << 24
 _MOST_STRING_BYTES = 1 << 20

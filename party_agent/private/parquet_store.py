@@ -20,9 +20,9 @@ from pydantic import AfterValidator, Field
 from commingle.party_agent.errors import DataError, SourceError
 from commingle.party_agent.private.rows import RawBatch
 from commingle.shared.documents.model import WireModel, tagged_by
-from commingle.shared.encoding import Cells, has_text, no_text
 from commingle.shared.runtime.tables import UNREADABLE, open_parquet, parquet_batches
 from commingle.shared.text import printable
+from commingle.shared.values import Cells, has_text, no_text
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _REFUSED = re.compile(r"AWS Error ([A-Z_]+)")

@@ -23,9 +23,10 @@ from commingle.party_agent.private.rows import RawBatch, RawReader, cells_of
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.encoding import Cells, as_text, encode_conforming, subject_ids
+from commingle.shared.encoding import encode_conforming
 from commingle.shared.runtime.csv_format import USUAL
 from commingle.shared.runtime.csv_records import csv_batches, csv_header
+from commingle.shared.values import Cells, as_text, subject_ids
 
 Piece = RawReader
 """Reads the rows of a piece: others pass it on and see none."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from commingle.shared.encoding import UNREADABLE, Cells, as_text
+from commingle.shared.values import UNREADABLE, Cells, as_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,9 @@ from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.sorting import ENTRY, Records, nonce, packed, unpacked
 from commingle.shared.documents.schema import Attribute, as_registered, encoded_columns
 from commingle.shared.documents.subsets import Subset
-from commingle.shared.encoding import Cells, as_released, encode_attribute, length_prefixed, within
+from commingle.shared.encoding import as_released, encode_attribute, within
 from commingle.shared.runtime.files import write_durably
+from commingle.shared.values import Cells, length_prefixed
 
 _HEAD_BYTES = 8
 PART_PIECES = 64  # what a worker is given at a time: some 2^17 subjects

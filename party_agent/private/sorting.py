@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from commingle.shared.encoding import Cells, id_lengths
 from commingle.shared.mechanisms.interface import Accumulator, Names
+from commingle.shared.values import Cells, id_lengths
 
 ENTRY = np.dtype("<i4")
 Records = tuple[Cells, NDArray[np.int32]]

@@ -36,7 +36,7 @@ from commingle.party_agent.private.sql_store import SqlSource, read_query
 from commingle.shared.documents.model import WireModel, tagged_by
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
-from commingle.shared.encoding import Cells, EncodedAttribute, encode_attribute, encode_conforming, subject_ids
+from commingle.shared.encoding import EncodedAttribute, encode_attribute, encode_conforming
 from commingle.shared.runtime.csv_format import MOST_LINES, USUAL, CsvFormat, Decimal, Encoding, Separator
 from commingle.shared.runtime.plain_files import open_plain
 from commingle.shared.runtime.tables import (
@@ -47,6 +47,7 @@ from commingle.shared.runtime.tables import (
     quotes_end_elsewhere,
     read_batches,
 )
+from commingle.shared.values import Cells, subject_ids
 
 
 @dataclass(frozen=True, slots=True)

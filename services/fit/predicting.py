@@ -64,7 +64,7 @@ def public_ranges(attributes: tuple[Attribute, ...]) -> Array:
 def level_places(attribute: Levelled, values: Values) -> NDArray[np.intp]:
     """Which level each value is, (m,); one more than the last is a missing cell of an attribute that marks these.
 
-    A number is in its interval by the rule of agents (`shared.encoding.cut`), if the levels are intervals of one.
+    A number is in its interval by the rule of agents (`shared.encoding.as_released`), where levels are intervals.
 
     Raises RowsError: a value is no level, no number where that would do, or missing and not marked.
     """

@@ -18,11 +18,12 @@ from commingle.shared.documents.spec import MAX_COLUMNS
 from commingle.shared.documents.study import CutNumber, Product, Study
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE
-from commingle.shared.encoding import as_numbers, bounded_rows, cells_for, encode_conforming
+from commingle.shared.encoding import bounded_rows, cells_for, encode_conforming
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.forecast.result import Forecast
 from commingle.shared.forecast.task import Assumptions, uniform_law
 from commingle.shared.release.resolve import terms_of
+from commingle.shared.values import as_numbers
 
 Array = NDArray[np.float64]
 PLAIN, SQUARED = "as asked", "with squares"

@@ -16,10 +16,10 @@ from commingle.services.tables import Marks, Source, Table, no_such_column, read
 from commingle.shared.documents.model import Name
 from commingle.shared.documents.spec import MAX_PARTIES
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
-from commingle.shared.encoding import Cells
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.runtime.settings import Settings, load_settings
+from commingle.shared.values import Cells
 
 SUBJECT_ID = "subject_id"
 

@@ -36,7 +36,6 @@ from commingle.services.testing.nodes import Dataset
 from commingle.services.testing.processes import stop_on_signals
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.subject_ids import id_parts
-from commingle.shared.encoding import as_numbers
 from commingle.shared.errors import CommingleError, MissingExtraError
 from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.forecast import plan
@@ -46,6 +45,7 @@ from commingle.shared.release.rounds import State
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.remote import connect
 from commingle.shared.text import counted
+from commingle.shared.values import as_numbers
 from commingle.shared.wire import ReleaseEvent, ReleaseSummary
 
 _FORMATS = (".parquet", ".csv")

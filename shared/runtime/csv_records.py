@@ -21,8 +21,8 @@ import pyarrow.csv as pc
 from numpy.typing import NDArray
 from pyarrow import compute
 
-from commingle.shared.encoding import LONGEST_CELL, MISSING, Cells
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat
+from commingle.shared.values import LONGEST_CELL, MISSING, Cells
 
 LONGEST_LINE = 1 << 24
 """Bytes of a record (as UTF-8, without its line end) above which it is unreadable; longer ones are never in memory."""

@@ -9,8 +9,9 @@ import pytest
 
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.encoding import as_text, encode_attribute, encode_conforming
+from commingle.shared.encoding import encode_attribute, encode_conforming
 from commingle.shared.errors import DataError
+from commingle.shared.values import as_text
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
 MIDPOINT = NumericAttribute(name="x", lower=0, upper=10, missing="midpoint")

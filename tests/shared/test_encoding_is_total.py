@@ -24,9 +24,10 @@ from commingle.shared.documents.schema import (
 from commingle.shared.documents.subject_ids import LONGEST_PART, SubjectKey
 from commingle.shared.documents.terms import PartyTerms, fraction_bits_of
 from commingle.shared.dp.fixed_point import SCALE, squared_row_limit
-from commingle.shared.encoding import Cells, bounded_rows, encode_attribute, encode_conforming, has_text, subject_ids
+from commingle.shared.encoding import bounded_rows, encode_attribute, encode_conforming
 from commingle.shared.errors import DataError
 from commingle.shared.ring.parameters import ENTRY_LIMIT
+from commingle.shared.values import Cells, has_text, subject_ids
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
 WIDE = NumericAttribute(name="w", lower=-8.9e307, upper=8.9e307)

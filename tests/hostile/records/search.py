@@ -23,7 +23,8 @@ from commingle.party_agent.private.sources import open_table
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
 from commingle.shared.documents.study import Crossed, CutNumber, Product
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.encoding import as_released, encode_attribute, subject_ids
+from commingle.shared.encoding import as_released, encode_attribute
+from commingle.shared.values import subject_ids
 from tests.hostile.records.cells import FEW, MORE, OWN
 from tests.hostile.records.kinds import ImpossibleError, Kind, Piece, Row, Source, told
 

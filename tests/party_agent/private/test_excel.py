@@ -20,7 +20,7 @@ from commingle.party_agent.private.rows import cells_of
 from commingle.party_agent.private.sources import FileSource, SourceTable, open_source
 from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.encoding import as_text
+from commingle.shared.values import as_text
 
 Parts = dict[str, bytes]
 SHEET, STRINGS = "xl/worksheets/sheet1.xml", "xl/sharedStrings.xml"

@@ -30,7 +30,8 @@ from commingle.party_agent.private.sorting import Records
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, Intervals, encoded_columns
 from commingle.shared.documents.study import Crossed, Product
 from commingle.shared.documents.subsets import Subset
-from commingle.shared.encoding import Cells, cells_for, encode_attribute, length_prefixed
+from commingle.shared.encoding import cells_for, encode_attribute
+from commingle.shared.values import Cells, length_prefixed
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column, ids_of, rows_of, snapshot_of
 from tests.world.documents import flipped
 

@@ -33,8 +33,9 @@ from commingle.party_agent.private.sources import FileSource, SourceTable, open_
 from commingle.party_agent.private.sql_store import SqlSource, read_query
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
-from commingle.shared.encoding import LONGEST_CELL, Cells, encode_attribute, plain_cells, subject_ids
+from commingle.shared.encoding import encode_attribute
 from commingle.shared.errors import MissingExtraError
+from commingle.shared.values import LONGEST_CELL, Cells, plain_cells, subject_ids
 from tests.party_agent.private.releases import before_noise, request_of
 from tests.party_agent.private.tables import column, reader_of, snapshot_from
 from tests.world.postgres import PostgresServer

@@ -35,7 +35,8 @@ from commingle.shared.documents.schema import (
 from commingle.shared.documents.subject_ids import IdRules, SubjectKey
 from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.encoding import MISSING, Cells, encode_rows
+from commingle.shared.encoding import encode_rows
+from commingle.shared.values import MISSING, Cells
 
 ROWS = 12
 TARGET = NumericAttribute(name="y", lower=-3, upper=7)

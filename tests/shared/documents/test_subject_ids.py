@@ -22,7 +22,7 @@ from commingle.shared.documents.subject_ids import (
     forms_of,
     id_parts,
 )
-from commingle.shared.encoding import length_prefixed, subject_ids
+from commingle.shared.values import length_prefixed, subject_ids
 
 rules = st.sampled_from(get_args(IdRule))
 dates = st.dates().map(str) | st.dates().map(lambda day: f"{day:%Y%m%d} 00:00")

@@ -19,7 +19,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from commingle.shared.encoding import LONGEST_CELL, MISSING
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, Decimal, Encoding, Separator
 from commingle.shared.runtime.csv_records import (
     LONGEST_LINE,
@@ -30,6 +29,7 @@ from commingle.shared.runtime.csv_records import (
     shortened,
 )
 from commingle.shared.runtime.tables import read_batches
+from commingle.shared.values import LONGEST_CELL, MISSING
 
 Row = tuple[bytes | None, ...]
 SEPARATORS: tuple[Separator, ...] = get_args(Separator)
