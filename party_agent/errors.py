@@ -18,7 +18,7 @@ _RETRIED = "Free space or mend the disk; nothing was sent and it is retried."
 
 
 class WritingError(AgentError):
-    """What was to be recorded cannot be written; nothing was sent, and it is tried again.
+    """What was to be recorded cannot be written; nothing was sent. Repeat a request; other work is tried again.
 
     Attributes:
         errno: the operating system's or SQLite's name for it, where there is one.

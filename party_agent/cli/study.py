@@ -327,7 +327,7 @@ def _chosen(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, S
 def _varying(shares: Mapping[str, Share], options: Mapping[str, Any]) -> Mapping[str, Share]:
     """Without columns that --where leaves one level of, which cost noise and tell nothing; unless they are named.
 
-    Raises UsageError: pairs are asked for of which one part is such a column.
+    Raises UsageError: pairs are asked for, and such a column is one part of them.
     """
     named = {options["target"], *(_list(options["features"]) or ()), *(_list(options["columns"]) or ())}
     found = dict(shares)
