@@ -1,4 +1,4 @@
-"""Into the unit ball and back (Kalaja 2020; Wang 2018; docs/design/estimation.md#unit-ball).
+"""Into the unit ball and back (Kalaja 2020; Wang 2018).
 
 Row by row a map reads nothing but the row itself and the numbers of its `Scales`, so it costs nothing beyond the method
 that follows. `Scales.of` takes the numbers from the private rows: that is what the papers do, it is not private, and it
