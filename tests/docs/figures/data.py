@@ -19,7 +19,8 @@ def read(name: str) -> Any:
 
 
 def rows(columns: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |" for cells in (columns, ["---"] * len(columns), *body)]
+    heading, *lines = ("| " + " | ".join(cells) + " |" for cells in (columns, *body))
+    return [heading, "|" + "---|" * len(columns), *lines]
 
 
 def filled(head: str, body: str, records: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -33,7 +33,6 @@ def users() -> tuple[Figures, Tables]:
     figures = {
         "keyed_more": share(less < 0 for less, _ in lost),
         "keyed_lost": ", ".join(name for less, name in reversed(lost) if less > 0.01),
-        "keyed_worst": f"{lost[-1][0]:.3f}",
         "boosted_ahead": ", ".join(f"{r['table']} ({r['n']:,})" for r in behind if r not in chosen),
         "two_stage_behind": ", ".join(f"{r['table']} ({r['n']:,})" for r in chosen),
         "behind_most": f"{max(r['boosted_adassp'] - r['two_stage'] for r in chosen):.3f}",
@@ -74,7 +73,6 @@ def planning() -> tuple[Figures, Tables]:
     for r in read("planning_samples")["results"]:
         within.setdefault((r["mechanism"], r["epsilon"]), {}).setdefault(r["public_rows"], []).append(r["within"])
     held = {key: [100 * sum(of) / len(of) for of in by.values()] for key, by in within.items()}
-    tables = read("moments")["tables"]
     figures = {
         "moments_near": forecast["moments"]["rows"][1][1],
         "rows_near": forecast["rmgm and dgm"]["rows"][1][1],
@@ -82,16 +80,6 @@ def planning() -> tuple[Figures, Tables]:
         "useful_wrongly": str(sum(int(forecast[name]["rows"][2][1]) for name in ("moments", "rmgm and dgm"))),
         "moments_held": f"{min(held['moments', 1]):.0f} to {percent(max(held['moments', 1]) / 100)}",
         "rmgm_held": "{:.0f}, {:.0f} and {:.0f} %".format(*held["rmgm", 3]),
-        **{
-            name: ", ".join(
-                f"{value:.3f}"
-                for value in (
-                    table["ols_test_r2"],
-                    *(table[mechanism]["shrunken"]["mean"] for mechanism in ("moments", "rmgm")),
-                )
-            )
-            for name, table in tables.items()
-        },
     }
     encodings = _encodings()
     return figures | encodings[0], encodings[1]

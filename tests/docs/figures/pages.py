@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.keyed import study
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.mechanisms.moments.exchange.sizes import SECONDS, exchange_cost
+from commingle.shared.mechanisms.moments.exchange.sizes import exchange_cost
 from commingle.shared.release.resolve import closed
 from tests.docs.figures.data import (
     Figures,
@@ -41,16 +41,10 @@ def central() -> tuple[Figures, Tables]:
 
     adassp, boosted = ("AdaSSP, analytic", "AdaSSP, zCDP"), "BoostedAdaSSP, zCDP"
     thirds, peer = "AdaSSP in thirds, classical", "diffprivlib, row norm"
-    least = [min(m[a] for a in adassp) for _, _, m in many]
     cut = [m for t, _, m in many if t == "keggundirected"]
-    over = [m[thirds] / a for (_, _, m), a in zip(many, least, strict=True)]
     figures = {
         "boosted_lowest": lowest(many, boosted),
         "adassp_lowest": lowest(many, *adassp),
-        "calibrations": percent(max(abs(m[adassp[0]] / m[adassp[1]] - 1) for _, _, m in many)),
-        "thirds_over": percent(max(m[thirds] / m[a] for _, _, m in many for a in adassp) - 1),
-        "thirds_less": share(r < 1 for r in over),
-        "thirds_under": percent(1 - min(over)),
         "public_lower": share(
             m["public rows only"] < min(v for name, v in m.items() if name not in open_fits) for _, _, m in many
         ),
@@ -63,42 +57,23 @@ def central() -> tuple[Figures, Tables]:
         "cut_least": f"{min(v for m in cut for name, v in m.items() if name not in open_fits):.3f}",
         "cut_plain": f"{cut[0]['not private']:.3f}",
     }
-    shown = (*open_fits, adassp[0], boosted, thirds, "ObjPert", "DP-PMTOLSE", peer)
-    many_rows = ([t, f"{e:g}", *(f"{m[n]:.3g}" for n in shown)] for t, e, m in many if e == 1)
-    return figures, {"many": rows(["table", "ε", *shown], many_rows)}
+    shown = (*open_fits, adassp[0], boosted, thirds, "ObjPert", peer)
+    many_rows = ([t, *(f"{m[n]:.3g}" for n in shown)] for t, e, m in many if e == 1)
+    return figures, {"many": rows(["table", *shown], many_rows)}
 
 
 def both_sums() -> tuple[Figures, Tables]:
     sums, later = read("both_sums"), read("later")["cells"]
-    product, boosted, five = "AdaSSP of the product", "BoostedAdaSSP of the product", "BoostedAdaSSP, T = 5"
+    product, five = "AdaSSP of the product", "BoostedAdaSSP, T = 5"
 
     def over(name: str, key: str = "over_base") -> list[float]:
         return [c["methods"][name][key] for c in later]
 
-    def compared(name: str) -> list[str]:
-        logs, errors = [log(v) for v in over(name)], over(name, "log_se")
-        clear = [value / error for value, error in zip(logs, errors, strict=True)]
-        return [
-            name,
-            f"{mean(over(name)):.3g}",
-            share(value < -2 for value in clear),
-            share(value > 2 for value in clear),
-        ]
-
-    others = [name for name in later[0]["methods"] if name != "AdaSSP"]
+    means = {c: mean(over(name)) for c, name in (("five", five), ("tukey", "TukeyEM"), ("dd_ssp", "DD-SSP"))}
     figures = {
+        **{c: f"{value:.2f}" for c, value in means.items()},
         "product_tuning": percent(1 - sums["tuning"][product]["all"]),
         "product_reporting": percent(1 - sums["reporting"][product]["all"]),
-        "boosted_tuning": percent(1 - sums["tuning"][boosted]["all"]),
-        "boosted_reporting": percent(1 - sums["reporting"][boosted]["all"]),
-        "weights": percent(
-            max(
-                sums["tuning"][f"at once, k = {a:g}"]["all"] / sums["tuning"][f"at once, k = {b:g}"]["all"] - 1
-                for a in (0.25, 0.5, 1)
-                for b in (0.25, 0.5, 1)
-            )
-        ),
-        "five": percent(1 - mean(over(five))),
         "boosted_worse": ", ".join(
             f"{c['table']} (ε = {c['epsilon']:g})"
             for c, value, error in zip(later, over(five), over(five, "log_se"), strict=True)
@@ -109,11 +84,10 @@ def both_sums() -> tuple[Figures, Tables]:
         "sums": rows(
             ["", "tuning tables", "reporting tables"],
             (
-                [name, f"{by['all']:.3f}", f"{sums['reporting'][name]['all']:.3f}"]
-                for name, by in sums["tuning"].items()
+                [name, f"{sums['tuning'][name]['all']:.3f}", f"{sums['reporting'][name]['all']:.3f}"]
+                for name in ("8/52/40, half beside the diagonal", product, "BoostedAdaSSP of the product")
             ),
         ),
-        "later": rows(["method", "error over AdaSSP's", "lower in", "higher in"], map(compared, others)),
     }
 
 
@@ -132,18 +106,13 @@ def prediction() -> tuple[Figures, Tables]:
     }
     below = [r for r in found if r["one"] - r["two"] > 0.03]
     printed = {name: table["rows"] for name, table in read("prediction")["tables"].items()}
-    known = [float(r[3].split()[0]) for r in printed["hindsight"][:5]]
     figures = {
         "unrelated_lost": printed["rows"][2][3],
         "moments_lost": printed["moments"][1][2],
         "tuning_less": printed["rows"][0][5],
         "reporting_less": printed["rows"][1][5],
-        "hindsight": f"{min(known):.3f} to {max(known):.3f}",
         "two_better": share(two > one for by in means.values() for one, two in by.values()),
-        "tuning_gain": " to ".join(f"{value:.3f}" for value in means["moments", True][1.0]),
-        "reporting_gain": " to ".join(f"{value:.3f}" for value in means["moments", False][1.0]),
         "below": f"{len(below)} of {len(found)}",
-        "below_tables": ", ".join(dict.fromkeys(r["table"] for r in below)),
     }
     epsilons = list(next(iter(groups.values())))
     stages = rows(
@@ -189,23 +158,22 @@ def coverage() -> tuple[Figures, Tables]:
         "sparse_most": f"{max(apart):.3f}",
         "sparse_lines": f"{len(apart)}",
     }
-    groups: dict[tuple[bool, str, float], list[Any]] = {}
-    for r in sorted(cut, key=lambda r: (r["table"] not in CHOSEN_ON, r["mechanism"], r["epsilon"])):
-        groups.setdefault((r["table"] in CHOSEN_ON, r["mechanism"], r["epsilon"]), []).append(r)
+    groups: dict[tuple[bool, str], list[Any]] = {}
+    for r in sorted(cut, key=lambda r: (r["table"] not in CHOSEN_ON, r["mechanism"])):
+        groups.setdefault((r["table"] in CHOSEN_ON, r["mechanism"]), []).append(r)
     return figures, {
         "cut": rows(
-            ["tables", "mechanism", "ε", "settings", "coverage", "least", "least without the allowance"],
+            ["tables", "mechanism", "settings", "coverage", "least", "least without the allowance"],
             (
                 [
                     "chosen on" if chosen else "others",
                     mechanism,
-                    f"{epsilon:g}",
                     f"{len(part)}",
                     f"{sum(r['two'] for r in part) / len(part):.3f}",
                     f"{min(r['two'] for r in part):.3f}",
                     f"{min(r['uncounted'] for r in part):.3f}",
                 ]
-                for (chosen, mechanism, epsilon), part in groups.items()
+                for (chosen, mechanism), part in groups.items()
             ),
         ),
     }
@@ -222,12 +190,11 @@ def spread() -> tuple[Figures, Tables]:
     }
     return figures, {
         "spread": rows(
-            ["table", "R²", "slopes", "held", "keyed, held", "least", "least as if alike", "alike, without noise"],
+            ["table", "R²", "held", "keyed, held", "least", "least as if alike", "alike, without noise"],
             (
                 [
                     name.replace(": ", ", "),
                     f"{r['r_squared']:.2f}",
-                    f"{r['slopes']}",
                     f"{r['mean']:.3f}",
                     f"{keyed[name]['mean']:.3f}",
                     f"{r['least']:.3f}",
@@ -247,17 +214,11 @@ WAITED = {
     "`commingle fit`, a small release",
     "`rmgm`, 48 000 rows, 3 members, each release: last approval to publication",
     "`moments`, the same",
-    "`git clone`, then `make .venv/.ready`",
-    "first demo",
-    "the same, until its first picture",
-    "second demo",
-    "one fit, one verify",
 }
 
 
 def results() -> tuple[Figures, Tables]:
     found = read("results")["tables"]
-    tables = transcribed("results")
     work = {
         "sparse": "`rmgm`, sparse",
         "dense": "`rmgm`, dense",
@@ -269,9 +230,7 @@ def results() -> tuple[Figures, Tables]:
     }
     last = {r["work"]: r for r in read("scale")["results"]}
     largest = [r for r in last.values() if r["work"] in work]
-    private = {name: {(r[0], r[1]): r[6] for r in found[name]["rows"]} for name, *_ in found["least squares"]["rows"]}
     attacks = [[float(cell) for cell in r[2:]] for r in found["attacks"]["rows"]]
-    settings = [(m, e) for m in ("rmgm", "dgm") for e in ("1", "3", "100")]
     figures = {
         "within_claim": share(demonstrated <= claimed for claimed, _, demonstrated, _ in attacks),
         "broken_found": share(broken > claimed for claimed, _, _, broken in attacks),
@@ -280,29 +239,12 @@ def results() -> tuple[Figures, Tables]:
         "over_sklearn": _span(float(r[4]) for r in found["learner"]["rows"]),
         "mixing": _span(float(r[4]) for r in found["mixing"]["rows"]),
         "messages": _protected(found["messages"]["rows"]),
-        "rmgm_half": share(
-            2 * float(private[name]["rmgm", "3"].split(" ")[0]) > float(exact)
-            for name, *_, exact in found["least squares"]["rows"]
-        ),
         "threads": _span(float(cell) for r in found["threads"]["rows"] for cell in r[1:]),
     }
-    for name, kept in (("latency", (0, 2, 3)), ("first minute", (0, 1, 2, 3))):  # as it is now
-        shown = (r for r in (found[name]["columns"], *found[name]["rows"]) if r[0] in WAITED | {""})
-        tables[name] = rows(*_columns(shown, kept))
-    now = (r for r in (found["rounds"]["columns"], *found["rounds"]["rows"]) if r[1] != "then")
-    tables["rounds"] = rows(*_columns(now, (0, 2, 3, 4, 5, 6)))
-    exchanged = found["moments rounds"]
-    tables["moments rounds"] = rows(
-        exchanged["columns"], ([r[0], r[1].split(" ")[0], *r[2:]] for r in exchanged["rows"])
-    )
-    return figures, tables | {
-        "real": rows(
-            ["table (n)", *(f"`{m}`, ε = {e}" for m, e in settings), "least squares"],
-            (
-                [f"{name} ({n})", *(private[name][s].split(" ")[0] for s in settings), exact]
-                for name, n, _, exact in found["least squares"]["rows"]
-            ),
-        ),
+    waited = (r for r in (found["latency"]["columns"], *found["latency"]["rows"]) if r[0] in WAITED | {""})
+    return figures, {
+        "latency": rows(*_columns(waited, (0, 2, 3))),
+        "attacks": rows(*_columns((found["attacks"]["columns"], *found["attacks"]["rows"]), (0, 1, 2, 4, 5))),
         "scale": filled(
             "work | rows | CPU s | ns a row | peak memory",
             "{work} | {n:,} | {cpu_seconds:.3g} | {each:,.0f} | {peak_megabytes:.0f} MB",
@@ -342,8 +284,6 @@ def moments_cost() -> tuple[Figures, Tables]:
         "forward": f"{float(found['transforms']['rows'][0][2]) / float(found['transforms']['rows'][2][2]):.1f}",
         "backward": f"{float(found['transforms']['rows'][0][3]) / float(found['transforms']['rows'][2][3]):.1f}",
     }
-    kinds = ("made", "proved", "verified", "read", "multiplied")
-    figures |= {f"seconds_{kind}": f"{value:g}" for kind, value in zip(kinds, SECONDS, strict=True)}
     adult = read("adult")
     release, units, learner = adult["release"], adult["unit"], adult["learner"]
     fetched, drawn = learner["fetch, verify, table"], learner["synthetic rows"]
@@ -356,7 +296,8 @@ def moments_cost() -> tuple[Figures, Tables]:
         "adult_rows_drawn": f"{drawn['cpu_seconds']:.1f}",
         "adult_clock": f"{release['seconds'] + fetched['seconds'] + drawn['seconds']:.0f}",
     }
-    return figures, transcribed("moments-cost")
+    exchange = (found["exchange"]["columns"], *found["exchange"]["rows"])
+    return figures, {"exchange": rows(*_columns(exchange, (0, 1, 5, 6, 7)))}
 
 
 def keyed() -> tuple[Figures, Tables]:
@@ -413,14 +354,14 @@ def odds_ratios() -> tuple[Figures, Tables]:
     errors, areas = "{standard_error:.3f} | {rows_standard_error:.3f}", "{auc:.3f} | {rows_auc:.3f}"
     return figures, {
         "odds": filled(
-            f"ε | n | weight | releases | table | population | standard error | {of_rows} | AUC | {of_rows} | said",
-            "{epsilon:g} | {n:,} | {weight} | {releases} | {table:.3f} | {population:.3f} | "
+            f"ε | n | weight | table | population | standard error | {of_rows} | AUC | {of_rows} | said",
+            "{epsilon:g} | {n:,} | {weight} | {table:.3f} | {population:.3f} | "
             f"{errors} | {areas} | {{said_auc:.3f}}",
             ({"weight": 1, **r} for r in listed),
         ),
         "keyed": filled(
-            f"table | releases | coefficients | population | standard error | {of_rows} | AUC | {of_rows}",
-            f"{{table_name}} | {{releases}} | {{coefficients}} | {{population:.3f}} | {errors} | {areas}",
+            f"table | coefficients | population | standard error | {of_rows} | AUC | {of_rows}",
+            f"{{table_name}} | {{coefficients}} | {{population:.3f}} | {errors} | {areas}",
             (r for r in keyed if r["overlap"] == 0.9 and r["epsilon"] == 1),
         ),
     }
@@ -445,14 +386,17 @@ def synthetic() -> tuple[Figures, Tables]:
     found = read("synthetic")
     cells, beside = found["cells"], found["beside"]
 
+    def at_one(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [c for c in cells if c["epsilon"] == 1]
+
     def shown(found: dict[str, Any] | None) -> str:
         return "" if found is None else found.get("failed") or f"{found['variation']:.4f}, {found['auc']:.3f}"
 
     def body(cells: list[dict[str, Any]]) -> list[str]:
-        about = ([c["table"], f"{c['n']:,}", f"{c['attributes']}", f"{c['epsilon']:g}"] for c in cells)
+        about = ([f"{c['table']} ({c['n']:,})"] for c in cells)
         names = list(dict.fromkeys(name for c in cells for name in c["programs"]))
         lines = ([*one, *(shown(c["programs"].get(n)) for n in names)] for one, c in zip(about, cells, strict=True))
-        return rows(["table", "people", "attributes", "ε", *names], lines)
+        return rows(["table (n)", *names], lines)
 
     ran = [
         (c["programs"]["release"], its, sqrt(its["variation"] ** 2 - c["programs"]["drawn"]["variation"] ** 2))
@@ -472,7 +416,7 @@ def synthetic() -> tuple[Figures, Tables]:
         "beside_least": f"{min(undrawn / ours['variation'] for ours, _, undrawn in ran):.1f}",
         "beside_behind": f"{max(its['auc'] - ours['auc'] for ours, its, _ in ran):.3f}",
     }
-    return figures, {"synthetic": body(cells), "beside": body(beside)}
+    return figures, {"synthetic": body(at_one(cells)), "beside": body(at_one(beside))}
 
 
 def survival() -> tuple[Figures, Tables]:
@@ -480,21 +424,13 @@ def survival() -> tuple[Figures, Tables]:
     names = (
         "bands",
         "ratios",
-        "marked",
-        "quiet ratios",
         "of intervals",
         "ratios of Cox",
         "change found",
-        "rare marked",
     )
-    results = [{**r, "marked": 1 - r["share of quiet"]} for r in found["results"]]
     held = (
         [r["table"], f"{r['epsilon']:g}", *("" if r[name] is None else f"{r[name]:.3f}" for name in names)]
-        for r in results
-    )
-    apart = (
-        [d["table"], f"{d['people']:,}", f"{d['events']:,}", f"{d['rms']:.3f}", f"{d['largest']:.3f}"]
-        for d in found["differences"]
+        for r in found["results"]
     )
     figures = {
         f"survival_{name.replace(' ', '_')}": f"{min(r[name] for r in found['results']):.3f} to "
@@ -504,20 +440,17 @@ def survival() -> tuple[Figures, Tables]:
         "survival_rare": share(r["rare marked"] == 1 for r in found["results"]),
         "survival_releases": f"{found['results'][0]['releases']}",
         "survival_people": f"{found['results'][0]['n']:,}",
+        "survival_cox": ", ".join(f"{d['rms']:.2f}" for d in found["differences"]),
     }
     heads = (
         "curves",
         "hazard ratios",
-        "terms marked",
-        "not marked",
         "of intervals",
         "Cox's",
         "change found",
-        "rare one marked",
     )
     return figures, {
         "survival": rows(["table", "ε", *heads], held),
-        "cox": rows(["table", "people", "events", "root mean square", "largest"], apart),
     }
 
 
@@ -535,24 +468,15 @@ def choice() -> tuple[Figures, Tables]:
         "over_adassp": share(m["moments"] > m[plain] for _, m in found),
         "over_adassp_1": share(value > 2 for c, value in beyond if c["epsilon"] == 1),
         "tied_adassp_1": " and ".join(c["table"] for c, value in beyond if c["epsilon"] == 1 and abs(value) <= 2),
-        "most_over_adassp": f"{max(m['moments'] - m[plain] for _, m in at_one):.1f}",
         "rmgm_half": share(m["rmgm"] > m[open_fit] / 2 for _, m in found),
         "dgm_half": share(m["dgm"] > m[open_fit] / 2 for _, m in found),
-        "behind_third": ", ".join(behind),
+        "behind_third": " and ".join(behind),
         "peer_learns": share(m["diffprivlib"] > 0 for _, m in found),
         "peer_over": share(m["diffprivlib"] > m["moments"] for _, m in found),
     }
-    body = (
-        [
-            c["table"],
-            f"{c['n']:,}",
-            *(_interval(c["r_squared"][way]) for way in ways),
-            _interval(c["moments_over"][plain]),
-        ]
-        for c, _ in at_one
-    )
+    body = ([f"{c['table']} ({c['n']:,})", *(f"{m[way]:.3f}" for way in ways)] for c, m in at_one)
     heads = ("`moments`", "`rmgm`", "`dgm`", "`two_stage`", "AdaSSP", "BoostedAdaSSP", "diffprivlib", "least squares")
-    return figures, {"choice": rows(["table", "n", *heads, "`moments` less AdaSSP"], body)}
+    return figures, {"choice": rows(["table (n)", *heads], body)}
 
 
 def readme() -> tuple[Figures, Tables]:
@@ -564,22 +488,5 @@ def readme() -> tuple[Figures, Tables]:
 
 def goals() -> tuple[Figures, Tables]:
     found, bounds = read("goals")["goals"], ("best ridge", "best ridge, exact features", "oracle")
-    figures = {"goals_met": share(g["r_squared"]["shrunken"]["mean"] >= g["goal"] for g in found)}
-    for g in found:
-        reached = {way: values["mean"] for way, values in g["r_squared"].items()}
-        figures[f"goals_{g['table']}"] = f"{max(reached[way] for way in bounds) - reached['shrunken']:.3f}"
-    return figures, {
-        "goals": rows(
-            ["table", "mechanism", "ε", "goal", *(way for way in found[0]["r_squared"])],
-            (
-                [g["table"], f"`{g['mechanism']}`", f"{g['epsilon']:g}", f"{g['goal']:.2f}"]
-                + [_interval(values) for values in g["r_squared"].values()]
-                for g in found
-            ),
-        )
-    }
-
-
-def _interval(found: Mapping[str, float]) -> str:
-    """The mean and two of its standard errors."""
-    return f"{found['mean']:.3f} ± {2 * found['standard_error']:.3f}"
+    reached = {g["table"]: {way: values["mean"] for way, values in g["r_squared"].items()} for g in found}
+    return {f"goals_{t}": f"{max(r[way] for way in bounds) - r['shrunken']:.3f}" for t, r in reached.items()}, {}

@@ -25,10 +25,9 @@ def wu2022() -> tuple[Figures, Tables]:
         for c in t["cells"]
     }
     steps = {r["n"]: _steps(before, r) for before, r in pairwise(found["rates"])}
-    large, ten = means[1_000_000, 1.0], means[10_000, 1.0]
+    large = means[1_000_000, 1.0]
     ours, moments, best = "Commingle shrunken", "Commingle moments", "RMGM-OLS best k"
     over = [m[ours] / m[best] for m in means.values()]
-    above = {(n, name): cells[n, e]["methods"][name]["above"][0] for n, e in cells if e == 1 for name in means[n, e]}
     fits = ("OLS", "constant", *PUBLISHED, ours, moments)
     by_default = ("rmgm", "moments")
     proposed = {
@@ -36,16 +35,8 @@ def wu2022() -> tuple[Figures, Tables]:
         for table, made in found["as_proposed"].items()
     }
     figures = {
-        "large_measured": f"{large['Commingle measurement_error']:.3f}",
-        "large_shrunken": f"{large[ours]:.3f}",
-        "large_moments": f"{large[moments]:.2g}",
-        "large_rule": f"{large['RMGM-OLS k=n^(2/3)']:.3f}",
-        "large_best": f"{large[best]:.3f}",
         "times_best": f"{large[best] / large[moments]:.0f}",
-        "ten_moments": f"{ten[moments]:.3f}",
-        "ten_rows": f"{min(value for name, value in ten.items() if name not in {'OLS', moments}):.3f}",
         "no_worse": share(value <= 1 for value in over),
-        "worst_over": f"{100 * (max(over) - 1):.2f} %",
         "best_over": f"{1 / min(over):.2f}",
         "measured_over": f"{max(m['Commingle measurement_error'] / m[best] for m in means.values()):.2f}",
         "rmgm_lowest": share(min(PUBLISHED, key=m.__getitem__) == best for m in real.values()),
@@ -53,9 +44,6 @@ def wu2022() -> tuple[Figures, Tables]:
         "shrunken_lower": share(m[ours] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
         "shrunken_learns": share(m[ours] < m["constant"] for m in real.values()),
         "moments_lower": share(m[moments] < min(map(m.__getitem__, PUBLISHED)) for m in real.values()),
-        "above_best": percent(above[1_000_000, best]),
-        "above_shrunken": percent(above[1_000_000, ours]),
-        "moments_from": f"{min(n for (n, name), part in above.items() if name == moments and part == 0):,}",
         "dgm_exponents": f"{steps[1e8][0]:.2f} to {steps[1e12][0]:.2f}",
         "rule_exponent": f"{steps[1e12][1]:.2f}",
         "moments_learns": share(m[moments] < m["constant"] for m in real.values()),
@@ -138,16 +126,12 @@ def wang2018() -> tuple[Figures, Tables]:
         for name in found["efficiency"][0]["mean_squared_error"]
     }
     rates = _rates_of([r for r in found["bounds"] if r["d"] == 10])
-    code = {r["table"]: r for r in read("users")["tables"]}
-    at_hand = [code[name] for name, _ in tables if name in code]
     figures = {
         "inside": share(m[name]["inside"] for _, m in tables for name in ("trivial", "non_private", *PRIVATE)),
         "adassp_inside": inside("AdaSSP"),
         "adassp_text": between("AdaSSP"),
-        "adaops_text": between("AdaOPS"),
         "adassp_code": between("AdaSSP, his code"),
         "adaops_inside": inside("AdaOPS"),
-        "adaops_code": between("AdaOPS, his code"),
         "objpert_inside": inside("ObjPert"),
         "objpert_code": inside("ObjPert, his code"),
         "ssp_inside": inside("SSP"),
@@ -170,7 +154,7 @@ def wang2018() -> tuple[Figures, Tables]:
         "ends_tenth": ", ".join(f"{over[f'{name}, ε = 0.1'][-1][0]:.0f}" for name in ("AdaSSP", "AdaOPS", "SSP")),
         "rates_n": _exponents(rates, 0),
         "rates_epsilon": _exponents(rates, 1),
-        **{f"ops_{what}": f"{rates['OPS'][i]:.2f}" for i, what in enumerate(("n", "epsilon"))},
+        "ops_epsilon": f"{rates['OPS'][1]:.2f}",
         **{f"ours_{what}": f"{rates[OURS][i]:.2f}" for i, what in enumerate(("n", "epsilon"))},
         "ours_one": f"{over[f'{OURS}, ε = 1'][-1][0]:.2f}",
         "ours_tenth": f"{over[f'{OURS}, ε = 0.1'][-1][0]:.1f}",
@@ -178,11 +162,6 @@ def wang2018() -> tuple[Figures, Tables]:
         "twice_adassp": _twice(over["AdaSSP, ε = 1"]),
         "twice_ours": _twice(over[f"{OURS}, ε = 1"]),
         "default": default_method(*SHOWN),
-        "auto_keyed": ", ".join(f"{code[name]['keyed']:.2f}" for name in SHOWN),
-        "auto_plain": ", ".join(f"{code[name]['not_private']:.2f}" for name in SHOWN),
-        "auto_better": share(
-            r["listed"] > r["boosted_adassp"] for r in at_hand if r["taken"]["listed"] != "boosted_adassp"
-        ),
     }
     return figures, {
         "table3": filled(
@@ -268,7 +247,6 @@ def kalaja2020() -> tuple[Figures, Tables]:
     figures = {
         "ssp_tenth": share(value > 1 for e, value in ssp if e == 0.1),
         "ssp_one": share(value > 1 for e, value in ssp if e >= 1),
-        "ssp_most": f"{max(value for _, value in ssp):.1f}",
         "classical_most": percent(max(moved("4.2", "classical", "published"))),
         "analytic_less": percent(-min(moved("4.2", "analytic", "published"))),
         "rows_adassp": share(value < 0 for value in rows_ada),
@@ -288,12 +266,9 @@ def kalaja2020() -> tuple[Figures, Tables]:
         "clip_helps": share(
             min(v / f["none"][e] for c in clipped for e, v in f[f"c = {c}"].items()) < 0.95 for _, f in of("4.7")
         ),
-        "clip_one": percent(-min(clipped["1"])),
         "twice_worst": percent(max(twice)),
         "twice_best": percent(-min(twice)),
         "ahead": share(value > 0 for value in ahead),
-        "ahead_most": f"{1 + max(ahead):.0f}",
-        "least_squares": ", ".join(f"{plain[t][1.0]:.3g}" for t in ours),
         "removed_least": percent(min(tenth)),
         "removed_most": percent(max(tenth)),
         "default": default_method(*(t["table"] for t in found)),
@@ -326,7 +301,6 @@ def public_moment() -> tuple[Figures, Tables]:
 
     gain, closer, both = (span(a, b, of=one.values()) for a, b in ((private, paper), (paper, tight), (ours, tight)))
     order = [n for rho, n in one if rho == 2 and one[10, n][private] > one[2, n][paper]]
-    [wine_users] = (r for r in read("users")["tables"] if r["table"] == "winequality_white")
     stable: dict[tuple[int, float], dict[str, Any]] = {}
     for r in found["stability"]:
         stable.setdefault((r["n"], r["rho"]), {})[r["method"]] = r
@@ -335,9 +309,6 @@ def public_moment() -> tuple[Figures, Tables]:
         "tight": f"{closer[0]:.1f} to {closer[-1]:.1f}",
         "both": f"{100 * (1 - both[-1]):.0f} to {percent(1 - both[0])}",
         "order_from": f"{min(order):,}",
-        "base_first": f"{one[10, 3000][private]:.3f}",
-        "paper_first": f"{one[2, 3000][paper]:.3f}",
-        "ours_first": f"{one[2, 3000][ours]:.3f}",
         "wine_paper": f"{wine[5, 4649][paper]:.3f}",
         "wine_base": f"{wine[500, 4649][private]:.2f}",
         "wine_ours": f"{wine[5, 4649][ours]:.3f}",
@@ -349,8 +320,6 @@ def public_moment() -> tuple[Figures, Tables]:
         "conditions": ", ".join(f"{c['condition_after']:.3g}" for c in found["conditions"]),
         "least_eigenvalues": ", ".join(f"{c['least_after']:.3g}" for c in found["conditions"]),
         "default": default_method("winequality_white"),
-        "auto_keyed": f"{wine_users['keyed']:.2f}",
-        "auto_plain": f"{wine_users['not_private']:.2f}",
     }
     shown = (private, paper, tight, ours)
     return figures, {
