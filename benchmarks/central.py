@@ -23,7 +23,7 @@ from benchmarks.wang2018_methods import FOLDS, Table, chosen, product_fit
 from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Floats, clip_sample
-from commingle.party_agent.private.regression.public_moment import PublicMoments, dp_pmtolse, transform
+from commingle.party_agent.private.regression.sums import PublicMoments, dp_pmtolse, transform
 from commingle.shared.dp.calibration import rho_of_epsilon
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from benchmarks.harness import Asked, Experiment, Report
-from commingle.party_agent.private.kept_rows import KeptRows
+from commingle.party_agent.private.privatise import KeptRows
 from commingle.party_agent.rounds.release_files import ExchangeFiles
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import largest_opening

@@ -34,9 +34,9 @@ from commingle.shared.encoding import bounded_rows, encode_attribute
 from commingle.shared.estimation.errors import NoOverlapError
 from commingle.shared.mechanisms.moments.entries import block_noise, first_place, places
 from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import assemble, prepared_release, second_moments
 from commingle.shared.release.plan import plan_blocks
-from commingle.shared.release.resolve import closed
 
 OVERLAPS = (1.0, 0.9, 0.7, 0.5)
 _RELEASE = "0" * 64

@@ -28,8 +28,8 @@ from benchmarks.panels import Panel, draw_panels
 from benchmarks.tables import at_hand, columns
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Floats, clip_sample
-from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
-from commingle.party_agent.private.regression.public_moment import dp_pmtolse as offered
+from commingle.party_agent.private.regression.sums import PublicMoments, transform
+from commingle.party_agent.private.regression.sums import dp_pmtolse as offered
 from commingle.shared.dp.calibration import rho_of_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 

@@ -33,10 +33,9 @@ from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.checks import Member, build_spec
+from commingle.shared.release.checks import Member, build_spec, closed
 from commingle.shared.release.matrix import assemble, prepared_moments, prepared_release, second_moments
 from commingle.shared.release.plan import plan_blocks
-from commingle.shared.release.resolve import closed
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

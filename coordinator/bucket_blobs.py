@@ -33,8 +33,7 @@ _PIECE = 1 << 20
 class BlobBucket:
     """Blobs as objects below one prefix. What it does is said by `blobs.Blobs`.
 
-    Raises:
-        SettingsError: the address names no bucket, or holds credentials.
+    Raises SettingsError: the address names no bucket, or holds credentials.
     """
 
     def __init__(self, address: str) -> None:

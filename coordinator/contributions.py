@@ -28,12 +28,7 @@ from commingle.shared.documents.dsse import Envelope, Verified
 from commingle.shared.documents.errors import BlockError, ExchangeError
 from commingle.shared.documents.model import WireModel, decode
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import (
-    BlockStatement,
-    approval_set_digest,
-    open_approvals,
-    open_statement,
-)
+from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals, open_statement
 from commingle.shared.mechanisms.moments.exchange.documents import (
     ColumnsStatement,
     ReplyStatement,

@@ -63,10 +63,6 @@ class CursorError(CoordinatorError):  # a paging cursor that the coordinator did
     code = "cursor"
 
 
-class TruncatedError(CoordinatorError):  # a body that ended early
-    code = "truncated"
-
-
 class StorageError(CoordinatorError):  # the database or the blob directory does not work
     code = "storage"
 

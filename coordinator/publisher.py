@@ -17,13 +17,7 @@ from numpy.typing import NDArray
 
 from commingle.coordinator.blobs import LEAST_AGE
 from commingle.coordinator.contributions import agreed_transcript, remove_messages
-from commingle.coordinator.coordinator import (
-    Coordinator,
-    record,
-    require_blobs,
-    require_release,
-    spec_of,
-)
+from commingle.coordinator.coordinator import Coordinator, record, require_blobs, require_release, spec_of
 from commingle.coordinator.errors import LostBlobError
 from commingle.coordinator.store.releases import Files, ReleaseRow
 from commingle.shared import __version__

@@ -24,7 +24,7 @@ from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import build_spec, read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, say, together, wants_json
+from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, say, together, wants_json, whole_id
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.remote import connect, reaching
@@ -101,19 +101,13 @@ def releases(*, release: str | None, state: str | None, whole: bool, **where: An
         most = None if whole or release is not None or wants_json() else _SHOWN
         items = list(islice(client.listed(state=state), None if most is None else most + 1))
         if release is not None:
-            one = client.release(_only(items, release))
+            if (found := whole_id(release, (item.id for item in items))) is None:
+                raise click.UsageError(f"no release has an id that begins with {release}")
+            one = client.release(found)
             emit(one.model_dump(mode="json"), text=lambda console: _print_one(console, one))
             return
     listed = {"items": [item.model_dump(mode="json") for item in items]}
     emit(listed, text=lambda console: _print_releases(console, items, most=most))
-
-
-def _only(items: list[ReleaseSummary], release: str) -> str:
-    matching = [item.id for item in items if item.id.startswith(release)]
-    if len(matching) != 1:
-        found = "several releases have" if matching else "no release has"
-        raise click.UsageError(f"{found} an id that begins with {release}")
-    return matching[0]
 
 
 def _here(home: Path) -> str:

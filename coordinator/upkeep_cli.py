@@ -377,11 +377,7 @@ def console(*, home: Path, place: Place) -> None:
     console. It reads the coordinator's database and changes nothing.
     """
     from commingle.coordinator.console.app import create_console  # noqa: PLC0415 - help needs no FastAPI
-    from commingle.shared.runtime.pages.doors import (  # noqa: PLC0415 - as above
-        Session,
-        run_console,
-        run_sso_console,
-    )
+    from commingle.shared.runtime.pages.doors import Session, run_console, run_sso_console  # noqa: PLC0415 - as above
 
     with open_coordinator(home) as hub:
         make = partial(create_console, hub)

@@ -74,3 +74,21 @@ class FamilyError(RequestError):  # there is no such family of models, or it can
 
 class RowCountError(RequestError):  # a request for no synthetic rows, or for too many
     code = "row-count"
+
+
+class ConsortiumError(CommingleError):
+    """A test consortium that was not started with what is asked for."""
+
+    code = "consortium"
+
+
+class ProcessError(ConsortiumError):
+    """A process that did not start, died or refused a command."""
+
+    code = "consortium-process"
+
+
+class RoundError(ConsortiumError):
+    """A release that ended badly or did not end in time."""
+
+    code = "consortium-round"

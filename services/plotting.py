@@ -34,7 +34,6 @@ def axes_on(ax: "Axes | None", *, rows: int, width_inches: float = _WIDTH_INCHES
 
 
 def _stack(rows: Sequence[int], width_inches: float) -> "list[Axes]":
-    """Axes on one new figure, one below another."""
     try:
         from matplotlib import pyplot as plt  # noqa: PLC0415 - as above
     except ImportError:

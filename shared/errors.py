@@ -1,7 +1,8 @@
-"""The root of every error Commingle raises on purpose.
+"""The root of every error Commingle raises on purpose, and what arithmetic, proofs and planning refuse.
 
-Faults of a caller inside Commingle are plain ValueErrors (`MixingError`). Expected refusals (a
-budget that does not suffice, a proposal that a policy declines) are values, not errors.
+Arguments outside their domain, and statements that are false where they are to be proved, are faults of a caller inside
+Commingle: plain ValueErrors (`MixingError`, `DomainError`). Expected refusals (a budget that does not suffice, a
+proposal that a policy declines) are values, not errors.
 """
 
 import copyreg
@@ -54,3 +55,47 @@ class MissingExtraError(CommingleError):
 
 class MixingError(ValueError):
     """An argument lies outside the domain for which the projection is defined and exact."""
+
+
+class PrivacyError(CommingleError):  # something that would void a guarantee
+    code = "privacy"
+
+
+class ParameterError(PrivacyError):  # epsilon, delta, rho, row_norm or a size outside its domain
+    code = "privacy-parameter"
+
+
+class EncodingRangeError(PrivacyError):  # an encoded value outside [-1, 1]: it should have been clipped
+    code = "encoding-range"
+
+
+class PlanningError(CommingleError):  # no label, or assumptions that contradict each other
+    code = "planning"
+
+
+class CiphertextError(CommingleError):  # bytes of another size, residues not reduced, an opening beyond its bound
+    code = "ciphertext"
+
+
+class KernelsError(CommingleError):  # compiled kernels are missing: the package was built without a C compiler
+    code = "kernels"
+
+
+class DomainError(ValueError):
+    """An argument lies outside the domain for which the arithmetic is proved."""
+
+
+class ProofError(CommingleError):
+    """A proof that fails. Anybody who has the statement and the bytes finds the same.
+
+    `failed` is the check that did: `size`, `residues`, `sums`, `total`, `commitment`, `code`, `linear` or `quadratic`.
+    """
+
+    code = "proof"
+
+    def __init__(self, failed: str) -> None:
+        super().__init__(
+            f"a proof about encrypted columns fails: {failed}",
+            remedy="Its sender made it wrongly or breaks the rules. End the release, and keep the proof: it shows who.",
+        )
+        self.failed = failed

@@ -84,8 +84,7 @@ class Loops:
 def loops(room: str, *, at: str | None = None) -> Loops:
     """The loops of a room, for this processor or a lower level of it.
 
-    Raises:
-        OSError: there are none here, see `available`.
+    Raises OSError: there are none here, see `available`.
     """
     return Loops(_library(), room, at or level())
 

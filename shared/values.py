@@ -122,8 +122,7 @@ def as_text(name: str, values: Cells) -> Cells:
 
     Null where there is none: for a missing value, NaN, and bytes that are no UTF-8.
 
-    Raises:
-        DataError: the column's type has no text, as that of lists.
+    Raises DataError: the column's type has no text, as that of lists.
     """
     plain = plain_cells(values)
     if not has_text(plain.type):

@@ -6,8 +6,8 @@ with Consortium({"clinic": patients, "laboratory": results}) as consortium:
     release = consortium.release(consortium.study(target="crp", epsilon=5.0))
 """
 
+from commingle.services.errors import ConsortiumError, ProcessError, RoundError
 from commingle.services.testing.consortium import Consortium
-from commingle.services.testing.errors import ConsortiumError, ProcessError, RoundError
 from commingle.services.testing.links import Fault, Injected, Link
 from commingle.services.testing.nodes import Agent, Coordinator, Dataset, Node
 

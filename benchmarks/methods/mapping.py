@@ -13,7 +13,7 @@ import numpy as np
 
 from commingle.party_agent.private.regression.problem import Floats
 from commingle.shared.documents.regression import RowMapping
-from commingle.shared.dp.errors import ParameterError
+from commingle.shared.errors import ParameterError
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Source: Enhancing DP linear regression via public second-moment, 2025. Each moment is measured by itself, with equal
 noise on and above the diagonal; replace_one. The product measures both at once
-(`commingle.party_agent.private.regression.public_moment`).
+(`commingle.party_agent.private.regression.sums`).
 
 DP-OLSE is its baseline, without a transform, of rows that are `clipped`.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.methods.published import measure_upper
 from commingle.party_agent.private.regression.measuring import Measure, multiplier_within, planned_loss
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, clip_sample
-from commingle.party_agent.private.regression.public_moment import ETA, PublicMoments, tail
+from commingle.party_agent.private.regression.sums import ETA, PublicMoments, tail
 from commingle.shared.dp.accounting import Loss
 
 TIGHT = nextafter(sqrt(2), inf)

@@ -52,14 +52,12 @@ class _Pages:
         self._coordinator = coordinator
 
     def rounds(self, cursor: str | None) -> Mapping[str, Any]:
-        """Releases, the newest first. Raises CursorError."""
         with self._coordinator.store.read() as tx:
             found = tx.releases.page(before=decode_cursor(cursor), limit=_PAGE)
             counts = tx.releases.counts()
         return {"items": found.items, "counts": counts, "next": encode_cursor(found.next)}
 
     def round(self, release: str) -> Mapping[str, Any]:
-        """One release, how far each party is, and its history. Raises UnknownError."""
         with self._coordinator.store.read() as tx:
             it = release_details(require_release(tx, release))
             events = tx.events.after(0, limit=_MOST_EVENTS, release=release)
@@ -73,7 +71,6 @@ class _Pages:
         }
 
     def members(self, cursor: str | None) -> Mapping[str, Any]:
-        """Members and their keys. Raises CursorError."""
         with self._coordinator.store.read() as tx:
             found = tx.members.page(after=decode_cursor(cursor), limit=_PAGE)
         fingerprint = self._coordinator.key.fingerprint

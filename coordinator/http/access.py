@@ -1,18 +1,15 @@
 """What stands before an endpoint: a signature or leave to read, and a body within limits; and sending files."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from errno import errorcode
 from functools import partial
-from hashlib import sha256
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import structlog
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from commingle.coordinator.access import (
     require_enrolled,
@@ -23,19 +20,16 @@ from commingle.coordinator.access import (
 )
 from commingle.coordinator.contributions import Expected
 from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.errors import StorageError, TruncatedError
+from commingle.coordinator.errors import StorageError
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.errors import BusyError, RequestSignatureError, TooLargeError
-from commingle.shared.runtime.files import Disks, full_disk_as_no_room
+from commingle.shared.runtime.bodies import Body
+from commingle.shared.runtime.errors import BusyError, TooLargeError
+from commingle.shared.runtime.files import full_disk_as_no_room
 from commingle.shared.runtime.problem import BEARER
-from commingle.shared.runtime.request_signing import RequestHead, SignedRequest, body_digest
+from commingle.shared.runtime.request_signing import RequestHead, SignedRequest
 
 JSON_LIMIT = 4 << 20
 _PIECE = 1 << 20
-_DRAINED = 64 << 20
-_LONGEST_LENGTH = 18  # digits
-_PATIENCE_SECONDS = 60.0
-_SLOWEST = 64 << 10  # bytes per second a sender has to keep up, beyond the patience
 _log = structlog.get_logger()
 
 Upload = TypeVar("Upload", bound=Expected[Any])
@@ -56,105 +50,6 @@ _READING: _Security = [{}, *_SIGNED, {"HTTPBearer": []}]  # a coordinator says w
 _PROPOSING: _Security = [*_SIGNED, {"HTTPBearer": []}]
 _OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/v1/coordinator"})
 _FOR_MEMBERS = ("/ledger-heads", "/columns", "/columns/{party}", "/replies", "/replies/{party}")
-
-
-class Body:
-    """A request's body, read once, piece by piece, from a sender who does not take for ever.
-
-    Attributes:
-        digest: what its Content-Digest must be; None where it is not held against one.
-        complete: whether all of it has been written to a file.
-    """
-
-    def __init__(self, request: Request, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
-        announced = request.headers.get("content-length", "")
-        known = announced.isdecimal() and len(announced) <= _LONGEST_LENGTH
-        self._announced = int(announced) if known else 0
-        self._stream = request.stream()
-        self.digest: str | None = None
-        self._until = asyncio.get_running_loop().time() + patience_seconds
-        self._waiting: asyncio.Timeout | None = None
-        self._given_up = False
-        self.complete = False
-
-    async def pieces(self, limit: int) -> AsyncIterator[bytes]:
-        """What arrives.
-
-        Raises:
-            TooLargeError: as soon as it is known to be more than `limit` bytes.
-            TruncatedError: the client went away before the end, or is too slow.
-            RequestSignatureError: at the end, where this is not the body that was signed.
-        """
-        received, hashed = 0, sha256()
-        self._until += limit / _SLOWEST
-        if self._announced <= limit:
-            async for piece in self._until_gone():
-                received += len(piece)
-                if received > limit:
-                    break
-                hashed.update(piece)
-                yield piece
-        if max(self._announced, received) > limit:
-            raise TooLargeError(
-                f"the body is larger than the {limit} bytes an honest one can have here",
-                remedy="Send the document or block this place asks for.",
-            )
-        if self.digest not in {None, body_digest(hashed.digest())}:
-            raise RequestSignatureError(
-                "the body is not the one that was signed", remedy="Something changed it on its way; send it again."
-            )
-
-    async def copy(self, file: BinaryIO, *, limit: int, disks: Disks) -> None:
-        """Write what arrives to a file. Raises like `pieces`, and OSError.
-
-        Raises:
-            NoRoomError: for the rest, and for a copy of the whole, there is no room any more.
-        """
-        written = 0
-
-        def write(piece: bytes) -> None:
-            disks.require(2 * limit - written)
-            file.write(piece)
-
-        async for piece in self.pieces(limit):
-            await run_in_threadpool(write, piece)
-            written += len(piece)
-        self.complete = True
-
-    def give_up(self) -> None:
-        """Wait for no more of it: its sender gets TruncatedError."""
-        self._given_up = True
-        if self._waiting is not None:
-            self._waiting.reschedule(0.0)
-
-    async def drain(self) -> None:
-        """Read and drop what is left of a refused body, within reason.
-
-        A client that is still sending when the connection closes may never see why it was refused.
-        """
-        received = 0
-        async for piece in self._until_gone():
-            received += len(piece)
-            if received > _DRAINED:
-                return
-
-    async def _until_gone(self) -> AsyncIterator[bytes]:
-        try:
-            while (piece := await self._next()) is not None:
-                yield piece
-        except ClientDisconnect:
-            raise TruncatedError("the body ended early", remedy="Send it again.") from None
-        except TimeoutError:
-            raise TruncatedError(
-                "the body did not come in time", remedy="Send it again over a faster connection."
-            ) from None
-
-    async def _next(self) -> bytes | None:
-        try:
-            async with asyncio.timeout_at(0.0 if self._given_up else self._until) as self._waiting:
-                return await anext(self._stream, None)
-        finally:
-            self._waiting = None
 
 
 def pieces_of(file: BinaryIO) -> Iterator[bytes]:

@@ -24,7 +24,6 @@ from commingle.coordinator.errors import (
     StateError,
     StorageError,
     TooManyProposalsError,
-    TruncatedError,
     UnauthenticatedError,
     UnknownError,
 )
@@ -45,8 +44,7 @@ from commingle.shared import __version__
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import ProtocolError, SignatureError
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
-from commingle.shared.dp.errors import PrivacyError
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, PrivacyError
 from commingle.shared.runtime.errors import (
     BusyError,
     NoRoomError,
@@ -54,6 +52,7 @@ from commingle.shared.runtime.errors import (
     ScopeError,
     TooCostlyError,
     TooLargeError,
+    TruncatedError,
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
 from commingle.shared.runtime.pages.site import Site, add_reference

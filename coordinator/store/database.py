@@ -31,8 +31,7 @@ Item = TypeVar("Item")
 def as_recorded() -> Iterator[None]:
     """A row that makes no sense is nobody's request: something else than a coordinator has written it.
 
-    Raises:
-        StorageError: instead of whatever parsing raised.
+    Raises StorageError: instead of whatever parsing raised.
     """
     try:
         yield

@@ -136,8 +136,6 @@ class Members(Part):
 
 
 class LinkageKeys(Part):
-    """Sealed linkage keys."""
-
     def get(self, recipient: str, sender: str) -> SealedLinkageKey | None:
         return next((row for row in self.of(recipient) if row.sender == sender), None)
 

@@ -6,18 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
 
-from sqlalchemy import (
-    ColumnElement,
-    Row,
-    and_,
-    bindparam,
-    exists,
-    func,
-    insert,
-    not_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Row, and_, bindparam, exists, func, insert, not_, select, update
 
 from commingle.coordinator.store.database import Page, Part, as_recorded
 from commingle.coordinator.store.tables import IS_WHOLE, events, keys, releases, shares

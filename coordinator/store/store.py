@@ -116,8 +116,7 @@ class Events(Part):
     def chain(self) -> tuple[tuple[str, ...], str]:
         """The text of every event, the oldest first, and the newest digest.
 
-        Raises:
-            StorageError: an event was altered, removed or put in.
+        Raises StorageError: an event was altered, removed or put in.
         """
         bodies, previous = [], GENESIS
         for row in self._connection.execute(select(events).order_by(events.c.seq)).mappings():

@@ -23,8 +23,7 @@ from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES, IdRule
 from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option, together
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import write_durably
-from commingle.shared.runtime.plain_files import read_given
+from commingle.shared.runtime.files import read_given, write_durably
 from commingle.shared.text import counted
 
 _WARNING = (

@@ -38,7 +38,7 @@ from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.checks import tried
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, refuse_beside, say, together, wants_json
+from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, refuse_beside, say, together, wants_json, whole_id
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import load_settings, read_token, system_clock
@@ -229,12 +229,10 @@ def _find(agent: PartyClient, release: str) -> ProposalView:
         raise click.UsageError(f"give at least the first {_LEAST_OF_ID} letters of the release's id")
     if len(release) == _WHOLE_ID:
         return agent.proposal(release)
-    matching = [item for item in agent.proposals() if item.id.startswith(release)]
-    if len(matching) > 1:
-        raise click.UsageError(f"{release} is the beginning of several releases")
-    if not matching:
+    known = {item.id: item for item in agent.proposals()}
+    if (found := whole_id(release, known)) is None:
         raise NotFoundError("no such proposal", remedy="List them: commingle party proposals")
-    return matching[0]
+    return known[found]
 
 
 def show_proposal(console: Console, item: ProposalView, *, whole: bool = True) -> None:
@@ -310,11 +308,7 @@ def console(*, home: Home, person: str, place: Place) -> None:
     name under .localhost for their own machine; where one does not, add the name to its hosts file.
     """
     from commingle.party_agent.console.app import create_console  # noqa: PLC0415 - help needs no FastAPI
-    from commingle.shared.runtime.pages.doors import (  # noqa: PLC0415 - as above
-        Session,
-        run_console,
-        run_sso_console,
-    )
+    from commingle.shared.runtime.pages.doors import Session, run_console, run_sso_console  # noqa: PLC0415 - as above
 
     settings = home.settings()  # refuses a directory that is no party's home
     make = partial(create_console, home, reach=agent_clients(home))

@@ -16,7 +16,7 @@ from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import agent_client, home_option
 from commingle.party_agent.private.public_rows import public_moments
-from commingle.party_agent.private.regression.public_moment import STABLE
+from commingle.party_agent.private.regression.sums import STABLE
 from commingle.party_agent.private.sources import FileSource, open_source
 from commingle.party_agent.regression.forecasts import describe
 from commingle.party_agent.regression.plan import RegressionPlan, attributes_of, plan_regression, require_unit, rows_of

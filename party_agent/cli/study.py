@@ -31,16 +31,13 @@ from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.documents.subsets import Subset, subset_words
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
 from commingle.shared.forecast.result import bent_words
-from commingle.shared.forecast.squares import square_words
-from commingle.shared.forecast.task import assumptions_of
+from commingle.shared.forecast.task import assumptions_of, square_words
 from commingle.shared.mechanisms.registry import MECHANISMS
-from commingle.shared.release.checks import EPSILON, Share, draft, tried
+from commingle.shared.release.checks import EPSILON, Share, draft, terms_of, tried
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.resolve import terms_of
 from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option, refuse_beside, wants_json
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import write_durably
-from commingle.shared.runtime.plain_files import read_given
+from commingle.shared.runtime.files import read_given, write_durably
 from commingle.shared.runtime.settings import load_settings, system_clock
 
 _EXAMPLE = "--member ward=ward.json --member laboratory=lab.json"

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.plain_files import read_plain
+from commingle.shared.runtime.files import read_plain
 
 _BINARY = 2
 _KNOWN = Path(__file__).with_name("ranges.csv").read_text("utf-8")

@@ -30,34 +30,17 @@ from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
 from commingle.shared.documents.model import WireModel, decode
 from commingle.shared.release.ledger_fold import Ruling
-from commingle.shared.runtime.errors import RequestBodyError, ScopeError, TooLargeError
+from commingle.shared.runtime.bodies import read_body
+from commingle.shared.runtime.errors import ScopeError
 from commingle.shared.text import printable
 
 Model = TypeVar("Model", bound=WireModel)
 LARGEST_DOCUMENT_BYTES = 8 << 20  # more than the longest schema takes
-_PATIENCE_SECONDS = 60.0
-_SLOWEST = 64 << 10  # bytes per second that a sender has to keep up, beyond the patience
 
 
 async def document(request: Request, model: type[Model]) -> Model:
-    """The body as a model. Raises DocumentError, TooLargeError, RequestBodyError."""
-    return decode(model, await read_body(request))
-
-
-async def read_body(request: Request, largest_bytes: int = LARGEST_DOCUMENT_BYTES) -> bytes:
-    """The whole body. Raises TooLargeError, without reading further than the limit; RequestBodyError."""
-    received = bytearray()
-    try:
-        async with asyncio.timeout(_PATIENCE_SECONDS + largest_bytes / _SLOWEST):
-            async for piece in request.stream():
-                received += piece
-                if len(received) > largest_bytes:
-                    raise TooLargeError(
-                        f"the body is larger than {largest_bytes} bytes", remedy="Send rows in smaller pieces."
-                    )
-    except TimeoutError:
-        raise RequestBodyError("the body did not come in time", remedy="Send smaller pieces.") from None
-    return bytes(received)
+    """The body as a model. Raises DocumentError, TooLargeError, TruncatedError."""
+    return decode(model, await read_body(request, LARGEST_DOCUMENT_BYTES))
 
 
 class UnauthorisedError(AgentError):
@@ -162,7 +145,7 @@ def guard(api: LocalApi, scope_of: Mapping[str, AgentScope]) -> Any:  # noqa: AN
 
 async def ruling_of(request: Request) -> Ruling:
     """Who decides: whom the token was made for, or whom the body names, beside the token."""
-    given = decode(DecisionNote, await read_body(request) or b"{}")
+    given = decode(DecisionNote, await read_body(request, LARGEST_DOCUMENT_BYTES) or b"{}")
     if request.state.operator:
         name = given.by or "the operator"
         return Ruling(by=name, why=given.why, person=name)

@@ -16,15 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 
 from commingle.party_agent.data.datasets import Dataset, DatasetRequest
-from commingle.party_agent.edge.api import (
-    LocalApi,
-    UnauthorisedError,
-    document,
-    guard,
-    read_body,
-    resolve_source,
-    ruling_of,
-)
+from commingle.party_agent.edge.api import LocalApi, UnauthorisedError, document, guard, resolve_source, ruling_of
 from commingle.party_agent.edge.loop import explained, facts
 from commingle.party_agent.edge.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, Uploads
 from commingle.party_agent.edge.views import (
@@ -82,15 +74,16 @@ from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.study import Study
-from commingle.shared.dp.errors import PrivacyError
+from commingle.shared.errors import PrivacyError
 from commingle.shared.release.ledger_fold import Ruling
+from commingle.shared.runtime.bodies import read_body
 from commingle.shared.runtime.errors import (
     NoRoomError,
     RemoteError,
-    RequestBodyError,
     ScopeError,
     SettingsError,
     TooLargeError,
+    TruncatedError,
 )
 from commingle.shared.runtime.pages.site import Site, add_reference
 from commingle.shared.runtime.problem import (
@@ -150,7 +143,7 @@ STATUSES = {
     NotFoundError: 404,
     ConflictError: 409,
     TooLargeError: 413,
-    RequestBodyError: 408,
+    TruncatedError: 408,
     TooManyUploadsError: 429,
     NoRoomError: 507,
     DataError: 422,
@@ -193,7 +186,6 @@ class ProposalsQuery(QueryParameters):
 
 
 def create_app(api: LocalApi) -> FastAPI:
-    """The local API."""
     app = FastAPI(
         title="Commingle party agent",
         version=__version__,

@@ -191,8 +191,7 @@ class Ledger:
     def charges(self, *, before: str | None = None, most: int | None = None) -> dict[str, Charge]:
         """All of them by release, oldest first; or the newest, `most` of them, of those before that of one release.
 
-        Raises:
-            NotFoundError: there is no such charge.
+        Raises NotFoundError: there is no such charge.
         """
         found = self._charges()
         if before is not None and before not in found:
@@ -339,8 +338,7 @@ class Ledger:
 
         `ruling` is of the person who decided it; None where nobody did.
 
-        Raises:
-            LedgerError: the charge is not where this may be signed (a fault of the caller).
+        Raises LedgerError: the charge is not where this may be signed (a fault of the caller).
         """
         if (refused := refuse_signature(self._told(db).charges.get(release), kind)) is not None:
             raise LedgerError(refused.reason, remedy="Report this.")

@@ -94,8 +94,7 @@ def _unexplained(beyond: Iterable[Spent], explained: Loss) -> Loss:
 def adopt_branch(agents: Agents, branch: LostBranch) -> None:
     """Charge it, name its heads, and have the result witnessed. An interrupted call is repeated.
 
-    Raises:
-        RemoteError: everything is adopted, and it is not witnessed yet: the agent does so when it starts.
+    Raises RemoteError: everything is adopted, and it is not witnessed yet: the agent does so when it starts.
     """
     for lost in branch.releases:
         seen, coordinator = agents.clock(), lost.agent.coordinator.key.fingerprint

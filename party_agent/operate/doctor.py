@@ -235,8 +235,7 @@ class OpenAddress:
 def open_addresses(pid: int) -> tuple[OpenAddress, ...]:
     """Those of the process with that number and of all below it.
 
-    Raises:
-        OSError: it is another user's, or this system has no such /proc.
+    Raises OSError: it is another user's, or this system has no such /proc.
     """
     return tuple(sorted(one for each in (pid, *_below(pid)) for one in _of(each)))
 

@@ -56,8 +56,7 @@ class Engine(Protocol):
 
         Partitions come in any order, what is made of one in its own and without another's between.
 
-        Raises:
-            CommingleError: as `work` raised it, or because the engine does not work. Nothing is to be used then.
+        Raises CommingleError: as `work` raised it, or because the engine does not work. Nothing is to be used then.
         """
 
     def describe(self) -> str:

@@ -25,7 +25,7 @@ from zipfile import BadZipFile, ZipFile
 
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.rows import RawBatch, cells_of
-from commingle.shared.runtime.plain_files import open_plain
+from commingle.shared.runtime.files import open_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
 from commingle.shared.values import UNREADABLE
 

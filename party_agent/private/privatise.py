@@ -3,8 +3,13 @@
 Both come from the snapshot of a data set under a committed debit that names it; a first stage reads it once more,
 before, for the sums that the map of the rows follows from (docs/proofs/two-stages.md). Adversary of `privatise`:
 readers of the block, that is everybody. They see integers that are the mixed rows plus Gaussian noise on a lattice;
-what they learn about one subject's values is bounded by the charge that was debited before. What becomes of exchanged
-rows is told in `kept_rows`.
+what they learn about one subject's values is bounded by the charge that was debited before.
+
+Rows of an exchange stay on the party's own disk while it runs, and never leave in the clear (`KeptRows`). Adversary:
+all other parties and the coordinator together. They get the rows encrypted under a key of this release, and replies in
+which a fresh encryption of zero and a flood hide them, with noise inside (docs/proofs/linear-encryption.md), and proofs
+of both that tell nothing else (docs/proofs/proved-bounds.md). On the disk they are encrypted under a key beside them:
+who reads both reads rows, and once the key is removed nobody.
 
 Adversary of a worker that an engine mixes rows on: none that it is not itself: it is the party's own and reads the rows
 of the party. It is given the signed spec, public, the ranks of its rows, and the sums of a first stage, noise in them.
@@ -12,17 +17,23 @@ What it gives back is not private yet: exact integers that are linear in the row
 same block.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
+from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.snapshot import Debit, HeldRows, RankedRows, Snapshot
-from commingle.party_agent.private.sorting import PlacedRows
+from commingle.party_agent.private.sorting import PlacedRows, nonce
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
@@ -31,10 +42,20 @@ from commingle.shared.dp.first_stage import FirstStage
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
+from commingle.shared.errors import DomainError
 from commingle.shared.mechanisms.interface import Names
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
+from commingle.shared.mechanisms.moments.exchange.products import (
+    encrypted_columns,
+    open_part,
+    own_moments,
+    reply_pieces,
+)
 from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import BlockPlan
-from commingle.shared.release.resolve import closed
+from commingle.shared.ring.encryption import SEED_BYTES, Entropy, within_limits
+from commingle.shared.runtime.files import write_durably
 
 Mixed = tuple[Names, NDArray[np.integer]]
 """Names (m) and bounded rows (m x d); of a sketch no names, and what it makes of all rows of a partition (k x d)."""
@@ -243,3 +264,84 @@ def _named_rows(snapshot: Snapshot, request: BlockRequest, release: str) -> tupl
     if snapshot.n != request.spec.n:
         raise ValueError("another number of people was approved")
     return snapshot.engine, snapshot.parts()
+
+
+_BLOCK = 4096  # rows
+_TAG = 16
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows of one party in one exchange (n x d), and what it makes of them.
+
+    `secret` is 32 bytes of the operating system, for this set of rows alone.
+    """
+
+    exchange: Exchange
+    party: str
+    path: Path
+    secret: bytes = field(repr=False)
+
+    def keep(self, pieces: Iterable[NDArray[np.int64]]) -> None:
+        """Store the rows (n x d) durably, some at a time: multiples of 4096 but for the last.
+
+        Raises:
+            DomainError: they are of another shape, or an entry is beyond 2^14 and would wrap.
+            OSError: the disk is full.
+        """
+        write_durably(self.path, self._sealed(pieces))
+
+    def _sealed(self, pieces: Iterable[NDArray[np.int64]]) -> Iterator[bytes]:
+        rows, columns, kept = self.exchange.terms.table_rows, self.exchange.width(self.party), 0
+        for piece in pieces:
+            whole = len(piece) if kept + len(piece) == rows else len(piece) - len(piece) % _BLOCK
+            words = within_limits(piece, (whole, columns)).astype("<i2")
+            for start in range(0, whole, _BLOCK):
+                yield self._cipher().encrypt(
+                    nonce((kept + start) // _BLOCK), words[start : start + _BLOCK].tobytes(), None
+                )
+            kept += whole
+        if kept != rows:
+            raise DomainError(f"{rows} rows are asked for, not {kept}")
+
+    def __call__(self, start: int, stop: int) -> NDArray[np.int16]:
+        """Rows start..stop. Raises LostError: they are gone or damaged."""
+        first = start - start % _BLOCK
+        columns, found = self.exchange.width(self.party), []
+        try:
+            with self.path.open("rb") as file:
+                file.seek(first // _BLOCK * (_BLOCK * columns * 2 + _TAG))
+                for place in range(first, stop, _BLOCK):
+                    count = min(_BLOCK, self.exchange.terms.table_rows - place)
+                    found.append(
+                        self._cipher().decrypt(nonce(place // _BLOCK), file.read(count * columns * 2 + _TAG), None)
+                    )
+        except (FileNotFoundError, InvalidTag):
+            raise LostError("the rows of an exchange are lost", remedy="Check the disk of the member's home.") from None
+        rows = np.frombuffer(b"".join(found), "<i2").reshape(-1, columns)
+        return rows[start - first : stop - first].astype(np.int16, copy=False)
+
+    def encrypted(self, entropy: Entropy) -> Iterator[bytes]:
+        """What this party encrypts for others (`products.encrypted_columns`). Made once."""
+        return encrypted_columns(self.exchange, party=self.party, seed=self.key_for("ring"), rows=self, entropy=entropy)
+
+    def reply(
+        self, own: Columns, owners: Mapping[str, Columns], noise: Callable[[str], NDArray[np.int64]], entropy: Entropy
+    ) -> Iterator[bytes]:
+        """What this party replies to those before it (`products.reply_pieces`). Made once."""
+        return reply_pieces(own, owners, seed=self.key_for("ring"), rows=self, noise=noise, entropy=entropy)
+
+    def open(self, reply: Reply, *, largest: int) -> NDArray[np.int64]:
+        """What a party after this one replied to it (`products.open_part`)."""
+        return open_part(reply, owner=self.party, seed=self.key_for("ring"), largest=largest)
+
+    def moments(self) -> NDArray[np.int64]:
+        """This party's own (`products.own_moments`), without noise: secret."""
+        return own_moments(self.exchange, party=self.party, rows=self)
+
+    def _cipher(self) -> AESGCM:
+        return AESGCM(self.key_for("rows"))
+
+    def key_for(self, purpose: str) -> bytes:
+        """A key of this party in this exchange, for the rows on its disk or for the ring."""
+        return HKDF(SHA256(), SEED_BYTES, salt=None, info=self.exchange.info(purpose, self.party)).derive(self.secret)

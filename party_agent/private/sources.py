@@ -38,7 +38,7 @@ from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
 from commingle.shared.encoding import EncodedAttribute, encode_attribute, encode_conforming
 from commingle.shared.runtime.csv_format import MOST_LINES, USUAL, CsvFormat, Decimal, Encoding, Separator
-from commingle.shared.runtime.plain_files import open_plain
+from commingle.shared.runtime.files import open_plain
 from commingle.shared.runtime.tables import (
     UNREADABLE,
     column_names,
@@ -205,9 +205,7 @@ def open_table(
         SourceRefusedError: a row of a query may be of several people's records, and nobody promised otherwise.
     """
     if isinstance(source, SqlSource) and not source.promised:
-        from commingle.party_agent.private.queries import (  # noqa: PLC0415 - loads slowly, and most tables are files
-            require_each_row_by_itself,
-        )
+        from commingle.party_agent.private.queries import require_each_row_by_itself  # noqa: PLC0415 - loads slowly, and most tables are files
 
         require_each_row_by_itself(source.queries, source.url.partition("://")[0], key.columns)
     if isinstance(source, PushedSource):

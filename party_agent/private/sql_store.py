@@ -19,7 +19,7 @@ from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.rows import RawBatch, cells_of
 from commingle.shared.documents.model import WireModel, tagged_by
 from commingle.shared.errors import MissingExtraError
-from commingle.shared.runtime.plain_files import require_plain
+from commingle.shared.runtime.files import require_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
 from commingle.shared.text import printable
 from commingle.shared.values import LONGEST_CELL, UNREADABLE

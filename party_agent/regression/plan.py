@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from commingle.party_agent.home.policy import Finding, Policy, Usage, outside_hours, over_cap
 from commingle.party_agent.private.regression.measuring import GAUSSIAN, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import EXACT_ROWS, RowMap
-from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import (
     METHODS,
     STAGED,
@@ -22,7 +21,7 @@ from commingle.party_agent.private.regression.regress import (
     PublicMethod,
     StagedMethod,
 )
-from commingle.party_agent.private.regression.sums import stages_of
+from commingle.party_agent.private.regression.sums import PublicMoments, stages_of
 from commingle.party_agent.regression.forecasts import Outlook, RegressionDesign, assumed_moment, choose, predict
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import PROTECTS
@@ -36,8 +35,8 @@ from commingle.shared.documents.regression import (
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.statements import ChargedLoss
 from commingle.shared.dp.calibration import stated_epsilon
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import ParameterError
 from commingle.shared.text import counted
 
 Method = ExactMethod | FloatingMethod | PublicMethod | StagedMethod

@@ -17,8 +17,7 @@ from commingle.party_agent.errors import ConflictError, LostError
 from commingle.party_agent.home.home import Identity
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
-from commingle.party_agent.private.kept_rows import KeptRows
-from commingle.party_agent.private.privatise import ExchangedRows
+from commingle.party_agent.private.privatise import ExchangedRows, KeptRows
 from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.rounds.release_files import ExchangeFiles
 from commingle.party_agent.rounds.witnesses import Witnesses

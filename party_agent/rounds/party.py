@@ -16,9 +16,7 @@ from commingle.party_agent.rounds.proposals import Proposals
 from commingle.party_agent.rounds.release_files import Outbox
 from commingle.party_agent.rounds.witnesses import Witnesses
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.statements import (
-    Approval,
-)
+from commingle.shared.documents.statements import Approval
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import EVERY_DATASET, Charge, adopted_kind

@@ -112,9 +112,7 @@ def _above_noise(C: Array, V: Array) -> tuple[Array, int]:
 def columns_of(prepared: PreparedMoments, names: str | Sequence[str] | None) -> tuple[int, ...]:
     """Indices of the columns of these attributes, or of all.
 
-    Raises:
-        UnknownAttributeError: one that the release does not have.
-        FeaturesError: none, or one twice.
+    Raises UnknownAttributeError: one that the release does not have; FeaturesError: none, or one twice.
     """
     chosen = names_of(prepared.attributes if names is None else names)
     for name in chosen:
@@ -210,8 +208,7 @@ def pca(
 ) -> PrincipalComponents:
     """Components of these attributes, or of all; a level of a categorical attribute is a column of its own.
 
-    Raises:
-        EstimationError: an unknown attribute, or one that the noise covers wholly.
+    Raises EstimationError: an unknown attribute, or one that the noise covers wholly.
     """
     names = names_of(prepared.attributes if attributes is None else attributes)
     prepared, gaps = of_those_who_have(prepared, names)

@@ -14,14 +14,7 @@ from commingle.services.fit.result import Fit
 from commingle.services.fit.subjects import about_subjects, usable
 from commingle.services.results import Result, ResultColumn, ResultTable
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.method import (
-    Coverage,
-    Diagnostics,
-    IntervalFor,
-    inverse,
-    names_of,
-    residual,
-)
+from commingle.shared.estimation.method import Coverage, Diagnostics, IntervalFor, inverse, names_of, residual
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms.registry import mechanism_of
@@ -80,9 +73,7 @@ def compare(
 
     F = b^T Cov(b)^-1 b / d over the d tested coefficients, with the covariance of the fit, which knows the noise.
 
-    Raises:
-        NestedError: `smaller` is not part of `larger`, or all of it.
-        EstimationError: as a fit.
+    Raises NestedError: `smaller` is not part of `larger`, or all of it; EstimationError: as a fit.
     """
     big = fit_prepared(prepared, target, larger, interval_for=interval_for)
     smaller = names_of(smaller)

@@ -153,8 +153,7 @@ def ridge_path(
 ) -> CoefficientPath:
     """(R + penalty I)^-1 r on the correlations left by the noise; by default for penalties from 100 to 1e-4.
 
-    Raises:
-        EstimationError: as a fit; NoSignalError where nothing of a column is left beside the noise.
+    Raises EstimationError: as a fit; NoSignalError where nothing of a column is left beside the noise.
     """
     given = np.geomspace(1e2, 1e-4, _COUNT) if penalties is None else _in_order(penalties)
     return _path(prepared, target, features, given, l1_ratio=0.0, solver=_ridge)

@@ -101,8 +101,7 @@ def export(
 ) -> Export:
     """The files of a release, or of some of its attributes.
 
-    Raises:
-        EstimationError: an unknown attribute, or one twice.
+    Raises EstimationError: an unknown attribute, or one twice.
     """
     columns = columns_of(prepared, attributes)
     names = [name for name, at in prepared.columns.items() if set(at) <= set(columns)]

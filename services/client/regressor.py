@@ -49,11 +49,7 @@ class CommingleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] #
         self.intercept = intercept
 
     def fit(self, X: object = None, y: object = None) -> Self:  # noqa: ARG002 - scikit-learn passes rows; the release has them
-        """Fit the release. Whatever rows are given are not looked at.
-
-        Raises:
-            EstimationError: as `Release.fit`.
-        """
+        """Fit the release. Whatever rows are given are not looked at. Raises EstimationError: as `Release.fit`."""
         fit = self.release.fit(self.target, self.features, estimator=self.estimator, intercept=self.intercept)
         self.fit_ = fit
         self.intercept_ = float(fit.coefficients[0]) if fit.intercept else 0.0
@@ -68,8 +64,7 @@ class CommingleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] #
         A data frame is read by the names of its columns, others than the features being ignored; an array (m, q) in the
         order of `feature_names_in_`. Clipped to public bounds as by `Fit.predict`, unless `extrapolate`.
 
-        Raises:
-            RowsError: a feature is missing, or holds what is not one of its values.
+        Raises RowsError: a feature is missing, or holds what is not one of its values.
         """
         check_is_fitted(self)
         if hasattr(X, "columns"):

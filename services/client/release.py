@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from commingle.services import analysis, models
 from commingle.services.client.export import Export, export
-from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.files import NO_MEMBERS, ReleaseFiles, fingerprint, member_pins
 from commingle.services.client.metadata import citation
-from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.manifest import PrivacyStatement
@@ -141,8 +140,7 @@ class Release:
     ) -> models.SyntheticRows:
         """Draw synthetic rows of attributes with levels; see `commingle.services.models.synthesize`.
 
-        Raises:
-            EstimationError: too few rows or too many, an unknown attribute, or one without levels.
+        Raises EstimationError: too few rows or too many, an unknown attribute, or one without levels.
         """
         spec, stated = self.spec, self.privacy
         cost = (
@@ -157,8 +155,7 @@ class Release:
     def export(self, attributes: str | Sequence[str] | None = None) -> Export:
         """Files for R, Stata, SAS and catalogues; `write` puts them into a directory.
 
-        Raises:
-            EstimationError: an unknown attribute, or one twice.
+        Raises EstimationError: an unknown attribute, or one twice.
         """
         return export(self.published, self.prepared, attributes)
 

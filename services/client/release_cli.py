@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commingle.services.client.files import require_parties
 from commingle.services.client.options import CoordinatorAccess, access_options
-from commingle.services.client.pins import require_parties
 from commingle.services.client.release import Release
 from commingle.services.fit.fitting import ESTIMATORS, TO_PREDICT
 from commingle.services.models import FAMILIES
@@ -20,7 +20,17 @@ from commingle.services.plotting import save
 from commingle.services.results import Drawn, Result, ResultTable
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation.method import IntervalFor
-from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, gathered, json_option, names_in, say
+from commingle.shared.runtime.cli import (
+    A_FOLDER,
+    A_PATH,
+    NEW_FILE,
+    emit,
+    gathered,
+    json_option,
+    names_in,
+    say,
+    whole_id,
+)
 from commingle.shared.text import quoted
 
 if TYPE_CHECKING:  # httpx is slow to import and a directory needs none
@@ -79,15 +89,10 @@ def _whole_id(client: "ReleaseClient", beginning: str) -> str:
     """The id of the one published release that begins so; what is no beginning of an id stays as it is."""
     if not _BEGINNING.fullmatch(beginning):
         return beginning
-    found = [item.id for item in client.releases() if item.id.startswith(beginning)]
-    if not found:
+    if (found := whole_id(beginning, (item.id for item in client.releases()))) is None:
         raise click.UsageError(f"No published release begins with {beginning}. {_list_releases(client)}")
-    if len(found) > 1:
-        raise click.UsageError(
-            "\n  ".join([f"{beginning} is the beginning of several ids; give more letters:", *found])
-        )
-    say(f"Release {found[0]}")
-    return found[0]
+    say(f"Release {found}")
+    return found
 
 
 def _list_releases(client: "ReleaseClient") -> str:

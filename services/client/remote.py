@@ -8,8 +8,14 @@ from typing import Self
 
 import httpx
 
-from commingle.services.client.files import ReleaseCache, ReleaseFiles, largest_matrix
-from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
+from commingle.services.client.files import (
+    NO_MEMBERS,
+    ReleaseCache,
+    ReleaseFiles,
+    fingerprint,
+    largest_matrix,
+    member_pins,
+)
 from commingle.services.client.release import Release
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
 from commingle.shared.documents.dsse import Fingerprint, VerifyingKey
@@ -102,9 +108,7 @@ class ReleaseClient:
     def coordinator(self, *, timeout_seconds: float | None = None) -> CoordinatorIdentity:
         """Who answers there.
 
-        Raises:
-            RemoteError: nobody, or something else.
-            VerificationError: another coordinator than the trusted one.
+        Raises RemoteError: nobody, or something else; VerificationError: another coordinator than the trusted one.
         """
         identity = self._calls.identity(timeout_seconds=timeout_seconds)
         actual = VerifyingKey.from_hex(identity.signing_key).fingerprint

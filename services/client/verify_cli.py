@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.client.files import ReleaseFiles, write_for_everyone
+from commingle.services.client.files import ReleaseFiles, fingerprint, require_parties, write_for_everyone
 from commingle.services.client.metadata import citation
 from commingle.services.client.options import CoordinatorAccess, access_options, coordinator_key_option, member_option
-from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.errors import DocumentError
@@ -40,7 +39,7 @@ from commingle.shared.release.audit import (
 from commingle.shared.release.verification import PublishedRelease, called
 from commingle.shared.runtime.cli import A_PATH, NEW_FILE, emit, json_option
 from commingle.shared.runtime.console import coefficients
-from commingle.shared.runtime.plain_files import LARGEST_HISTORY_BYTES, read_plain
+from commingle.shared.runtime.files import LARGEST_HISTORY_BYTES, read_plain
 from commingle.shared.text import quoted
 
 _AUDIT_FILES = "audit-*.json"

@@ -1,36 +1,25 @@
 """The learner's HTTP API: fits of published releases, for people and programs without Python."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, generate_latest
 from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commingle.services.client.metadata import FORMS, served
 from commingle.services.errors import UnknownCursorError, UnknownReleaseError, UnpublishedError
-from commingle.services.learner.computing import (
-    COMPUTATIONS,
-    MAX_BODY_BYTES,
-    Answer,
-    Asked,
-    Computation,
-    start_worker,
-)
+from commingle.services.learner.computing import COMPUTATIONS, Answer, Asked, Computation, start_worker
 from commingle.services.learner.pages import add_pages
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail, ReleaseList, ReleaseMoments
 from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
-from commingle.shared.dp.errors import PrivacyError
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, KernelsError, PlanningError, PrivacyError
 from commingle.shared.estimation.errors import EstimationError
-from commingle.shared.forecast.errors import PlanningError
-from commingle.shared.ring.errors import KernelsError
+from commingle.shared.runtime.bodies import read_body
 from commingle.shared.runtime.errors import (
     BusyError,
     RemoteError,
@@ -38,6 +27,7 @@ from commingle.shared.runtime.errors import (
     SignInError,
     TooCostlyError,
     TooLargeError,
+    TruncatedError,
     UnreachableError,
 )
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
@@ -58,13 +48,13 @@ STATUSES: dict[type[CommingleError], int] = {
     KernelsError: 501,
     RequestBodyError: 422,
     TooCostlyError: 422,
+    TruncatedError: 408,
     TooLargeError: 413,
     BusyError: 503,
     UnreachableError: 503,
     RemoteError: 502,
     ProtocolError: 502,  # the coordinator serves what does not verify
 }
-_PATIENCE_SECONDS = 60.0
 _PAGE = 100
 _UNGUARDED = frozenset({"/healthz", "/readyz", "/metrics"})
 
@@ -73,36 +63,6 @@ class LearnerMetrics(RequestMetrics):
     def __init__(self) -> None:
         super().__init__("learner")
         self.fits = Counter("commingle_learner_fits", "Fits computed", ["estimator"], registry=self.registry)
-
-
-class BodyLimit:
-    """Stops reading a body that is too large, whatever its headers say, or takes too long."""
-
-    def __init__(self, app: ASGIApp, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
-        self._app = app
-        self._patience_seconds = patience_seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        until = asyncio.get_running_loop().time() + self._patience_seconds
-        received, more = 0, True
-
-        async def counted() -> Message:
-            nonlocal received, more
-            try:
-                async with asyncio.timeout_at(until if more else None):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, "the body did not come in time; send it again") from None
-            more = message.get("more_body", False)
-            received += len(message.get("body", b""))
-            if received > MAX_BODY_BYTES:
-                raise HTTPException(413, f"the body exceeds {MAX_BODY_BYTES} bytes; send fewer rows at a time")
-            return message
-
-        await self._app(scope, counted, send)
 
 
 def create_app(source: ReleaseSource, *, pool: WorkPool | None = None, door: Door | None = None) -> FastAPI:
@@ -134,7 +94,6 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None, door: Doo
     install_problems(app, STATUSES)
     if door is not None:
         app.add_middleware(Guard, door=door, site=Site(None, name="Commingle learner", pages=()), unguarded=_UNGUARDED)
-    app.add_middleware(BodyLimit)
     app.add_middleware(CountRequests, metrics=metrics)
     _add_releases(app, source)
     computer = _Computer(source, pool, metrics)
@@ -191,14 +150,12 @@ class _Computer:
         self._metrics = metrics
 
     async def answer(self, asked: Computation, request: Request, release: str | None = None) -> Response:
-        """One request. Raises what the computation raises, BusyError, TooLargeError."""
         with self._pool.place(client_of(request)):
-            body = await _read(request, asked.most_bytes)
+            body = await read_body(request, asked.most_bytes)
             answer = await self._run(asked.work, request, body, release)
         return Response(answer.content, media_type="application/json")
 
     async def on_page(self, work: Callable[..., Answer], request: Request, release: str, body: bytes) -> Answer:
-        """What a page shows. Raises the same."""
         with self._pool.place(client_of(request)):
             return await self._run(work, request, body, release)
 
@@ -212,15 +169,6 @@ class _Computer:
     def _about(self, release: str) -> Asked:
         held = self._source.fetch(release)
         return Asked(held.published.release, held.pinned, tuple(sorted(held.published.pinned)), held.prepared)
-
-
-async def _read(request: Request, most_bytes: int) -> bytes:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > most_bytes:
-            raise TooLargeError(f"the body exceeds {most_bytes} bytes", remedy="Send less at a time.")
-    return bytes(body)
 
 
 def _add_computations(app: FastAPI, computer: _Computer) -> None:

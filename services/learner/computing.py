@@ -15,14 +15,7 @@ from pydantic_core import from_json
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import Predicted
 from commingle.services.learner.picture import bars, curves, figure, lengths
-from commingle.services.learner.requests import (
-    ANALYSES,
-    QUESTIONS,
-    FitBody,
-    PlanBody,
-    PredictionBody,
-    RequestBody,
-)
+from commingle.services.learner.requests import ANALYSES, QUESTIONS, FitBody, PlanBody, PredictionBody, RequestBody
 from commingle.services.learner.views import EXAMPLES, Predictions
 from commingle.services.models import SyntheticRows
 from commingle.services.plotting import Curves, Intervals

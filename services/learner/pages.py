@@ -83,7 +83,6 @@ def _followed(attributes: Sequence[Attribute]) -> dict[str, tuple[str, str]]:
 
 
 def _targets(attributes: Sequence[Attribute]) -> list[str]:
-    """What a linear model can explain."""
     return [a.name for a in attributes if a.kind != "categorical"]
 
 
@@ -228,7 +227,6 @@ class _Pages:
         return self._site.page("releases.html", {"page": page})
 
     def release(self, request: Request) -> Response:
-        """What one release holds, and whom it asks to be trusted."""
         try:
             held = self._source.fetch(request.path_params["release"])
         except CommingleError as error:

@@ -16,9 +16,9 @@ from commingle.services.results import Result
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.spec import MAX_COLUMNS
 from commingle.shared.documents.study import Study
+from commingle.shared.errors import PlanningError
 from commingle.shared.estimation.method import IntervalFor
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.task import R_SQUARED, Assumptions
 from commingle.shared.wire import shown_by
 

@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 
 from commingle.services.fit.predicting import Values, level_places
 from commingle.services.fit.subjects import about_tables
-from commingle.services.intervals import (
-    LogRatios,
-    normal_reach,
-    percent,
-    require_confidence,
-    standard_errors,
-)
+from commingle.services.intervals import LogRatios, normal_reach, percent, require_confidence, standard_errors
 from commingle.services.models.factors import Factor, terms_of
 from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar, outcome_of

@@ -162,8 +162,7 @@ class SyntheticRows(Result):
     def write(self, path: Path | str) -> tuple[Path, ...]:
         """Write the rows to a .csv or .parquet file, and beside it a data dictionary and a report; their paths.
 
-        Raises:
-            OutputError: another kind of file, or one that cannot be written.
+        Raises OutputError: another kind of file, or one that cannot be written.
         """
         path = Path(path)
         if path.suffix not in _KINDS:

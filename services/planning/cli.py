@@ -27,8 +27,7 @@ from commingle.shared.forecast.result import CutForecast, Forecast, Plan, Point,
 from commingle.shared.forecast.tables import Share, sentence_of
 from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_of
 from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
-from commingle.shared.release.checks import two_digits
-from commingle.shared.release.resolve import terms_of
+from commingle.shared.release.checks import terms_of, two_digits
 from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, json_option, refuse_beside, say
 from commingle.shared.runtime.console import figures
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options

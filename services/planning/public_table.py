@@ -22,7 +22,7 @@ from commingle.shared.encoding import bounded_rows, cells_for, encode_conforming
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.forecast.result import Forecast
 from commingle.shared.forecast.task import Assumptions, uniform_law
-from commingle.shared.release.resolve import terms_of
+from commingle.shared.release.checks import terms_of
 from commingle.shared.values import as_numbers
 
 Array = NDArray[np.float64]

@@ -48,8 +48,6 @@ _CLINICS = {"registration": _REGISTRATION, "laboratory": _LABORATORY, "ward": _W
 
 @dataclass(frozen=True, slots=True)
 class PartyShare:
-    """One party and what it contributes."""
-
     name: str
     attributes: tuple[Attribute, ...]
 

@@ -14,7 +14,7 @@ from commingle.shared.runtime.cli import A_FOLDER, say
 
 if TYPE_CHECKING:
     from commingle.services.client.release import Release
-    from commingle.services.simulation.answers import Answers
+    from commingle.services.simulation.story import Answers
     from commingle.services.testing.consortium import Consortium
     from commingle.services.testing.processes import Running
 
@@ -101,7 +101,7 @@ def _keep(release: "Release", people: Mapping[str, Any], out: Path) -> None:
 
 
 def _answers(release: "Release", people: Mapping[str, Any]) -> "Answers":
-    from commingle.services.simulation.answers import Answers  # noqa: PLC0415 - loads slowly
+    from commingle.services.simulation.story import Answers  # noqa: PLC0415 - loads slowly
     from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - as above
 
     answers = Answers.of(release, people)

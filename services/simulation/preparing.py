@@ -20,22 +20,14 @@ from commingle.services.simulation.parties import (
     split_evenly,
 )
 from commingle.services.simulation.releases import Releases
-from commingle.services.tables import (
-    Table,
-    Unusable,
-    conform,
-    draft,
-    identifies_rows,
-    no_such_column,
-    usable_name,
-)
+from commingle.services.tables import Table, Unusable, conform, draft, identifies_rows, no_such_column, usable_name
 from commingle.shared.documents.presets import release_preset
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, as_registered, parse_attributes, parts_of
 from commingle.shared.documents.study import RECOMMENDED_MECHANISM
 from commingle.shared.documents.terms import AUTO, MechanismName, Projection
 from commingle.shared.mechanisms.registry import keyed_by_default, sketched_names
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.plain_files import read_given
+from commingle.shared.runtime.files import read_given
 
 MIN_ROWS = 10
 _DEMO_MECHANISMS: tuple[MechanismName, ...] = (RECOMMENDED_MECHANISM, "rmgm")

@@ -21,7 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from commingle.services.errors import OutputError
+from commingle.services.errors import OutputError, RoundError
 from commingle.services.planning.public_table import assumed_of_table
 from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, fit_all, reference
@@ -31,16 +31,14 @@ from commingle.services.simulation.releases import Allowance, Planned, allowance
 from commingle.services.simulation.report import PICTURE, Made, Outcome, full_report, release_report, show_first
 from commingle.services.tables import Table
 from commingle.services.testing.consortium import Consortium
-from commingle.services.testing.errors import RoundError
 from commingle.services.testing.nodes import Dataset
 from commingle.services.testing.processes import stop_on_signals
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.subject_ids import id_parts
-from commingle.shared.errors import CommingleError, MissingExtraError
-from commingle.shared.forecast.errors import PlanningError
+from commingle.shared.errors import CommingleError, MissingExtraError, PlanningError
 from commingle.shared.forecast.forecast import plan
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.resolve import terms_of
+from commingle.shared.release.checks import terms_of
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.remote import connect
@@ -141,7 +139,6 @@ class _Open:
     events: list[tuple[ReleaseEvent, float]]
 
     def words(self, kind: str, party: str | None) -> str:
-        """What happened just now; with the proposal, what the release is forecast to be worth and to take."""
         said = _SAID.get(kind, kind)
         if kind == "proposal" and self.forecast is not None:
             said += f", forecast to explain {self.forecast['r_squared']:.0%} of how {self.forecast['target']} varies"
@@ -155,13 +152,11 @@ class _Open:
 
     @property
     def steps(self) -> int:
-        """How many events it takes: the proposal, approvals, blocks, the publication."""
         parties = len(self.planned.study.parties)
         exchanged = 2 * parties if mechanism_of(self.planned.spec).interactive else 0  # columns and replies
         return 2 * parties + 2 + exchanged
 
     def awaited(self, kind: str) -> set[str]:
-        """Parties that have not sent this yet."""
         sent = {event.party for event, _ in self.events if event.kind == kind}
         return set() if self.state.final else {party.name for party in self.planned.study.parties} - sent
 

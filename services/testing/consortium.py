@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from commingle.services.client.release import Release
 from commingle.services.client.remote import ReleaseClient
-from commingle.services.testing.errors import ConsortiumError, RoundError
+from commingle.services.errors import ConsortiumError, RoundError
 from commingle.services.testing.links import Link
 from commingle.services.testing.nodes import DATASET, Agent, Backend, Coordinator, dataset_of, rows_of, self_signed
 from commingle.services.testing.processes import Command, Processes, Running, reserved_port
@@ -142,11 +142,7 @@ class Consortium:
         return Study.model_validate({**usual, "target": target, "epsilon": epsilon, **terms}, strict=False)
 
     def propose(self, study: Study | Path) -> str:
-        """Propose a release, as the coordinator's operator. Its id.
-
-        Raises:
-            ProcessError: the coordinator refuses it.
-        """
+        """Propose a release, as the coordinator's operator. Its id. Raises ProcessError: the coordinator refuses it."""
         if isinstance(study, Study):
             path = self.folder / f"study-{time.monotonic_ns()}.json"
             path.write_text(study.model_dump_json())
@@ -155,11 +151,7 @@ class Consortium:
         return str(self.command(*self.coordinator.proposing(path))["id"])
 
     def state(self, release: str) -> State:
-        """Where a release stands.
-
-        Raises:
-            RemoteError: the coordinator does not answer, or knows no such release.
-        """
+        """Where a release stands. Raises RemoteError: the coordinator does not answer, or knows no such release."""
         with connect(self.coordinator.url) as http:
             return CoordinatorClient(http).release(release).state
 

@@ -24,7 +24,7 @@ from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.edge.serving import open_services
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import compose_agents
-from commingle.services.testing.errors import ProcessError
+from commingle.services.errors import ProcessError
 from commingle.services.testing.processes import Command, Server, last_lines, only_processes, printed
 from commingle.shared.runtime.files import close_to_others
 from commingle.shared.runtime.server import Served, listen, serving

@@ -139,7 +139,6 @@ class Link:
         self._down = False
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        """Carry one request, as an ASGI application."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet
 from pydantic import TypeAdapter
 
+from commingle.services.errors import ConsortiumError
 from commingle.services.tables import Unusable, draft, read_table
-from commingle.services.testing.errors import ConsortiumError
 from commingle.services.testing.links import Link
 from commingle.services.testing.processes import Command, Server
 from commingle.shared.documents.schema import Attribute
@@ -151,7 +151,6 @@ class Node:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self.server.alive
 
     @property
@@ -192,9 +191,7 @@ class Node:
     def await_death(self) -> None:
         """Return when it has killed itself at its fault point.
 
-        Raises:
-            ProcessError: it has not, or has ended otherwise.
-            ConsortiumError: without processes.
+        Raises ProcessError: it has not, or has ended otherwise; ConsortiumError: without processes.
         """
         self.server.await_death()
 

@@ -26,7 +26,7 @@ from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn, Self
 
-from commingle.services.testing.errors import ConsortiumError, ProcessError
+from commingle.services.errors import ConsortiumError, ProcessError
 from commingle.shared.runtime.faults import VARIABLE
 from commingle.shared.runtime.files import close_to_others
 from commingle.shared.runtime.threads import threads
@@ -98,7 +98,6 @@ class Server:
         raise NotImplementedError
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         raise only_processes(f"Only a process can be sent {number.name}")
 
     def fill_disk(self, *, full: bool) -> None:

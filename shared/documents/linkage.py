@@ -63,9 +63,7 @@ def open_linkage_key(
 ) -> Verified[LinkageKeyMessage]:
     """The verified message from that sender to that recipient, its box still closed.
 
-    Raises:
-        SignatureError: not signed by the sender.
-        DocumentError: for somebody else or for another consortium.
+    Raises SignatureError: not signed by the sender; DocumentError: for somebody else or for another consortium.
     """
     message = open_envelope(envelope, LinkageKeyMessage, keys=[key])
     document = message.document

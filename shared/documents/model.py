@@ -263,8 +263,7 @@ def encode(document: WireModel) -> bytes:
 def decode(kind: type[Model], payload: bytes, checks: Checks | None = None) -> Model:
     """Parse and validate one document; it names nothing twice. Its model says whether it has use for `checks`.
 
-    Raises:
-        DocumentError: the bytes are not a valid document of that kind.
+    Raises DocumentError: the bytes are not a valid document of that kind.
     """
     document = _parse(kind, payload, checks)
     # figures stay text: only the names are looked at
@@ -278,8 +277,7 @@ def decode_canonical(kind: type[Model], payload: bytes, checks: Checks | None = 
     A field that has a default may be left out; whatever it says is said as `encode` would say it: no white space, no
     name twice, no other way to write a number, a date or a letter.
 
-    Raises:
-        DocumentError: the bytes are not a valid document of that kind, or not its canonical encoding.
+    Raises DocumentError: the bytes are not a valid document of that kind, or not its canonical encoding.
     """
     document = _parse(kind, payload, checks)
     if canonical_json(document.model_dump(mode="json", exclude_unset=True)) != payload:

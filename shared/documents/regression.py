@@ -26,10 +26,10 @@ from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.documents.statements import ChargedLoss, SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss
 from commingle.shared.dp.calibration import stated_epsilon
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
 from commingle.shared.dp.sensitivity import Adjacency, unit_of
 from commingle.shared.dp.two_stages import plan_two_stages, two_stage_loss
+from commingle.shared.errors import ParameterError
 
 RegressionMethod = Literal[
     "two_stage",

@@ -45,8 +45,7 @@ def stage_targets(terms: Terms, party: PartyTerms) -> tuple[Rho, Rho]:
 def first_stage_of(terms: Terms, party: PartyTerms) -> FirstStage | None:
     """The noise of a party's sums; None where it publishes none.
 
-    Raises:
-        ParameterError: sums or noise leave exact arithmetic.
+    Raises ParameterError: sums or noise leave exact arithmetic.
     """
     if party.first_stage_share is None:
         return None
@@ -68,8 +67,7 @@ def measured(party: PartyTerms) -> list[MeasuredAttribute]:
 def row_map(terms: Terms, party: PartyTerms, sums: Sequence[int] | None) -> IntegerMap | None:
     """The map of a party's rows by closed terms; None where they are taken as they are encoded.
 
-    Raises:
-        SpecError: sums that its first stage does not have, or none where it has one.
+    Raises SpecError: sums that its first stage does not have, or none where it has one.
     """
     stage = first_stage_of(terms, party)
     if (0 if sums is None else len(sums)) != (0 if stage is None else stage.size):

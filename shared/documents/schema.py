@@ -10,9 +10,9 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, Wit
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import LEFT_OUT, WireModel, as_written, explain, tagged_by
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import IntegerMap, quantise, within_unit
 from commingle.shared.dp.sensitivity import Geometry, contrast_geometry
+from commingle.shared.errors import ParameterError
 
 AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]]{1,80}$")]
 Level = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]

@@ -277,8 +277,7 @@ def require_plain_text(spec: ReleaseSpec) -> None:
 
     It is no part of the model: what was signed before can still be read, and is shown without them.
 
-    Raises:
-        SpecError: naming the fields.
+    Raises SpecError: naming the fields.
     """
     if found := list(hidden_text(spec.model_dump())):
         raise SpecError(

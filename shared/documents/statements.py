@@ -255,9 +255,7 @@ def open_departure(envelope: Envelope, *, party: str, key: VerifyingKey, coordin
 def open_approvals(envelopes: Mapping[str, Envelope], spec: Verified[ReleaseSpec]) -> dict[str, Verified[Approval]]:
     """The verified approvals of every party of a spec, by name.
 
-    Raises:
-        DocumentError: a party's approval is missing.
-        SignatureError: one does not verify.
+    Raises DocumentError: a party's approval is missing; SignatureError: one does not verify.
     """
     missing = [party.name for party in spec.document.parties if party.name not in envelopes]
     if missing:

@@ -102,8 +102,7 @@ class SubjectKey:
     def of(cls, columns: SubjectColumns, rules: IdRules | None = None) -> Self:
         """A key; without rules each column is taken exactly.
 
-        Raises:
-            SpecError: there is not one rule for each column, or a column is named twice.
+        Raises SpecError: there is not one rule for each column, or a column is named twice.
         """
         names = (columns,) if isinstance(columns, str) else columns
         chosen = EXACT * len(names) if rules is None else rules

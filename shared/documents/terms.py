@@ -1,7 +1,7 @@
 """The terms of a release: everything that its noise, its maps of rows and its forecast follow from.
 
-Studies (`release.resolve.terms_of`), specs (`ReleaseSpec.terms`) and plans all say them. What a study leaves open and
-what a mechanism adds is closed by `release.resolve.closed` and nowhere else; open is what is `AUTO`, and None of
+Studies (`release.checks.terms_of`), specs (`ReleaseSpec.terms`) and plans all say them. What a study leaves open and
+what a mechanism adds is closed by `release.checks.closed` and nowhere else; open is what is `AUTO`, and None of
 buckets and bounds.
 """
 
@@ -27,10 +27,10 @@ from commingle.shared.documents.schema import (
 from commingle.shared.documents.subsets import Subsets, subset_words
 from commingle.shared.dp.accounting import delta_left
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import RadiusRule
 from commingle.shared.dp.fixed_point import FRACTION_BITS
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, unit_of
+from commingle.shared.errors import ParameterError
 
 AUTO: Literal["auto"] = "auto"
 MAPPED_ROW_NORM = 1.0

@@ -20,8 +20,8 @@ from commingle.shared.dp.calibration import (
     gaussian_rho,
     rho_of_epsilon,
 )
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.sensitivity import Adjacency, unit_of
+from commingle.shared.errors import ParameterError
 
 RHO_UNITS = 1 << 64
 SIGMA_LIMIT = 1 << 48

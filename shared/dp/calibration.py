@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import erfc, exp, inf, isfinite, log, log1p, nextafter, pi, sqrt
 from sys import float_info
 
-from commingle.shared.dp.errors import ParameterError
+from commingle.shared.errors import ParameterError
 
 _CLASSICAL_EPSILON_LIMIT = 1.0
 RHO_RANGE = (1e-18, 1e9)

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, Rho, gaussian_loss, least_sigma
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import MATRIX_BITS, SCALE, IntegerMap
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import ParameterError
 
 _SQUARE_WEIGHT = {
     Adjacency.REPLACE_ONE: Fraction(11, 4),

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.dp.errors import EncodingRangeError, ParameterError
+from commingle.shared.errors import EncodingRangeError, ParameterError
 
 FRACTION_BITS = 15
 SCALE = 1 << FRACTION_BITS

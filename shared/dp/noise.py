@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.dp.accounting import SIGMA_LIMIT
-from commingle.shared.dp.errors import ParameterError
+from commingle.shared.errors import ParameterError
 
 Entropy = Callable[[int], bytes]
 """That many independent, uniformly random bytes."""

@@ -17,8 +17,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import FRACTION_BITS, exact_row_norm, presence
+from commingle.shared.errors import ParameterError
 
 CONTRAST_ROUNDING = 21
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.dp.accounting import Rho, gaussian_loss, least_sigma
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import (
     FirstStage,
     MeasuredAttribute,
@@ -27,6 +26,7 @@ from commingle.shared.dp.first_stage import (
 from commingle.shared.dp.fixed_point import SCALE, WHITENED_LIMIT, IntegerMap, clip_rows
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import ParameterError
 
 SHARE = Fraction(3, 20)
 """Of rho for the first stage, chosen by measuring, as the weight of linear terms was; privacy depends on neither."""

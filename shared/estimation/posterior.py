@@ -220,7 +220,6 @@ class Objective:
         return self.start @ self._triangle(x)
 
     def __call__(self, x: Array) -> tuple[float, Array]:
-        """Its value and derivative, as x."""
         T = self._triangle(x)
         F = self.start @ T
         value, Q = self.likelihood.loss(F @ F.T)

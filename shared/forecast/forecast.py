@@ -17,15 +17,22 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.forecast.errors import PlanningError
+from commingle.shared.errors import PlanningError
 from commingle.shared.forecast.result import Forecast, Plan, Point, TermForecast, advice, exchange_words, sentences
-from commingle.shared.forecast.squares import square_words
 from commingle.shared.forecast.tables import cut_forecasts, sentence_of, table_forecasts
-from commingle.shared.forecast.task import Assumptions, assumptions_of, ends, expected, populations, task_of
+from commingle.shared.forecast.task import (
+    Assumptions,
+    assumptions_of,
+    ends,
+    expected,
+    populations,
+    square_words,
+    task_of,
+)
 from commingle.shared.mechanisms.interface import ExchangeCost
 from commingle.shared.mechanisms.prediction import Prediction, RegressionTask
 from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_of
-from commingle.shared.release.resolve import closed, terms_of
+from commingle.shared.release.checks import closed, terms_of
 
 _computing = [Lock() for _ in range(16)]
 _LEAST_NEEDED, _MOST_NEEDED = 100, 10**12  # people
@@ -240,9 +247,7 @@ def _terms(task: RegressionTask, found: Prediction) -> tuple[TermForecast, ...]:
 def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
     """The forecast with its curves, and the other mechanisms beside it; about a study's own target, if it has one.
 
-    Raises:
-        PlanningError: there is nothing to forecast.
-        PrivacyError: epsilon, delta or a row norm outside its domain.
+    Raises PlanningError: there is nothing to forecast; PrivacyError: epsilon, delta or a row norm outside its domain.
     """
     if isinstance(study, Terms):
         terms, assumed = study, assumed or Assumptions()

@@ -22,17 +22,16 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import CutNumber, Study, StudyParty
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.first_stage import expected_sums
+from commingle.shared.errors import PlanningError
 from commingle.shared.estimation.cells import Cells, against
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import Stage, undoing
-from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.result import CutForecast, TableForecast
 from commingle.shared.forecast.task import Assumptions, table_law, uniform_law
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.checks import tried
+from commingle.shared.release.checks import closed, tried
 from commingle.shared.release.matrix import prepared_release, second_moments
-from commingle.shared.release.resolve import closed
 
 _NOBODY = "0" * 64
 _STEPS = 60
@@ -165,8 +164,7 @@ def table_forecasts(terms: Terms, assumed: Assumptions, *, sizes: bool = True) -
     The label is the assumed target, or else the last attribute with levels; `sizes` says whether to find out how many
     people each needs.
 
-    Raises:
-        PlanningError: an odds ratio or a share that is none.
+    Raises PlanningError: an odds ratio or a share that is none.
     """
     _require(terms, assumed)
     label = _label(terms, assumed)

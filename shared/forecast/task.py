@@ -10,6 +10,11 @@ the sample's R^2 of q features and the variance yy of its label:
 
 On average the explained part is about that of the adjusted R^2. The covariance of the features is drawn apart from b,
 as that of m rows of a normal law whose covariance is the sample's.
+
+Whether a study should release the square of its target (`square_words`): intervals for the population rest on noise and
+on sampling, of variance residual xx^-1 / n. Residuals that spread unalike change the second alone, so the square is
+worth its noise where sampling is by far the larger part (ADR 48): a tenth of it leaves room for a target that varies
+less than a uniform one.
 """
 
 from dataclasses import dataclass, replace
@@ -17,14 +22,20 @@ from math import sqrt
 
 import numpy as np
 
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, EncodedColumn
+from commingle.shared.documents.schema import (
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    EncodedColumn,
+    NumericAttribute,
+)
 from commingle.shared.documents.spec import MAX_COLUMNS, StatedPurpose
 from commingle.shared.documents.terms import PartyTerms, Terms
+from commingle.shared.errors import PlanningError
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.mechanisms.prediction import ColumnLaw, RegressionTask, encoded_noise
 from commingle.shared.mechanisms.registry import mechanism_of, sketched_names
-from commingle.shared.release.resolve import closed
+from commingle.shared.release.checks import closed
 
 R_SQUARED = 0.3
 _UNEXPLAINED = 1e-9  # least part of a standardised column that the others must leave
@@ -200,8 +211,7 @@ def uniform_law(parties: tuple[PartyTerms, ...]) -> tuple[Array, Array]:
 def table_law(second_moments: Array, *, columns: int) -> tuple[Array, Array]:
     """Mean and covariance from (p, p) moments A^T A / n of a public table, the intercept first.
 
-    Raises:
-        PlanningError: not a symmetric matrix of that size with entries in [-1, 1] and 1 in its corner.
+    Raises PlanningError: not a symmetric matrix of that size with entries in [-1, 1] and 1 in its corner.
     """
     shape = (columns + 1, columns + 1)
     if (
@@ -299,3 +309,78 @@ def _wishart_root(q: int, degrees: int, draw: np.random.Generator) -> Array:
 def _with_slopes(task: RegressionTask, xx: Array, b: Array, residual: float) -> RegressionTask:
     inverse = np.asarray(np.linalg.inv(xx), dtype=np.float64)
     return replace(task, xx=xx, inverse=inverse, b=b, yy=float(b @ xx @ b) + residual, residual=residual)
+
+
+_PART = 0.1
+"""Of the variance of sampling, what that of noise may be; errors for the population then grow by 5 % at most."""
+
+
+def square_words(terms: Terms, assumed: Assumptions) -> str | None:
+    """That the square of the target costs little, and how to ask for it; None where it is of no use or costs more."""
+    asked = _levels_alone(terms, assumed)
+    if asked is None:
+        return None
+    own, plain = asked
+    whole = _with_square(terms, own)
+    try:
+        (before, _), (after, sampling) = (_variances(each, plain) for each in (terms, whole))
+    except PlanningError:  # too many columns
+        return None
+    if not np.mean(after / sampling) < _PART:
+        return None
+    growth = float(np.mean(np.sqrt((after + sampling) / (before + sampling))))
+    more = " and --one-stage" if any(p.first_stage_share is not None for p in closed(terms).parties) else ""
+    change = f"grow by {growth - 1:.1%}" if growth > 1 else f"fall by {1 - growth:.1%}"
+    return (
+        f'With the square of {own.name} (study new --product "{own.name} squared={own.name},{own.name}"{more}), '
+        "intervals for the population would count that people with some levels may differ more than others in "
+        f"{own.name}; their standard errors are expected to {change}. Those for the table, of noise alone, grow "
+        "by more."
+    )
+
+
+def _levels_alone(terms: Terms, assumed: Assumptions) -> tuple[NumericAttribute, Assumptions] | None:
+    """The target and what is asked, where a fit could use its square (`services.models.spread.knows_spread`)."""
+    attributes = {a.name: a for a in terms.attributes}
+    own = attributes.get(assumed.target or "")
+    features = tuple(name for name in assumed.features or tuple(attributes) if name != assumed.target)
+    levels = (attributes.get(name) for name in features)
+    fits = (
+        isinstance(own, NumericAttribute)
+        and own.missing == "error"
+        and own.product is None
+        and not any(getattr(a, "product", None) == (own, own) for a in terms.attributes)
+        and bool(features)
+        and all(isinstance(a, BinaryAttribute | CategoricalAttribute) and a.missing != "midpoint" for a in levels)
+        and assumed.r_squared <= R_SQUARED
+        and mechanism_of(terms).interactive
+        and all(p.whitening is None and p.row_norm is None and p.weighted is None for p in terms.parties)
+    )
+    if not fits or not isinstance(own, NumericAttribute):
+        return None
+    return own, replace(assumed, second_moments=None, public_rows=None, features=features)  # of other columns
+
+
+def _with_square(terms: Terms, own: NumericAttribute) -> Terms:
+    """These terms with the square, and with whole rows, which it needs."""
+    square = NumericAttribute(name=f"{own.name} squared", lower=-1, upper=1, product=(own, own))
+    made = terms.reopened()
+    parties = (
+        p.model_copy(
+            update={
+                "attributes": (*p.attributes, *((square,) if own in p.attributes else ())),
+                "first_stage_share": None,
+            }
+        )
+        for p in made.parties
+    )
+    return replace(made, parties=tuple(parties))
+
+
+def _variances(terms: Terms, assumed: Assumptions) -> tuple[Array, Array]:
+    """Of each slope by noise, and by the drawing of people."""
+    made, task = closed(terms), task_of(terms, assumed)
+    noise = mechanism_of(made).planner.predict(made, task).covariance
+    if noise is None:
+        raise PlanningError("no fit is possible", remedy="Ask for fewer columns, or for more people.")
+    return np.diag(noise), task.residual * np.diag(task.inverse) / (made.kept or made.n)

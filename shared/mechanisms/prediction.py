@@ -84,7 +84,7 @@ class Prediction:
 
 
 class Planner(ABC):
-    """A mechanism's part of the planner; terms are closed (`release.resolve`)."""
+    """A mechanism's part of the planner; terms are closed (`release.checks`)."""
 
     @abstractmethod
     def predict(self, terms: Terms, task: RegressionTask) -> Prediction:

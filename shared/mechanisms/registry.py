@@ -10,8 +10,7 @@ from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import Terms
 from commingle.shared.mechanisms.interface import Mechanism
-from commingle.shared.mechanisms.moments.block import MOMENTS
-from commingle.shared.mechanisms.moments.keyed import KEYED_MOMENTS
+from commingle.shared.mechanisms.moments.block import KEYED_MOMENTS, MOMENTS
 from commingle.shared.mechanisms.rows.block import DGM, KEYED_RMGM, RMGM
 
 if TYPE_CHECKING:  # a party's agent does not need it, and scipy loads slowly

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.errors import DomainError
 from commingle.shared.proving import code
 from commingle.shared.proving.parameters import REPEATS, SECRET_BITS, SQUARES, Sizes
 from commingle.shared.proving.relation import Term, multipliers
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.encryption import key_half, public_slots
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import BLOCK_STRIPES, Layout, parse_residues
 from commingle.shared.ring.residues import Residues, to_coefficients
 

@@ -19,16 +19,16 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.errors import DomainError
 from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import Ciphertexts
 from commingle.shared.proving.lengths import column_shape
 from commingle.shared.proving.parameters import BOUND_LIMIT, SQUARES, Sizes
+from commingle.shared.proving.proof import verify_relations
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.relation import Shape, Term
 from commingle.shared.proving.transcript import Challenge
-from commingle.shared.proving.verifier import verify_relations
 from commingle.shared.ring.encryption import Entropy, SecretKey, within_limits
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.residues import Residues, to_coefficients
 
 NUMBER_LIMIT = 1 << 38

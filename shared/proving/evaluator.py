@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.errors import DomainError
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.columns import filled_up, opened_secrets, require_bound, rows_in_groups, secret_bits
 from commingle.shared.proving.lengths import bounded_shape, evaluated_shape, reply_sizes
 from commingle.shared.proving.parameters import NOISE_BITS, REPEATS, Sizes
+from commingle.shared.proving.proof import verify_relations
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.relation import Joined, Relation, Shape, Term, multipliers
 from commingle.shared.proving.replies import Drawn, Evaluations, Reply
 from commingle.shared.proving.transcript import Challenge
-from commingle.shared.proving.verifier import verify_relations
 from commingle.shared.ring.encryption import Entropy, SecretKey, within_limits
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import Layout
 from commingle.shared.ring.replies import Hiding
 

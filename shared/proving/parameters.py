@@ -8,7 +8,7 @@ are committed to, and t of the 4 l places are opened.
 from dataclasses import dataclass
 from fractions import Fraction
 
-from commingle.shared.ring.errors import DomainError
+from commingle.shared.errors import DomainError
 from commingle.shared.ring.parameters import Parameters
 
 LENGTHS = (2048, 4096, 8192)  # l: a proof has the one that makes it shortest

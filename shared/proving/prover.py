@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.errors import DomainError
 from commingle.shared.proving import code
 from commingle.shared.proving.parameters import RANGE_BITS, RANGES, REPEATS, Sizes, check_tries
 from commingle.shared.proving.proof import Answers, Places, Proof, shown_bytes
@@ -20,7 +21,6 @@ from commingle.shared.proving.transcript import (
     second_challenges,
 )
 from commingle.shared.ring.encryption import SEED_BYTES, Entropy, keystream
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.residues import Residues
 
 _MOST_TRIES = 64  # all of them are thrown away with probability 2^-128 at most

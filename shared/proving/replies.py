@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.errors import DomainError
 from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import plane
 from commingle.shared.proving.lengths import drawn_shape, number_rows
@@ -22,7 +23,6 @@ from commingle.shared.proving.parameters import NOISE_BITS, REPEATS, Sizes
 from commingle.shared.proving.relation import Shape, Term, multipliers
 from commingle.shared.proving.transcript import Challenge
 from commingle.shared.ring.encryption import public_slots
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import Layout, parse_residues
 from commingle.shared.ring.residues import Residues
 
@@ -270,7 +270,6 @@ class Drawn:
         yield self._error_term(weights)
 
     def _batches(self) -> Iterator[list[int]]:
-        """Numbers of replies that are multiplied together."""
         some, lines = list[int](), 0
         for number, (reply, count) in enumerate(zip(self.replies, self._number_counts, strict=True)):
             own = count + reply.layout.groups * self.sizes.pieces

@@ -328,8 +328,7 @@ def _follows(known: Memberships, event: EventEntry) -> bool:
 def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     """Check a release against the history of one of its parties, and say what was found.
 
-    Raises:
-        VerificationError: the party's history tells of this release otherwise, or it is not that party's.
+    Raises VerificationError: the party's history tells of this release otherwise, or it is not that party's.
     """
     name = history.audit.party
     share = next((party for party in release.spec.parties if party.name == name), None)

@@ -27,8 +27,8 @@ from commingle.shared.estimation.errors import MomentsMismatchError
 from commingle.shared.estimation.prepared import PreparedMoments, Stage
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
 from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import plan_blocks
-from commingle.shared.release.resolve import closed
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 _OVERHEAD_BYTES = 4096
@@ -61,8 +61,7 @@ def encode_block(block: NDArray[np.int64], columns: Sequence[str]) -> bytes:
 def decode_block(body: bytes, *, columns: Sequence[str], rows: int) -> NDArray[np.int64]:
     """The integers (rows x columns) of an Arrow IPC stream.
 
-    Raises:
-        BlockError: not Arrow, other columns, types or rows than expected, or empty cells.
+    Raises BlockError: not Arrow, other columns, types or rows than expected, or empty cells.
     """
     remedy = "Upload the Arrow IPC stream that the block statement describes."
     try:
@@ -114,8 +113,7 @@ def encode_matrix(spec: ReleaseSpec, release: str, matrix: NDArray[np.int64]) ->
 def decode_matrix(spec: ReleaseSpec, data: bytes) -> NDArray[np.int64]:
     """The integers (rows x p) of a published matrix.
 
-    Raises:
-        VerificationError: not Parquet, or not the columns and rows the spec calls for.
+    Raises VerificationError: not Parquet, or not the columns and rows the spec calls for.
     """
     remedy = "Download the matrix again."
     expected = pa.schema([(column.name, pa.int64()) for column in spec.matrix_columns])

@@ -20,7 +20,7 @@ from commingle.shared.dp.calibration import Calibration, stated_epsilon
 from commingle.shared.dp.first_stage import FirstStage, first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.resolve import closed
+from commingle.shared.release.checks import closed
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from commingle.shared.ring.errors import DomainError
+from commingle.shared.errors import DomainError
 from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout, Parameters, format_residues
 from commingle.shared.ring.residues import Residues, products, residues, sums, to_coefficients, to_slots
 

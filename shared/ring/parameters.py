@@ -19,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from commingle.shared.ring.errors import CiphertextError, DomainError
+from commingle.shared.errors import CiphertextError, DomainError
 from commingle.shared.ring.residues import Residues
 
 ENTRY_LIMIT = 1 << 14  # |x| of an entry of a column, both sides

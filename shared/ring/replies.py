@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.errors import CiphertextError, DomainError
 from commingle.shared.ring.encryption import (
     Entropy,
     SecretKey,
@@ -26,7 +27,6 @@ from commingle.shared.ring.encryption import (
     ternary,
     within_limits,
 )
-from commingle.shared.ring.errors import CiphertextError, DomainError
 from commingle.shared.ring.parameters import MESSAGE_LIMIT, Layout, format_residues, parse_residues
 from commingle.shared.ring.residues import (
     Residues,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared import loops as library
-from commingle.shared.ring.errors import KernelsError
+from commingle.shared.errors import KernelsError
 
 Residues: TypeAlias = NDArray[np.uint32]
 

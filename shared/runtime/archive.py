@@ -11,8 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.files import close_to_others, write_durably
-from commingle.shared.runtime.plain_files import open_plain
+from commingle.shared.runtime.files import close_to_others, open_plain, write_durably
 
 _PIECE = 1 << 20
 

@@ -9,7 +9,7 @@ from commingle.shared.documents.spec import Attachment
 from commingle.shared.documents.study import Study
 from commingle.shared.runtime.cli import A_FILE
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.plain_files import open_plain
+from commingle.shared.runtime.files import open_plain
 
 attach_option = click.option(
     "--attach",

@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
@@ -73,6 +73,15 @@ def refuse_beside(option: str, *names: str) -> None:
 def names_in(given: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
     """Names given one by one or with commas between them; a name that is known may itself contain a comma."""
     return tuple(name for text in given for name in ([text] if text in known else map(str.strip, text.split(","))))
+
+
+def whole_id(beginning: str, ids: Iterable[str]) -> str | None:
+    """The one id that begins so; None where none does. Raises UsageError where several do."""
+    found = [each for each in ids if each.startswith(beginning)]
+    if len(found) > 1:
+        said = f"{beginning} is the beginning of several ids; give more letters:"
+        raise click.UsageError("\n  ".join([said, *found]))
+    return next(iter(found), None)
 
 
 def together(*options: Options[Any]) -> Options[Any]:

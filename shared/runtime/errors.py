@@ -45,6 +45,10 @@ class TooLargeError(RuntimeFaultError):  # a body beyond its limit
     code = "too-large"
 
 
+class TruncatedError(RuntimeFaultError):  # a body that ended early, or did not come in time
+    code = "truncated"
+
+
 class BusyError(RuntimeFaultError):
     """Too many requests wait already, of all or of this client.
 

@@ -14,16 +14,12 @@ Strike = Callable[[str], None]
 """Is told the name of each point that is reached, and decides what happens there."""
 
 
-def _nothing(_: str) -> None:
-    """What happens in earnest."""
-
-
 @dataclass(slots=True)
 class _Armed:
-    strike: Strike = _nothing
+    strike: Strike
 
 
-_armed = _Armed()
+_armed = _Armed(lambda _: None)
 
 
 def reach(point: str) -> None:

@@ -135,9 +135,7 @@ class _Answer(BaseModel):
 class Provider:
     """The provider of some settings, over the network. Safe to use from several threads.
 
-    Raises:
-        MissingExtraError: joserfc is not installed.
-        SettingsError: the client's secret cannot be read.
+    Raises MissingExtraError: joserfc is not installed; SettingsError: the client's secret cannot be read.
     """
 
     def __init__(self, settings: SsoSettings, *, clock: Callable[[], float] = time.time) -> None:
@@ -264,8 +262,7 @@ def verify_id_token(token: str, keys: bytes, *, issuer: str, client_id: str, non
 
     `keys` is the provider's JWK set, `now` in seconds since 1970.
 
-    Raises:
-        SignInError: it is another's, for another, of another sign-in, over, or not signed as it must be.
+    Raises SignInError: it is another's, for another, of another sign-in, over, or not signed as it must be.
     """
     expected = {"nonce": {"essential": True, "value": nonce}, "sub": {"essential": True}}
     claims = _claims(token, keys, issuer=issuer, client_id=client_id, now=now, expected=expected)
@@ -281,8 +278,7 @@ def verify_id_token(token: str, keys: bytes, *, issuer: str, client_id: str, non
 def verify_logout_token(token: str, keys: bytes, *, issuer: str, client_id: str, now: int) -> Ended:
     """What a logout token (OpenID Connect Back-Channel Logout 1.0, 2.6) ends, once it holds; arguments as above.
 
-    Raises:
-        SignInError: it does not, or it is an ID token, which has a nonce and no such event.
+    Raises SignInError: it does not, or it is an ID token, which has a nonce and no such event.
     """
     claims = _claims(token, keys, issuer=issuer, client_id=client_id, now=now, expected={"jti": {"essential": True}})
     events, *names = (

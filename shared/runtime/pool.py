@@ -193,8 +193,7 @@ class WorkPool:
     def place(self, client: str) -> Iterator[None]:
         """One of the client's requests, from before its body is read until it is answered.
 
-        Raises:
-            BusyError: it has as many as it may have.
+        Raises BusyError: it has as many as it may have.
         """
         if self._places[client] >= self._per_client:
             raise BusyError(f"{self._per_client} requests from your address are being computed", remedy=_REMEDY)
@@ -284,8 +283,7 @@ def client_of(request: Request) -> str:
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of the work, which is cancelled when the client hangs up. The request's body must have been read.
 
-    Raises:
-        ClientDisconnect: it did.
+    Raises ClientDisconnect: it did.
     """
     doing = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_gone(request))

@@ -181,8 +181,7 @@ Page = TypeVar("Page", bound=Paged)
 def pages(where: str, ask: Callable[[str | None], Page], *, most: int = MOST_PAGES) -> Iterator[Page]:
     """Every page of a list, the first asked for with None; ends whatever the other side answers.
 
-    Raises:
-        NonsenseError: more than `most` pages, or a cursor that came before or is too long to be one.
+    Raises NonsenseError: more than `most` pages, or a cursor that came before or is too long to be one.
     """
     cursor: str | None = None
     seen: set[str] = set()

@@ -108,7 +108,6 @@ def body_digest(digest: bytes) -> str:
 
 
 def is_signed(head: RequestHead) -> bool:
-    """Whether a request claims to be signed."""
     return head.header("signature-input") is not None or head.header("signature") is not None
 
 

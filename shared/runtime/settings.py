@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationErro
 from commingle.shared.documents.model import Version, as_written, explain
 from commingle.shared.runtime.cli import NEW_FILE, emit, gathered, json_option
 from commingle.shared.runtime.errors import ANOTHER_VERSION, SettingsError
-from commingle.shared.runtime.plain_files import read_given
+from commingle.shared.runtime.files import read_given
 from commingle.shared.runtime.threads import SETTING as THREADS
 
 if TYPE_CHECKING:  # slow to load, and a service has no use for it

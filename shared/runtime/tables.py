@@ -23,7 +23,7 @@ from pyarrow import compute
 
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, Encoding, Separator
 from commingle.shared.runtime.csv_records import FileBatch, csv_batches, csv_header
-from commingle.shared.runtime.plain_files import open_plain
+from commingle.shared.runtime.files import open_plain
 
 UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, csv.Error)
 """What reading raises. Arrow's own messages may quote a cell: nobody who reads private rows repeats them."""

@@ -13,7 +13,7 @@ import click
 
 from commingle.shared.runtime.cli import NEW_FILE, gathered
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.plain_files import require_plain
+from commingle.shared.runtime.files import require_plain
 
 ca_option = click.option(
     "--ca-file",

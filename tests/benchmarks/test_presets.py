@@ -13,7 +13,7 @@ from commingle.shared.documents.presets import (
     regression_preset,
     release_preset,
 )
-from commingle.shared.release.resolve import terms_of
+from commingle.shared.release.checks import terms_of
 from tests.docs.figures.data import DOCS
 
 ASKED = release_law.study_of(wu2022.ATTRIBUTES, wu2022.SIZES, 10_000, 1.0, subjects="keyed", mechanism="moments")

@@ -12,9 +12,9 @@ from commingle.coordinator.members import revoke
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import open_matrix
+from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import content_digest, decode_block, decode_matrix, encode_block
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.resolve import closed
 from tests.world.coordinator import Block, Honest, Hub, Parties, problem
 from tests.world.exchange import (
     EARLIER,

@@ -14,12 +14,12 @@ from fastapi import Request
 
 from commingle.coordinator.blobs import BlobDirectory
 from commingle.coordinator.coordinator import STAYS, Quotas
-from commingle.coordinator.errors import TruncatedError
-from commingle.coordinator.http.access import Arriving, Body
+from commingle.coordinator.http.access import Arriving
 from commingle.shared.documents.model import encode
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.matrix import ReleaseSizes, largest_body, release_sizes
-from commingle.shared.runtime.errors import BusyError
+from commingle.shared.runtime.bodies import Body
+from commingle.shared.runtime.errors import BusyError, TruncatedError
 from commingle.shared.runtime.files import Disks
 from tests.world.coordinator import Honest, Hub, Proposed, problem
 from tests.world.disks import SmallDisk, mounted

@@ -17,8 +17,8 @@ from commingle.shared.documents.statements import approval_set_digest, open_appr
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.documents import columns_digest
 from commingle.shared.mechanisms.moments.exchange.messages import Reply
+from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import content_digest, decode_block, decode_matrix
-from commingle.shared.release.resolve import closed
 from commingle.shared.release.verification import verify_release
 from tests.golden import world
 

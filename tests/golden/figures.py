@@ -24,9 +24,8 @@ from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.forecast.forecast import forecast
 from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
 from commingle.shared.mechanisms.rows.sketch import SignStream, SparseEntries
-from commingle.shared.release.checks import read_spec
+from commingle.shared.release.checks import closed, read_spec
 from commingle.shared.release.plan import plan_block, privacy_statement
-from commingle.shared.release.resolve import closed
 from tests.golden import world
 from tests.golden.documents import integers
 from tests.golden.world import MECHANISMS, NAMES, RELEASES

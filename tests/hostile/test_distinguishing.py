@@ -19,7 +19,7 @@ from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.manifest import StatedLoss
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.terms import Terms
-from commingle.shared.mechanisms.moments.keyed import KEYED_MOMENTS
+from commingle.shared.mechanisms.moments.block import KEYED_MOMENTS
 from tests.hostile.distinguishing import Attack, Numbers, Prepared, difference, halved, numbers_of
 from tests.hostile.records.cells import OWN
 from tests.hostile.records.kinds import Csv, Excel, Kind, Row, Source, Sqlite

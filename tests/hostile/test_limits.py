@@ -10,14 +10,13 @@ import pytest
 from fastapi import FastAPI, Request
 
 from commingle import ReleaseClient
-from commingle.coordinator.errors import TruncatedError
-from commingle.coordinator.http.access import Body
-from commingle.services.learner.app import BodyLimit
+from commingle.services.learner.app import STATUSES
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
 from commingle.shared.documents.errors import VerificationError
 from commingle.shared.release.matrix import decode_matrix
-from commingle.shared.runtime.errors import TooLargeError
+from commingle.shared.runtime.bodies import Body, read_body
+from commingle.shared.runtime.errors import TooLargeError, TruncatedError
 from commingle.shared.runtime.problem import install_problems
 from tests.tools.fuzz_targets import Release
 from tests.world.consortium import BY_HAND, consortium_of
@@ -119,12 +118,11 @@ def test_coordinator_drains_no_more_than_it_must_of_a_body_that_never_ends() -> 
 
 def test_learner_does_not_wait_for_ever_for_a_body() -> None:
     app = FastAPI()
-    install_problems(app, {})
-    app.add_middleware(BodyLimit, patience_seconds=0.05)
+    install_problems(app, STATUSES)
 
     @app.post("/")
-    def take(body: dict[str, str]) -> dict[str, str]:
-        return body
+    async def take(request: Request) -> int:
+        return len(await read_body(request, 1 << 10, patience_seconds=0.05))
 
     async def answers() -> list[int]:
         statuses = list[int]()

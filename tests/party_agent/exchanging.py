@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from commingle.party_agent.private.kept_rows import KeptRows
+from commingle.party_agent.private.privatise import KeptRows
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.terms import Bounds

@@ -41,10 +41,9 @@ from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyPar
 from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.encoding import bounded_rows, cells_for, encode_attribute
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.checks import open_spec, read_spec
+from commingle.shared.release.checks import closed, open_spec, read_spec
 from commingle.shared.release.matrix import release_sizes
 from commingle.shared.release.plan import plan_block, plan_blocks
-from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import Round, State
 from commingle.shared.wire import PartyRecord
 from tests.world.applications import in_turn

@@ -21,9 +21,9 @@ from numpy.random import Generator
 from commingle.party_agent.private.regression.problem import Floats, power_of_two_above
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Loss, Rho, gaussian_loss
 from commingle.shared.dp.calibration import check_delta, check_epsilon, gaussian_rho, rho_of_epsilon
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import ParameterError
 
 _RESOLUTION = 2.0**-20
 """Step of the lattice in units of the sensitivity: noise grows by about sqrt(entries) of it."""
@@ -94,8 +94,7 @@ def gaussian_multiplier(privacy: Privacy, parts: int) -> float:
     analytic   sqrt(parts / (2 rho)), rho of the Gaussian curve: they compose like one (Dong, Roth, Su 2022, cor. 3.3).
     zcdp       sqrt(parts / (2 rho(epsilon, delta))).
 
-    Raises:
-        ParameterError: classical with epsilon above `parts`, where its theorem says nothing; or none of `GAUSSIAN`.
+    Raises ParameterError: classical with epsilon above `parts`, where its theorem says nothing; or none of `GAUSSIAN`.
     """
     require_calibration(privacy, GAUSSIAN)
     epsilon, delta = privacy.epsilon, privacy.delta
@@ -245,8 +244,7 @@ def multiplier_within(rho: float, parts: int = 1) -> float:
 
     The first float from sqrt(parts / (2 rho)) on with parts / (2 multiplier^2) <= rho in exact arithmetic.
 
-    Raises:
-        ParameterError: rho is not a positive finite number.
+    Raises ParameterError: rho is not a positive finite number.
     """
     if not (isfinite(rho) and rho > 0):
         raise ParameterError(f"rho is {rho!r}", remedy="Give a positive finite number.")

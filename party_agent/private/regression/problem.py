@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.errors import SampleError
 from commingle.shared.documents.regression import RowMapping
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, quantise, squared_row_limit
+from commingle.shared.errors import ParameterError
 
 _ROUNDING = 1e-12
 """Kept above the bound, so that rows exactly on it are not scaled down by the last bit."""
@@ -87,9 +87,7 @@ def on_grid(x: Floats, y: Floats, *, row_bound: float, label_bound: float, publi
     of grid values is a multiple of the grid's square below 2^53 of them, so X^T X and X^T y are computed without any
     rounding, in whatever order (docs/proofs/regression.md, 1).
 
-    Raises:
-        SampleError: as `clip_sample`, or 2^23 rows and more.
-        ParameterError: as `clip_sample`.
+    Raises SampleError: as `clip_sample`, or 2^23 rows and more; ParameterError: as `clip_sample`.
     """
     _check(x, y, row_bound, label_bound)
     if len(y) >= EXACT_ROWS:

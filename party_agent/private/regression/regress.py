@@ -16,7 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from commingle.party_agent.private.engine import Progress
-from commingle.party_agent.private.regression import floating, public_moment, sums
+from commingle.party_agent.private.regression import floating, sums
 from commingle.party_agent.private.regression.measuring import (
     GAUSSIAN,
     Exact,
@@ -27,16 +27,15 @@ from commingle.party_agent.private.regression.measuring import (
     require_calibration,
 )
 from commingle.party_agent.private.regression.problem import Estimate, RowMap, Sample, on_grid
-from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
-from commingle.party_agent.private.regression.sums import two_stage
+from commingle.party_agent.private.regression.sums import PublicMoments, transform, two_stage
 from commingle.party_agent.private.snapshot import Debit, Snapshot
 from commingle.shared.documents.schema import Attribute, NumericAttribute, encoded_columns
 from commingle.shared.dp.accounting import Cost, Loss, Rho
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.two_stages import WIDER as WIDER_IN_STAGES
 from commingle.shared.dp.two_stages import TwoStages
 from commingle.shared.encoding import narrowed
+from commingle.shared.errors import ParameterError
 
 Encoded = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Features (m x d) and label (m) of some rows."""
@@ -68,8 +67,7 @@ class Method:
     def cost(self, privacy: Privacy) -> Cost:
         """The debit, under add_remove with what the run costs under replace_one (docs/proofs/regression.md, 9).
 
-        Raises:
-            ParameterError: a calibration that it does not know, or groups of two that promise nothing.
+        Raises ParameterError: a calibration that it does not know, or groups of two that promise nothing.
         """
         require_calibration(privacy, self.calibrations)
         own = self.loss(privacy)
@@ -103,7 +101,7 @@ class FloatingMethod(Method):
 
 @dataclass(frozen=True, slots=True)
 class PublicMethod(Method):
-    """As `ExactMethod`, on a sample transformed by public second moments (`public_moment.transform`)."""
+    """As `ExactMethod`, on a sample transformed by public second moments (`sums.transform`)."""
 
     run: Callable[[Sample, PublicMoments, Privacy, Measure], Estimate]
 
@@ -186,7 +184,7 @@ WITH_PUBLIC_ROWS: Mapping[str, PublicMethod] = MappingProxyType(
             "together; " + _ONE_MEASUREMENT,
             sums.sums_loss,
             sums.WIDER,
-            public_moment.dp_pmtolse,
+            sums.dp_pmtolse,
         ),
         "dp_pmtse": PublicMethod(
             "dp_pmtse",
@@ -194,8 +192,8 @@ WITH_PUBLIC_ROWS: Mapping[str, PublicMethod] = MappingProxyType(
             "One Gaussian measurement of the second moment of publicly transformed features and label; "
             + _ONE_MEASUREMENT,
             sums.sums_loss,
-            public_moment.PMTSE_WIDER,
-            public_moment.dp_pmtse,
+            sums.PMTSE_WIDER,
+            sums.dp_pmtse,
         ),
     }
 )

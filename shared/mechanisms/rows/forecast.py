@@ -19,13 +19,7 @@ from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.fixed_point import FRACTION_BITS, SCALE, presence
 from commingle.shared.estimation.diagnostics import SIGNIFICANCE
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.mechanisms.prediction import (
-    Planner,
-    Prediction,
-    RegressionTask,
-    encoded_noise,
-    noise_variance,
-)
+from commingle.shared.mechanisms.prediction import Planner, Prediction, RegressionTask, encoded_noise, noise_variance
 from commingle.shared.mechanisms.rows.fit import bound_of, enough_signal
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)

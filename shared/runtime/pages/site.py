@@ -17,6 +17,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from commingle.shared.runtime.bodies import read_body
+from commingle.shared.runtime.errors import TooLargeError, TruncatedError
 from commingle.shared.text import printable
 
 _SHARED = Path(__file__).parent / "templates"
@@ -84,16 +86,12 @@ class Site:
 
 async def read_form(request: Request, *, most: int = 0) -> dict[str, str]:
     """The first value of every field, of a few and `most` more; none where it is no form of ours."""
-    received = bytearray()
-    async for piece in request.stream():
-        received += piece
-        if len(received) > _LARGEST_FORM + most * _LARGEST_FIELD:
-            return {}
     try:
+        received = await read_body(request, _LARGEST_FORM + most * _LARGEST_FIELD)
         fields = parse_qs(
             received.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=_FEW + most
         )
-    except ValueError:
+    except (TooLargeError, TruncatedError, ValueError):
         return {}
     return {name: values[0] for name, values in fields.items()}
 

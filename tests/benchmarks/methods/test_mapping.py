@@ -10,7 +10,7 @@ from benchmarks.methods.mapping import Scales
 from commingle.party_agent.private.regression.problem import Floats
 from commingle.party_agent.private.regression.sums import solve
 from commingle.shared.documents.regression import RowMapping
-from commingle.shared.dp.errors import ParameterError
+from commingle.shared.errors import ParameterError
 
 SEEDS = st.integers(0, 2**32)
 MAPPINGS: tuple[RowMapping, ...] = get_args(RowMapping)

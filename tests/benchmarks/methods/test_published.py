@@ -37,9 +37,9 @@ from commingle.party_agent.private.regression.problem import Estimate, Floats, S
 from commingle.party_agent.private.regression.regress import METHODS, ExactMethod, FloatingMethod
 from commingle.shared.dp.accounting import Loss
 from commingle.shared.dp.calibration import gaussian_delta
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import ParameterError
 from tests.party_agent.private.regression.cases import (
     LABEL_BOUND,
     NEIGHBOURS,

@@ -20,7 +20,7 @@ from benchmarks.public_moment import fitted, wine, wine_table
 from benchmarks.tables import DATA
 from commingle.party_agent.private.regression.measuring import Exact, FloatingPoint
 from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample, on_grid
-from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
+from commingle.party_agent.private.regression.sums import PublicMoments, transform
 from commingle.shared.dp.noise import rounded_gaussian
 from tests.party_agent.private.regression.cases import PUBLIC, RHO, Recording, ill_conditioned
 

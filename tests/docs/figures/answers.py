@@ -9,7 +9,7 @@ import json
 import matplotlib as mpl
 
 from commingle.services.simulation import story
-from commingle.services.simulation.answers import Answers
+from commingle.services.simulation.story import Answers
 from commingle.services.testing.consortium import Consortium
 from tests.docs.figures.data import DOCS
 

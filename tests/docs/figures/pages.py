@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.keyed import study
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.mechanisms.moments.exchange.sizes import exchange_cost
-from commingle.shared.release.resolve import closed
+from commingle.shared.release.checks import closed
 from tests.docs.figures.data import (
     Figures,
     Tables,

@@ -12,7 +12,7 @@ from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import EngineSettings, Home, PartySettings, PinnedCoordinator
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.private.engine import IN_PROCESS, Dask
-from commingle.shared.dp.errors import ParameterError
+from commingle.shared.errors import ParameterError
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
 from tests.world.consortium import CrashError

@@ -28,8 +28,8 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyParty
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.dp.accounting import FREE, ZERO, Cost, Loss, Rho
+from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import BlockPlan, plan_block
-from commingle.shared.release.resolve import closed
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
 from tests.world.documents import spec_of

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from commingle.party_agent.errors import LostError
-from commingle.party_agent.private.kept_rows import KeptRows
+from commingle.party_agent.private.privatise import KeptRows
 from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import Bounds
+from commingle.shared.errors import DomainError
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_reply
-from commingle.shared.ring.errors import DomainError
 from tests.world.documents import HEAD, spec_of
 from tests.world.side import agreed
 

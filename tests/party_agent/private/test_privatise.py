@@ -21,7 +21,7 @@ from commingle.shared.documents.schema import Attribute, Whitening
 from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import squared_row_limit
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.release.resolve import closed
+from commingle.shared.release.checks import closed
 from tests.party_agent.private.releases import (
     RELEASES,
     K,

@@ -18,7 +18,7 @@ from commingle.party_agent.private import sorting
 from commingle.party_agent.private.sorting import PlacedRows, RecordSorter, packed, unpacked
 from commingle.shared.documents.terms import Terms
 from commingle.shared.mechanisms.interface import Placement
-from commingle.shared.mechanisms.moments.keyed import Buckets
+from commingle.shared.mechanisms.moments.block import Buckets
 from commingle.shared.mechanisms.registry import mechanism_named
 
 Record = tuple[bytes, tuple[int, int]]

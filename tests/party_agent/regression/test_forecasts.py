@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 
 from commingle.party_agent.private.regression.measuring import FloatingPoint, Measure, Privacy
 from commingle.party_agent.private.regression.problem import Estimate, Floats, RowMap, Sample, clip_sample
-from commingle.party_agent.private.regression.public_moment import PublicMoments, transform
 from commingle.party_agent.private.regression.regress import METHODS, STAGED, WITH_PUBLIC_ROWS, ExactMethod
-from commingle.party_agent.private.regression.sums import boosted_adassp, ssp, stages_of, two_stage
+from commingle.party_agent.private.regression.sums import (
+    PublicMoments,
+    boosted_adassp,
+    ssp,
+    stages_of,
+    transform,
+    two_stage,
+)
 from commingle.party_agent.regression.forecasts import RegressionDesign, assumed_moment, choose, describe, predict
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod

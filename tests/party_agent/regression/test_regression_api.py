@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from commingle.__main__ import main
 from commingle.party_agent.cli.party import party
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
-from commingle.party_agent.private.regression.public_moment import STABLE
+from commingle.party_agent.private.regression.sums import STABLE
 from commingle.services.client.verify_cli import verify
 from commingle.shared.documents.errors import SignatureError, SpecError, VerificationError
 from commingle.shared.documents.model import encode

@@ -31,9 +31,8 @@ from commingle.shared.documents.regression import (
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, ParameterError
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeTerms
 from commingle.shared.runtime.console import PlainConsole

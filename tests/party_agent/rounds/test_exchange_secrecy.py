@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from commingle.party_agent.private.kept_rows import KeptRows
+from commingle.party_agent.private.privatise import KeptRows
 from commingle.shared.documents.terms import Bounds
 from tests.party_agent.exchanging import finish, kept_by, replied
 from tests.party_agent.rounds.test_exchange import rows_by_subject

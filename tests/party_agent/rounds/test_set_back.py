@@ -24,8 +24,8 @@ from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import NOTHING, Cost, Rho
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeState
+from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.resolve import closed
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.settings import system_clock
 from tests.hostile.actors import HostileCoordinator, LocalUser

@@ -24,8 +24,8 @@ from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
 from commingle.shared.mechanisms.rows.sketch import SparseEntries
+from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.resolve import closed
 from tests.party_agent.exchanging import approved, crash_at, messages
 from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import rows_by_subject

@@ -16,6 +16,7 @@ from commingle.services.errors import InstrumentsError, NestedError, NoSignalErr
 from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared import loops as library
 from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.errors import KernelsError
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import (
     CategoricalTargetError,
@@ -24,7 +25,6 @@ from commingle.shared.estimation.errors import (
     TargetAmongFeaturesError,
     UnknownAttributeError,
 )
-from commingle.shared.ring.errors import KernelsError
 from tests.shared.estimation.tables import TERMS, Table, make_table, moments_of, noiseless
 
 TABLE = make_table(400)

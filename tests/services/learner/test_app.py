@@ -16,7 +16,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import plan
 from commingle.shared.forecast.task import Assumptions
-from commingle.shared.release.resolve import terms_of
+from commingle.shared.release.checks import terms_of
 from tests.world.released import (
     SLOPES,
     STRANGER,

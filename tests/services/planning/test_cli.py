@@ -15,7 +15,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.study import Study
 from commingle.shared.mechanisms.moments.block import TRUST_PROVED
-from commingle.shared.release.resolve import terms_of
+from commingle.shared.release.checks import terms_of
 from commingle.shared.runtime.settings import load_settings
 from tests.world.command import Command
 

@@ -13,7 +13,7 @@ from statsmodels.api import Logit, add_constant
 
 from commingle.services.client.release import Release
 from commingle.services.simulation import story
-from commingle.services.simulation.answers import Answers, Beside
+from commingle.services.simulation.story import Answers, Beside
 from tests.world.categorical import release_of
 
 PEOPLE = 4000

@@ -14,7 +14,7 @@ from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import AUTO, PartyTerms
 from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute, column_sums, scaling
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.release.resolve import closed
+from commingle.shared.release.checks import closed
 from tests.world.consortium import consortium_of
 
 NUMBER = NumericAttribute(name="x", lower=0, upper=1)

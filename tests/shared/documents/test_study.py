@@ -16,8 +16,7 @@ from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import forecast_of, plan, with_sketch
 from commingle.shared.forecast.task import Assumptions, assumptions_of
 from commingle.shared.mechanisms.registry import mechanism_of
-from commingle.shared.release.checks import Member, build_spec, read_spec
-from commingle.shared.release.resolve import terms_of
+from commingle.shared.release.checks import Member, build_spec, read_spec, terms_of
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 PARTY: dict[str, Any] = {

@@ -14,8 +14,8 @@ from scipy import stats
 
 from commingle.shared.dp.accounting import RHO_UNITS, ZERO, Cost, Loss, Rho, gaussian_loss, least_sigma, rho_left
 from commingle.shared.dp.calibration import epsilon_of_rho, rho_of_epsilon
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import ParameterError
 
 dp.enable_features("contrib")
 

@@ -29,7 +29,7 @@ from commingle.shared.dp.calibration import (
     rho_of_epsilon,
     stated_epsilon,
 )
-from commingle.shared.dp.errors import ParameterError
+from commingle.shared.errors import ParameterError
 
 dp.enable_features("contrib")
 

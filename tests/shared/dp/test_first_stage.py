@@ -14,7 +14,6 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, Rho, gaussian_loss
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.first_stage import (
     MOMENTS_ARE_NOISY,
     ROWS_ARE_NOISY,
@@ -40,6 +39,7 @@ from commingle.shared.dp.fixed_point import (
     squared_row_limit,
 )
 from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from commingle.shared.errors import ParameterError
 from tests.shared.dp.test_sensitivity import LISTED
 
 Rows = NDArray[np.int64]

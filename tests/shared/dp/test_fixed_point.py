@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from commingle.shared.dp.errors import EncodingRangeError, ParameterError
 from commingle.shared.dp.fixed_point import (
     ROW_SUM_LIMIT,
     SCALE,
@@ -26,6 +25,7 @@ from commingle.shared.dp.fixed_point import (
     squared_row_limit,
 )
 from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from commingle.shared.errors import EncodingRangeError, ParameterError
 from tests.shared.dp.test_sensitivity import LISTED
 
 Rows = NDArray[np.int64]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from commingle.shared.dp.accounting import SIGMA_LIMIT
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import discrete_gaussian, histogram, rounded_gaussian, tail_candidate
+from commingle.shared.errors import ParameterError
 
 ERROR_RATE = 1e-11  # by the chi-square law; 1.5e-9 of cells that expect 14 of 10^5 draws
 KOLMOGOROV = 3.28  # 2 exp(-2 t^2) < 1e-9

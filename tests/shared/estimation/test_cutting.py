@@ -13,8 +13,8 @@ from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import prepared_release, second_moments
-from commingle.shared.release.resolve import closed
 
 X, Y = (NumericAttribute(name=name, lower=-1, upper=1) for name in "xy")
 N = 4_000

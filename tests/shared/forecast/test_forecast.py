@@ -23,7 +23,7 @@ from commingle.shared.forecast.task import Assumptions, task_of
 from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS
-from commingle.shared.release.resolve import closed
+from commingle.shared.release.checks import closed
 from tests.shared.forecast.designs import mixed, numeric
 
 ATTRIBUTES = [{"kind": "numeric", "name": name, "lower": 0, "upper": 120} for name in ("age", "stay")]

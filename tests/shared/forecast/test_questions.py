@@ -11,8 +11,8 @@ from commingle.services.analysis import cross_table
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Weighted
 from commingle.shared.documents.study import Product
 from commingle.shared.documents.terms import Terms
+from commingle.shared.errors import PlanningError
 from commingle.shared.estimation.cells import Cells
-from commingle.shared.forecast.errors import PlanningError
 from commingle.shared.forecast.forecast import outlook_of
 from commingle.shared.forecast.tables import (
     cut_forecasts,
@@ -24,7 +24,7 @@ from commingle.shared.forecast.tables import (
     with_shares,
 )
 from commingle.shared.forecast.task import Assumptions
-from commingle.shared.release.resolve import terms_of
+from commingle.shared.release.checks import terms_of
 from tests.world.categorical import release_of
 
 STAGE = CategoricalAttribute(name="stage", levels=("i", "ii", "iii"))

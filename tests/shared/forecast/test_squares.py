@@ -8,8 +8,7 @@ import pytest
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.terms import Terms
 from commingle.shared.forecast.forecast import plan
-from commingle.shared.forecast.squares import square_words
-from commingle.shared.forecast.task import Assumptions
+from commingle.shared.forecast.task import Assumptions, square_words
 from tests.shared.forecast.designs import numeric
 
 STAY = NumericAttribute(name="stay", lower=0, upper=30)

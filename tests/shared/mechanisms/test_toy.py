@@ -28,8 +28,8 @@ from commingle.shared.mechanisms.interface import Placement
 from commingle.shared.mechanisms.prediction import Planner, Prediction, RegressionTask
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.mechanisms.rows.block import Dgm
+from commingle.shared.release.checks import terms_of
 from commingle.shared.release.plan import plan_blocks
-from commingle.shared.release.resolve import terms_of
 from tests.world.consortium import SCHEMAS, Consortium, rows_of, write_csv
 from tests.world.noise import seeded_noise
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from commingle.shared.errors import DomainError
 from commingle.shared.proving import code
 from commingle.shared.proving.ciphertexts import transposed_products
 from commingle.shared.proving.columns import NUMBER_LIMIT, four_squares
 from commingle.shared.proving.parameters import LENGTHS, Sizes
 from commingle.shared.proving.transcript import ColumnHashes
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import STANDARD
 from commingle.shared.ring.residues import roots, to_slots
 from tests.world.ring import product, reversed_bits, root

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from commingle.shared.errors import CiphertextError, DomainError, ProofError
 from commingle.shared.proving import ciphertexts, prover
 from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.columns import (
@@ -19,16 +20,13 @@ from commingle.shared.proving.columns import (
     prove_columns,
     verify_columns,
 )
-from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import Evaluated, reply_witness, verify_replies
 from commingle.shared.proving.parameters import RANGE_BITS, REPEATS
-from commingle.shared.proving.proof import Places, parse_proof, shown_bytes
+from commingle.shared.proving.proof import Places, parse_proof, shown_bytes, verify_relations
 from commingle.shared.proving.prover import Matrix, prove_relations
 from commingle.shared.proving.relation import Joined, Relation
 from commingle.shared.proving.transcript import first_challenges, levels_of, second_challenges
-from commingle.shared.proving.verifier import verify_relations
 from commingle.shared.ring.encryption import encrypt
-from commingle.shared.ring.errors import CiphertextError, DomainError
 from commingle.shared.ring.parameters import STANDARD, format_residues, parse_residues
 from commingle.shared.ring.residues import Residues, residues, sums, to_slots
 from tests.world.proving import (

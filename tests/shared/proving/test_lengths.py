@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 
+from commingle.shared.errors import DomainError
 from commingle.shared.proving import ciphertexts, lengths
 from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.lengths import column_proofs, column_sizes, proved_noise, reply_proofs
@@ -12,7 +13,6 @@ from commingle.shared.proving.parameters import BOUND_LIMIT, LENGTHS, NOISE_BITS
 from commingle.shared.proving.proof import Places, proof_bytes
 from commingle.shared.proving.relation import Joined, Relation
 from commingle.shared.proving.replies import Drawn
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import ENTRY_LIMIT, ROWS_LIMIT, Layout
 from tests.world.proving import BOUND, hidden_sums, honest, last_replies_of, replies_of, reply_to
 

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from commingle.shared.errors import CiphertextError, DomainError, ProofError
 from commingle.shared.proving import ciphertexts
 from commingle.shared.proving import replies as replies_module
-from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import Replies, prove_replies, reply_witness, verify_replies
 from commingle.shared.proving.parameters import NOISE_BITS
 from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.replies import Reply
-from commingle.shared.ring.errors import CiphertextError, DomainError
 from commingle.shared.ring.parameters import STANDARD, Layout, byte_count, format_residues, parse_residues
 from commingle.shared.ring.replies import HiddenSums, InnerProducts, make_reply, open_reply, round_reply, whole_reply
 from tests.world.proving import (

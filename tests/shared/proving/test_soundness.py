@@ -8,6 +8,7 @@ from math import comb, log2, prod, sqrt
 import numpy as np
 import pytest
 
+from commingle.shared.errors import DomainError
 from commingle.shared.proving import code
 from commingle.shared.proving.columns import Columns
 from commingle.shared.proving.parameters import (
@@ -20,10 +21,8 @@ from commingle.shared.proving.parameters import (
     REPEATS,
     Sizes,
 )
-from commingle.shared.proving.proof import Answers, Places, Proof
+from commingle.shared.proving.proof import Answers, Places, PrimeChecks, Proof
 from commingle.shared.proving.transcript import Challenge, first_challenges, opened_places, second_challenges
-from commingle.shared.proving.verifier import PrimeChecks
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD
 from tests.world.proving import BOUND, honest
 from tests.world.ring import toy

@@ -8,18 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from commingle.shared.errors import DomainError, ProofError
 from commingle.shared.proving import code, prover
 from commingle.shared.proving.columns import Columns, column_witness, prove_columns
-from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import prove_replies, reply_witness
 from commingle.shared.proving.parameters import RANGE_BITS, RANGES, REPEATS, thrown_away
-from commingle.shared.proving.proof import Answers, Places, Proof, parse_proof
+from commingle.shared.proving.proof import Answers, Places, PrimeChecks, Proof, parse_proof
 from commingle.shared.proving.prover import Matrix, prove_relations, two_halves, uniform
 from commingle.shared.proving.relation import Relation, Shape, Squares, linear, quadratic, quadratic_values
 from commingle.shared.proving.transcript import Challenge
-from commingle.shared.proving.verifier import PrimeChecks
 from commingle.shared.ring.encryption import Entropy
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.residues import Residues
 from tests.world.proving import BOUND, hidden_sums, honest, last_replies_of, member, replies_of, reply_to
 from tests.world.ring import seeded

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from commingle.shared.errors import CiphertextError, DomainError
 from commingle.shared.ring.encryption import encrypt, public_key, secret_key
-from commingle.shared.ring.errors import CiphertextError, DomainError
 from commingle.shared.ring.parameters import (
     ENTRY_LIMIT,
     STANDARD,

@@ -5,7 +5,7 @@ from math import log2, sqrt
 import numpy as np
 import pytest
 
-from commingle.shared.ring.errors import DomainError
+from commingle.shared.errors import DomainError
 from commingle.shared.ring.parameters import ENTRY_LIMIT, ROWS_LIMIT, STANDARD, Parameters
 from tests.world.ring import flood_distance, primal_attack_bits, ring_primes, security_bits, toy
 

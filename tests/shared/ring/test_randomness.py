@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from commingle.shared.errors import DomainError
 from commingle.shared.ring.encryption import errors, floods, keystream, public_slots, ternary
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import STANDARD
 from tests.world.ring import seeded
 

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.shared.dp.noise import rounded_gaussian
+from commingle.shared.errors import DomainError
 from commingle.shared.ring.encryption import encrypt, public_key, public_slots, secret_key
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout, format_residues, parse_residues
 from commingle.shared.ring.replies import InnerProducts, make_reply, open_reply
 from commingle.shared.ring.residues import integers, products, to_coefficients, to_slots

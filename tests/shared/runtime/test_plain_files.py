@@ -16,8 +16,7 @@ from commingle.shared.errors import CommingleError
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.runtime.archive import reading_archive
 from commingle.shared.runtime.attachments import with_attachments
-from commingle.shared.runtime.files import load_secret, read_history
-from commingle.shared.runtime.plain_files import open_plain, read_plain, require_plain
+from commingle.shared.runtime.files import load_secret, open_plain, read_history, read_plain, require_plain
 from commingle.shared.runtime.settings import Settings, load_settings, read_token
 from commingle.shared.runtime.tls import trust
 from tests.world.disks import SPECIAL, make_endless, make_special

@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.statements import DeviationError
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.errors import CiphertextError, ProofError
 from commingle.shared.mechanisms.moments.entries import block_noise, first_place, places
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.proving import columns as statements
 from commingle.shared.proving import replies as evaluations
 from commingle.shared.proving.ciphertexts import Ciphertexts, segments
 from commingle.shared.proving.columns import prove_columns, verify_columns
-from commingle.shared.proving.errors import ProofError
 from commingle.shared.proving.evaluator import Encrypted, Replies, prove_replies, verify_replies
 from commingle.shared.proving.lengths import column_sizes
 from commingle.shared.ring.encryption import SEED_BYTES, Entropy, encrypt, keystream, public_key, secret_key
-from commingle.shared.ring.errors import CiphertextError
 from commingle.shared.ring.replies import (
     Hiding,
     InnerProducts,

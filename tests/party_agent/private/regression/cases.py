@@ -8,7 +8,7 @@ from numpy.random import Generator
 
 from commingle.party_agent.private.regression.measuring import Measure, NoiseCalibration, Parts, Privacy
 from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample
-from commingle.party_agent.private.regression.public_moment import PublicMoments
+from commingle.party_agent.private.regression.sums import PublicMoments
 from commingle.shared.dp.sensitivity import Adjacency
 
 SHARED = Path(__file__).parents[5] / "shared"

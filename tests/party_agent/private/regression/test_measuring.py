@@ -30,9 +30,9 @@ from commingle.party_agent.private.regression.measuring import (
 from commingle.party_agent.private.regression.problem import power_of_two_above
 from commingle.shared.dp.accounting import RHO_UNITS, gaussian_loss
 from commingle.shared.dp.calibration import epsilon_of_rho, gaussian_delta
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import ParameterError
 from tests.party_agent.private.regression.cases import privacy
 from tests.world.noise import no_noise
 

@@ -14,7 +14,7 @@ from commingle.party_agent.private.regression.problem import (
     on_grid,
     power_of_two_above,
 )
-from commingle.shared.dp.errors import ParameterError
+from commingle.shared.errors import ParameterError
 
 BOUNDS = st.floats(1e-3, 1e3)
 SEEDS = st.integers(0, 2**32)

@@ -16,19 +16,22 @@ from commingle.party_agent.private.regression.measuring import (
     gaussian_multiplier,
 )
 from commingle.party_agent.private.regression.problem import Estimate, Floats, Sample, clip_sample, on_grid
-from commingle.party_agent.private.regression.public_moment import (
+from commingle.party_agent.private.regression.sums import (
     STABLE,
     PublicMoments,
+    cross_weight,
     dp_pmtolse,
     dp_pmtse,
+    norm_bound,
     stability,
+    sums_loss,
+    sums_sensitivity,
     tail,
     transform,
 )
-from commingle.party_agent.private.regression.sums import cross_weight, norm_bound, sums_loss, sums_sensitivity
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import ParameterError
 from tests.party_agent.private.regression.cases import NEIGHBOURS, PUBLIC, Recording, ill_conditioned, privacy
 
 ASKED = privacy(adjacency=Adjacency.REPLACE_ONE)

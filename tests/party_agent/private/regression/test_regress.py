@@ -14,7 +14,6 @@ from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import GAUSSIAN, Exact, FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Estimate, Floats, RowMap, Sample, on_grid
-from commingle.party_agent.private.regression.public_moment import PublicMoments
 from commingle.party_agent.private.regression.regress import (
     METHODS,
     STAGED,
@@ -24,15 +23,15 @@ from commingle.party_agent.private.regression.regress import (
     PrivateRegression,
     regress,
 )
-from commingle.party_agent.private.regression.sums import stages_of
+from commingle.party_agent.private.regression.sums import PublicMoments, stages_of
 from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Debit, Snapshot
 from commingle.shared.documents.regression import RowMapping
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import Cost, Loss, Rho
-from commingle.shared.dp.errors import ParameterError
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import ParameterError
 from tests.party_agent.private.regression.cases import NEIGHBOURS, linear_sample, privacy
 from tests.party_agent.private.tables import column, snapshot_of
 from tests.world.noise import no_noise

@@ -25,7 +25,7 @@ from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import forecast_of
-from commingle.shared.mechanisms.moments.block import MOMENTS
+from commingle.shared.mechanisms.moments.block import LEAST, MOMENTS, MOST, Buckets, chosen_buckets
 from commingle.shared.mechanisms.moments.entries import (
     block_sensitivity,
     bounds_of,
@@ -35,10 +35,9 @@ from commingle.shared.mechanisms.moments.entries import (
     places,
     scales,
 )
-from commingle.shared.mechanisms.moments.keyed import LEAST, MOST, Buckets, chosen_buckets
 from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import plan_block, plan_blocks
-from commingle.shared.release.resolve import closed
 from tests.shared.mechanisms.moments.exchange.world import numbers
 from tests.shared.mechanisms.rows.test_keyed_rows import X, spec_of
 

@@ -20,8 +20,8 @@ from commingle.shared.forecast.task import Assumptions, task_of
 from commingle.shared.mechanisms.moments.fit import wald_quantile
 from commingle.shared.mechanisms.moments.forecast import NOISY_MOMENTS, unit_variances
 from commingle.shared.mechanisms.prediction import Prediction, RegressionTask
+from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import second_moments
-from commingle.shared.release.resolve import closed
 from tests.shared.estimation.test_noisy_moments import release, symmetric
 from tests.shared.forecast.designs import numeric
 from tests.shared.mechanisms.moments.exchange.world import spec_of

@@ -21,8 +21,8 @@ from commingle.shared.encoding import bounded_rows
 from commingle.shared.mechanisms.prediction import noise_variance
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.mechanisms.rows.sketch import SignStream
+from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import plan_block
-from commingle.shared.release.resolve import closed
 
 X = NumericAttribute(name="x", lower=-1, upper=1)
 B = BinaryAttribute(name="b", levels=("no", "yes"))

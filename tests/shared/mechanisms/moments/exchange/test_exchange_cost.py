@@ -21,9 +21,9 @@ from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.release.audit import PartyAudit, PartyHistory, confirm_by_party
 from commingle.shared.release.charge import Charge, ChargeState, ChargeTerms
+from commingle.shared.release.checks import closed
 from commingle.shared.release.ledger_fold import LedgerFold, SignedEntry
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
-from commingle.shared.release.resolve import closed
 from commingle.shared.release.verification import verify_release
 from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD, Layout
 from tests.golden import world

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commingle.shared.documents.statements import DeviationError
+from commingle.shared.errors import DomainError
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
     encrypted_columns,
@@ -18,7 +19,6 @@ from commingle.shared.mechanisms.moments.exchange.products import (
     verify_reply,
 )
 from commingle.shared.proving.columns import four_squares
-from commingle.shared.ring.errors import DomainError
 from commingle.shared.ring.parameters import byte_count
 from tests.shared.mechanisms.moments.exchange.world import (
     NAMES,

@@ -27,8 +27,7 @@ from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.encoding import bounded_rows
-from commingle.shared.release.checks import read_spec
-from commingle.shared.release.resolve import closed
+from commingle.shared.release.checks import closed, read_spec
 from tests.world.documents import HEAD, publication
 from tests.world.noise import no_noise, seeded_noise
 from tests.world.ring import seeded
