@@ -44,8 +44,9 @@ test: .venv/.ready ## the fast tests; everything at one path: make test T=tests/
 test-all: .venv/.ready ## all tests, with processes, both databases, fuzzing and simulations
 	$(BIN)/pytest $(PARALLEL)
 
+# slow tests wait a fifth of their time, mostly for processes that they start: one more worker works meanwhile
 test-slow: .venv/.ready ## what test-all runs beyond test
-	$(BIN)/pytest $(PARALLEL) -m slow
+	$(BIN)/pytest -n 3 --dist worksteal -m slow
 
 lint: .venv/.ready ## ruff, mypy --strict, import contracts, dependency audit
 	$(BIN)/ruff check .

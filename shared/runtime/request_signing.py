@@ -99,7 +99,10 @@ class RequestSigner(httpx.Auth):
             covered_component_ids=_covered(request.method, request.headers),
             use_existing_digest=request.method not in _WITHOUT_BODY,
         )
-        self._signer.apply(request, prepared, self._key.sign(prepared.signature_base))
+        signature = b64encode(self._key.sign(prepared.signature_base)).decode()
+        # its `apply` would make the base anew, for messages that change while somebody else signs: half of the time
+        request.headers["Signature-Input"] = f"{_LABEL}={prepared.signature_params}"
+        request.headers["Signature"] = f"{_LABEL}=:{signature}:"
 
 
 def body_digest(digest: bytes) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.consortium import Commingle
 from benchmarks.harness import LEFT_OUT, Asked, Experiment, as_table, generator, of_report, spread
+from tests.world.command import Loaded
 
 DOCS = Path(__file__).parents[2] / "docs" / "figures"
 WITHOUT = {
@@ -128,9 +130,11 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
 
 @pytest.mark.parametrize("name", RUNS)
 def test_quick_run_prints_its_report_and_writes_it_with_all_names_of_the_pages_data_and_its_pictures(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holds, pictures, options = RUNS[name]
+    if name == "rounds":  # `whole_agent` runs the same commands as processes
+        monkeypatch.setattr(Commingle, "run", Loaded.run)
     experiment: Experiment = import_module(f"benchmarks.{name}").EXPERIMENT
     words = ["--quick", "--data", str(tmp_path / "absent"), "--out", str(tmp_path), *options]
     shown = CliRunner().invoke(experiment.command, words, catch_exceptions=False)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from tests.world.wheel import ROOT, built_once
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "checklist.md").read_text()
 MARK = "\x1e"
 
@@ -32,9 +34,8 @@ def lines() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shutil.copy(built_once(tmp_path_factory), tmp_path)
     return tmp_path
 
 

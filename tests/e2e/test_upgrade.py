@@ -24,8 +24,8 @@ from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.rounds import State
-from tests.packaging.test_wheel import ROOT, build
 from tests.world.command import eventually
+from tests.world.wheel import built_once
 
 pytestmark = pytest.mark.slow
 
@@ -63,9 +63,9 @@ class Installed:
 
 
 @pytest.fixture
-def later(tmp_path: Path) -> Installed:
+def later(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     folder, program = tmp_path / "later", tmp_path / "commingle"
-    zipfile.ZipFile(build(ROOT, "wheel", tmp_path / "wheel")).extractall(folder)
+    zipfile.ZipFile(built_once(tmp_path_factory)).extractall(folder)
     about = folder / "commingle" / "shared" / "__init__.py"
     about.write_text(about.read_text().replace(f'"{__version__}"', f'"{LATER}"'))
     start = (

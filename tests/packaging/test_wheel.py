@@ -14,32 +14,19 @@ import pytest
 from uv import find_uv_bin
 
 from tests.packaging.published import publish
+from tests.world.wheel import ROOT, build, built_once, hatchling
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = ("shared", "party_agent", "coordinator", "services")
 
 
 LIBRARY = "commingle/shared/libloops.so.1"
 
 
-def build(source: Path, target: str, into: Path) -> Path:
-    hatchling(source, target, into)
-    (made,) = into.glob("*.whl" if target == "wheel" else "*.tar.gz")
-    return made
-
-
-def hatchling(source: Path, target: str, into: Path, **variables: str) -> str:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(into)]
-    environment = {**os.environ, **variables}
-    done = subprocess.run(command, cwd=source, check=True, capture_output=True, text=True, env=environment)
-    return done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
+    return built_once(tmp_path_factory)
 
 
 def contents(wheel: Path) -> set[str]:

@@ -3,10 +3,14 @@
 import json
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import pytest
 
+from benchmarks.consortium import Commingle, Words
 from commingle.__main__ import main
 
 
@@ -35,6 +39,17 @@ class Command:
         assert code == 0, err
         printed: dict[str, Any] = json.loads(out)
         return printed
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Commingle):
+    """Its servers are processes, other commands run in this one: most of what they took went to loading."""
+
+    def run(self, *words: Words) -> str:
+        with redirect_stdout(StringIO()) as printed, pytest.raises(SystemExit) as ended:
+            main([*map(str, words)])
+        assert ended.value.code == 0, words
+        return printed.getvalue()
 
 
 _POLL_SECONDS = 0.05

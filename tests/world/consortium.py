@@ -269,10 +269,9 @@ class Consortium:
     def enrol_everybody(self) -> None:
         """Every party is a member of the coordinator's directory, of whom it is not one yet."""
         hub = self.coordinator.hub
-        for name, home in self.homes.items():
-            with hub.store.read() as tx:
-                if tx.members.get(name) is not None:
-                    continue
+        with hub.store.read() as tx:
+            missing = {name: home for name, home in self.homes.items() if tx.members.get(name) is None}
+        for name, home in missing.items():
             key = home.identity().signing_key
             assert hub.enrol(enrolment(hub.invited(name), name, key, sealing_key=home.sealing_key().hex())).is_success
 

@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from benchmarks.consortium import Commingle, Consortium
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.runtime.tracing import trace_id, trace_to
-from tests.world.command import eventually
+from tests.world.command import Loaded, eventually
 
 MARK = "leaked7c1d"
 MEMBERS = {"clinic": ("age",), "ward": ("stay",)}
@@ -73,9 +73,9 @@ def collecting() -> Iterator[tuple[Collector, str]]:
 
 
 @contextmanager
-def released(root: Path) -> Iterator[tuple[str, datetime]]:
+def released(root: Path, commingle: Commingle) -> Iterator[tuple[str, datetime]]:
     """Real processes, tables whose ids and texts are known, and a release of moments that was published."""
-    consortium = Consortium(Commingle(), root, MEMBERS)
+    consortium = Consortium(commingle, root, MEMBERS)
     consortium.prepare()
     for name, (column,) in MEMBERS.items():
         table = root / f"{name}.csv"
@@ -106,7 +106,7 @@ def test_release_is_one_trace_of_all_members_from_proposal_to_publication(
     collector, url = told
     for role in ("COORDINATOR", "PARTY"):
         monkeypatch.setenv(f"COMMINGLE_{role}_TRACES_TO", url)
-    with released(tmp_path) as (release, created):
+    with released(tmp_path, Loaded()) as (release, created):
         pass
     spans = collector.spans
     assert {each["trace"] for each in spans} == {trace_id(release)}
@@ -129,7 +129,7 @@ def test_nothing_is_sent_that_the_environment_asks_of_libraries(
     collector, url = told
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-    with released(tmp_path):
+    with released(tmp_path, Commingle()):  # whose commands load their libraries under that environment, too
         pass
     assert collector.bodies == []
 
