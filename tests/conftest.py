@@ -1,5 +1,7 @@
 """The two tiers of tests, one PostgreSQL for all of them, and the consortium of most."""
 
+import atexit
+import gc
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -21,6 +23,18 @@ def pytest_configure() -> None:
     """No deadlines: how long an example takes says more about the machine's other work than about the code."""
     settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay: Python looks for no garbage among them, now or while tests run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        atexit.register(gc.unfreeze)  # libraries in C++ report what is left as leaks
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,7 +21,7 @@ from tests.world.consortium import Consortium, consortium_of, strictly
 from tests.world.coordinator import Hub, problem
 from tests.world.local_api import network_app, operator_app
 from tests.world.released import COORDINATOR, ServingCoordinator, published, study
-from tests.world.transport import InProcess
+from tests.world.transport import InProcess, pool_of_threads
 
 METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
@@ -107,7 +107,7 @@ def test_learner_answers_everybody_alike_and_takes_nobodys_credentials_to_its_co
     client = ReleaseClient(
         "http://hub", transport=httpx.MockTransport(listening), trusted_coordinator=COORDINATOR.fingerprint
     )
-    app = learner_app(ReleaseSource(client))
+    app = learner_app(ReleaseSource(client), pool=pool_of_threads())
     fit = {"target": "charges, yearly"}
     bodies = {
         "plans": {"study": study(mechanism="rmgm", n=2000, epsilon=1, title="charges").model_dump(mode="json")},

@@ -22,7 +22,7 @@ from tests.tools.fuzz_targets import Release
 from tests.world.consortium import BY_HAND, consortium_of
 from tests.world.coordinator import Hub, key_of, problem
 from tests.world.local_api import operator_app
-from tests.world.transport import InProcess
+from tests.world.transport import InProcess, pool_of_threads
 
 TOO_MUCH = b" " * ((8 << 20) + 1)
 
@@ -36,7 +36,9 @@ def services(tmp_path: Path) -> Iterator[list[httpx.Client]]:
         apps = [
             hub.app,
             operator_app(agent),
-            learner_app(ReleaseSource(ReleaseClient("http://hub", transport=InProcess(hub.app)))),
+            learner_app(
+                ReleaseSource(ReleaseClient("http://hub", transport=InProcess(hub.app))), pool=pool_of_threads()
+            ),
         ]
         clients = [httpx.Client(transport=InProcess(app), base_url="http://any") for app in apps]
         clients[0].auth = hub.auth(key_of("clinic"))

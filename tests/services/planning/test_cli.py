@@ -154,14 +154,19 @@ def test_crossed_attribute_is_planned_as_a_plain_one_of_as_many_levels(
         "public.csv": {"name": "person", "cross": [age | {"cuts": [50]}, smoker]},
         "plain.csv": {"kind": "categorical", "name": "person", "levels": levels},
     }
-    found = []
+    found, moments = [], []
     for name, attribute in kinds.items():
         document["parties"][0]["attributes"] = [attribute]
         study.write_text(json.dumps(document))
-        asked = (study, "--target", "charges", "--mechanism", "moments")
-        found.append([command.json(*asked, *more)["forecast"] for more in ((), ("--table", tmp_path / name))])
+        found.append(command.json(study, "--target", "charges", "--mechanism", "moments")["forecast"])
+        design = terms_of(decode(Study, study.read_bytes()))
+        moments.append(assumed_of_table(read_table(tmp_path / name).table, design, where="the table").second_moments)
     assert found[0] == found[1]
-    assert "person[[50, 100], yes]" in [term["term"] for term in found[0][0]["terms"]]
+    crossed, plain = moments
+    assert crossed is not None
+    assert plain is not None
+    np.testing.assert_array_equal(crossed, plain)
+    assert "person[[50, 100], yes]" in [term["term"] for term in found[0]["terms"]]
 
 
 def test_level_that_no_public_row_holds_is_rare_and_does_not_stop_the_plan(
