@@ -68,7 +68,7 @@ class InteractionError(RequestError):  # a formula has a product of features; a 
     code = "interaction"
 
 
-class FamilyError(RequestError):  # there is no such family of models, or it cannot have this outcome
+class FamilyError(RequestError):  # there is no such family of models, or it cannot have this outcome or offset
     code = "family"
 
 

@@ -270,6 +270,7 @@ Examples:
   commingle fit ./release --target charges
   commingle fit ./release --target charges --features age,bmi --features smoker
   commingle fit ./release --target readmitted --family binomial
+  commingle fit ./release --target falls --features age,sex --family poisson --offset years
   commingle fit ./release --target stay --features "age,age squared" --curve age
   commingle fit ./release --target readmitted --family binomial --plot odds.svg
   commingle fit http://coordinator:8000 --release ID --target charges --save ./release
@@ -286,6 +287,7 @@ Examples:
     help="Fit odds ratios of one level (binomial) or of ordered levels (ordinal), or rate ratios of a count (poisson). "
     "--target NAME[LEVEL] names the event.",
 )
+@click.option("--offset", metavar="NAME", help="With --family poisson, a number such as years: rates per unit of it.")
 @click.option(
     "--estimator",
     type=click.Choice(list(ESTIMATORS)),
@@ -308,6 +310,7 @@ def fit(
     target: str,
     features: tuple[str, ...],
     family: str | None,
+    offset: str | None,
     estimator: str | None,
     no_intercept: bool,
     confidence: float,
@@ -323,11 +326,13 @@ def fit(
     if family is not None:
         if estimator is not None or no_intercept or curve is not None:
             raise click.UsageError("--family has one estimator and an intercept; leave the other options out.")
-        formula = Formula.of(target, names, tuple(found.prepared.attributes))
+        formula = Formula.of(target, names, tuple(name for name in found.prepared.attributes if name != offset))
         covers = interval_for or "population"
-        model = found.glm(formula, family=family, confidence_level=confidence, interval_for=covers)
+        model = found.glm(formula, family=family, offset=offset, confidence_level=confidence, interval_for=covers)
         _show_as(found, model, "text", plot=plot)
         return
+    if offset is not None:
+        raise click.UsageError("--offset goes with --family poisson.")
     fitted = found.fit(
         target,
         names,

@@ -27,7 +27,7 @@ from commingle.services.learner.requests import MAX_ROWS
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import LoadedRelease, ReleaseDetail
 from commingle.services.models import FAMILIES
-from commingle.shared.documents.schema import Attribute, BinaryAttribute
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, Levelled
 from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
@@ -55,8 +55,8 @@ _FIELDS = {
     "fit": ("target", "estimator", "interval_for"),
     "describe": ("by",),
     "table": ("row", "column", "within", "event", "reference"),
-    "glm": ("target", "family", "event"),
-    "survival": ("outcome", "by"),
+    "glm": ("target", "family", "event", "offset"),
+    "survival": ("outcome", "by", "event"),
     "synthesize": ("rows",),
 }
 _PLACES = {"table": ("row", "column"), "survival": ("outcome",), "hazard-ratios": ("outcome",)}
@@ -72,11 +72,11 @@ def _question_of(kind: str) -> str:
     return _ALSO.get(kind, kind)
 
 
-def _followed(attributes: Sequence[Attribute]) -> dict[str, tuple[str, str]]:
-    """Crossed attributes that are intervals of time by how it ended, with the names of both parts."""
+def _followed(attributes: Sequence[Attribute]) -> dict[str, tuple[str, Levelled]]:
+    """Crossed attributes that are intervals of time by how it ended, with the name of the time, and how."""
     crossed = [(a.name, a.cross) for a in attributes if a.kind == "categorical" and a.cross is not None]
     return {
-        name: (time.name, event.name)
+        name: (time.name, event)
         for name, (time, event) in crossed
         if time.intervals is not None and event.intervals is None
     }
@@ -108,15 +108,16 @@ def _asked_of(question: str, given: QueryParams, attributes: Sequence[Attribute]
 def _asks(question: str, asked: Mapping[str, Any], attributes: Sequence[Attribute]) -> list[_Ask]:
     """What the interface takes. Features are all attributes with levels where none is chosen."""
     if question == "survival":
-        curves = {name: value for name, value in asked.items() if name != "attributes"}
+        curves = {name: value for name, value in asked.items() if name not in {"attributes", "event"}}
         ratios = {"outcome": asked.get("outcome", ""), "features": asked.get("attributes", [])}
+        ratios |= {"event": asked["event"]} if "event" in asked else {}
         return [_Ask("survival", curves), *([_Ask("hazard-ratios", ratios)] if ratios["features"] else [])]
     if question != "glm":
         renamed = {"attributes": "features"} if question == "fit" else {}
         return [_Ask(question, {renamed.get(name, name): value for name, value in asked.items()})]
     features = " + ".join(f"`{name}`" for name in _features(asked, attributes))
     formula = f"`{asked.get('target', '')}`{_event(asked)} ~ {features}"
-    return [_Ask("glm", {"formula": formula} | ({"family": asked["family"]} if "family" in asked else {}))]
+    return [_Ask("glm", {"formula": formula} | {name: asked[name] for name in ("family", "offset") if name in asked})]
 
 
 def _features(asked: Mapping[str, Any], attributes: Sequence[Attribute]) -> Sequence[str]:
@@ -146,6 +147,7 @@ def _command(ask: _Ask, asked: Mapping[str, Any]) -> str:
             *features,
             "--family",
             asked.get("family", "binomial"),
+            *(("--offset", asked["offset"]) if "offset" in asked else ()),
         ]
         return f"commingle fit ./release {shlex.join(words)}"
     places = [ask.body[name] for name in _PLACES.get(ask.kind, ()) if name in ask.body]
@@ -269,13 +271,15 @@ class _Pages:
                 break
         commands = [_command(ask, {**asked, "attributes": _features(asked, attributes)}) for ask in asking]
         levels, outcomes = {a.name: a.levels for a in attributes if a.kind != "numeric"}, _followed(attributes)
-        followed = {*outcomes, *outcomes.get(asked.get("outcome", ""), ())}
+        of_outcome = outcomes.get(asked.get("outcome", ""))
+        followed = {*outcomes, *((of_outcome[0], of_outcome[1].name) if of_outcome else ())}
         context = {
             "it": ReleaseDetail.of(held),
             "names": [a.name for a in held.published.spec.terms.attributes],
             "targets": _targets(attributes),
             "levels": levels,
             "outcomes": outcomes,
+            "ends": of_outcome[1].levels[1:] if of_outcome else (),
             "not_followed": [name for name in levels if name not in followed],
             "understand": mechanism_of(held.prepared).fit.inference,
             "estimators": tuple(mechanism_of(held.prepared).fit.estimators),

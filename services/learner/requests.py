@@ -232,6 +232,7 @@ class GlmBody(RequestBody):
         description="outcome ~ features with + between them, or . for all others; outcome[level] names the event"
     )
     family: Annotated[str, Field(max_length=64, json_schema_extra={"enum": list(models.FAMILIES)})] = "binomial"
+    offset: Name | None = Field(None, description="of a count: a number such as years, and rates are per unit of it")
     confidence_level: float = Field(0.95, gt=0, lt=1)
     interval_for: IntervalFor = "population"
 

@@ -14,6 +14,7 @@ from commingle.services.models.factors import Factor, terms_of
 from commingle.services.models.formula import Formula, parse
 from commingle.services.models.outcome import Outcome, Scalar, outcome_of
 from commingle.services.models.predictions import auc, marginal_effects, unknown
+from commingle.services.models.rates import Rates
 from commingle.services.models.score import Design, Equation, Solved
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
@@ -138,7 +139,7 @@ class GeneralisedFit(Drawn):
 
     def pictures(self) -> tuple[Intervals, ...]:
         """The ratio of every level against the first one."""
-        start = self.law.alone
+        start = len(self.law.intercepts)
         picture = Intervals(
             title=self.outcome,
             axis=f"{self.law.ratio} against the first level ({percent(self.confidence_level)} intervals)",
@@ -168,6 +169,7 @@ def glm(
     formula: str | Formula,
     *,
     family: str = "binomial",
+    offset: str | None = None,
     confidence_level: float = 0.95,
     interval_for: IntervalFor = "population",
     entropy: int = 0,
@@ -178,6 +180,7 @@ def glm(
         prepared: of a release of moments.
         formula: attributes with levels on the right.
         family: binomial for one level of an outcome, ordinal for all in the order of the study, poisson for a number.
+        offset: of a count, a number such as years at risk: rates are per unit of it, and it is no feature.
         confidence_level: of the intervals.
         interval_for: the population, or the same fit on the private table. Of keyed subjects always the population.
         entropy: of the drawing of weighted rows: it changes coefficients by less than their errors.
@@ -189,8 +192,11 @@ def glm(
     require_interval(interval_for)
     require_confidence(confidence_level)
     sums = CrossProducts.of(prepared)
-    asked = parse(formula, tuple(prepared.attributes)) if isinstance(formula, str) else formula
-    equation = Equation.of(sums, asked.outcome, outcome_of(sums, asked, family), asked.features, entropy)
+    names = tuple(name for name in prepared.attributes if name != offset)
+    asked = parse(formula, names) if isinstance(formula, str) else formula
+    law = outcome_of(sums, asked, family)
+    law = law if offset is None else Rates.of(sums, law, offset)
+    equation = Equation.of(sums, asked.outcome, law, asked.features, entropy)
     covers: IntervalFor = "population" if prepared.keyed else interval_for
     return _result(asked, equation, equation.solved(equation.law), confidence_level, covers)
 
@@ -199,8 +205,9 @@ def _result(
     asked: Formula, equation: Equation[Outcome], solved: Solved, confidence_level: float, covers: IntervalFor
 ) -> GeneralisedFit:
     prepared, outcome, factors = equation.sums.prepared, equation.law, equation.factors
-    b, covariance = solved.b, solved.table if covers == "table" else solved.population
     z, (expected, observed, observed_errors, rare) = normal_reach(confidence_level), _calibration(equation, solved)
+    solved, start = outcome.reported(solved), len(outcome.intercepts)
+    b, covariance = solved.b, solved.table if covers == "table" else solved.population
     estimates = LogRatios(b, standard_errors(covariance), confidence_level, of_rates=outcome.family == "poisson")
     n, n_interval = _people(equation, solved.design, z)
     effects = effect_errors = np.full(len(b), np.nan)
@@ -247,8 +254,9 @@ def _result(
         about=_about(asked.outcome, equation),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=(
+            *outcome.assumed,
             *whose.notes,
-            *_on_threes(terms[outcome.alone :], (solved.beyond / estimates.errors)[outcome.alone :]),
+            *_on_threes(terms[start:], (solved.beyond / estimates.errors)[start:]),
         ),
         warnings=(
             *equation.merged,
@@ -282,7 +290,7 @@ def _about(name: str, equation: Equation[Outcome]) -> str:
 
 def _sentence(outcome: Outcome, factors: list[Factor], estimates: LogRatios, few: list[str]) -> str:
     said = {"binomial": f"odds of {outcome.name} are", "ordinal": f"odds of a higher level of {outcome.name} are"}
-    what, start = said.get(outcome.family, f"expected count of {outcome.name} is"), outcome.alone
+    what, start = said.get(outcome.family, f"expected count of {outcome.name} is"), len(outcome.intercepts)
     of_features = replace(estimates, logs=estimates.logs[start:], errors=estimates.errors[start:])
     return of_features.clearest(what, *terms_of(factors), doubtful=few) or ""
 
@@ -329,8 +337,7 @@ def _calibration(equation: Equation[Outcome], solved: Solved) -> tuple[Array, Ar
     people, _ = sums.crossed(columns, outcome.known[None])
     variance = np.diag(sums.covariance(forms)) + outcome.variance(expected) / np.maximum(people.ravel(), 1.0)
     few = np.zeros(len(columns), np.bool_)
-    if outcome.family != "ordinal":
-        others = [outcome.known - outcome.value] if outcome.family == "binomial" else []
-        counts, noise = sums.crossed(columns, np.array([outcome.value, *others]))
+    if outcome.counted:
+        counts, noise = sums.crossed(columns, np.array(outcome.counted))
         few |= np.any(counts < _SURE * np.sqrt(noise.variances + np.maximum(counts, 1.0)), axis=1)
     return expected, observed, np.sqrt(np.maximum(variance, 0.0)), few

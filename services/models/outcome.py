@@ -19,7 +19,7 @@ from scipy.special import expit
 
 from commingle.services.errors import FamilyError
 from commingle.services.models.formula import Formula
-from commingle.services.models.score import Law
+from commingle.services.models.score import Law, Solved
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.estimation.cross_products import CrossProducts, products
@@ -27,8 +27,8 @@ from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.errors import CategoricalTargetError
 
 FAMILIES = ("binomial", "poisson", "ordinal")
-_LARGEST = 30.0
-_LEAST = 1e-3
+LARGEST = 30.0
+LEAST = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -73,6 +73,20 @@ class Outcome(Law):
     def prediction(self, X: Array, b: Array) -> Array:
         """What users want of rows: (N,) expected y, or (N, K) chances of levels."""
 
+    @property
+    def counted(self) -> tuple[Array, ...]:
+        """What there has to be some of at every level, as combinations of columns."""
+        return ()
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What is assumed besides the model, in sentences."""
+        return ()
+
+    def reported(self, solved: Solved) -> Solved:
+        """What users want of a solution: `intercepts`, and one term for each level of a feature."""
+        return solved
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Scalar(Outcome):
@@ -102,18 +116,22 @@ class Scalar(Outcome):
     def intercepts(self) -> tuple[str, ...]:
         return (INTERCEPT,)
 
+    @property
+    def counted(self) -> tuple[Array, ...]:
+        return (self.value, self.known - self.value) if self.family == "binomial" else (self.value,)
+
     def ys(self, p: int) -> Array:
         return np.tile(self.value - self.centre * self.known, (p, 1))
 
     def start(self, t: Array, share: float) -> Array:
-        mean = max(float(t[0]) / share + self.centre, _LEAST)
+        mean = max(float(t[0]) / share + self.centre, LEAST)
         b = np.zeros(len(t))
-        b[0] = np.log(mean / max(1 - mean, _LEAST)) if self.family == "binomial" else np.log(mean)
+        b[0] = np.log(mean / max(1 - mean, LEAST)) if self.family == "binomial" else np.log(mean)
         return b
 
     def link_inverse(self, eta: Array) -> Array:
         """Expected y at the linear predictor."""
-        return expit(eta) if self.family == "binomial" else np.exp(np.minimum(eta, _LARGEST))
+        return expit(eta) if self.family == "binomial" else np.exp(np.minimum(eta, LARGEST))
 
     def expectation(self, X: Array, b: Array) -> Array:
         return X * (self.mean(X, b) - self.centre)[:, None]
@@ -162,7 +180,7 @@ class Ordered(Outcome):
         """Levels of a release in the order of the study; no share counts as less than one in a thousand."""
         present = sums.present(name)
         counts = sums.crossed(indicators, present[None])[0].ravel()
-        kept = np.maximum(counts, _LEAST * max(float(counts.sum()), 1.0))
+        kept = np.maximum(counts, LEAST * max(float(counts.sum()), 1.0))
         shares = kept / kept.sum()
         return cls(
             name=name,
@@ -204,7 +222,7 @@ class Ordered(Outcome):
 
     def start(self, t: Array, share: float) -> Array:
         del share
-        below = np.clip(np.cumsum(self.shares)[:-1], _LEAST, 1 - _LEAST)
+        below = np.clip(np.cumsum(self.shares)[:-1], LEAST, 1 - LEAST)
         return np.concatenate([np.log(below / (1 - below)), np.zeros(len(t) - len(below))])
 
     def cumulative(self, X: Array, b: Array) -> Array:

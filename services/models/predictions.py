@@ -61,19 +61,19 @@ def marginal_effects(
     Errors are those of b; NaN for the intercept.
     """
     X, w = design.X, design.weights / design.weights.sum()
-    values, slopes, before = np.full(len(b), np.nan), np.zeros_like(X), np.zeros_like(X)
+    values, slopes, before = np.full(len(b), np.nan), np.zeros(X.T.shape), np.zeros(X.T.shape)
     linear = X @ b
     for block in blocks:
         without = linear - X[:, block] @ b[block]
         low = outcome.link_inverse(without)
-        before[:, block] = (w * outcome.variance(low))[:, None]
+        before[block] = w * outcome.variance(low)
         for term in range(block.start, block.stop):
             high = outcome.link_inverse(without + b[term])
             values[term] = w @ (high - low)
-            slopes[:, term] = w * outcome.variance(high)
-    gradients = X.T @ (slopes - before)
+            slopes[term] = w * outcome.variance(high)
+    gradients = X.T @ (slopes - before).T
     for block in blocks:
-        gradients[block, block] = np.diag(slopes[:, block].sum(axis=0))
+        gradients[block, block] = np.diag(slopes[block].sum(axis=1))
     found = np.sqrt(np.maximum(np.einsum("kt,kl,lt->t", gradients, covariance, gradients, optimize=True), 0.0))
     found[0] = np.nan
     return values, found

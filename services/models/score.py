@@ -98,6 +98,11 @@ class Law(ABC):
     def spread(self, X: Array, w: Array, b: Array) -> Array:
         """(p, p) E_w Cov(x y given x)."""
 
+    def unseen(self, X: Array, w: Array, b: Array) -> Array:
+        """(p, p) what it has of attributes that are neither outcome nor feature: the table's own fit would see it."""
+        del X, w
+        return np.zeros((len(b),) * 2)
+
 
 L = TypeVar("L", bound=Law)
 
@@ -262,11 +267,11 @@ def errors(
     noise = sums.covariance(first.forms - np.tensordot(response.B, rows.means.forms, axes=1)) + response.bias
     inverse = np.linalg.inv(law.slope(X, w, b) + np.diag(design.precision + _STILL))
     beyond, drawn = _sampling(sums, first, rows.means, response, law.spread(X, w, b))
-    pull = design.precision * b
+    pull, unseen = design.precision * b, law.unseen(X, w, b)
     return (
-        inverse @ (noise + beyond) @ inverse.T,
+        inverse @ (noise + beyond + unseen / design.n) @ inverse.T,
         inverse @ (noise + drawn + np.outer(pull, pull)) @ inverse.T,
-        standard_errors(inverse @ response.beyond @ inverse.T),
+        standard_errors(inverse @ (response.beyond + unseen) @ inverse.T),
     )
 
 

@@ -89,10 +89,10 @@ class Points:
         if library.available():
             upper = np.zeros((len(mean),) * 2)
             library.loops("estimation").add_pairs(upper, self.phi.indptr, self.phi.indices, w)
-            both = upper + np.triu(upper, 1).T
+            both = np.add(upper, np.triu(upper, 1).T, out=upper)
         else:
             both = (self.phi.T @ self.phi.multiply(w[:, None])).toarray()
-        return np.asarray(both - np.outer(mean, mean))
+        return np.subtract(both, np.outer(mean, mean), out=both)
 
     def covariance_with(self, g: Array, w: Array) -> Array:
         """Cov_w(g, phi), (p, F), for g (N, p)."""
@@ -309,13 +309,14 @@ def _tilted(points: Points, base: Array, m: Array, penalty: Array, curvature: Ar
     from scipy.optimize import minimize  # noqa: PLC0415 - loads slowly
 
     log_base, theta, w = np.log(base), np.zeros(len(m)), base
+    solve = partial(solve_triangular, lower=True, check_finite=False)
 
     def objective(L: Array, eta: Array) -> tuple[float, Array]:
-        theta = solve_triangular(L, eta, lower=True, trans="T")
+        theta = solve(L, eta, trans="T")
         w, log_sum = points.weights(log_base, theta)
         pull = penalty @ theta
         value = float(log_sum - theta @ m + theta @ pull / 2)
-        return value, solve_triangular(L, points.means(w) - m + pull, lower=True)
+        return value, solve(L, points.means(w) - m + pull)
 
     for _ in range(_ROUNDS):
         L: Array = np.asarray(np.linalg.cholesky(curvature), np.float64)
@@ -326,7 +327,7 @@ def _tilted(points: Points, base: Array, m: Array, penalty: Array, curvature: Ar
             method="L-BFGS-B",
             options={"gtol": _STILL, "ftol": 0, "maxiter": _STEPS},
         )
-        theta = solve_triangular(L, found.x, lower=True, trans="T")
+        theta = solve(L, found.x, trans="T")
         w, _ = points.weights(log_base, theta)
         if found.nit < _STEPS:
             break

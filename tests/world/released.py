@@ -178,6 +178,24 @@ def published_tables(n: int = 3000) -> tuple[str, ReleaseFiles]:
 
 
 @cache
+def published_counts(n: int = 3000) -> tuple[str, ReleaseFiles]:
+    """The id and the three files of moments of a count, years in which it was counted, and two attributes."""
+    draw = np.random.default_rng(13)
+    stage, years = draw.choice(2, n), draw.uniform(0, 4, n)
+    cells = {
+        "falls": np.minimum(draw.poisson(years * (0.5 + 0.5 * stage)), 9).astype(float).tolist(),
+        "years": years.tolist(),
+        "stage": np.array(["i", "ii"])[stage].tolist(),
+        "site": np.array(["a", "b"])[draw.choice(2, n)].tolist(),
+    }
+    numbers = (NumericAttribute(name="falls", lower=0, upper=9), NumericAttribute(name="years", lower=0, upper=4))
+    stages, site = (
+        BinaryAttribute(name=name, levels=levels) for name, levels in (("stage", ("i", "ii")), ("site", ("a", "b")))
+    )
+    return _of_cells("falls", (*numbers, stages, site), cells)
+
+
+@cache
 def published_survival(n: int = 3000) -> tuple[str, ReleaseFiles]:
     """The id and the three files of moments of months until the end by whether it was death, and of a stage."""
     draw = np.random.default_rng(12)

@@ -14,6 +14,7 @@ from tests.world.released import (
     ServingCoordinator,
     html,
     published,
+    published_counts,
     published_survival,
     published_tables,
 )
@@ -24,9 +25,10 @@ TARGET = "charges, yearly"
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directories of releases: of rows, of tables, and of times until an event."""
+    """Directories of releases: of rows, of tables, of times until an event, and of counts."""
     folder = tmp_path_factory.mktemp("releases")
-    for name, made in (("rows", published()), ("tables", published_tables()), ("survival", published_survival())):
+    of_moments = {"tables": published_tables(), "survival": published_survival(), "counts": published_counts()}
+    for name, made in {"rows": published(), **of_moments}.items():
         made[1].write(folder / name)
     return folder
 
@@ -43,6 +45,7 @@ def tables(releases: Path) -> str:
 
 FIT = f"fit rows --target '{TARGET}'"
 ODDS = "fit tables --target readmitted[no] --features stage,smoker --family binomial"
+RATES = "fit counts --target falls --family poisson"
 POOLED = "table tables stage readmitted --within smoker"
 HAZARDS = "survival survival outcome --ratios stage,site"
 
@@ -58,6 +61,7 @@ def command(releases: Path, line: str) -> tuple[str, ...]:
     [
         (FIT, ["smoker[yes]", "epsilon per member 10000", "not pinned"]),
         (ODDS, ["odds ratio", "stage[iii]", "times as high at", "not pinned"]),
+        (f"{RATES} --offset years", ["rate ratio", "stage[ii]", "falls per years", "per unit of years"]),
         ("table tables stage readmitted", ["odds ratio", "an odds ratio of", "compared with stage = i.", "not pinned"]),
         (POOLED, ["pooled odds ratio", "Among people with the same smoker", "It cannot tell whether strata differ"]),
         (
@@ -126,6 +130,7 @@ def test_json_is_the_answer_and_its_release(
         (f"{FIT} --confidence 1", "0<x<1"),
         (f"{FIT} --release 0", "a directory holds one release"),
         (f"{ODDS} --no-intercept", "--family has one estimator"),
+        ("fit counts --target falls --offset years", "--offset goes with --family poisson"),
         (f"{HAZARDS} --by stage", "--by compares curves"),
         ("synthesize tables --rows 0 --out rows.csv", "1<=x<=10000000"),
         ("synthesize tables --rows seven --out rows.csv", "'seven' is not a whole number"),
@@ -148,6 +153,7 @@ def test_usage_errors_exit_with_2(releases: Path, capsys: pytest.CaptureFixture[
         (f"{FIT} --coordinator-key {STRANGER.fingerprint}", "not by the trusted coordinator"),
         (f"{FIT} --coordinator-key abc", "not a key's fingerprint"),
         ("fit rows --target smoker --family binomial", '"mechanism": "moments"'),
+        (f"{ODDS} --offset age", 'Choose the family "poisson"'),
         ("table tables stage readmitted --event maybe", "Its levels are: no, yes."),
     ],
 )

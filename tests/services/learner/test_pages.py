@@ -33,6 +33,7 @@ from tests.world.released import (
     learner,
     problem,
     published,
+    published_counts,
     published_survival,
     published_tables,
     refused,
@@ -339,6 +340,22 @@ def test_page_of_odds_takes_all_attributes_and_any_family(tables: tuple[str, htt
     assert http.get(f"{address}/table", params=TABLE).text.count('<svg class="bar"') == 3 + 2 * 3
 
 
+def test_page_of_rates_takes_a_number_as_the_time_and_says_so_in_its_lines() -> None:
+    release, files = published_counts()
+    with learner(ServingCoordinator.serving((release, files))) as http:
+        body = {"formula": "falls ~ stage + site", "family": "poisson", "offset": "years"}
+        answer = http.post(f"/v1/releases/{release}/analyses/glm", json=body).json()
+        asked = {"target": "falls", "family": "poisson", "offset": "years"}
+        page = unescape(http.get(f"/releases/{release}/glm", params=asked).text)
+        assert http.get(f"/releases/{release}/glm.json", params=asked).json() == answer
+    assert answer["outcome"] == "falls per years"
+    assert re.findall(r"<h1>(.*)</h1>", page) == [answer["sentence"]]
+    assert "--target falls --features stage --features site --family poisson --offset years" in page
+    assert "family='poisson', offset='years')" in page
+    [times] = re.findall(r'<select name="offset">(.*?)</select>', page)
+    assert re.findall(r"<option[^>]*>(.+?)</option>", times) == ["no time", "falls", "years"]
+
+
 def test_page_of_a_release_that_is_mostly_noise_claims_nothing_in_its_headline() -> None:
     release, files = published_tables(60)
     with learner(ServingCoordinator.serving((release, files))) as http:
@@ -403,6 +420,22 @@ def test_hazard_ratios_of_what_is_ticked_stand_below_the_curves(followed: tuple[
     [link] = [unescape(a) for a in Tags(page).addresses if "hazard-ratios.csv" in a]
     rows = list(csv.DictReader(io.StringIO(http.get(link).text)))
     assert [float(row["hazard ratio"]) for row in rows] == answer["ratios"]
+
+
+def test_hazard_ratios_are_of_the_event_that_is_chosen(followed: tuple[str, httpx.Client]) -> None:
+    address, http = followed
+    asked = {"attributes": ["stage"], "event": "yes"}
+    body = {"outcome": "outcome", "features": ["stage"], "event": "yes"}
+    answer = http.post(f"/v1{address}/analyses/hazard-ratios", json=body).json()
+    assert http.get(f"{address}/hazard-ratios.json", params=asked).json() == answer
+    page = unescape(http.get(f"{address}/survival", params=asked).text)
+    assert "<option selected>yes</option>" in page
+    assert "commingle survival ./release outcome --event yes --ratios stage" in page
+    assert (
+        page.count("commingle survival ./release outcome<") + page.count("commingle survival ./release outcome\n") == 1
+    )
+    refused = http.get(f"{address}/survival", params=asked | {"event": "moved"})
+    assert (refused.status_code, "<polyline" in refused.text) == (422, True)
 
 
 def test_refused_hazard_ratios_leave_the_curves_on_the_page(followed: tuple[str, httpx.Client]) -> None:

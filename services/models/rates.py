@@ -1,0 +1,173 @@
+"""Rates: counts y of people whose time t differs, E(y | x, t) = t exp(x b).
+
+The score E x (y - t exp(x b)) has features, time and features again, three attributes. In its place are
+
+    E x t - E x m = 0,        E x y - E x m exp(x b) - P b / n = 0,        m = exp(x g),
+
+with x linear in what is released: the mean time m of people alike, a product over features as rates are, stands for t.
+That is exact where E(t | x) is such a product, and where no rate differs, whatever t is: both equations are then one.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commingle.services.errors import FamilyError
+from commingle.services.models.outcome import LARGEST, LEAST, Outcome, Scalar
+from commingle.services.models.score import Solved
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.estimation.cross_products import CrossProducts, products
+from commingle.shared.estimation.entry_noise import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Rates(Scalar):
+    """A count by time. Terms are those of t and of y in turn: both intercepts, slopes g of t, slopes b of y.
+
+    Attributes:
+        time: (q,) t in units of its mean, as a combination of columns.
+        time_name: the attribute t.
+        unit: the mean of t.
+        time_square: E t^2 in these units, and `time_count` E t y.
+    """
+
+    FORMS = ("time", *Scalar.FORMS)
+
+    time: Array
+    time_name: str
+    unit: float
+    time_square: float
+    time_count: float
+
+    @classmethod
+    def of(cls, sums: CrossProducts, count: Outcome, name: str) -> Self:
+        """A count of a release by the time of the same people, an attribute.
+
+        Raises:
+            FamilyError: the outcome is no count, the offset no time, or either of them is missing for some people.
+            NoTablesError, UnknownAttributeError: as `CrossProducts.number`.
+        """
+        attribute = sums.prepared.attribute(name)
+        if not isinstance(count, Scalar) or count.square is None:
+            raise FamilyError("an offset goes with counts alone", remedy='Choose the family "poisson"; or no offset.')
+        if not isinstance(attribute, NumericAttribute) or attribute.lower < 0:
+            raise FamilyError(
+                f"{name} is no time: it has levels, or its lower bound is negative",
+                remedy="Choose a number that cannot be negative, in a study without cuts for it.",
+            )
+        time, known = sums.number(name)
+        if count.gaps or attribute.missing == "indicator" or not np.array_equal(known, count.known):
+            raise FamilyError(
+                f"{count.name} and {name} are not of the same people: cells are missing, or two members hold them",
+                remedy="Propose a study in which one member holds both, of the people who have both.",
+            )
+        forms = products(np.array([time]), np.array([known, time, count.value]))
+        (total, squares, crossed, n), _ = sums.sums(np.concatenate([forms, products(known[None], known[None])]))
+        unit = max(float(total / max(n, 1.0)), LEAST * attribute.upper)
+        held = {each.name: getattr(count, each.name) for each in fields(count)} | {"name": f"{count.name} per {name}"}
+        square, both = (float(each / max(n, 1.0)) for each in (squares / unit**2, crossed / unit))
+        return cls(**held, time=time / unit, time_name=name, unit=unit, time_square=square, time_count=both)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        return (
+            f"Rates are per unit of {self.time_name}: its mean is taken to be a product over features, as they are.",
+        )
+
+    @property
+    def alone(self) -> int:
+        return 2
+
+    @property
+    def repeats(self) -> int:
+        return 2
+
+    @property
+    def balance(self) -> Array:
+        return np.eye(2)
+
+    @property
+    def largest_covariance(self) -> Array:
+        # twice the variances alone are above any covariance
+        of_time = max(self.time_square - 1, LEAST)
+        return np.asarray(2 * np.diag([of_time, float(super(Rates, self).largest_covariance[0, 0])]))
+
+    @property
+    def counted(self) -> tuple[Array, ...]:
+        return (self.value, self.time)
+
+    def ys(self, p: int) -> Array:
+        both = np.array([self.time - self.known, self.value - self.centre * self.known])
+        return np.vstack([both, np.repeat(both, p // 2 - 1, axis=0)])
+
+    def start(self, t: Array, share: float) -> Array:
+        return np.append([0.0, *super(Rates, self).start(t[1:2], share)], np.zeros(len(t) - 2))
+
+    def means(self, X: Array, b: Array) -> tuple[Array, Array]:
+        """(N,) expected time and count."""
+        of_time, of_count = _places(len(b))
+        linear = X @ b[of_time]
+        return np.exp(np.minimum(linear, LARGEST)), np.exp(np.minimum(linear + X @ b[of_count], LARGEST))
+
+    def expectation(self, X: Array, b: Array) -> Array:
+        time, count = self.means(X, b)
+        found = np.empty((len(X), len(b)))
+        for places, mean in zip(_places(len(b)), (time - 1, count - self.centre), strict=True):
+            found[:, places] = X * mean[:, None]
+        return found
+
+    def slope(self, X: Array, w: Array, b: Array) -> Array:
+        time, count = self.means(X, b)
+        return _blocks(X, w, [[time, None], [count, count]])
+
+    def spread(self, X: Array, w: Array, b: Array) -> Array:
+        # of means over x of y^2 and t y: Var(y | x) = d mu, Cov(t, y | x) = k rate Var(t | x), k = 1 where y follows t
+        time, count = self.means(X, b)
+        rate, variance = count / time, self._variance(w, time)
+        follows = (self.time_count - float(w @ (time * count))) / max(float(w @ (rate * variance)), LEAST)
+        both = float(np.clip(follows, 0.0, 1.0)) * rate * variance
+        dispersion = max((float(self.square or 0) - float(w @ count**2)) / float(w @ count), 0.1)
+        of_count = np.maximum(dispersion * count, 0.1 * count + both**2 / np.maximum(variance, LEAST))
+        return _blocks(X, w, [[variance, both], [both, of_count]])
+
+    def unseen(self, X: Array, w: Array, b: Array) -> Array:
+        # of t alone: x t, and x t times the rate
+        time, count = self.means(X, b)
+        rate, variance = count / time, self._variance(w, time)
+        return _blocks(X, w, [[variance, variance * rate], [variance * rate, variance * rate**2]])
+
+    def _variance(self, w: Array, time: Array) -> Array:
+        return time * max((self.time_square - float(w @ time**2)) / float(w @ time), 0.0)
+
+    def mean(self, X: Array, b: Array) -> Array:
+        return self.means(X, b)[1]
+
+    def prediction(self, X: Array, b: Array) -> Array:
+        return self.link_inverse(X @ b)
+
+    def reported(self, solved: Solved) -> Solved:
+        # the rate of one unit of time
+        _, at = _places(len(solved.b))
+        each = np.ix_(at, at)
+        b = solved.b[at] - np.append(np.log(self.unit), np.zeros(len(at) - 1))
+        return replace(
+            solved, b=b, table=solved.table[each], population=solved.population[each], beyond=solved.beyond[at]
+        )
+
+
+def _places(p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    half = p // 2
+    return np.append(0, np.arange(2, half + 1)), np.append(1, np.arange(half + 1, p))
+
+
+def _blocks(X: Array, w: Array, of: list[list[Array | None]]) -> Array:
+    """E_w x x' a for each a, (N,), of a block; a block of zeros where there is none."""
+    p = 2 * X.shape[1]
+    found = np.zeros((p, p))
+    for rows, row in zip(_places(p), of, strict=True):
+        for columns, each in zip(_places(p), row, strict=True):
+            if each is not None:
+                found[np.ix_(rows, columns)] = (X * (w * each)[:, None]).T @ X
+    return found
