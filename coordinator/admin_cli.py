@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import click
@@ -23,7 +23,7 @@ from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.invitation import ADDRESS, Invitation
 from commingle.shared.documents.model import Name
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option, wants_json
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, changes, emit, reads, wants_json
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.middleware import configure_logging
@@ -57,7 +57,7 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
     help="Where blocks and published files are kept; replicas share it. HOME/blobs if absent.",
 )
 @click.option("--blob-bucket", metavar="s3://BUCKET/PREFIX", help="S3-compatible storage in place of a directory.")
-@json_option
+@changes(home=str, name=str, fingerprint=str)
 def init(*, home: Path, name: str, **given: str | Path | None) -> None:
     """Create a coordinator: settings and a signing key in HOME."""
     key = _create(home, name=name, **given)
@@ -99,7 +99,7 @@ def _members(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> t
 @click.option("--database-url-file", type=NEW_FILE, help="As of init.")
 @click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
 @click.argument("members", nargs=-1, required=True, callback=_members)
-@json_option
+@changes(home=str, name=str, fingerprint=str, invitations=dict[str, str])
 def new_consortium(
     *, home: Path, name: str, url: str, expires_hours: float, members: tuple[str, ...], **given: object
 ) -> None:
@@ -173,7 +173,7 @@ def serve(
 @home_option
 @click.option("--party", required=True, callback=_name, help="The name the member will have.")
 @click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
-@json_option
+@changes(party=str, invite=str, expires=datetime)
 def invite(*, home: Path, party: str, expires_hours: float) -> None:
     """Issue a one-time invite for one member; hand it over confidentially."""
     with open_coordinator(home) as hub:
@@ -191,7 +191,7 @@ def invite(*, home: Path, party: str, expires_hours: float) -> None:
 @click.command(epilog=examples("revoke --home hub --party clinic-a"))
 @home_option
 @click.option("--party", required=True, callback=_name, help="The member to revoke.")
-@json_option
+@changes(party=str, ended=list[str])
 def revoke(*, home: Path, party: str) -> None:
     """Revoke a member: abort its open releases and stop accepting its signatures."""
     with open_coordinator(home) as hub:
@@ -214,7 +214,7 @@ def token() -> None:
     help="read: everything that can be read; operate: that, and proposing signed specs.",
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
-@json_option
+@changes(name=str, scope=CoordinatorScope, token=str)
 def create(*, home: Path, name: str, scope: CoordinatorScope, expires_days: float | None) -> None:
     """Make a token. It is shown once; only its digest is kept."""
     lifetime = None if expires_days is None else timedelta(days=expires_days)
@@ -225,7 +225,7 @@ def create(*, home: Path, name: str, scope: CoordinatorScope, expires_days: floa
 
 @token.command("list", epilog=examples("token list --home hub"))
 @home_option
-@json_option
+@reads(items=list[dict[str, Any]])
 def list_tokens(*, home: Path) -> None:
     """List tokens, without their secrets."""
     with open_coordinator(home) as hub, hub.store.read() as tx:
@@ -244,7 +244,7 @@ def list_tokens(*, home: Path) -> None:
 @token.command("revoke", epilog=examples("token revoke --home hub --name learner"))
 @home_option
 @click.option("--name", required=True, callback=_name)
-@json_option
+@changes(name=str)
 def revoke_one(*, home: Path, name: str) -> None:
     """Revoke a token."""
     with open_coordinator(home) as hub:

@@ -24,7 +24,7 @@ from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import build_spec, read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, say, together, wants_json, whole_id
+from commingle.shared.runtime.cli import NEW_FILE, changes, emit, reads, say, together, wants_json, whole_id
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.files import load_signing_key
 from commingle.shared.runtime.remote import connect, reaching
@@ -54,12 +54,18 @@ _asked = together(
 """Where the coordinator is and how it is reached, as `_client` takes it."""
 
 
+class Proposed(ReleaseDetails):
+    """A release just proposed, and what `commingle plan` says of it."""
+
+    forecast: dict[str, Any] | None
+
+
 @click.command(epilog=examples("propose study.json --home hub"))
 @click.argument("study", type=NEW_FILE)
 @_asked
 @attach_option
 @click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
-@json_option
+@changes(Proposed)
 def propose(*, study: Path, files: tuple[Path, ...], wait: bool, **where: Any) -> None:  # noqa: ANN401 - click
     """Propose the release that STUDY, a JSON file, describes."""
     asked = with_attachments(load_settings(Study, study), files)
@@ -91,7 +97,7 @@ def propose(*, study: Path, files: tuple[Path, ...], wait: bool, **where: Any) -
 @_asked
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only releases in this state.")
 @click.option("--all", "whole", is_flag=True, help=f"All of them, as --json has; without it the newest {_SHOWN}.")
-@json_option
+@reads(ReleaseDetails, items=list[ReleaseSummary])
 def releases(*, release: str | None, state: str | None, whole: bool, **where: Any) -> None:  # noqa: ANN401 - click
     """List releases, the newest first.
 

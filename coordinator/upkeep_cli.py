@@ -9,7 +9,7 @@ The doctor migrates nothing, so a new version can look before it is started.
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -35,7 +35,7 @@ from commingle.shared.release.audit import CoordinatorHistory, EventEntry, verif
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import Alignment, State
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, reads
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files, report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_signing_key, read_history, write_durably
@@ -235,6 +235,9 @@ _DATABASE, _DUMP = "coordinator.sqlite", "coordinator.dump"
 _BLOBS = f"{'[0-9a-f]' * 2}/{'[0-9a-f]' * 64}"
 
 
+_HISTORY: Mapping[str, object] = {"entries": int, "kinds": dict[str, int], "head": str, "members": dict[str, Any]}
+
+
 @click.group()
 def audit() -> None:
     """Export this coordinator's history for an auditor, or verify one."""
@@ -243,7 +246,7 @@ def audit() -> None:
 @audit.command("export", epilog="Example: commingle coordinator audit export --home hub --out audit-hub.json")
 @home_option
 @click.option("--out", type=NEW_FILE, required=True, help="The file to write.")
-@json_option
+@changes({"file": str, **_HISTORY})
 def export_file(*, home: Path, out: Path) -> None:
     """Write the chain of all events, under the coordinator's signature."""
     with open_coordinator(home) as hub:
@@ -256,7 +259,7 @@ def export_file(*, home: Path, out: Path) -> None:
 @audit.command("verify", epilog="Example: commingle coordinator audit verify audit-hub.json --key 3f7a…")
 @click.argument("file", type=NEW_FILE)
 @click.option("--key", metavar="FINGERPRINT", help="The coordinator's key, known from elsewhere.")
-@json_option
+@reads({"signer": str, "signer_known": bool, **_HISTORY})
 def verify_file(*, file: Path, key: str | None) -> None:
     """Check a coordinator's history offline: its chain, its memberships and its signature."""
     history = read_history(file, verify_coordinator_audit, key=key)
@@ -270,7 +273,7 @@ def verify_file(*, file: Path, key: str | None) -> None:
 @click.option("--coordinator", "url", help="Where it should answer; left out, only the home is checked.")
 @ca_option
 @http_option
-@json_option
+@reads(healthy=bool, checks=list[Check])
 def doctor(*, home: Path, url: str | None, ca_file: Path | None, allow_http: bool) -> None:
     """Check home, database, blobs and disk, and say how to fix problems. Exit code 1 if there are any."""
     checks = examine_home(CoordinatorHome(home), url=url, ca_file=ca_file, allow_http=allow_http, now=system_clock())
@@ -344,7 +347,7 @@ def restore_backup(file: Path, home: CoordinatorHome) -> bool:
     type=A_FILE,
     help="A dump of PostgreSQL, made just before: pg_dump --format=custom.",
 )
-@json_option
+@changes(file=str, files=int)
 def backup(*, file: Path, home: Path, dump: Path | None) -> None:
     """Back up database, blobs, settings and key to FILE, even while the coordinator runs. It holds a private key."""
     count = write_backup(CoordinatorHome(home), file, dump=dump)
@@ -357,7 +360,7 @@ def backup(*, file: Path, home: Path, dump: Path | None) -> None:
 @click.command(epilog=examples("restore /backup/hub-2026-03-01.tar --home hub"))
 @click.argument("file", type=A_FILE)
 @home_option
-@json_option
+@changes(home=str, next=list[str])
 def restore(*, file: Path, home: Path) -> None:
     """Restore a backup into HOME, which must not exist."""
     load = f'pg_restore --clean --if-exists --dbname="$DATABASE_URL" {home / _DUMP}'

@@ -31,6 +31,10 @@ class WritingError(AgentError):
         self.errno = errno
 
 
+class LedgerBusyError(AgentError):  # another program holds the ledger's file; nothing was recorded. Try again
+    code = "ledger-busy"
+
+
 class NotFoundError(AgentError):  # no such data set, proposal or job at this agent
     code = "unknown"
 

@@ -47,9 +47,9 @@ _COMMANDS = {
 _GARBAGE = 10_000  # objects more than were freed until it is looked for: with 700 a tenth of loading is spent on that
 
 
-def _print_schema(context: click.Context, _: click.Parameter, given: bool) -> None:
+def _print_schema(context: click.Context, _: click.Parameter, given: str | None) -> None:
     if given:
-        click.echo(json.dumps(schema(commingle, context), indent=1))
+        click.echo(json.dumps(schema(commingle, context, everything=given == "all"), indent=1))
         context.exit()
 
 
@@ -62,11 +62,13 @@ def _print_schema(context: click.Context, _: click.Parameter, given: bool) -> No
 @click.version_option(__version__, prog_name="commingle")
 @click.option(
     "--schema",
-    is_flag=True,
+    is_flag=False,
+    flag_value="reading",
+    type=click.Choice(["reading", "all"]),
     is_eager=True,
     expose_value=False,
     callback=_print_schema,
-    help="Print every command with its options, types and defaults as JSON, and run none.",
+    help="Print what commands take and print as JSON, and run none: those that only read, or all.",
 )
 def commingle() -> None:
     """Differentially private multi-party data release."""

@@ -56,6 +56,15 @@ _HEARING_SECONDS = 0.5  # how long a process that ends may wait for its listener
 _PAUSE_SECONDS = 0.05
 _log = structlog.get_logger()
 _REPEAT = "Nothing was recorded. The operator checks that it runs, its URL and its permissions; then try again."
+_FULL = ("the disk of the database is full", "Nothing was recorded. The operator frees space; then try again.")
+_HELD = ("another program holds the database", "Nothing was recorded. Try again; the operator ends what holds it.")
+_CAUSES = {
+    "SQLITE_FULL": _FULL,
+    "53100": _FULL,  # of PostgreSQL, as are the others of digits
+    "SQLITE_BUSY": _HELD,
+    "SQLITE_LOCKED": _HELD,
+    "55P03": _HELD,
+}
 _POOL = {"pool_size": 8, "max_overflow": 16, "pool_timeout": WAIT_SECONDS}
 _SQLITE_POOL = _POOL | {"pool_size": 24, "max_overflow": 0}  # to open the file again costs more than to keep it open
 
@@ -212,7 +221,6 @@ def _as_storage_error() -> Iterator[None]:
         cause = getattr(error, "orig", None) or error
         which = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None)
         _log.error("database fault", error=type(cause).__name__, code=which)
-        raise StorageError(
-            f"the database does not work ({type(cause).__name__})",
-            remedy=_REPEAT,
-        ) from error
+        code = "_".join(str(which).split("_")[:2])  # SQLite's own, without what says more
+        said, remedy = _CAUSES.get(code, (f"the database does not work ({type(cause).__name__})", _REPEAT))
+        raise StorageError(said, remedy=remedy) from error

@@ -18,9 +18,9 @@ from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
 from commingle.party_agent.wire.answers import DatasetView, id_words
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.schema import parse_attributes, words_for_missing
+from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
 from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES, IdRule
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option, together
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, reads, together
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import read_given, write_durably
@@ -103,7 +103,7 @@ def datasets() -> None:
 @people_options
 @click.option("--replace", is_flag=True, help="Declare it anew.")
 @csv_options
-@json_option
+@changes(DatasetView)
 def add_dataset(
     *,
     home: Home,
@@ -165,7 +165,7 @@ def declare(
 @datasets.command("read", epilog="Example: commingle party datasets read main --home ./ward")
 @home_option
 @click.argument("name")
-@json_option
+@changes(DatasetView)
 def read_dataset(*, home: Home, name: str) -> None:
     """Read a table again: releases that you approve from now on are made of what it holds now."""
     with agent_client(home) as agent:
@@ -228,7 +228,7 @@ def place_of(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
 @click.option("--unit", "units", metavar="COLUMN=UNIT", multiple=True, help="What a column is measured in. Repeatable.")
 @click.option("--out", type=NEW_FILE, required=True, help="The schema file to write.")
 @csv_options
-@json_option
+@changes(out=str, attributes=list[Attribute], unknown=list[str])
 def draft(
     *,
     source: Path,
@@ -270,7 +270,7 @@ def draft(
 
 @datasets.command("list")
 @home_option
-@json_option
+@reads(items=tuple[DatasetView, ...])
 def list_datasets(*, home: Home) -> None:
     """List registered data sets."""
     with agent_client(home) as agent:
@@ -310,7 +310,16 @@ def list_datasets(*, home: Home) -> None:
 )
 @click.option("--out", type=NEW_FILE, required=True, help="For the study file.")
 @csv_options
-@json_option
+@changes(
+    out=str,
+    columns=int,
+    public_rows=int,
+    condition_number_before=float | None,
+    condition_number_after=float | None,
+    share_clipped=float,
+    row_norm=float,
+    warning=str,
+)
 def whiten(
     *, public: Path, schema: Path, ridge: float, radius: float | None, out: Path, csv_format: CsvFormat | None
 ) -> None:

@@ -28,8 +28,10 @@ from commingle.party_agent.operate.compose import (
 from commingle.party_agent.wire.answers import (
     CHARGE_STATES,
     DecidedView,
+    LedgerView,
     LossView,
     ProposalView,
+    ProposedView,
     risk_in_words,
     words_for_decision,
 )
@@ -38,7 +40,17 @@ from commingle.shared.documents.study import Study
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.release.checks import tried
 from commingle.shared.runtime.attachments import attach_option, with_attachments
-from commingle.shared.runtime.cli import NEW_FILE, emit, json_option, refuse_beside, say, together, wants_json, whole_id
+from commingle.shared.runtime.cli import (
+    NEW_FILE,
+    changes,
+    emit,
+    reads,
+    refuse_beside,
+    say,
+    together,
+    wants_json,
+    whole_id,
+)
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import load_settings, read_token, system_clock
@@ -59,7 +71,7 @@ _deciding = together(
         "one.",
     ),
     click.option("--yes", is_flag=True, help="Do not ask."),
-    json_option,
+    changes(ProposalView),
 )
 
 
@@ -69,7 +81,7 @@ _deciding = together(
 )
 @home_option
 @click.argument("release", required=False)
-@json_option
+@reads(ProposalView, items=tuple[ProposalView, ...])
 def proposals(*, home: Home, release: str | None) -> None:
     """List proposals with their cost and findings.
 
@@ -119,7 +131,7 @@ def reject(**given: Any) -> None:  # noqa: ANN401 - click
     is_flag=True,
     help="Show the second figure of keyed data sets as well: what is lost if a person who stays has other values.",
 )
-@json_option
+@reads(LedgerView)
 def ledger(*, home: Home, replacement: bool) -> None:
     """Show charges and the remaining budget."""
     with agent_client(home) as agent:
@@ -157,7 +169,7 @@ def _figures(loss: LossView) -> tuple[str, str]:
 @home_option
 @consortium_option
 @attach_option
-@json_option
+@changes(ProposedView)
 def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Path, ...]) -> None:
     """Propose the release that STUDY, a JSON file, describes. Every member decides on it, this one too."""
     from commingle.shared.forecast.forecast import outlook_of, with_sketch  # noqa: PLC0415 - loads scipy, which no decision needs
@@ -175,7 +187,7 @@ def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Pat
 @click.command(epilog="Example: commingle party adopt --home ./ward")
 @home_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
+@changes(adopted=bool, releases=dict[str, Any], unexplained=dict[str, float], heads=list[str])
 def adopt(*, home: Home, yes: bool) -> None:
     """After a restore, recover charges that the ledger lacks from its witnesses, with the agent stopped."""
     from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branch  # noqa: PLC0415 - only who restores waits

@@ -34,12 +34,13 @@ from commingle.party_agent.operate.membership import enrol as enrol_party
 from commingle.party_agent.operate.membership import leave as leave_consortium
 from commingle.party_agent.operate.membership import rotate_key as rotate_party_key
 from commingle.party_agent.rounds.linkage import publish_identity, receive_linkage_key, send_linkage_key
+from commingle.party_agent.wire.answers import StatusView
 from commingle.shared.documents.model import encode, explain
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.verification import called
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option, together
-from commingle.shared.runtime.doctor import report
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, reads, together
+from commingle.shared.runtime.doctor import Check, report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_secret, read_history, write_durably
 from commingle.shared.runtime.settings import load_settings, system_clock
@@ -75,7 +76,7 @@ def new_settings(name: str, **budget: Any) -> PartySettings:  # noqa: ANN401 - c
     "--no-linkage-key", "receives", is_flag=True, help="A fellow member will send it: commingle party linkage send."
 )
 @click.option("--policy", "policy_file", type=A_FILE)
-@json_option
+@changes(home=str, name=str, fingerprint=str)
 def init(
     *,
     home: Home,
@@ -119,7 +120,7 @@ def init(
 @click.option("--consortium", metavar="NAME", help="What to call it here, if not as its coordinator calls itself.")
 @ca_option
 @http_option
-@json_option
+@changes(consortium=str, coordinator=str, fingerprint=str)
 def enrol(
     *,
     home: Home,
@@ -147,7 +148,7 @@ def enrol(
 @home_option
 @click.option("--consortium", metavar="NAME", required=True)
 @click.option("--unannounced", is_flag=True, help="Do not tell its coordinator, which is gone or not trusted.")
-@json_option
+@changes(left=str, announced=bool)
 def leave(*, home: Home, consortium: str, unannounced: bool) -> None:
     """Leave a consortium, with the agent stopped.
 
@@ -179,7 +180,7 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
 @click.argument("pins", metavar="MEMBER=FINGERPRINT...", nargs=-1, required=True, callback=_pins)
 @click.option("--replace", is_flag=True, help="Where another key is pinned: it has changed, as its holder says.")
 @consortium_option
-@json_option
+@changes(pinned=dict[str, str])
 def pin(*, home: Home, pins: dict[str, str], replace: bool, consortium: str | None) -> None:
     """Pin members' keys after comparing their fingerprints over another channel."""
     pinned = home.consortium(consortium).pin(pins, replace=replace)
@@ -189,7 +190,7 @@ def pin(*, home: Home, pins: dict[str, str], replace: bool, consortium: str | No
 @click.command("rotate-key", epilog="Example: commingle party rotate-key --home ./ward")
 @home_option
 @click.option("--abandon-open", is_flag=True, help="Also if approved releases are open; what they cost stays spent.")
-@json_option
+@changes(name=str, fingerprint=str)
 def rotate_key(*, home: Home, abandon_open: bool) -> None:
     """Replace this member's signing and sealing key, with the agent stopped. Repeat it if it was interrupted."""
     with compose_agents(home) as agents:
@@ -205,7 +206,7 @@ def rotate_key(*, home: Home, abandon_open: bool) -> None:
 
 @click.command()
 @home_option
-@json_option
+@reads(StatusView)
 def status(*, home: Home) -> None:
     """Show the agent's identity and health."""
     with agent_client(home) as agent:
@@ -233,7 +234,7 @@ def webhook() -> None:
 @home_option
 @ca_option
 @http_option
-@json_option
+@changes(url=str, secret=str)
 def set_url(*, url: str, home: Home, ca_file: Path | None, allow_http: bool) -> None:
     """Notify URL, and print the secret that signs the messages. It is shown once; set again, it changes."""
     home.settings()  # refuses a directory that is no party's home
@@ -243,7 +244,7 @@ def set_url(*, url: str, home: Home, ca_file: Path | None, allow_http: bool) -> 
 
 @webhook.command("test", epilog="Example: commingle party webhook test --home ./ward")
 @home_option
-@json_option
+@changes(url=str)
 def send_one(*, home: Home) -> None:
     """Send a test message."""
     url = send_test(home)
@@ -252,7 +253,7 @@ def send_one(*, home: Home) -> None:
 
 @webhook.command("remove", epilog="Example: commingle party webhook remove --home ./ward")
 @home_option
-@json_option
+@changes(removed=bool)
 def remove(*, home: Home) -> None:
     """Stop notifying."""
     remove_webhook(home)
@@ -271,7 +272,7 @@ def audit() -> None:
 @audit.command("export", epilog="Example: commingle party audit export --home ./ward --out audit-ward.json")
 @home_option
 @click.option("--out", type=NEW_FILE, required=True, help="The file to write.")
-@json_option
+@changes(file=str, entries=int, head=str)
 def export_file(*, home: Home, out: Path) -> None:
     """Write the ledger's whole chain and everything this member signed, under its signature."""
     with agent_client(home) as agent:
@@ -285,7 +286,17 @@ def export_file(*, home: Home, out: Path) -> None:
 @audit.command("verify", epilog="Example: commingle party audit verify audit-ward.json --key 3f7a…")
 @click.argument("file", type=NEW_FILE)
 @click.option("--key", metavar="FINGERPRINT", help="The member's key, known from elsewhere.")
-@json_option
+@reads(
+    party=str,
+    signer=str,
+    signer_known=bool,
+    entries=int,
+    head=str,
+    charged=dict[str, Any],
+    charges=dict[str, dict[str, Any]],
+    documents=int,
+    keys=list[str],
+)
 def verify_file(*, file: Path, key: str | None) -> None:
     """Check a member's history offline: chain, charges, signatures, and that they fit together."""
     history = read_history(file, verify_party_audit, key=key)
@@ -330,7 +341,7 @@ def linkage() -> None:
 @linkage.command("send", epilog="Example: commingle party linkage send --home ./ward")
 @home_option
 @consortium_option
-@json_option
+@changes(check=str, recipients=list[str], left_out=list[str])
 def send(*, home: Home, consortium: str | None) -> None:
     """Seal this member's linkage key to every pinned member that is enrolled."""
     membership = home.consortium(consortium)
@@ -353,7 +364,7 @@ def send(*, home: Home, consortium: str | None) -> None:
 @click.option("--from", "sender", metavar="MEMBER", help="Accept only this member's.")
 @click.option("--replace", is_flag=True, help="Overwrite another linkage key that is here already.")
 @consortium_option
-@json_option
+@changes(check=str, sender=str)
 def receive(*, home: Home, sender: str | None, replace: bool, consortium: str | None) -> None:
     """Take over the linkage key a pinned member has sent. A running agent that has none does so by itself."""
     membership = home.consortium(consortium)
@@ -375,7 +386,7 @@ def receive(*, home: Home, sender: str | None, replace: bool, consortium: str | 
 
 @click.command(epilog="Example: commingle party doctor --home ./ward")
 @home_option
-@json_option
+@reads(healthy=bool, checks=list[Check])
 def doctor(*, home: Home) -> None:
     """Check home, ledger, data, disk and coordinator, and say how to fix problems. Exit code 1 if there are any."""
     report(examine_home(home, now=system_clock()))
@@ -399,7 +410,7 @@ def token() -> None:
 )
 @click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
 @person_option
-@json_option
+@changes(name=str, scopes=list[AgentScope], person=str, token=str)
 def create(*, home: Home, name: str, scopes: tuple[AgentScope, ...], expires_days: float | None, person: str) -> None:
     """Make a token. It is shown once; only its digest is kept."""
     lifetime = None if expires_days is None else timedelta(days=expires_days)
@@ -410,7 +421,7 @@ def create(*, home: Home, name: str, scopes: tuple[AgentScope, ...], expires_day
 
 @token.command("list", epilog="Example: commingle party token list --home ./ward")
 @home_option
-@json_option
+@reads(items=list[dict[str, Any]])
 def list_tokens(*, home: Home) -> None:
     """List tokens, without their secrets."""
     known = local_tokens(home, system_clock())
@@ -429,7 +440,7 @@ def list_tokens(*, home: Home) -> None:
 @token.command("revoke", epilog="Example: commingle party token revoke --home ./ward --name etl")
 @home_option
 @_name_option
-@json_option
+@changes(name=str)
 def revoke(*, home: Home, name: str) -> None:
     """Revoke a token, at once."""
     revoke_token(home, name, system_clock())

@@ -5,7 +5,7 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import click
 
@@ -26,7 +26,7 @@ from commingle.party_agent.operate.membership import (
 from commingle.shared import loops as compiled
 from commingle.shared.documents.invitation import INVITE_PREFIX, LETTERS, Invitation
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.cli import NEW_FILE, json_option, say
+from commingle.shared.runtime.cli import NEW_FILE, changes, say
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
@@ -57,7 +57,7 @@ _SELF_SIGNED = (
 @tls_options
 @click.option("--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning"]))
 @traces_option
-@json_option
+@changes(socket=str, url=NotRequired[str])
 def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log_level: str, trace: Tracing) -> None:
     """Run the agent: answer proposals, privatise, upload. The first line of output says where it listens."""
     if port is None and tls is not None:

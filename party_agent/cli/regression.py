@@ -31,7 +31,7 @@ from commingle.shared.documents.regression import (
     RowMapping,
 )
 from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option, names_in, refuse_beside, say
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, names_in, reads, refuse_beside, say
 from commingle.shared.runtime.console import coefficients
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.files import write_durably
@@ -88,7 +88,7 @@ _out = click.option("--out", type=NEW_FILE, help="Write the signed document here
 @csv_options
 @click.option("--yes", is_flag=True, help="Spend without asking where the forecast is poor.")
 @_out
-@json_option
+@changes(RegressionView)
 def regress(
     *,
     home: Home,
@@ -149,7 +149,7 @@ def regress(
 @click.argument("regression", required=False)
 @click.option("--finish", is_flag=True, help="Go on with one that was interrupted; it costs nothing more.")
 @_out
-@json_option
+@reads(RegressionView, unless=("--finish", "--out"), items=tuple[RegressionLine, ...])
 def regressions(*, home: Home, regression: str | None, finish: bool, out: Path | None) -> None:
     """List regressions that were paid for, or show one. REGRESSION may be the beginning of its id."""
     with agent_client(home) as agent:

@@ -35,7 +35,7 @@ from commingle.shared.forecast.task import assumptions_of, square_words
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.checks import EPSILON, Share, draft, terms_of, tried
 from commingle.shared.release.plan import plan_block
-from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, emit, json_option, refuse_beside, wants_json
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, changes, emit, reads, refuse_beside, wants_json
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import read_given, write_durably
 from commingle.shared.runtime.settings import load_settings, system_clock
@@ -127,7 +127,7 @@ def study() -> None:
 )
 @click.option("--out", type=NEW_FILE, default=Path("study.json"), show_default=True, help="The file to write.")
 @click.option("--replace", "anew", is_flag=True, help="Write over a file that is there.")
-@json_option
+@changes(out=str, study=Study, outlook=list[str])
 def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, **options: Any) -> None:  # noqa: ANN401 - click
     """Write a study with sensible defaults; in a terminal, ask for what is not given.
 
@@ -175,7 +175,7 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
     help="Ask the agent of this home what it would answer: its policy, pins, data and budget.",
 )
 @consortium_option
-@json_option
+@reads(answers=list[dict[str, Any]], outlook=list[str], own=ProposalView | None)
 def check(*, file: Path, policies: tuple[str, ...], home: Path | None, consortium: str | None) -> None:
     """Say what each member's policy would answer to STUDY, a JSON file, before anybody is asked.
 

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
+from errno import EACCES, EDQUOT, EFBIG, EIO, ENOSPC, EPERM, EROFS
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
@@ -17,7 +18,7 @@ from pydantic import Field
 
 from commingle.party_agent.data.datasets import Dataset, DatasetRequest
 from commingle.party_agent.edge.api import LocalApi, UnauthorisedError, document, guard, resolve_source, ruling_of
-from commingle.party_agent.edge.loop import explained, facts
+from commingle.party_agent.edge.loop import explained, facts, primary_code
 from commingle.party_agent.edge.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, Uploads
 from commingle.party_agent.edge.views import (
     MOST_AT_ONCE,
@@ -34,6 +35,7 @@ from commingle.party_agent.errors import (
     AgentError,
     ConflictError,
     DataError,
+    LedgerBusyError,
     LedgerError,
     NotFoundError,
     PieceError,
@@ -93,6 +95,7 @@ from commingle.shared.runtime.problem import (
     describe,
     install_problems,
     problem,
+    status_of,
     takes,
 )
 from commingle.shared.runtime.tracing import NO_TELEMETRY
@@ -156,6 +159,7 @@ STATUSES = {
     LedgerError: 500,
     UnwitnessedError: 503,
     WritingError: 503,
+    LedgerBusyError: 503,
     AgentError: 500,
     RemoteError: 502,
 }
@@ -165,7 +169,8 @@ _PUSHING: dict[str, AgentScope] = dict.fromkeys(("GET", "PUT", "POST", "DELETE")
 _PROPOSING: dict[str, AgentScope] = {**_SCOPES, "POST": "propose"}
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "The same with the code of what is wrong"}}
 _LEDGER_SECONDS = 5
-_PRIMARY = 0xFF  # of SQLite's codes, whose other bits say more
+_OF_DISKS = frozenset({ENOSPC, EDQUOT, EFBIG, EIO, EROFS, EACCES, EPERM})
+_MEND = "Free space or mend the disk, and try again."
 _log = structlog.get_logger()
 
 
@@ -195,7 +200,8 @@ def create_app(api: LocalApi) -> FastAPI:
         responses=PROBLEM_RESPONSES,
     )
     install_problems(app, {**STATUSES, UnauthorisedError: 401})
-    app.add_exception_handler(sqlite3.OperationalError, _on_disk)
+    for kind in (sqlite3.OperationalError, OSError):
+        app.add_exception_handler(kind, _on_disk)
     site = Site(None, name="Commingle party agent", pages=(("/docs", "Interface"),))
     site.add_files(app)
     add_reference(app, site, lambda: app.openapi())  # noqa: PLW0108 - as it is in the end
@@ -213,16 +219,16 @@ def create_app(api: LocalApi) -> FastAPI:
 
 
 async def _on_disk(request: Request, error: Exception) -> Response:
-    if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY == sqlite3.SQLITE_ERROR:
-        raise error  # in the SQL itself: a fault of the agent, as a full or locked disk is not
+    if isinstance(error, sqlite3.Error):
+        faulty = primary_code(error) == sqlite3.SQLITE_ERROR  # in the SQL itself, as a full or locked disk is not
+    else:
+        faulty = getattr(error, "errno", None) not in _OF_DISKS
+    if faulty:
+        raise error
     told = explained(error)
     _log.error("request failed", path=request.url.path, **facts(told))
-    return problem(
-        STATUSES[WritingError],
-        told.code,
-        str(told),
-        "Free space, mend the disk or let another program end, and try again.",
-    )
+    remedy = _MEND if isinstance(told, WritingError) else told.remedy
+    return problem(status_of(told, STATUSES), told.code, str(told), remedy)
 
 
 def _add_health(app: FastAPI, api: LocalApi) -> None:

@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 import structlog
 
-from commingle.party_agent.errors import AgentError, StaleLedgerError, WritingError
+from commingle.party_agent.errors import AgentError, LedgerBusyError, StaleLedgerError, WritingError
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecaster, Forecasts
@@ -86,11 +86,16 @@ _NO_STEPS = ReleaseSteps(items=(), last=0)
 
 @dataclass(slots=True)
 class Backoff:
-    """Delays 0.5, 1, 2, ... up to the longest, with up to a quarter more so that agents do not march in step."""
+    """Delays 0.5, 1, 2, ... up to the longest, with up to a quarter more so that agents do not march in step.
+
+    Attributes:
+        cause: what failed last.
+    """
 
     longest: float = _LONGEST_DELAY_SECONDS
     failures: int = 0
     until: float = 0.0
+    cause: CommingleError | None = None
 
     def fail(self, now: float) -> float:
         """One more failure; the delay until the next try."""
@@ -126,6 +131,13 @@ class Loop:
 
     def __post_init__(self) -> None:
         self._listener = Listener(self.agent.client, self.agent.identity.name)
+
+    @property
+    def unwritten(self) -> WritingError | None:
+        """Why a release that is still tried cannot be recorded. One that is over is not tried when it is due."""
+        tried = time.monotonic() - WHOLE_SECONDS
+        causes = (backoff.cause for backoff in self.releases.values() if backoff.until > tried)
+        return next((cause for cause in causes if isinstance(cause, WritingError)), None)
 
     def run(self, *, on_halt: Callable[[], None]) -> None:
         """Until `stop` is set. `on_halt` is called if the agent must not go on."""
@@ -219,7 +231,7 @@ class Loop:
                 told = error if isinstance(error, CommingleError) else explained(error)
                 if isinstance(error, UnreachableError):
                     self.agent.witnesses.lose(self.agent.coordinator.key.fingerprint)
-                delay = backoff.fail(time.monotonic())
+                delay, backoff.cause = backoff.fail(time.monotonic()), told
                 self.releases[release] = backoff
                 self.agent.jobs.fail(release, told.diagnostics())
                 _log.warning("postponed", release=release, retry_seconds=round(delay, 1), **facts(told))
@@ -239,8 +251,9 @@ class Loops:
 
     @property
     def problem(self) -> CommingleError | None:
-        """That, or else what a coordinator's last failure was; None while all of them answer."""
-        return self.halted or next((loop.trouble for loop in self.all if loop.trouble is not None), None)
+        """That, or why a release cannot be recorded, or what a coordinator's last failure was; None without either."""
+        kept_from = (error for loop in self.all for error in (loop.unwritten, loop.trouble) if error is not None)
+        return self.halted or next(kept_from, None)
 
     def start(self, *, on_halt: Callable[[], None]) -> None:
         """Begin. `on_halt` is called if the member must not go on."""
@@ -269,11 +282,24 @@ def facts(error: CommingleError) -> dict[str, str | None]:
     }
 
 
+_PRIMARY = 0xFF  # of SQLite's codes, whose other bits say more
+_HELD = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's; of an error that comes from the SQL itself where it has none."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+
+
 def explained(error: Exception) -> CommingleError:
     """What the operating system or SQLite refused, which is retried; or a bug, whose message could quote a row."""
     if isinstance(error, OSError):
         return WritingError(f"cannot write ({error.strerror})", errno=errorcode.get(error.errno or 0))
     if isinstance(error, sqlite3.Error):
+        if primary_code(error) in _HELD:
+            return LedgerBusyError(
+                "another program holds the ledger", remedy="It is tried again; end what holds HOME/ledger.sqlite."
+            )
         name = getattr(error, "sqlite_errorname", None)
         why = type(error).__name__ if name is None else error  # without a name its text may quote what stands there
         return WritingError(f"the ledger cannot be written ({why})", errno=name)

@@ -15,7 +15,7 @@ from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
 from commingle.party_agent.operate.compose import home_option
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, emit, json_option
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import CACHE_TAG
 
@@ -85,7 +85,7 @@ def _belongs(path: Path, root: Path) -> bool:
 @click.command(epilog="Example: commingle party backup /backup/ward-2026-03-01.tar --home ./ward")
 @click.argument("file", type=NEW_FILE)
 @home_option
-@json_option
+@changes(file=str, holds=list[str])
 def backup(*, file: Path, home: Home) -> None:
     """Back up ledger, settings, policy, pins and keys to FILE, even while the agent runs. It holds private keys."""
     names = write_backup(home, file)
@@ -98,7 +98,7 @@ def backup(*, file: Path, home: Home) -> None:
 @click.command(epilog="Example: commingle party restore /backup/ward-2026-03-01.tar --home ./ward")
 @click.argument("file", type=A_FILE)
 @home_option
-@json_option
+@changes(home=str, holds=str, next=list[str])
 def restore(*, file: Path, home: Home) -> None:
     """Restore the newest backup into HOME, which must not exist. What was spent since is adopted afterwards."""
     holds = restore_backup(file, home)

@@ -14,6 +14,7 @@ from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home.home import Home, Membership
 from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
+from commingle.party_agent.operate.compose import calling
 from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.release_files import Outbox
 from commingle.party_agent.wire.answers import miscounted
@@ -36,7 +37,7 @@ _RESTORE = "Stop the agent and restore the newest backup; never start with an ol
 def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR) -> Iterator[Check]:
     """Every check, in the order in which an operator would mend things; counts for whom `sees_counts` shows them."""
     yield look("settings", lambda: f"member {home.settings().name}")
-    yield look("keys", lambda: _keys(home))
+    yield (keys := look("keys", lambda: _keys(home)))
     yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
     yield look("ledger file", lambda: _integrity(home))
     yield look("ledger chain", lambda: _chain(home))
@@ -56,7 +57,9 @@ def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR)
         which = f" of {one.name}" if len(memberships) > 1 else ""
         yield look(f"linkage key{which}", partial(_linkage_key, one))
         yield look(f"pins{which}", partial(_pins, one))
-        yield look(f"coordinator{which}", partial(_coordinator, one, now))
+        yield (reached := look(f"coordinator{which}", partial(_coordinator, one, now)))
+        if keys.ok and reached.ok:
+            yield look(f"membership{which}", partial(_enrolled, home, one, now))
 
 
 def _keys(home: Home) -> str:
@@ -214,6 +217,12 @@ def _coordinator(membership: Membership, now: datetime) -> str:
             remedy="Check the address and proxies; if it is right, ask its operator over another channel.",
         )
     return f"{pinned.url} answers with the pinned key; {clock_skew(answer, now)}"
+
+
+def _enrolled(home: Home, membership: Membership, now: datetime) -> str:
+    with calling(home, membership, clock=lambda: now) as client:
+        client.ledger_heads()  # for members alone, as which this one signs
+    return f"{home.identity().name} is a member there"
 
 
 _PROC = Path("/proc")

@@ -24,10 +24,11 @@ from commingle.shared.runtime.cli import (
     A_FOLDER,
     A_PATH,
     NEW_FILE,
+    changes,
     emit,
     gathered,
-    json_option,
     names_in,
+    reads,
     say,
     whole_id,
 )
@@ -156,6 +157,15 @@ def _show_as(release: Release, result: Drawn, written: str, *, plot: Path | None
     _show(release, result, _signed(said, release) if written == "text" else said, plot=plot)
 
 
+_OF_ONE: Mapping[str, object] = {
+    "release": str,
+    "coordinator_pinned": bool,
+    "members": dict[str, dict[str, str | bool]],
+    "warnings": tuple[str, ...],
+}
+_answer_option = reads(unless=("--save", "--plot"), more=True, **_OF_ONE)
+
+
 def _shown(command: Callable[..., Drawn]) -> Callable[..., None]:
     """Add `--confidence` to `--json`, by which the result of a command is computed, drawn and printed."""
 
@@ -163,7 +173,8 @@ def _shown(command: Callable[..., Drawn]) -> Callable[..., None]:
     def show(*, found: Release, plot: Path | None, written: str, **asked: object) -> None:
         _show_as(found, command(found=found, **asked), written, plot=plot)
 
-    return _confidence_option(_plot_option(_format_option(json_option(show))))
+    command_line: Callable[..., None] = _confidence_option(_plot_option(_format_option(_answer_option(show))))
+    return command_line
 
 
 @click.command(
@@ -303,7 +314,7 @@ Examples:
 )
 @click.option("--curve", metavar="NAME", help="Show what this number does to the target, with all terms that it is in.")
 @_plot_option
-@json_option
+@_answer_option
 def fit(
     *,
     found: Release,
@@ -358,7 +369,7 @@ Examples:
 @click.option(
     "--rows", type=click.IntRange(1, MOST), metavar="N", help="Also N synthetic rows, as `commingle synthesize` draws."
 )
-@json_option
+@changes(**_OF_ONE, written=list[str], more=True)
 def export(*, found: Release, attributes: tuple[str, ...], to: Path, rows: int | None) -> None:
     """Write a release as files for R, Stata, SAS and catalogues.
 
@@ -404,7 +415,7 @@ Examples:
     metavar="S",
     help="The same seed draws the same rows.",
 )
-@json_option
+@changes(**_OF_ONE, written=list[str], more=True)
 def synthesize(*, found: Release, attributes: tuple[str, ...], rows: int, out: Path, seed: int) -> None:
     """Draw synthetic rows of a release into a file.
 

@@ -5,6 +5,7 @@ member keys, and compares it with the one seen before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from commingle.shared.release.audit import (
     verify_party_audit,
 )
 from commingle.shared.release.verification import PublishedRelease, called
-from commingle.shared.runtime.cli import A_PATH, NEW_FILE, emit, json_option
+from commingle.shared.runtime.cli import A_PATH, NEW_FILE, emit, reads
 from commingle.shared.runtime.console import coefficients
 from commingle.shared.runtime.files import LARGEST_HISTORY_BYTES, read_plain
 from commingle.shared.text import quoted
@@ -80,7 +81,39 @@ Examples:
     is_flag=True,
     help="For keyed data sets: also show what a person loses who stays and has other values.",
 )
-@json_option
+@reads(
+    {
+        "release": str,
+        "study": str,
+        "stated": StatedPurpose,
+        "mechanism": str,
+        "n": int,
+        "buckets": int | None,
+        "kept": int | None,
+        "rows": int,
+        "columns": list[str],
+        "coordinator": str,
+        "coordinator_pinned": bool,
+        "members": dict[str, dict[str, str | bool]],
+        "published": datetime,
+        "citation": str,
+        "findings": list[str],
+        "evidence": list[str],
+        "privacy": dict[str, Any],
+    },
+    {
+        "regression": str,
+        "party": str,
+        "signer": str,
+        "party_pinned": bool,
+        "findings": list[str],
+        "method": str,
+        "target": str,
+        "n": int,
+        "coefficients": list[dict[str, Any]],
+        "privacy": dict[str, Any],
+    },
+)
 def verify(
     *,
     directory: Path,
@@ -293,7 +326,15 @@ Examples:
     help="Keep the log here, and refuse one that does not continue the one kept.",
 )
 @click.option("--out", type=NEW_FILE, help="Also write the signed log, for `commingle verify`.")
-@json_option
+@reads(
+    unless=("--cache", "--out"),
+    coordinator=str,
+    coordinator_pinned=bool,
+    head=str,
+    entries=list[dict[str, Any]],
+    members=dict[str, dict[str, Any]],
+    replaced=list[str],
+)
 def members(*, url: str, access: CoordinatorAccess, cache: Path | None, out: Path | None) -> None:
     """Show every key that a coordinator has had for every member, as one signed chain."""
     with access.client(url, cache=cache) as client:

@@ -28,7 +28,7 @@ from commingle.shared.forecast.tables import Share, sentence_of
 from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_of
 from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
 from commingle.shared.release.checks import terms_of, two_digits
-from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, json_option, refuse_beside, say
+from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, reads, refuse_beside, say
 from commingle.shared.runtime.console import figures
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
 from commingle.shared.runtime.settings import load_settings
@@ -113,7 +113,7 @@ Examples:
 @click.option("--encodings", is_flag=True, help="With a table: compare numbers with their squares and with intervals.")
 @click.option("--out", type=A_FOLDER, help="Also write plan.json and plan.png there.")
 @csv_options
-@json_option
+@reads(Plan, list[dict[str, Any]], unless=("--out",))
 def plan(
     *,
     study: Path | None,

@@ -10,7 +10,7 @@ import click
 from commingle.shared.documents.presets import PRESETS
 from commingle.shared.documents.subject_ids import RULE_NAMES
 from commingle.shared.mechanisms.registry import MECHANISMS
-from commingle.shared.runtime.cli import A_FOLDER, A_PATH, emit, json_option, refuse_beside, wants_json
+from commingle.shared.runtime.cli import A_FOLDER, A_PATH, changes, emit, refuse_beside, wants_json
 from commingle.shared.runtime.csv_format import csv_options
 
 
@@ -96,7 +96,7 @@ Examples:
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the train/test split, never of noise.")
 @click.option("--out", type=A_FOLDER, required=True, help="Where results go.")
 @click.option("--keep", is_flag=True, help="Keep the members' and the coordinator's files and logs.")
-@json_option
+@changes(dict[str, Any])
 def simulate(*, out: Path, seed: int, keep: bool, **options: Any) -> None:  # noqa: ANN401 - click
     """Run a whole consortium on this machine.
 

@@ -3,13 +3,14 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import reduce, wraps
 from importlib import import_module
 from inspect import signature
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -19,6 +20,7 @@ from commingle.shared.runtime.errors import RuntimeFaultError
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # rich takes as long to load as the rest of a command's help
+    from pydantic import TypeAdapter
     from rich.console import Console
 
 CONTEXT: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -44,15 +46,65 @@ def _note_json(context: click.Context, _: click.Parameter, given: bool) -> None:
         context.meta[_JSON] = True
 
 
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    expose_value=False,
-    callback=_note_json,
-    help="Print one JSON document instead of text.",
-)
-"""No command is given it: `emit` asks for it."""
+class AnswerOption(click.Option):
+    """`--json`, and what a program is told of the command that has it.
+
+    Attributes:
+        models: what it prints is one of these, or an object with `fields`; a mapping is an object with such fields.
+        more: it prints other fields besides.
+        reads: it changes no file and asks nobody for a change, unless it is given one of the options `unless`.
+    """
+
+    def __init__(
+        self,
+        models: tuple[object, ...],
+        fields: Mapping[str, object],
+        *,
+        reads: bool,
+        unless: Collection[str] = (),
+        more: bool = False,
+    ) -> None:
+        super().__init__(
+            ["--json", "as_json"],
+            is_flag=True,
+            expose_value=False,
+            callback=_note_json,
+            help="Print one JSON document instead of text.",
+        )
+        self.models, self.fields, self.more = models, fields, more
+        self.reads, self.unless = reads, frozenset(unless)
+
+    def adapter(self, command: str) -> "TypeAdapter[Any]":
+        """Reads what the command prints, and has its JSON schema; in it, objects without a model have its name."""
+        from pydantic import ConfigDict, TypeAdapter, with_config  # noqa: PLC0415 - only who asks for a schema waits
+        from typing_extensions import TypedDict  # noqa: PLC0415 - as above
+
+        def shape(fields: Mapping[str, object]) -> object:
+            made: Any = TypedDict(f"{command} {next(iter(fields))}".title().replace(" ", ""), dict(fields))  # type: ignore[misc] # its names are known here alone
+            return with_config(ConfigDict(extra="allow" if self.more else "forbid"))(made)
+
+        named = (self.fields,) if self.fields else ()
+        kinds = [shape(kind) if isinstance(kind, Mapping) else kind for kind in (*self.models, *named)]
+        return TypeAdapter(cast("Any", reduce(or_, kinds)))
+
+
+def reads(*models: object, unless: Collection[str] = (), more: bool = False, **fields: object) -> Options[Any]:
+    """`--json` of a command that reads alone; see AnswerOption. No command is given it: `emit` asks for it."""
+    return _with(AnswerOption(models, fields, reads=True, unless=unless, more=more))
+
+
+def changes(*models: object, more: bool = False, **fields: object) -> Options[Any]:
+    """`--json` of a command that changes something, here or elsewhere."""
+    return _with(AnswerOption(models, fields, reads=False, more=more))
+
+
+def _with(option: AnswerOption) -> Options[Any]:
+
+    def add(command: Any) -> Any:  # noqa: ANN401 - any command
+        command.__click_params__ = [*getattr(command, "__click_params__", ()), option]
+        return command
+
+    return add
 
 
 def wants_json() -> bool:
@@ -138,17 +190,55 @@ class LazyGroup(click.Group):
             formatter.write_dl(lazy + sorted(others))
 
 
-def schema(command: click.Command, context: click.Context) -> dict[str, Any]:
-    """A command as its parser has it, for programs: its words, what it takes, the commands below it."""
+def schema(command: click.Command, context: click.Context, *, everything: bool) -> dict[str, Any]:
+    """What commands there are, for programs: what each takes and prints; those alone that read, if not everything.
+
+    A command that prints no JSON, such as `serve` of a learner, counts as one that changes something.
+    """
+    found = _told(command, context, everything=everything) or {}
+    asked = {told["command"]: told for told in _each(found) if told["prints"] is not None}
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only who asks for a schema waits
+
+    adapters = [(name, _SHOWN, told["prints"].adapter(name)) for name, told in asked.items()]
+    printed, rest = TypeAdapter.json_schemas(adapters)
+    for name, told in asked.items():
+        told["prints"] = printed[name, _SHOWN]
+    return {**found, **rest}
+
+
+_SHOWN: Literal["serialization"] = "serialization"
+
+
+def _told(command: click.Command, context: click.Context, *, everything: bool) -> dict[str, Any] | None:
+    """None of what is not listed."""
     group = command if isinstance(command, click.Group) else None
     names = () if group is None else group.list_commands(context)
-    below = [found for name in names if group is not None and (found := group.get_command(context, name)) is not None]
+    found = [one for name in names if group is not None and (one := group.get_command(context, name)) is not None]
+    contexts = [click.Context(one, parent=context, info_name=one.name) for one in found]
+    below = [_told(one, of, everything=everything) for one, of in zip(found, contexts, strict=True)]
+    answer = next((one for one in command.params if isinstance(one, AnswerOption)), None)
+    listed = [one for one in below if one is not None]
+    takes = command.get_params(context)
+    if not everything:
+        if not listed and (answer is None or not answer.reads):
+            return None
+        left_out = frozenset() if answer is None else answer.unless
+        takes = [one for one in takes if left_out.isdisjoint(one.opts)]
     return {
         "command": context.command_path,
         "help": command.help or "",
-        "takes": [_parameter(one) for one in command.get_params(context)],
-        "commands": [schema(one, click.Context(one, parent=context, info_name=one.name)) for one in below],
+        "reads": None if group is not None else answer is not None and answer.reads,
+        "unless": sorted(answer.unless) if answer is not None and everything else [],
+        "takes": [_parameter(one) for one in takes],
+        "prints": answer,
+        "commands": listed,
     }
+
+
+def _each(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for one in told["commands"]:
+        yield one
+        yield from _each(one)
 
 
 def _parameter(parameter: click.Parameter) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError
 
 from commingle.shared.documents.model import Version, as_written, explain
-from commingle.shared.runtime.cli import NEW_FILE, emit, gathered, json_option
+from commingle.shared.runtime.cli import NEW_FILE, emit, gathered, reads
 from commingle.shared.runtime.errors import ANOTHER_VERSION, SettingsError
 from commingle.shared.runtime.files import read_given
 from commingle.shared.runtime.threads import SETTING as THREADS
@@ -268,7 +268,7 @@ def config() -> None:
 )
 @click.argument("role", type=click.Choice(_ROLES))
 @click.argument("arguments", metavar="[OPTION OF SERVE]...", nargs=-1, type=click.UNPROCESSED)
-@json_option
+@reads(items=list[dict[str, Any]])
 @click.pass_context
 def show(ctx: click.Context, *, role: str, arguments: tuple[str, ...]) -> None:
     """Show what settings the `serve` of ROLE has with these options, secrets masked, or what is wrong with them."""

@@ -1,5 +1,6 @@
 """No step of a release looks at all releases: every statement finds its rows by an index, or ends at its limit."""
 
+import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -114,6 +115,20 @@ def test_release_of_a_member_is_as_much_work_after_many_releases_as_after_a_few(
     assert {text: (few[text], count) for text, count in many.items() if count > few[text] + 20} == {}
 
 
+@pytest.mark.slow
+def test_release_is_a_few_steps_more_work_for_each_of_two_hundred_members(hub: Hub, parties: Parties) -> None:
+    found = []
+    for members in (10, 200):
+        while len(hub.http.get("/v1/parties", params={"limit": 200}).json()["items"]) < members:
+            hub.enrolled(f"member-{secrets.token_hex(4)}")
+        hub.http.get("/v1/events", params={"after": 0}).raise_for_status()
+        with work() as done:
+            release_by_a_member(hub, parties, members)
+        found.append(sum(done.values()))
+    few, many = found
+    assert few < many < few + 190 * 60, "one row of each member's ledger head is read"
+
+
 def with_one_block(hub: Hub, parties: Parties, number: int) -> Proposed:
     proposed = hub.proposed(parties, study=f"waits {number}")
     for party in parties:
@@ -174,3 +189,55 @@ def test_tidying_makes_no_writer_wait_for_files_that_are_needed(hub: Hub, partie
         assert clean(hub.coordinator) == 0
     assert any("releases.matrix" in text for text in asked)
     assert [text for text in asked if text.startswith("BEGIN IMMEDIATE")] == []
+
+
+LISTS: dict[str, dict[str, str]] = {
+    "all": {},
+    "published": {"state": "published"},
+    "open": {"state": "proposed"},
+    "of a member": {"party": "clinic"},
+    "open, of a member": {"party": "clinic", "over": "false"},
+}
+OPEN, PUBLISHED = 1_000, 10_000
+
+
+def copied(database: Path, release: str, numbers: range) -> None:
+    """The same release many times more, under ids of their own and later in the list."""
+    with sqlite3.connect(database) as db:
+        for table, key in (("releases", "id"), ("shares", "release")):
+            known = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            others = ", ".join(f'"{name}"' for name in known if name not in {"seq", key})
+            row = f'SELECT ?, {others} FROM {table} WHERE "{key}" = ?'  # noqa: S608 - names of its own tables
+            ids = [(f"{number:08x}{release[8:]}", release) for number in numbers]
+            db.executemany(f'INSERT INTO {table} ("{key}", {others}) {row}', ids)
+    db.close()
+
+
+def listed(hub: Hub) -> dict[str, tuple[int, int]]:
+    """By list: the work of its first page and of the one that follows."""
+    found = {}
+    for name, asked in LISTS.items():
+        pages, cursor = [], None
+        for _ in range(2):
+            with work() as done:
+                page = hub.http.get("/v1/releases", params=asked | ({"cursor": cursor} if cursor else {})).json()
+            assert page["items"], name
+            pages.append(sum(done.values()))
+            cursor = page["next"]
+        found[name] = (pages[0], pages[1])
+    return found
+
+
+@pytest.mark.slow
+def test_lists_are_no_more_work_with_a_thousand_open_releases_and_ten_thousand_published(
+    hub: Hub, parties: Parties, database: Path
+) -> None:
+    waits, done = hub.proposed(parties, study="waits"), hub.complete(parties)
+    hub.publisher.run_once()
+    found = []
+    for before, now in ((0, 1), (1, 10)):  # tenths
+        for release, most in ((waits.id, OPEN), (done.id, PUBLISHED)):
+            copied(database, release, range(before * most // 10, now * most // 10))
+        found.append(listed(hub))
+    few, many = found
+    assert {name: (few[name], pages) for name, pages in many.items() if max(pages) > max(few[name]) + 200} == {}

@@ -1,6 +1,8 @@
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -180,3 +182,26 @@ def test_coordinator_waits_for_its_database_and_says_so(command: Command, tmp_pa
         assert "it is tried again until it does" in log
         assert "publisher works again" in log
         assert postgres.url not in log
+
+
+def test_full_disk_and_a_database_that_another_program_holds_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commingle.coordinator.store.database.WAIT_SECONDS", 0.05)
+    file = tmp_path / "some.sqlite"
+    with closing(Database(f"sqlite:///{file}")) as database:
+        with database.writing() as connection:
+            connection.exec_driver_sql("CREATE TABLE rows (body BLOB)")
+
+        def fill() -> None:
+            with database.writing() as connection:
+                connection.exec_driver_sql("PRAGMA max_page_count = 3")
+                connection.exec_driver_sql("INSERT INTO rows VALUES (zeroblob(100000))")
+
+        with pytest.raises(StorageError, match=r"^the disk of the database is full$") as full:
+            fill()
+        assert "frees space" in full.value.remedy
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StorageError, match=r"^another program holds the database$"), database.writing():
+                pass

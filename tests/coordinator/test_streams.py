@@ -117,15 +117,17 @@ def test_hundreds_of_waiters_share_a_few_looks_at_the_database(hub: Hub, looks: 
 FOLLOWERS = 40
 
 
-def following(hub: Hub, path: str, params: dict[str, Any], then: Callable[[], object]) -> list[httpx.Response]:
+def following(
+    hub: Hub, path: str, params: dict[str, Any], then: Callable[[], object], *, followers: int = FOLLOWERS
+) -> list[httpx.Response]:
     """What so many are answered who ask at once, where something happens when all of them wait."""
 
     async def ask() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(hub.app), base_url="http://hub") as http:
             before = hub.feed.waits
-            asked = [asyncio.create_task(http.get(path, params=params, timeout=60)) for _ in range(FOLLOWERS)]
+            asked = [asyncio.create_task(http.get(path, params=params, timeout=60)) for _ in range(followers)]
             await asyncio.to_thread(
-                eventually, lambda: hub.feed.waits >= before + FOLLOWERS, what="not all wait", seconds=60
+                eventually, lambda: hub.feed.waits >= before + followers, what="not all wait", seconds=60
             )
             await asyncio.to_thread(then)
             return await asyncio.gather(*asked)
@@ -133,8 +135,9 @@ def following(hub: Hub, path: str, params: dict[str, Any], then: Callable[[], ob
     return asyncio.run(ask())
 
 
+@pytest.mark.parametrize("followers", [FOLLOWERS, pytest.param(500, marks=pytest.mark.slow)])
 def test_followers_of_one_release_share_the_looks_at_its_history(
-    hub: Hub, parties: Parties, looks: list[float]
+    hub: Hub, parties: Parties, looks: list[float], followers: int
 ) -> None:
     proposed = hub.proposed(parties)
 
@@ -142,11 +145,12 @@ def test_followers_of_one_release_share_the_looks_at_its_history(
         looks.clear()
         hub.reject(proposed, "clinic", parties[0].rejection(proposed))
 
-    answers = following(hub, f"/v1/releases/{proposed.id}/events", {}, reject)
+    answers = following(hub, f"/v1/releases/{proposed.id}/events", {}, reject, followers=followers)
     assert {tuple(event["kind"] for event in server_sent(a.text.replace(": waiting\n\n", ""))) for a in answers} == {
         ("proposal", "rejection")
     }
     assert len(looks) < FOLLOWERS / 2
+    assert len(answers) == followers
 
 
 def test_who_waits_for_events_after_the_same_one_shares_the_look_at_them(

@@ -23,7 +23,7 @@ from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import encode
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
-from commingle.shared.runtime.cli import emit, json_option, run
+from commingle.shared.runtime.cli import changes, emit, run
 from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.remote import check
 from commingle.shared.wire import ReleaseSummary
@@ -124,7 +124,7 @@ def test_no_message_and_no_field_of_an_answer_holds_hidden_text(text: str) -> No
 @given(ANY_TEXT)
 def test_nothing_hidden_is_printed_as_text_or_as_json(text: str) -> None:
     @click.command()
-    @json_option
+    @changes(title=str)
     def shown() -> None:
         emit({"title": text}, text=lambda console: console.print(text, soft_wrap=True))
 

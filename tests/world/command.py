@@ -2,25 +2,41 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
+import click
 import pytest
 
 from benchmarks.consortium import Commingle, Words
-from commingle.__main__ import main
+from commingle.__main__ import commingle, main
+from commingle.shared.runtime.cli import AnswerOption
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """The exit code and all that was printed, also before."""
+    """The exit code and all that was printed, also before. JSON has to be what `--schema` says that it is."""
+    words = [*map(str, arguments)]
     with pytest.raises(SystemExit) as ended:
-        main([*map(str, arguments)])
+        main(words)
     printed = capsys.readouterr()
     assert isinstance(ended.value.code, int)
+    if "--json" in words and printed.out.startswith(("{", "[")) and not printed.out.startswith('{"error": '):
+        answer_of(words).adapter("").validate_json(printed.out)
     return ended.value.code, printed.out, printed.err
+
+
+def answer_of(words: Sequence[str]) -> AnswerOption:
+    command: click.Command = commingle
+    context = click.Context(command)
+    for word in words:
+        if not isinstance(command, click.Group) or (found := command.get_command(context, word)) is None:
+            break
+        command = found
+    (answer,) = (one for one in command.params if isinstance(one, AnswerOption))
+    return answer
 
 
 class Command:

@@ -1,12 +1,14 @@
 """The local API: who may ask, what is answered and never told; its document, whose examples are run."""
 
+import errno
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import pytest
@@ -18,6 +20,7 @@ from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.edge.views import export_audit, ledger_view, proposal_view
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
+from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.wire.answers import EXAMPLES, LedgerView, ProposalView
@@ -269,6 +272,28 @@ def test_ledger_that_cannot_be_written_decides_nothing_and_says_what_to_mend_unt
         said = api.put(f"/v1/proposals/{release}/approval")
         assert (problem(said) if said.is_error else None) == answer
     assert api.get(f"/v1/proposals/{release}").json()["decision"] == "approved"
+
+
+def test_ledger_that_another_program_holds_is_no_full_disk_and_a_full_disk_is_one_on_every_route(
+    api: httpx.Client, local: LocalApi, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = consortium.propose()
+    local.agents.consortia[0].step(strictly)
+    with local.agents.store.reading() as db:
+        db.execute("PRAGMA busy_timeout=0")
+    with closing(sqlite3.connect(local.agents.home.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert problem(api.put(f"/v1/proposals/{release}/approval")) == (503, "ledger-busy")
+        other.execute("ROLLBACK")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(AgentStore, "transaction", full)
+        assert problem(api.put(f"/v1/proposals/{release}/approval")) == (503, "disk")
+    assert api.put(f"/v1/proposals/{release}/approval").json()["decision"] == "approved"
+
+
+def full(_: AgentStore) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_who_decided_is_kept_in_the_chain_alone_and_why_is_sent_with_a_rejection(

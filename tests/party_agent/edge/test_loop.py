@@ -198,7 +198,11 @@ def test_refusal_is_logged_with_the_code_that_was_given_and_a_full_disk_with_its
         def full() -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
+        assert loop.unwritten is None
         loop.attend("other", full)
+        assert "No space left" in str(loop.unwritten)
+        loop.releases["other"].until = 0.0  # it was due long since and not tried: it is over
+        assert loop.unwritten is None
     said = {log["release"]: log for log in logs if log["event"] == "postponed"}
     assert (said[release]["error"], said[release]["problem"]) == ("remote-problem", "storage")
     assert (said["other"]["error"], said["other"]["errno"]) == ("disk", "ENOSPC")

@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from commingle.__main__ import main
+from commingle.coordinator.members import revoke
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.loop import Loops
@@ -47,6 +48,7 @@ def moved(pair: Consortium, url: str) -> Home:
     home = pair.homes["clinic"]
     file = home.consortium().coordinator_file
     file.write_text(file.read_text().replace(URL, url))
+    pair.coordinator.clock.now = system_clock()  # as of the socket
     return home
 
 
@@ -246,6 +248,17 @@ def test_coordinator_that_is_away_or_another_is_found(pair: Consortium) -> None:
         file = home.consortium().coordinator_file
         file.write_text(file.read_text().replace("http://127.0.0.1:9", url))
         assert "does not answer with the pinned key" in failed(home)["coordinator"]
+
+
+def test_member_that_was_revoked_is_told_so_while_its_agent_is_stopped(pair: Consortium) -> None:
+    publish(pair)
+    with on_a_socket(pair.coordinator.handle) as url:
+        home = moved(pair, url)
+        assert failed(home) == {}
+        revoke(pair.coordinator.hub.coordinator, "clinic")
+        (name, said), *others = failed(home).items()
+    assert (name, others) == ("membership", [])
+    assert "(revoked). It says: “clinic is not a member since " in said
 
 
 def test_clock_that_is_off_is_told_with_both_times() -> None:

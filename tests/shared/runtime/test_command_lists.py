@@ -17,7 +17,7 @@ import pytest
 from commingle.__main__ import commingle, main
 from commingle.coordinator.cli import coordinator
 from commingle.party_agent.cli.party import party
-from commingle.shared.runtime.cli import LazyGroup, emit, json_option, run
+from commingle.shared.runtime.cli import LazyGroup, changes, emit, run
 from tests.world.command import run_command
 
 
@@ -73,7 +73,7 @@ def test_full_disk_is_one_sentence_with_a_remedy_and_no_traceback(capsys: pytest
 
 def test_schema_tells_of_every_command_what_its_parser_takes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--schema"])
+        main(["--schema", "all"])
     assert ended.value.code == 0
     told = {one["command"]: one for one in below(json.loads(capsys.readouterr().out))}
     assert {"commingle party approve", "commingle coordinator token create", "commingle simulate"} <= told.keys()
@@ -116,7 +116,7 @@ def test_output_on_a_full_disk_is_the_same_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
     @click.command()
-    @json_option
+    @changes(n=int)
     def show() -> None:
         emit({"n": 1}, text="n is 1")
 
